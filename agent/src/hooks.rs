@@ -41,7 +41,7 @@
 //! in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry` writes the shadow stack before S, so both are right at the
 //! instruction that changes the rule.
 
-use crate::{profile, record, shadow, state, sys, values};
+use crate::{loader, profile, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
@@ -82,6 +82,7 @@ global_asm!(
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
     read_values = sym values::read_values,
+    loader_changed = sym loader::changed,
     private = sym state::PRIVATE,
     sigprocmask = const sys::RT_SIGPROCMASK,
     stacks = const offset_of!(state::Private, stacks),

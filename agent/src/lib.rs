@@ -18,6 +18,8 @@ mod loader;
 mod mem;
 mod plan;
 mod profile;
+#[cfg(not(feature = "placed"))]
+mod python;
 mod record;
 mod register;
 mod ring;

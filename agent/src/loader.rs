@@ -59,19 +59,25 @@ global_asm!(
     ".balign 16",
     "calltap_loader_hook:",
     ".cfi_startproc",
-    "push rax", ".cfi_adjust_cfa_offset 8",
-    "push rcx", ".cfi_adjust_cfa_offset 8",
-    "push rdx", ".cfi_adjust_cfa_offset 8",
-    "push r11", ".cfi_adjust_cfa_offset 8",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "push rcx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "push r11",
+    ".cfi_adjust_cfa_offset 8",
     "call calltap_loader_shim",
-    "pop r11", ".cfi_adjust_cfa_offset -8",
-    "pop rdx", ".cfi_adjust_cfa_offset -8",
-    "pop rcx", ".cfi_adjust_cfa_offset -8",
-    "pop rax", ".cfi_adjust_cfa_offset -8",
+    "pop r11",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
     "ret",
     ".cfi_endproc",
-    "tap_shim calltap_loader_shim {changed}",
-    changed = sym changed,
 );
 
 unsafe extern "C" {
@@ -191,7 +197,7 @@ pub fn watch() -> (u64, u64) {
 }
 
 /// ld.so has changed, or is about to change, its list of objects.
-extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
+pub extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
     const CONSISTENT: i32 = 0;
     const DELETE: i32 = 2;
     // SAFETY: one of the linker's own.

@@ -43,7 +43,7 @@ pub fn modules_changed() {
 }
 
 /// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; a writer that begins
-/// one later sees that we are at it.
+/// one later sees that this one is running.
 pub fn unloading(begins: bool) {
     let Some(process) = Session::get().and_then(register::process) else { return };
     process.unloading.store(u32::from(begins), SeqCst);

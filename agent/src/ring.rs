@@ -188,9 +188,12 @@ fn forget_events(chunk: usize, sparse: bool) -> (u64, u64) {
     let (mut entries, mut exits) = (0, 0);
     let mut count = |low: u32| match low & code::MASK {
         code::EXIT => exits += 1,
-        code::ENTRY | code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY | code::TAIL_ENTRY_FROM => {
-            entries += 1
-        }
+        code::ENTRY
+        | code::CALL
+        | code::ENTRY_FROM
+        | code::TAIL_ENTRY
+        | code::TAIL_ENTRY_FROM
+        | code::NESTED_ENTRY => entries += 1,
         _ => {}
     };
     for offset in (CHUNK_DATA..CHUNK_SIZE).step_by(8) {

@@ -1,15 +1,17 @@
 //! What the agent knows: about the session (once per process), and about each thread.
 //!
-//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as anybody can hold one: the session's
+//! Unsafe because this is where raw addresses of mapped memory become references. They stay valid as long as any code can hold one: the session's
 //! memory is unmapped only when no thread is inside a hook, and no code leads into one any more.
 
 #[cfg(doc)]
 use calltap_abi::event;
 use calltap_abi::first::{self, First};
+use calltap_abi::python;
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
 use calltap_abi::{
     CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
+    PYTHON_AT,
 };
 use calltap_abi::{
     FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub,
@@ -43,7 +45,7 @@ pub struct Private {
 /// Stacks for threads that have none that is large enough, each for the time of one call with all signals blocked.
 #[repr(C, align(4096))]
 pub struct Stacks {
-    /// Those that are in use. Who finds none free waits: they are for moments.
+    /// Those that are in use. A thread that finds none free waits: each is taken for a moment only.
     pub used: [AtomicU8; STACKS],
     _pad: [AtomicU8; 4096 - STACKS],
     /// Their memory, from the highest address down.
@@ -120,7 +122,7 @@ impl Session {
     /// Where calls are recorded that are made for the first time.
     pub fn first(self) -> First<'static> {
         // SAFETY: as above; the tables lie there, and any bytes are valid. Memory that is not there is not touched: a bucket is looked at only where the
-        // profiling function leads to us, and then it is there; a record only if the controller has said so, or a bucket.
+        // profiling function leads to the agent, and then it is there; a record only if the controller has said so, or a bucket.
         let (buckets, records) = unsafe {
             let buckets = (self.0 + FIRST_AT) as *const [AtomicU32; first::BUCKETS];
             let records = (self.0 + FIRST_AT + first::BUCKETS_SIZE) as *const [first::Record; first::RECORDS];
@@ -140,6 +142,12 @@ impl Session {
             (1..self.control().programs.load(Relaxed).min(values::PROGRAMS as u32)).contains(&number);
         // SAFETY: as above; there are PROGRAMS of them.
         is_known.then(|| unsafe { &*((self.0 + PROGRAMS_AT) as *const Program).add(number as usize) })
+    }
+
+    /// The table of Python functions.
+    pub fn python(self) -> &'static python::Table {
+        // SAFETY: as above; any bytes are a valid table. Memory that is not there is not touched: the controller has it before it sets `Control::python`.
+        unsafe { &*((self.0 + PYTHON_AT) as *const python::Table) }
     }
 
     /// The sites that may be breakpoints.

@@ -73,7 +73,7 @@ pub struct Fd(usize);
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours and is not used again.
+        // SAFETY: the descriptor is the agent's and is not used again.
         let _ = unsafe { call(CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
@@ -90,7 +90,7 @@ pub fn open(path: &[u8], flags: usize) -> Result<Fd, Errno> {
 impl Fd {
     /// Reads into `buffer`; 0 at the end.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        // SAFETY: the buffer is ours to write for its length.
+        // SAFETY: the buffer is borrowed mutably for its length.
         unsafe { call(READ, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
     }
 
@@ -280,7 +280,7 @@ pub fn nap(ns: u64) {
     futex_wait(&word, 0, ns);
 }
 
-/// Wakes everybody who waits on the word.
+/// Wakes all threads that wait on the word.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE (1) changes no memory.
     let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };

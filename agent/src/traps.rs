@@ -2,7 +2,7 @@
 //! room for a jump (`--allow-int3`): a thread that meets one goes on where a jump would lead.
 //!
 //! The handler is there from the first such batch until the recorder detaches, so breakpoints of a recorder that was killed do no harm. It takes no lock,
-//! reads no code, and looks up one address in shared memory. What it does not know ends the program as it would have without us.
+//! reads no code, and looks up one address in shared memory. What it does not know ends the program as it would have without calltap.
 //!
 //! Unsafe because it is a signal handler: it reads and changes what the kernel hands it. And because the list of those that stay lies in memory that it maps.
 
@@ -26,7 +26,7 @@ const IGNORE: u64 = 1;
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
-/// A handler of the program that interrupts ours may come to a breakpoint, too.
+/// A handler of the program that interrupts the agent's may come to a breakpoint, too.
 const SA_NODEFER: u64 = 0x4000_0000;
 
 // Unwinders know the frame of a signal by these instructions, debuggers by this name.

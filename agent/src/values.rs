@@ -69,6 +69,16 @@ impl values::Call for Met<'_> {
         shadow::kept(below(self.slot))
     }
 
+    fn enter_evaluator(&self, current: u64) {
+        #[cfg(not(feature = "placed"))]
+        crate::python::enter(self.session, current, self.saved.rdi);
+        // A placed agent may be unmapped, and the interpreter would still lead to it.
+        #[cfg(feature = "placed")]
+        if self.session.control().python.load(Relaxed) != 0 {
+            self.session.python().header.placed.store(u32::from(current != 0), Relaxed);
+        }
+    }
+
     /// Ends at the first word that cannot be read: the end of the stack is not known here. Not inlined, so that
     /// values without callers take no more of the thread's stack.
     #[inline(never)]

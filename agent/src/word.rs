@@ -94,7 +94,7 @@ pub fn get() -> u64 {
 /// The state that a word of the calling thread stands for.
 #[cfg(not(feature = "placed"))]
 pub fn state(_: Session, word: u64) -> Option<&'static Thread> {
-    // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as anybody can see one.
+    // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as any thread can see one.
     (word != 0).then(|| unsafe { &*(word as *const Thread) })
 }
 

@@ -85,7 +85,7 @@ fn command(step: &str) -> Command {
     let (program, arguments) = step.split_once(' ').unwrap_or((step, ""));
     let mut command = if program == "cargo" { shell::cargo() } else { Command::new(program) };
     command.current_dir(shell::root()).args(arguments.split_whitespace());
-    // The fuzz targets are a workspace of their own; what they build stays beside what we build.
+    // The fuzz targets are a workspace of their own; what they build stays beside what the workspace builds.
     if step.ends_with("fuzz/Cargo.toml") {
         command.arg("--target-dir").arg(shell::target().join("libfuzzer"));
     }

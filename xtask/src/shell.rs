@@ -17,7 +17,7 @@ pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |given| root().join(given))
 }
 
-/// The cargo that runs us.
+/// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -47,7 +47,7 @@ pub fn build_calltap_in(profile: &str) -> Result<PathBuf> {
     Ok(target().join(profile).join("calltap"))
 }
 
-/// Runs a command with our input and output; an error if it fails.
+/// Runs a command with this program's input and output; an error if it fails.
 pub fn status(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
     if !status.success() {

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const REFUSED: [&str; 3] = ["nobody", "somebody", "whoever"];
+/// In comments: calltap and its parts have names, and a thread, a process or a function is no person.
+const PRONOUNS: [&str; 12] =
+    ["we", "our", "ours", "he", "his", "him", "she", "her", "anybody", "everybody", "someone", "everyone"];
 const KINDS: [&str; 9] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml"];
 /// Has the words itself.
 const THIS: &str = "language.rs";
@@ -44,6 +47,33 @@ fn sentences_have_concrete_subjects() {
         }
     }
     assert!(refused.is_empty(), "name the program, thread or function that acts:\n{}", refused.join("\n"));
+}
+
+/// The comments of a Rust source, with the numbers of their lines. A `//` in a string may be taken for one.
+fn comments(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(n, line)| Some((n + 1, line.split_once("//")?.1)))
+}
+
+#[test]
+fn comments_name_what_acts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut found = Vec::new();
+    for place in ["agent", "crates", "fuzz", "xtask"] {
+        files(&root.join(place), &mut found);
+    }
+    let mut refused = Vec::new();
+    for path in found.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs")) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for (number, comment) in comments(&text) {
+            // What stands in backquotes is code.
+            let prose: String = comment.split('`').step_by(2).collect();
+            let mut words = prose.split(|c: char| !c.is_alphanumeric());
+            if words.any(|word| PRONOUNS.contains(&&*word.to_lowercase())) {
+                refused.push(format!("{}:{number}: {}", path.display(), comment.trim()));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "name the program, thread or function:\n{}", refused.join("\n"));
 }
 
 /// A comment that is one sentence in parentheses says that it does not matter: then it is left out, or else it stands without them.

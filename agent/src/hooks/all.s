@@ -11,6 +11,7 @@ calltap_hook:
     tap_shim calltap_profile_shim {profile_slow}
     tap_shim calltap_first_shim {first_slow}
     tap_shim calltap_values_shim {read_values} 1
+    tap_shim calltap_loader_shim {loader_changed}
 
 # Offsets of return addresses in the stub are 5 (entry), 7 (function, and where exits are rewritten), 6 (after a prologue), 16 (exit); the last numbers turn
 # them into the event codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.

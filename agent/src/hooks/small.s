@@ -38,7 +38,7 @@
     .cfi_endproc
 .endm
 
-# What Rust is called through, on a stack of ours. Signals are blocked meanwhile: their handlers would find a stack pointer
+# What Rust is called through, on a stack of the agent's. Signals are blocked meanwhile: their handlers would find a stack pointer
 # that they do not know, and one that runs on the alternate stack would be overwritten by the next, as
 # the kernel sees by the stack pointer that it is in use.
 .macro tap_small_shim name function

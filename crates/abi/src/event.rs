@@ -47,6 +47,9 @@ pub mod code {
     pub const TAIL_ENTRY: u32 = 17;
     /// Entered by a jump; caller follows.
     pub const TAIL_ENTRY_FROM: u32 = 18;
+    /// Entered in the stack frame of the caller, whose slot it shares, but it has a return of its own: a Python function that the
+    /// interpreter runs in the frame of the function that called it.
+    pub const NESTED_ENTRY: u32 = 19;
     /// Arguments, in front of the entry of the same site and tag.
     pub const ARGUMENTS: u32 = 8;
     /// Results, in front of the return likewise.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Any number of threads, and signal handlers in the middle of that, [record](First::record): they take a record that is there already, fill it in, and put it in front of
-//! its chain by one compare-and-exchange; who loses looks again at what came before him. One controller [takes](First::take) whole chains. Records are taken once and
+//! its chain by one compare-and-exchange; a thread that loses looks again at the record that came before its own. One controller [takes](First::take) whole chains. Records are taken once and
 //! never given back, so memory that a thread still reads is never anything else.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

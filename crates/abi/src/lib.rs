@@ -21,6 +21,7 @@ pub mod frames;
 pub mod isa;
 pub mod plan;
 pub mod profile;
+pub mod python;
 pub mod remote;
 pub mod silence;
 pub mod stub;
@@ -30,7 +31,7 @@ pub mod values;
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// Bytes of the smallest page there is.
 pub const PAGE: u64 = 4096;
@@ -72,8 +73,10 @@ pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(PAGE as us
 pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(PAGE as usize);
 /// and of the table that says which stub has which.
 pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
+/// Offset of the table of [Python functions](python) (sparse likewise).
+pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
-pub const CHUNKS_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(CHUNK_SIZE);
+pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<ProcessEntry>() == 576);
@@ -177,6 +180,10 @@ pub struct Control {
     pub header_count: AtomicU64,
     /// Inode of the pid namespace of that process; 0: not told.
     pub pid_namespace: AtomicU64,
+    /// 1 while Python functions are traced: the [table](python) is there.
+    pub python: AtomicU32,
+    #[doc(hidden)]
+    pub _pad5: AtomicU32,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

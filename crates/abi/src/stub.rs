@@ -103,7 +103,7 @@ pub const fn entry_hook(wanted: u8, style: Style) -> usize {
     }
     let tracers = ((wanted & !VALUES) as usize).saturating_sub(1) % 7;
     let first = match style {
-        // Who wants no returns needs no mark of entries.
+        // A hook set without returns needs no mark of entries.
         Style::Exits if tracers > 0 => 16,
         Style::CallThrough | Style::Exits => 0,
         Style::AfterPrologue => 7,

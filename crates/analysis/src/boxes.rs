@@ -1,12 +1,13 @@
 //! The boxes of a flame graph: how wide, and where.
 
 use crate::Source;
-use crate::paths::{Children, Paths};
+use crate::paths::{By, Children, Paths};
 
 /// How wide the box of every node is: its time, or where there is none (false) its calls.
-pub fn widths(source: &dyn Source, paths: &Paths) -> (Vec<u64>, bool) {
+pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {
     let timed = source.has_time() && paths.nodes[0].total > 0;
-    let widths = if timed { paths.nodes.iter().map(|node| node.total).collect() } else { calls_below(paths) };
+    let time = |node| paths.times(node, by).0;
+    let widths = if timed { (0..paths.nodes.len() as u32).map(time).collect() } else { calls_below(paths) };
     (widths, timed)
 }
 

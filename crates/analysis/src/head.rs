@@ -35,6 +35,7 @@ impl Lost {
 /// What was disabled while recording, if anything was; `# 8 events, 2 threads`; and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut text = limited(source);
+    text += &part(source);
     text += &format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
     let lost = Lost::of(source, totals);
     if lost != Lost::default() {
@@ -57,6 +58,12 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     }
     if totals.thread_ended > 0 {
         notes.push(format!("{} ended with their threads", counted(totals.thread_ended, "call")));
+    }
+    if totals.outside > 0 {
+        notes.push(format!(
+            "{} cut: begun before the part, or going on after it",
+            counted(totals.outside, "call")
+        ));
     }
     if totals.cut > 0 {
         notes.push(format!(
@@ -86,6 +93,14 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
         text += &format!("# {}\n", crate::units::one_line(complaint));
     }
     text
+}
+
+/// A line about the part of the trace that is read, if it is not all of it.
+pub fn part(source: &dyn Source) -> String {
+    source
+        .part()
+        .map(|part| format!("# part of the trace: {}\n", crate::units::one_line(part)))
+        .unwrap_or_default()
 }
 
 /// A line about functions that were disabled while recording, if there are any.

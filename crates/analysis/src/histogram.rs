@@ -82,6 +82,22 @@ impl Histograms {
     }
 }
 
+/// Durations while they are counted one by one, of rows that are few: buckets that are not empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quantiles(std::collections::BTreeMap<u16, u64>);
+
+impl Quantiles {
+    pub(crate) fn record(&mut self, duration: u64) {
+        *self.0.entry(bucket(duration) as u16).or_default() += 1;
+    }
+
+    /// The durations that so many of a thousand do not exceed: off by 1/128 at most, and never beyond the shortest and the longest.
+    pub(crate) fn permilles<const N: usize>(&self, permilles: [u32; N], min: u64, max: u64) -> [u64; N] {
+        let counts = Counts(self.0.iter().map(|(bucket, count)| (*bucket, *count)).collect());
+        permilles.map(|permille| counts.permille(permille).clamp(min, max.max(min)))
+    }
+}
+
 /// The durations of one function: buckets that are not empty, ascending, with their counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts(Vec<(u16, u64)>);

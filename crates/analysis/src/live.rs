@@ -1,15 +1,18 @@
 //! Calls by function, interval by interval, from events as they come.
 //!
 //! A call counts in the interval in which it begins; its duration, as every view has it, in the one in which it ends. The time spent in a function is
-//! that of its outermost activations as far as they lie in the interval, also of those that go on. Where events of a thread come late, its time is
-//! that of the events that came.
+//! that of its outermost activations as far as they lie in the interval, also of those that go on.
+//!
+//! The end of an interval is announced before the events that lead up to it are read ([`Live::interval_ends`]). What a thread has done after that moment
+//! is kept for the next interval, so that one thread never spends more than the length of an interval in a function.
 
 use crate::demangle;
 use crate::drive::feed_batch;
 use crate::names::base_name;
 use crate::tree::{Call, Ending, Enter, Open, Stack, Totals, Visitor};
-use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Record, Site, SiteId, ThreadId};
+use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Event, Record, Site, SiteId, ThreadId};
 use std::collections::HashMap;
+use std::mem::take;
 use std::str::FromStr;
 
 /// One function in one interval.
@@ -157,49 +160,50 @@ struct Adder {
     sums: Vec<Sums>,
     /// Open activations in the current thread, by site; all 0 between two threads.
     open: Vec<u32>,
-    /// Up to here, in ticks, the time of the current thread is in sums already.
-    until: u64,
+    /// When the interval began, in ticks: what was before is in the sums of earlier ones.
+    since: u64,
 }
 
-/// A thread.
-#[derive(Default)]
-struct Thread {
-    stack: Stack,
-    /// Up to here, in ticks, its time is in the sums of earlier intervals.
-    until: u64,
-    /// More has happened than came.
-    behind: bool,
+/// What has happened after the end of the interval.
+enum Later {
+    Events(Batch),
+    Ended(ThreadId),
+}
+
+impl Later {
+    fn thread(&self) -> ThreadId {
+        match self {
+            Later::Events(batch) => batch.thread,
+            Later::Ended(thread) => *thread,
+        }
+    }
 }
 
 impl Adder {
     fn spend(&mut self, site: SiteId, start: u64, end: u64) {
-        let spent = end.saturating_sub(start.max(self.until));
+        let spent = end.saturating_sub(start.max(self.since));
         let sums = &mut self.sums[site.0 as usize];
         sums.spent = sums.spent.saturating_add(spent);
     }
 
     /// The thread becomes the current one.
-    fn enter_thread(&mut self, thread: &Thread) {
-        self.until = thread.until;
-        thread.stack.open().for_each(|open| self.open[open.site.0 as usize] += 1);
+    fn enter_thread(&mut self, stack: &Stack) {
+        stack.open().for_each(|open| self.open[open.site.0 as usize] += 1);
     }
 
     /// None is the current one any more.
-    fn leave_thread(&mut self, thread: &Thread) {
-        thread.stack.open().for_each(|open| self.open[open.site.0 as usize] = 0);
+    fn leave_thread(&mut self, stack: &Stack) {
+        stack.open().for_each(|open| self.open[open.site.0 as usize] = 0);
     }
 
     /// The interval ends at `now`: adds the time of the calls of a thread that go on.
-    fn spend_open(&mut self, thread: &mut Thread, now: u64) {
-        let now = if std::mem::take(&mut thread.behind) { thread.stack.now() } else { now };
-        self.until = thread.until;
-        for Open { site, start, .. } in thread.stack.open().filter(|open| open.cut.is_none()) {
+    fn spend_open(&mut self, stack: &Stack, now: u64) {
+        for Open { site, start, .. } in stack.open().filter(|open| open.cut.is_none()) {
             if std::mem::replace(&mut self.open[site.0 as usize], 1) == 0 {
                 self.spend(site, start, now);
             }
         }
-        self.leave_thread(thread);
-        thread.until = now.max(thread.until);
+        self.leave_thread(stack);
     }
 }
 
@@ -246,7 +250,10 @@ pub struct Live {
     known: HashMap<(String, u64, String), usize>,
     /// The function of a site.
     sites: Vec<Option<usize>>,
-    threads: HashMap<ThreadId, Thread>,
+    threads: HashMap<ThreadId, Stack>,
+    /// When the interval ends, in ticks, as soon as that is known; and what came that happened later.
+    ends: Option<u64>,
+    later: Vec<Later>,
     adder: Adder,
     totals: Totals,
     /// Events and losses up to the end of the last interval.
@@ -285,21 +292,30 @@ impl Live {
 
     /// Takes events of one thread.
     pub fn events(&mut self, batch: &Batch) {
-        self.make_room();
-        let until = self.last.map_or(0, |last| last.ticks);
-        let new = || Thread { until, ..Thread::default() };
-        let thread = self.threads.entry(batch.thread).or_insert_with(new);
-        self.adder.enter_thread(thread);
-        let sites = self.sites.len() as u32;
-        feed_batch(&mut thread.stack, batch.thread, batch, sites, &mut self.adder, &mut self.totals);
-        self.adder.leave_thread(thread);
+        let Some(ends) = self.ends else { return self.happen(batch) };
+        let is_later = self.has_later(batch.thread);
+        // The time of a thread's events never decreases, but for those that the tree takes to happen at the time of their predecessor.
+        let first = batch.events.iter().position(|event| is_later || event.ticks >= ends);
+        let Some(first) = first else { return self.happen(batch) };
+        let part =
+            |events: &[Event]| Batch { thread: batch.thread, events: events.to_vec(), ..Batch::default() };
+        let (now, later) = batch.events.split_at(first);
+        self.happen(&part(now));
+        self.later.push(Later::Events(part(later)));
     }
 
-    /// More events of a thread have happened in this interval than will come before its end.
-    pub fn behind(&mut self, thread: ThreadId) {
-        if let Some(thread) = self.threads.get_mut(&thread) {
-            thread.behind = true;
-        }
+    /// Has something come of a thread that happened after the interval?
+    fn has_later(&self, thread: ThreadId) -> bool {
+        self.later.iter().any(|later| later.thread() == thread)
+    }
+
+    fn happen(&mut self, batch: &Batch) {
+        self.make_room();
+        let stack = self.threads.entry(batch.thread).or_default();
+        self.adder.enter_thread(stack);
+        let sites = self.sites.len() as u32;
+        feed_batch(stack, batch.thread, batch, sites, &mut self.adder, &mut self.totals);
+        self.adder.leave_thread(stack);
     }
 
     fn make_room(&mut self) {
@@ -309,25 +325,51 @@ impl Live {
 
     /// A thread has ended.
     pub fn end(&mut self, thread: ThreadId) {
+        if self.has_later(thread) {
+            return self.later.push(Later::Ended(thread));
+        }
         let Some(mut ended) = self.threads.remove(&thread) else { return };
         self.adder.enter_thread(&ended);
-        ended.stack.finish(thread, Ending::Running, &mut self.adder, &mut self.totals);
+        ended.finish(thread, Ending::Running, &mut self.adder, &mut self.totals);
+    }
+
+    /// The interval ends at `at`. All that has happened until then comes before [`Live::interval`] is called, and some of what happens after.
+    pub fn interval_ends(&mut self, at: ClockPair) {
+        self.ends = Some(at.ticks);
     }
 
     /// Everything up to `at` was taken: what has happened since this was last said. None the first time, which begins the first interval.
     pub fn interval(&mut self, at: ClockPair) -> Option<Interval> {
-        self.make_room();
-        for thread in self.threads.values_mut() {
-            self.adder.spend_open(thread, at.ticks);
+        let interval = self.close_interval(at);
+        self.ends = None;
+        for later in take(&mut self.later) {
+            match later {
+                Later::Events(batch) => self.happen(&batch),
+                Later::Ended(thread) => self.end(thread),
+            }
         }
+        interval
+    }
+
+    fn close_interval(&mut self, at: ClockPair) -> Option<Interval> {
+        self.make_room();
+        for stack in self.threads.values() {
+            self.adder.spend_open(stack, at.ticks);
+        }
+        self.adder.since = at.ticks;
         let last = self.last.replace(at);
         let first = self.first.or(last).unwrap_or(at);
         let (clock, _) = ClockMap::new(self.clock.unwrap_or(ClockKind::Coarse), &[first, at]);
-        // Also before the first interval: who was called then has a row in it.
+        // Also before the first interval: a function that was called then has a row in it.
         let rows = self.rows(&clock);
         let (events, lost) = self.counts();
         let interval = last.map(|last| Interval {
-            length_ns: at.monotonic_ns.saturating_sub(last.monotonic_ns),
+            // By the clock of the events, as the times in the rows.
+            length_ns: if clock.has_time() {
+                clock.duration_ns(at.ticks.saturating_sub(last.ticks))
+            } else {
+                at.monotonic_ns.saturating_sub(last.monotonic_ns)
+            },
             events: events - self.before.0,
             lost: lost - self.before.1,
             rows,

@@ -1,7 +1,7 @@
 //! A recording held in memory: for tests, benchmarks and small embedded uses.
 
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, Meta, Switch, ThreadId};
+use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 
 /// Batches and metadata in memory.
@@ -13,6 +13,10 @@ pub struct MemorySource {
     pub batches: Vec<Batch>,
     /// Context switches by thread, in ticks.
     pub switches: BTreeMap<ThreadId, Vec<Switch>>,
+    /// Wakings and system calls by thread, likewise.
+    pub wakings: BTreeMap<ThreadId, KernelLog<Waking>>,
+    /// See [`Self::wakings`].
+    pub system_calls: BTreeMap<ThreadId, KernelLog<SystemCall>>,
     /// What is said to be wrong with it.
     pub complaints: Vec<String>,
     /// Nanoseconds per tick; 0 = a counter without time.
@@ -59,6 +63,14 @@ impl Source for MemorySource {
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
         Ok(self.switches.get(&thread).cloned())
+    }
+
+    fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
+        Ok(self.wakings.get(&thread).cloned().unwrap_or_default())
+    }
+
+    fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
+        Ok(self.system_calls.get(&thread).cloned().unwrap_or_default())
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -1,6 +1,6 @@
 //! Names as users read them: demangled, cached by site.
 
-use calltap_names::{Glob, demangle, is_named};
+use calltap_names::{Word, demangle, is_named, shorten};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -17,6 +17,18 @@ impl<'a> Names<'a> {
         Self { meta, linker_names, functions: vec![OnceCell::new(); meta.sites.len()] }
     }
 
+    /// The same; of a name only what tells it from the others is shown.
+    pub fn short(meta: &'a Meta, linker_names: bool) -> Self {
+        let names = Self::new(meta, linker_names);
+        if !linker_names {
+            let full: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
+            let shown = shorten(full.iter().map(String::as_str));
+            let forms = full.iter().filter_map(|name| shown.get(name.as_str()));
+            names.functions.iter().zip(forms).for_each(|(cell, form)| drop(cell.set(form.clone())));
+        }
+        names
+    }
+
     /// The function's name.
     pub fn function(&self, site: SiteId) -> &str {
         match self.functions.get(site.0 as usize) {
@@ -30,10 +42,10 @@ impl<'a> Names<'a> {
         self.meta.sites.get(site.0 as usize).map_or("[unknown]", |site| &site.name)
     }
 
-    /// Whether a pattern names the function, as users read it or by one of its linker symbols.
-    pub fn is(&self, site: SiteId, glob: &Glob) -> bool {
+    /// Whether a word names the function.
+    pub fn is(&self, site: SiteId, word: &Word) -> bool {
         let described = self.meta.sites.get(site.0 as usize);
-        glob.matches(self.function(site)) || described.is_some_and(|site| is_named(glob, site.names()))
+        described.is_some_and(|described| is_named(word, described.names(), self.module_path(site)))
     }
 
     /// The file name of the function's module, without directories.

@@ -7,6 +7,19 @@ use calltap_trace::{RunState, Switch};
 use std::collections::VecDeque;
 use std::ops::AddAssign;
 
+/// A stretch of time in which a thread did not run, or in which that is not known. One that is not known ends at every event of the thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// Its beginning, ticks.
+    pub from: u64,
+    /// Its end.
+    pub to: u64,
+    /// What the thread did instead.
+    pub state: RunState,
+    /// Calls that were open.
+    pub depth: u32,
+}
+
 /// Time of a thread in which it did not run, or of which that is not known. In ticks, or what they were converted to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Off {
@@ -43,7 +56,7 @@ impl Off {
         }
     }
 
-    fn add(&mut self, state: RunState, ticks: u64) {
+    pub(crate) fn add(&mut self, state: RunState, ticks: u64) {
         match state {
             RunState::Running => {}
             RunState::Runnable => self.runnable += ticks,
@@ -114,19 +127,23 @@ impl Offs {
 
     /// Time passes up to `now`, with `depth` calls open.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, now: u64, depth: usize) {
+    pub(crate) fn pass(&mut self, now: u64, depth: usize, each: impl FnMut(&Stretch)) {
         if now >= self.due {
-            self.switch(now, depth);
+            self.switch(now, depth, each);
         }
     }
 
     #[cold]
-    fn switch(&mut self, now: u64, depth: usize) {
+    fn switch(&mut self, now: u64, depth: usize, mut each: impl FnMut(&Stretch)) {
         let mut off = Off::default();
         loop {
             let next = self.next.front().copied().filter(|switch| switch.at <= now);
             let until = next.map_or(now, |switch| switch.at);
             off.add(self.state, until.saturating_sub(self.since));
+            if self.state != RunState::Running && until > self.since {
+                let (from, to, state) = (self.since, until, self.state);
+                each(&Stretch { from, to, state, depth: depth as u32 });
+            }
             self.since = until.max(self.since);
             let Some(switch) = next else { break };
             self.next.pop_front();

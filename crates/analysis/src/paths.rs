@@ -1,11 +1,12 @@
 //! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
 
 use crate::units::count;
-use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
+use crate::{Call, Enter, Error, Off, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::str::FromStr;
 
 /// Paths kept unless asked otherwise.
 pub const NODES: usize = 1 << 20;
@@ -55,10 +56,68 @@ pub enum Of {
     Site(SiteId),
 }
 
+/// Which time of calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum By {
+    /// All of it.
+    #[default]
+    Wall,
+    /// What their threads ran.
+    Cpu,
+    /// What their threads could have run, without a processor.
+    Runnable,
+    /// What their threads slept.
+    Blocked,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 4] = [By::Wall, By::Cpu, By::Runnable, By::Blocked];
+    /// Their names, which `from_str` understands.
+    pub const NAMES: &[&str] = &["wall", "cpu", "runnable", "blocked"];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// So much of a time.
+    pub fn of(self, time: u64, off: &Off) -> u64 {
+        match self {
+            By::Wall => time,
+            By::Cpu => {
+                time.saturating_sub(off.runnable).saturating_sub(off.blocked).saturating_sub(off.unknown)
+            }
+            By::Runnable => off.runnable,
+            By::Blocked => off.blocked,
+        }
+    }
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<By, String> {
+        let by = By::ALL.into_iter().find(|by| by.name() == name);
+        by.ok_or_else(|| format!("'{name}' is not a time: {}", By::NAMES.join(", ")))
+    }
+}
+
+/// How much of a node's times its threads did not run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeOff {
+    /// Of [`Node::total`],
+    pub total: Off,
+    /// and of [`Node::own`].
+    pub own: Off,
+}
+
 /// The tree; node 0 is its root, and a node comes after its parent.
 pub struct Paths {
     /// All of them.
     pub nodes: Vec<Node>,
+    /// By node, as far as a thread did not run in one; none where context switches were not recorded.
+    offs: Option<Vec<NodeOff>>,
     index: HashMap<u64, u32, BuildHasherDefault<Mix>>,
     limit: usize,
     /// Calls that were merged into their caller because of a limit.
@@ -73,7 +132,42 @@ impl Paths {
         let root = Node::new(u32::MAX, 0, 0);
         // Indices must leave the top bit free.
         let limit = limit.min(MERGED as usize - 2) + 1;
-        Self { nodes: vec![root], index: HashMap::default(), limit, merged: 0, met: (false, false) }
+        Self {
+            nodes: vec![root],
+            offs: None,
+            index: HashMap::default(),
+            limit,
+            merged: 0,
+            met: (false, false),
+        }
+    }
+
+    /// The same, and of each node how much of it threads did not run, if that was recorded.
+    pub fn switching(limit: usize, is_recorded: bool) -> Self {
+        Self { offs: is_recorded.then(Vec::new), ..Self::new(limit) }
+    }
+
+    /// How much of a node's times its threads did not run; none where context switches were not recorded.
+    pub fn off(&self, node: u32) -> Option<NodeOff> {
+        let offs = self.offs.as_ref()?;
+        Some(offs.get(node as usize).copied().unwrap_or_default())
+    }
+
+    /// Adds to it.
+    #[cold]
+    pub(crate) fn add_off(&mut self, node: u32, off: &NodeOff) {
+        let Some(offs) = &mut self.offs else { return };
+        if offs.len() <= node as usize {
+            offs.resize(node as usize + 1, NodeOff::default());
+        }
+        offs[node as usize].total += off.total;
+        offs[node as usize].own += off.own;
+    }
+
+    /// The time of a node and of it alone, in ticks.
+    pub fn times(&self, node: u32, by: By) -> (u64, u64) {
+        let (numbers, off) = (&self.nodes[node as usize], self.off(node).unwrap_or_default());
+        (by.of(numbers.total, &off.total), by.of(numbers.own, &off.own))
     }
 
     /// The limits for which calls were merged, as a clause about paths.
@@ -157,10 +251,14 @@ impl Paths {
             if node.key & THREAD != 0 {
                 node.total = node.total.saturating_add(node.own);
                 self.nodes[at] = node;
+                let own = self.off(at as u32).map_or(Off::default(), |off| off.own);
+                self.add_off(at as u32, &NodeOff { total: own, own: Off::default() });
             }
             let above = &mut self.nodes[node.parent as usize];
             if at != 0 && above.key & THREAD != 0 {
                 above.total = above.total.saturating_add(node.total);
+                let total = self.off(at as u32).map_or(Off::default(), |off| off.total);
+                self.add_off(node.parent, &NodeOff { total, own: Off::default() });
             }
         }
     }
@@ -224,6 +322,11 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
         let Some(open) = self.open.pop() else { return };
         let node = &mut self.paths.nodes[(open & !MERGED) as usize];
         node.own = node.own.saturating_add(call.self_ticks);
+        if !call.off.is_none() {
+            let total = if open & MERGED == 0 { call.off } else { Off::default() };
+            self.paths.add_off(open & !MERGED, &NodeOff { total, own: call.self_off });
+        }
+        let node = &mut self.paths.nodes[(open & !MERGED) as usize];
         if open & MERGED == 0 {
             node.total = node.total.saturating_add(call.total);
             node.cut += u64::from(call.ending.is_cut());
@@ -270,7 +373,8 @@ pub fn collect_each(
     each: impl FnMut(u32, &Call),
     progress: Progress<'_>,
 ) -> Result<(Paths, Totals), Error> {
-    let mut collector = Collector { paths: Paths::new(limit), open: Vec::new(), by_thread, base: None, each };
+    let paths = Paths::switching(limit, source.has_switches());
+    let mut collector = Collector { paths, open: Vec::new(), by_thread, base: None, each };
     let totals = run_by_thread(source, &mut collector, progress)?;
     collector.paths.sum_up();
     Ok((collector.paths, totals))

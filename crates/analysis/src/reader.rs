@@ -1,7 +1,9 @@
 //! Trace files as a source.
 
 use crate::{BatchStream, Error, Source};
-use calltap_trace::{Batch, Batches, Meta, Switch, ThreadBatches, ThreadId, TraceReader};
+use calltap_trace::{
+    Batch, Batches, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId, TraceReader, Waking,
+};
 
 impl Source for TraceReader {
     fn meta(&self) -> &Meta {
@@ -45,6 +47,14 @@ impl Source for TraceReader {
             true => Some(self.switches(thread)?).filter(|switches| !switches.is_empty()),
             false => None,
         })
+    }
+
+    fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
+        Ok(self.wakings(thread)?)
+    }
+
+    fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
+        Ok(self.system_calls(thread)?)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -1,7 +1,7 @@
 //! Where a view gets its events from.
 
 use crate::{Error, Totals};
-use calltap_trace::{Batch, Meta, Switch, ThreadId};
+use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 
 /// A stream of batches.
 pub trait BatchStream {
@@ -24,6 +24,10 @@ pub trait BatchStream {
 pub trait Source {
     /// Everything but events.
     fn meta(&self) -> &Meta;
+    /// Which part of a recording it is, as a list of clauses; none if it is all of it.
+    fn part(&self) -> Option<&str> {
+        None
+    }
     /// What was wrong with the recording, one sentence each.
     fn complaints(&self) -> &[String];
     /// Number of events stored.
@@ -42,6 +46,14 @@ pub trait Source {
     fn has_switches(&self) -> bool;
     /// The context switches of a thread, in ticks; `None` where they were not recorded.
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error>;
+    /// Who woke a thread, in ticks; nothing is known where that was not recorded.
+    fn wakings(&self, _thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
+        Ok(KernelLog::default())
+    }
+    /// The system calls of a thread, likewise.
+    fn system_calls(&self, _thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
+        Ok(KernelLog::default())
+    }
     /// Ticks of the first and the last event of a thread; `None` when it has none.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
 }

@@ -4,7 +4,7 @@ use crate::bytes::push_csv;
 use crate::columns;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
-use crate::{Glob, demangle};
+use crate::{Word, demangle, is_named};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,11 +17,13 @@ pub struct Options {
     /// Column to sort by.
     pub sort: SortKey,
     /// Only functions matching one of these by demangled or linker name; empty = all.
-    pub filter: Vec<Glob>,
+    pub filter: Vec<Word>,
     /// At most so many rows.
     pub limit: Option<usize>,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// A column.
@@ -107,7 +109,7 @@ struct Object<'a> {
 /// Writes the table.
 pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Write) -> io::Result<()> {
     let wanted = |row: &Row| {
-        let matches = |glob: &Glob| glob.matches(&row.function) || glob.matches(&demangle(&row.function));
+        let matches = |word: &Word| is_named(word, [row.function.as_str()].into_iter(), Some(&row.module));
         options.filter.is_empty() || options.filter.iter().any(matches)
     };
     let mut rows: Vec<Row> = rows.into_iter().filter(wanted).collect();
@@ -116,6 +118,12 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
             row.function = demangle(&row.function);
         }
         row.module = row.module.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    if options.short_names && !options.linker_names {
+        let full: Vec<String> = rows.iter().map(|row| row.function.clone()).collect();
+        let shown = crate::shorten(full.iter().map(String::as_str));
+        rows.iter_mut()
+            .for_each(|row| row.function = shown.get(row.function.as_str()).cloned().unwrap_or_default());
     }
     rows.sort_by(|a, b| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module)));
     let key = |row: &Row| match options.sort {
@@ -147,7 +155,7 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|Row { function, module, profile }| {
-            // Who was left by other ways than a return, or entered by a jump, has calls and no time.
+            // A function that was left otherwise than by a return, or entered by a jump, has calls and no time.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
             vec![
                 time(profile.total_ns),

@@ -3,7 +3,7 @@
 //! Time never runs backwards: an event older than its predecessor is taken to happen at the predecessor's time. A call whose end is
 //! not known ends here when it was last known to run: at the thread's last event before the one that tells.
 
-use crate::off::{Off, Offs};
+use crate::off::{Off, Offs, Stretch};
 use calltap_trace::{Calls, Closing, Event, EventKind, OpenCall, SiteId, Switch, ThreadId};
 use std::io;
 
@@ -66,6 +66,9 @@ pub trait Visitor {
     /// The function tracer saw a call: no duration will follow.
     #[inline]
     fn mark(&mut self, _thread: ThreadId, _enter: &Enter) {}
+    /// The thread did not run, before the event that is told of next.
+    #[inline]
+    fn off(&mut self, _thread: ThreadId, _stretch: &Stretch) {}
     /// Calls were lost here.
     #[inline]
     fn lost(&mut self, _thread: ThreadId, _ticks: u64, _entries: u32, _exits: u32) {}
@@ -102,6 +105,8 @@ pub struct Totals {
     pub left: u64,
     /// Calls that were open when their thread ended.
     pub thread_ended: u64,
+    /// Calls that began before the part of the trace that was read, or went on after it.
+    pub outside: u64,
     /// Calls whose end is not known for another reason.
     pub cut: u64,
     /// Returns without an entry.
@@ -209,12 +214,13 @@ impl Stack {
                 self.push(thread, event.site, now, parent, true, visitor, totals)
             }
             EventKind::Call { parent } => {
-                self.pass(now, self.depth());
+                self.pass(thread, now, self.depth(), visitor);
                 totals.calls += 1;
                 let depth = self.depth() as u32;
                 visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
             }
             EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
             | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
@@ -230,14 +236,21 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        // A call that leaves the part of the trace has gone on until then.
+        if let EventKind::Outside { .. } = event.kind {
+            self.pass(thread, now, self.depth(), visitor);
+        }
         if let Some(closing) = self.calls.end(event) {
             self.end(thread, &closing, self.last, visitor, totals);
         }
         if let EventKind::Lost { entries, exits } = event.kind {
-            self.pass(now, self.depth());
+            self.pass(thread, now, self.depth(), visitor);
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
-            visitor.lost(thread, now, entries, exits);
+            // A part of a trace may begin where calls are open that were cut by an earlier loss.
+            if entries | exits != 0 {
+                visitor.lost(thread, now, entries, exits);
+            }
         }
     }
 
@@ -253,7 +266,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        self.pass(now, self.depth());
+        self.pass(thread, now, self.depth(), visitor);
         totals.calls += 1;
         let depth = self.depth() as u32;
         let enter = Enter { site, ticks: now, depth, parent, tail };
@@ -279,7 +292,7 @@ impl Stack {
         match self.calls.exit(site, pops) {
             Some(closing) => self.end(thread, &closing, now, visitor, totals),
             None => {
-                self.pass(now, self.depth());
+                self.pass(thread, now, self.depth(), visitor);
                 totals.orphans += 1;
                 visitor.orphan(thread, site, now, self.depth() as u32);
             }
@@ -300,9 +313,10 @@ impl Stack {
             match ending {
                 Ending::Left => totals.left += 1,
                 Ending::ThreadEnded => totals.thread_ended += 1,
+                Ending::Outside => totals.outside += 1,
                 ending if ending.is_cut() => totals.cut += 1,
                 // The call was open until now, and the innermost one.
-                _ => self.pass(now, self.depth() + 1),
+                _ => self.pass(thread, now, self.depth() + 1, visitor),
             }
             self.close(thread, &call, ending, visitor);
         }
@@ -326,8 +340,8 @@ impl Stack {
 
     /// Time passes, with `depth` calls open.
     #[inline(always)]
-    fn pass(&mut self, now: u64, depth: usize) {
-        self.offs.pass(now, depth);
+    fn pass<V: Visitor>(&mut self, thread: ThreadId, now: u64, depth: usize, visitor: &mut V) {
+        self.offs.pass(now, depth, |stretch| visitor.off(thread, stretch));
         self.last = now;
     }
 

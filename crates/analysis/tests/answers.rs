@@ -2,9 +2,10 @@
 
 use crate::common::{recording, same};
 use calltap_analysis::answers::{
-    Buckets, By, Count, Form, Known, Latency, Lines, Listener, Question, Stacks,
+    Buckets, By, Count, CountBy, Form, Histogram, Known, Latency, Lines, Listener, Question, Side, Spans,
+    Stacks, Widths,
 };
-use calltap_analysis::{Glob, MemorySource};
+use calltap_analysis::{MemorySource, Word};
 use calltap_trace::{Callers, Captured, SiteId, Value as Captures, ValueForm};
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ fn ask<Q: Question>(events: &str, globs: &[&str], question: Q) -> Listener<Q> {
 }
 
 fn ask_recording<Q: Question>(source: &MemorySource, globs: &[&str], question: Q) -> Listener<Q> {
-    let globs = globs.iter().map(|glob| Glob::new(glob)).collect();
+    let globs = globs.iter().map(|glob| Word::new(glob)).collect();
     let mut listener = Listener::new(Known::new(globs, false, None), question);
     listener.read(source, None, &mut |_| false);
     listener
@@ -159,4 +160,137 @@ fn lines_show_all_callers_that_were_unwound() {
         (&latency["functions"][0]["caller"], &latency["traced_callers_only"]),
         (&"app+0x2010".into(), &0.into())
     );
+}
+
+/// The same with a number of 64 bits that is read of each entry and return of some functions, in order.
+fn with_numbers(events: &str, numbers: &[(&str, bool, i64)]) -> MemorySource {
+    let mut source = recording(events);
+    let value = |name: &str| vec![Captures { name: name.to_owned(), form: ValueForm::Signed(8) }];
+    for site in &mut source.meta.sites {
+        let captured = Captured { arguments: value("arg1"), results: value("retval"), ..Captured::default() };
+        site.captured = Some(captured.into());
+    }
+    let mut next = vec![0; source.meta.sites.len() * 2];
+    for batch in &mut source.batches {
+        for (place, event) in batch.events.iter().enumerate() {
+            let returns = matches!(event.kind, calltap_trace::EventKind::Exit { .. });
+            let site = &source.meta.sites[event.site.0 as usize];
+            let nth = &mut next[event.site.0 as usize * 2 + usize::from(returns)];
+            let mut of_it = numbers.iter().filter(|(name, exits, _)| *name == site.name && *exits == returns);
+            if let Some((.., number)) = of_it.nth(*nth) {
+                *nth += 1;
+                batch.values.add(place, &[&[0, 0], &number.to_le_bytes()[..]].concat());
+            }
+        }
+    }
+    source
+}
+
+fn sides(begin: (&str, bool), end: (&str, bool)) -> [Side; 2] {
+    [begin, end].map(|(item, returns)| Side { text: item.to_owned(), item: item.to_owned(), returns })
+}
+
+#[test]
+fn spans_join_calls_of_any_threads_by_value() {
+    let source = with_numbers(
+        "a: E f @10; X f @15; E f @20; X f @25; E f @30; X f @35
+         b: E g @40; X g @41; E g @60; X g @61; E g @70; X g @71",
+        &[
+            ("f", false, 7),
+            ("f", false, 8),
+            ("f", false, 9),
+            ("g", false, 8),
+            ("g", false, 7),
+            ("g", false, 5),
+            ("f", true, 8),
+            ("f", true, 7),
+            ("f", true, 1),
+        ],
+    );
+    let by_argument = Spans::new(sides(("arg1", false), ("arg1", false)), Buckets::Log2, 10);
+    let answer = ask_recording(&source, &["f", "g"], by_argument).json("span");
+    let slowest: Vec<(u64, &str)> = answer["slowest"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|span| (span["duration_ns"].as_u64().unwrap(), span["value"].as_str().unwrap()))
+        .collect();
+    assert_eq!(slowest, [(50, "7"), (20, "8")]);
+    let of = |key: &str| answer[key].as_u64();
+    assert_eq!(
+        (of("open"), of("ended_without_start"), of("unknown")),
+        (Some(1), Some(1), Some(0)),
+        "{answer}"
+    );
+    // What f returns at its end begins the others.
+    let by_result = Spans::new(sides(("retval", true), ("arg1", false)), Buckets::Log2, 10);
+    let answer = ask_recording(&source, &["f", "g"], by_result).json("span");
+    assert_eq!((&answer["min_ns"], &answer["max_ns"]), (&25.into(), &35.into()), "{answer}");
+}
+
+#[test]
+fn spans_in_which_anything_was_lost_are_unknown() {
+    let source = with_numbers(
+        "a: E f @10; X f @11; E g @20; X g @21; E f @30; X f @31; E f @80; X f @81
+         b: E h @35; X h @36; L 1/1 @40; E g @50; X g @51; E g @90; X g @91",
+        &[
+            ("f", false, 1),
+            ("g", false, 1),
+            ("f", false, 2),
+            ("g", false, 2),
+            ("f", false, 3),
+            ("g", false, 3),
+        ],
+    );
+    let spans = Spans::new(sides(("arg1", false), ("arg1", false)), Buckets::Log2, 10);
+    let answer = ask_recording(&source, &["f", "g"], spans);
+    let json = answer.json("span");
+    assert_eq!(
+        (&json["spans"], &json["unknown"], &json["open"]),
+        (&2.into(), &1.into(), &0.into()),
+        "{json}"
+    );
+    assert!(answer.question.text(&answer.known).contains("# 1 unknown: events were lost while open"));
+}
+
+#[test]
+fn percentiles_are_of_the_calls_that_returned() {
+    let events: Vec<String> = (1..=100).map(|n| format!("E f @{}; X f @{}", n * 1000, n * 1001)).collect();
+    let events = format!("main: {}; E f @200000", events.join("; "));
+    let answer = ask(&events, &["f"], Latency::new(Buckets::Log2, By::Function)).json("latency");
+    let row = &answer["functions"][0];
+    let got: Vec<Option<u64>> =
+        ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"].iter().map(|key| row[key].as_u64()).collect();
+    assert_eq!(got, [50, 90, 99, 100, 100].map(Some), "{row}");
+}
+
+#[test]
+fn values_are_put_together_and_told_apart() {
+    let source = with_numbers(
+        "main: E f @1; X f @2; E f @3; X f @4; E f @5; X f @6",
+        &[("f", false, 5), ("f", false, -3), ("f", false, 7)],
+    );
+    let answer = ask_recording(&source, &["f"], Histogram::new(Widths::Log2, By::Function)).json("histogram");
+    let row = &answer["histograms"][0];
+    assert_eq!((&row["min"], &row["max"], &row["avg"]), (&(-3).into(), &7.into(), &3.0.into()), "{row}");
+    let buckets = json!([{ "from": -3, "last": -2, "values": 1 }, { "from": 4, "last": 7, "values": 2 }]);
+    assert_eq!(row["buckets"], buckets);
+    let answer = ask_recording(&source, &["f"], CountBy::new(By::Value, None)).json("count");
+    let words: Vec<&Value> =
+        answer["functions"].as_array().unwrap().iter().map(|row| &row["value"]).collect();
+    assert_eq!(words, ["arg1=-3", "arg1=5", "arg1=7"]);
+}
+
+#[test]
+fn lines_can_be_put_in_the_order_in_which_calls_began() {
+    let events = "a: E f @10us; E f @30us; X f @40us; X f @90us\nb: E f @20us; X f @25us";
+    let order = |lines: Lines| {
+        let mut answer = ask(events, &["f"], lines);
+        let text = answer.question.take();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let lines = || Lines::new(Form::Text, None, None);
+    assert_eq!(order(lines()), ["0.000030", "0.000010", "0.000020"]);
+    assert_eq!(order(lines().sorted()), ["0.000010", "0.000020", "0.000030"]);
 }

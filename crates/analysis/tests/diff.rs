@@ -2,7 +2,7 @@
 
 use crate::common::{output, recording, same, site};
 use calltap_analysis::diff::{Diff, Finding, Measure, Options, collect};
-use calltap_analysis::{Glob, MemorySource, Source, report};
+use calltap_analysis::{MemorySource, Source, Word, report};
 use calltap_trace::{ClockKind, Session};
 
 fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
@@ -192,7 +192,7 @@ fn times_of_different_clocks_are_not_compared() {
 fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<String>, String> {
     let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
     // What is shown makes no difference.
-    let options = Options { conditions, filter: vec![Glob::new("nothing")], ..Options::default() };
+    let options = Options { conditions, filter: vec![Word::new("nothing")], ..Options::default() };
     let by_path = Options { by_path: true, ..options.clone() };
     let tried = |options| {
         let five = |source: &'static str, recording| [(source, recording as &dyn Source); 5];
@@ -242,7 +242,7 @@ fn recordings_tell_what_is_noise() {
     let (a, b) = (recordings(&[1000, 1300, 1010, 1400, 1000]), recordings(&[1300, 1400, 1350, 1000, 1500]));
     let options = columns(&[Measure::Avg]);
     assert!(compared(&a[0], &b[0], &options).differs());
-    let diff = several(&a, &b, &Options { all: true, filter: vec![Glob::new("[fg]")], ..options.clone() });
+    let diff = several(&a, &b, &Options { all: true, filter: vec![Word::new("[fg]")], ..options.clone() });
     same(
         &text(&diff),
         "

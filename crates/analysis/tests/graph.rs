@@ -2,7 +2,7 @@
 
 use crate::common::{output, recording, same};
 use calltap_analysis::graph::{Options, write};
-use calltap_analysis::{Glob, MemorySource};
+use calltap_analysis::{MemorySource, Word};
 
 const PROGRAM: &str = "
     main: E main @0; E read @100; E copy @150; X copy @250; X read @300; E write @400; E copy @450; X copy @650; X write @700; X main @1000
@@ -103,7 +103,7 @@ fn the_limit_of_paths_that_was_met_is_named() {
 
 #[test]
 fn callers_and_callees() {
-    let function = Some(Glob::new("copy"));
+    let function = Some(Word::new("copy"));
     same(
         &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
         "
@@ -123,7 +123,7 @@ fn callers_and_callees() {
              500 ns      500 ns  100.00           3  copy
     ",
     );
-    let function = Some(Glob::new("re*"));
+    let function = Some(Word::new("re*"));
     same(
         &graph(&recording(PROGRAM), &Options { function, ..Options::default() }),
         "
@@ -146,7 +146,7 @@ fn callers_and_callees() {
 fn recursion() {
     let source =
         recording("main: E main @0; E f @10; E f @20; E g @30; X g @40; X f @50; X f @60; X main @100");
-    let function = Some(Glob::new("f"));
+    let function = Some(Word::new("f"));
     same(
         &graph(&source, &Options { function, ..Options::default() }),
         "
@@ -185,7 +185,7 @@ fn without_time() {
 
 #[test]
 fn a_function_that_was_not_recorded() {
-    let options = Options { function: Some(Glob::new("cpy")), ..Options::default() };
+    let options = Options { function: Some(Word::new("cpy")), ..Options::default() };
     let error = write(&recording(PROGRAM), &options, &mut Vec::new(), None).unwrap_err();
     assert_eq!(error.to_string(), "no recorded function matches 'cpy'; similar: copy");
 }
@@ -208,7 +208,7 @@ fn a_path_says_how_many_of_its_calls_have_no_known_end_and_what_was_lost_on_it()
               30 ns       30 ns    5.00           1      copy  [1 cut]  [LOST 5 EVENTS]
     ",
     );
-    let function = Some(Glob::new("read"));
+    let function = Some(Word::new("read"));
     same(
         &graph(&source, &Options { function, ..Options::default() }),
         "

@@ -2,7 +2,8 @@
 
 use crate::common::recording;
 use calltap_analysis::live::{Column, Interval, Live};
-use calltap_trace::{Batch, ClockPair, Record, ThreadId};
+use calltap_trace::{Batch, ClockPair, Event, EventKind, Record, SiteId, ThreadId};
+use proptest::prelude::*;
 
 /// Intervals of a microsecond with the events of `texts` in them.
 fn intervals(texts: &[&str]) -> Vec<Interval> {
@@ -100,22 +101,89 @@ fn a_thread_that_ends_takes_its_open_calls_with_it() {
 }
 
 #[test]
-fn the_time_of_events_that_come_late_is_not_made_up_and_not_forgotten() {
-    let source = recording("a: E f @100; E g @300; X g @400\na: X f @900; E h @950\na: X h @1800");
+fn what_happens_after_the_end_of_an_interval_counts_in_the_next() {
+    let source = recording("a: E f @100; E g @300; X g @400; E g @1100; X g @1300; X f @1500\nb: E f @900");
     let mut live = Live::default();
     live.record(&Record::Sites { sites: source.meta.sites.clone() });
     let at = |ns| ClockPair { ticks: ns, monotonic_ns: ns };
     live.interval(at(0));
-    let mut totals = |batch: usize, behind: bool, end: u64| -> Vec<u64> {
-        live.events(&source.batches[batch]);
-        if behind {
-            live.behind(ThreadId(0));
-        }
-        live.interval(at(end)).unwrap().rows.iter().map(|row| row.total_ns).collect()
+    live.interval_ends(at(1000));
+    source.batches.iter().for_each(|batch| live.events(batch));
+    // Its thread has ended, after the interval.
+    live.end(ThreadId(0));
+    let mut shown = |end: u64| -> Vec<[u64; 3]> {
+        let rows = live.interval(at(end)).unwrap().rows;
+        rows.iter().map(|row| [row.calls, row.max_ns, row.total_ns]).collect()
     };
-    assert_eq!(totals(0, true, 1000), [300, 100]);
-    assert_eq!(totals(1, true, 2000), [500, 0, 0]);
-    assert_eq!(totals(2, false, 3000), [0, 0, 850]);
+    assert_eq!(shown(1000), [[2, 0, 1000], [1, 100, 100]]);
+    assert_eq!(shown(2000), [[0, 1400, 1500], [1, 200, 200]]);
+}
+
+/// Calls of a thread: how long until the next, whether that is an entry, and of which function.
+type Steps = Vec<(u64, bool, u32)>;
+
+/// Functions in the recordings below.
+const FUNCTIONS: u32 = 3;
+
+/// The events of steps: returns where nothing is open are left out.
+fn events_of(steps: &Steps) -> Vec<Event> {
+    let (mut open, mut now, mut events) = (Vec::new(), 0, Vec::new());
+    for (pause, enters, site) in steps {
+        now += pause;
+        let site = if *enters { Some(SiteId(*site)) } else { open.pop() };
+        let kind = if *enters { EventKind::Entry } else { EventKind::Exit { pops: 1 } };
+        open.extend(site.filter(|_| *enters));
+        events.extend(site.map(|site| Event { ticks: now, site, kind }));
+    }
+    events
+}
+
+/// In how many ticks of a range the function is open in the thread.
+fn open_in(events: &[Event], site: SiteId, range: std::ops::Range<u64>) -> u64 {
+    let depth_at = |tick: u64| -> i64 {
+        let before = events.iter().filter(|event| event.site == site && event.ticks <= tick);
+        before.map(|event| if event.kind == EventKind::Entry { 1 } else { -1 }).sum()
+    };
+    range.filter(|tick| depth_at(*tick) > 0).count() as u64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// However far the recorder has read beyond the end of an interval, each function has the time that it was open in the interval.
+    #[test]
+    fn time_is_that_of_the_interval(
+        threads in prop::collection::vec(prop::collection::vec((0..9_u64, any::<bool>(), 0..FUNCTIONS), 0..40), 1..4),
+        lengths in prop::collection::vec((1..40_u64, 0..60_u64), 1..8),
+    ) {
+        let source = recording("a: E f @0; E g @0; E h @0");
+        let mut live = Live::default();
+        live.record(&Record::Sites { sites: source.meta.sites });
+        let at = |ns| ClockPair { ticks: ns, monotonic_ns: ns };
+        live.interval(at(0));
+        let threads: Vec<Vec<Event>> = threads.iter().map(events_of).collect();
+        let (mut read, mut since, mut furthest) = (vec![0; threads.len()], 0, 0);
+        for (length, beyond) in lengths {
+            // Nothing that was read happened after the moment at which the next end is announced.
+            let end = furthest + length;
+            live.interval_ends(at(end));
+            for (number, events) in threads.iter().enumerate() {
+                // One thread is read no further than it must be, the next further.
+                let until = end + beyond * number as u64;
+                let to = events.partition_point(|event| event.ticks < until).max(read[number]);
+                let events = events[read[number]..to].to_vec();
+                read[number] = to;
+                live.events(&Batch { thread: ThreadId(number as u32), events, ..Batch::default() });
+            }
+            let interval = live.interval(at(end)).unwrap();
+            for row in &interval.rows {
+                let open = |events: &Vec<Event>| open_in(events, row.sites[0], since..end);
+                prop_assert_eq!(row.total_ns, threads.iter().map(open).sum::<u64>(), "{} in {}..{}", row.function, since, end);
+                prop_assert!(row.total_ns <= interval.length_ns * threads.len() as u64);
+            }
+            (since, furthest) = (end, end + beyond * threads.len() as u64);
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod graph;
 mod info;
 mod limited;
 mod live;
+mod part;
 mod replay;
 mod report;
 mod timeline;
+mod why;

@@ -36,7 +36,7 @@ fn header_leaves_and_braces() {
            main-100    | $ 2000000 us  |  }
     ",
     );
-    let options = Options { tail: true, absolute_time: true, ..Options::default() };
+    let options = Options { tail: true, time: Some(calltap_analysis::Stamp::Since(0)), ..Options::default() };
     same(
         &replay(&source, &options),
         "

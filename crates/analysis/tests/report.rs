@@ -2,7 +2,7 @@
 
 use crate::common::{output, recording, same};
 use calltap_analysis::report::{Column, Format, Options, write};
-use calltap_analysis::{Glob, MemorySource};
+use calltap_analysis::{MemorySource, Word};
 use calltap_trace::{Loss, ThreadId};
 
 fn report(source: &MemorySource, options: &Options, format: Format) -> String {
@@ -324,7 +324,7 @@ fn sorted_filtered_limited() {
         "main: E main @0; E a_one @10; X a_one @20; E a_two @20; X a_two @90; E b @91; X b @92; X main @99";
     let options = Options {
         sort: Column::Function,
-        filter: vec![Glob::new("a_*"), Glob::new("b")],
+        filter: vec![Word::new("a_*"), Word::new("b")],
         limit: Some(2),
         ..Options::default()
     };
@@ -354,7 +354,7 @@ fn sorted_filtered_limited() {
 #[test]
 fn filter_matches_both_names() {
     for glob in ["_ZSt4swap*", "std::swap<int>*"] {
-        let options = Options { filter: vec![Glob::new(glob)], ..Options::default() };
+        let options = Options { filter: vec![Word::new(glob)], ..Options::default() };
         let text = report(&recording(CPP), &options, Format::Csv);
         assert_eq!(text.lines().count(), 2, "{glob}: {text}");
     }

@@ -2,6 +2,7 @@
 
 use crate::common::recording;
 use calltap_analysis::explore::Explorer;
+use calltap_analysis::paths::By;
 use calltap_analysis::report::{self, Options};
 use calltap_analysis::timeline::{Block, Limits, Timeline};
 use calltap_analysis::{Call, MemorySource, Visitor, run_by_thread};
@@ -256,18 +257,22 @@ fn boxes_of_a_flame_graph_lie_on_their_callers_and_what_is_too_narrow_is_not_the
             })
             .collect()
     };
-    let all = explorer.flame(0, 0.02);
+    let all = explorer.flame(0, By::Wall, 0.02);
     assert_eq!(shown(&all), ["all 1.00 0", " main 1.00 44", "  f 0.50 20", "  g 0.05 5", "   g 0.30 30"]);
     let f = all.boxes.iter().find(|b| b.level == 2 && b.width > 0.4).unwrap();
-    let above = explorer.flame(f.node, 0.02);
+    let above = explorer.flame(f.node, By::Wall, 0.02);
     assert_eq!(
         (shown(&above), above.below.len()),
         (vec!["f 1.00 20".to_owned(), " g 0.60 30".to_owned()], 2)
     );
     let g = explorer.functions.iter().find(|function| function.name == "g").unwrap();
-    let callers = explorer.flame_of(g, true, 0.02).unwrap();
+    let callers = explorer.flame_of(g, true, By::Wall, 0.02).unwrap();
     assert_eq!(callers.boxes.iter().filter(|b| b.level == 1).count(), 2, "{:?}", shown(&callers));
-    assert_eq!(explorer.flame(4_000_000_000, 0.02).boxes.len(), all.boxes.len(), "what is not there is all");
+    assert_eq!(
+        explorer.flame(4_000_000_000, By::Wall, 0.02).boxes.len(),
+        all.boxes.len(),
+        "what is not there is all"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who wants which functions, and making it so: the slow half, behind one lock.
+//! Which ops want which functions, and switching the sites accordingly: the slow half, behind one lock.
 //!
 //! Each site holds a filter mask and a notrace mask, with a bit for each ops; what is in the first and not in the second is interested in the function. A change of filters is
 //! carried out in three steps:
@@ -165,7 +165,7 @@ impl Control {
         self.carry_out(&all, text);
     }
 
-    /// Its memory is not ours any more.
+    /// Its memory belongs to no module that is known.
     fn forget(&mut self, gone: Mapped) {
         let cells = gone.module.cells.iter().chain(&gone.module.returns);
         cells.for_each(|cell| cell.combination.store(ptr::null_mut(), SeqCst));

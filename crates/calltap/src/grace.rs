@@ -2,7 +2,7 @@
 //!
 //! A thread that enters the trampoline counts itself in one of two columns, and takes itself out of the same one when it leaves. The thread that took something
 //! away (a combination from its cell, say) turns new threads to the other column and waits until the old one is empty, twice: a thread may have
-//! chosen its column long before it counted itself. Then all who are inside came after, and cannot have seen what was taken away. Nothing has to be known of
+//! chosen its column long before it counted itself. Then all threads inside came after, and cannot have seen what was taken away. Nothing has to be known of
 //! threads, which come and go; each counts in a line of its own, as far as there are enough: it stores 1 and 0 there, so that a thread that leaves the trampoline for good at any instruction (siglongjmp
 //! out of a signal handler) can put its line right. A line stays its thread pointer's, which later threads have again. Threads without one count in a line together.
 //!

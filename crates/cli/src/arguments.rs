@@ -17,6 +17,11 @@ impl Arguments {
         self.0.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false)
     }
 
+    /// Does the command have a flag of this name?
+    pub fn has(&self, name: &str) -> bool {
+        self.0.try_contains_id(name).is_ok()
+    }
+
     /// All values of a flag or operand.
     pub fn words(&self, name: &str) -> Vec<OsString> {
         if let Ok(Some(values)) = self.0.try_get_many::<OsString>(name) {
@@ -31,6 +36,11 @@ impl Arguments {
         self.words(name).iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
+    /// Words for functions: each value is a list with commas.
+    pub fn names(&self, name: &str) -> Vec<String> {
+        self.texts(name).iter().flat_map(|list| calltap_analysis::split_list(list)).collect()
+    }
+
     /// The value of a flag as text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.texts(name).pop()
@@ -39,6 +49,11 @@ impl Arguments {
     /// The trace to show, if one is named; as in other commands, `-i` may stand before it.
     pub fn shown(&self) -> Option<PathBuf> {
         self.path("operand").or(self.path("input"))
+    }
+
+    /// `--format`, or `--json`.
+    pub fn format(&self) -> Option<String> {
+        if self.is_set("json") { Some("json".to_owned()) } else { self.text("format") }
     }
 
     /// The value of a flag as path.

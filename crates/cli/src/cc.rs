@@ -19,7 +19,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 /// Response files in response files, at most so deep.
 const DEEPEST: usize = 16;
 
-/// Runs the compiler, whose exit status is ours.
+/// Runs the compiler, with whose exit status calltap ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let words = arguments.words("operand");
     let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::from(2)) };
@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     command.args(rest);
     let mut all = Vec::new();
     expand(rest, 0, &mut all);
-    // Nothing remains that could be recorded: the compiler takes our place.
+    // Nothing remains that could be recorded: the compiler takes this process's place.
     if !all.iter().any(|word| word == "-c" || word == "--compile" || word == "-r") {
         return Ok(not_run(compiler, &command.exec()));
     }
@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(end_as(status))
 }
 
-/// Adds the list to what the compiler made. As a compiler that fails does, we leave no object then.
+/// Adds the list to what the compiler made. No object is left if that fails, as a compiler that fails leaves none.
 fn recorded(object: &Path) -> Result<()> {
     let Err(error) = recordmcount::record(object) else { return Ok(()) };
     // Bitcode, assembly, another machine's object: what a compiler makes, too.
@@ -66,7 +66,7 @@ fn not_run(compiler: &OsStr, error: &io::Error) -> ExitCode {
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// Waits for the compiler to end; it gets the signals that we get.
+/// Waits for the compiler to end; it gets the signals that calltap gets.
 fn wait(mut child: Child) -> io::Result<ExitStatus> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let handle = signals.handle();

@@ -39,7 +39,7 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
 }
 
 fn which(arguments: &Arguments) -> Result<(u32, Vec<String>)> {
-    let pid = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
     Ok((pid, arguments.texts("operand")))
 }
 

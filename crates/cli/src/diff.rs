@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::{values, views};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::diff::{Outcome, evidence::LEAST_RECORDINGS};
-use calltap_analysis::{Glob, Source, diff};
+use calltap_analysis::{Glob, Source, Word, diff};
 use calltap_trace::TraceReader;
 use std::path::Path;
 use std::process::ExitCode;
@@ -119,7 +119,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         columns: views::list(arguments, "columns")?,
         sort: arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?,
         all: arguments.is_set("all"),
-        filter: arguments.texts("function").iter().map(|glob| Glob::new(glob)).collect(),
+        filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
         limit: arguments.number("limit")?,
         min_change: values::share(&arguments.text("min-change").unwrap_or_default())?.unwrap_or(0.0),
         conditions: conditions.collect::<Result<_>>()?,

@@ -1,6 +1,6 @@
 //! The parser, the manual page and the completions, made from the [table](crate::table).
 
-use crate::table::{Command, Flag, Operand, Takes, commands};
+use crate::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
@@ -17,12 +17,52 @@ pub fn grammar() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .infer_subcommands(false)
-        .subcommands(commands().map(command))
+        .help_template(overview())
+        .subcommands(commands().map(|from| command(from).hide(is_hidden(from.name))))
+        .subcommands(FAMILIES.iter().map(family))
+}
+
+/// Has another command taken it in?
+fn is_hidden(name: &str) -> bool {
+    OLD.contains(&name) || FAMILIES.iter().any(|family| family.members.contains(&name))
+}
+
+fn family(from: &Family) -> clap::Command {
+    let members = commands().filter(|command| from.members.contains(&command.name));
+    clap::Command::new(from.name)
+        .about(from.about)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(members.map(command))
+}
+
+/// The commands by group, for help.
+fn overview() -> String {
+    let about = |name: &str| {
+        let own = commands().find(|command| command.name == name).map(|command| command.about);
+        own.or_else(|| FAMILIES.iter().find(|family| family.name == name).map(|family| family.about))
+    };
+    let grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let rest: Vec<&str> =
+        commands().map(|command| command.name).filter(|name| !is_hidden(name) && !grouped(name)).collect();
+    let more = (!rest.is_empty()).then_some(("More", &rest[..]));
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (title, names) in GROUPS.iter().copied().chain(more) {
+        text += &format!("\n{title}:\n");
+        for name in names {
+            text += &format!("  {name:<13}{}\n", about(name).unwrap_or_default());
+        }
+    }
+    text + "\nOptions:\n{options}\n\n'calltap help COMMAND' tells more; docs/commands.md has the commands by task."
 }
 
 fn command(from: &Command) -> clap::Command {
-    let mut command =
-        clap::Command::new(from.name).about(from.about).args(from.flags.iter().copied().flatten().map(flag));
+    let flags = || from.flags.iter().copied().flatten();
+    let mut command = clap::Command::new(from.name).about(from.about).args(flags().map(flag));
+    let has_json = flags().any(|flag| flag.long == "format" && flag.choices.contains(&"json"));
+    if has_json && !flags().any(|flag| flag.long == "json") {
+        command = command.arg(json());
+    }
     if !from.details.is_empty() {
         command = command.after_long_help(from.details);
     }
@@ -33,6 +73,11 @@ fn command(from: &Command) -> clap::Command {
         Takes::ManyAndMore => command.arg(more(from)),
         _ => command,
     }
+}
+
+/// What every command has that can answer so.
+fn json() -> Arg {
+    Arg::new("json").long("json").help("The same as --format json.").action(ArgAction::SetTrue)
 }
 
 fn flag(from: &Flag) -> Arg {
@@ -94,6 +139,19 @@ fn behind(id: &'static str) -> Arg {
     Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
 }
 
+/// What the parser says of a wrong command line, in one line, with where help is.
+pub fn mistake(said: &str, command: &str) -> String {
+    let said = said.strip_prefix("error: ").unwrap_or(said);
+    // The usage line and what follows it is in the help.
+    let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let is_known =
+        commands().any(|known| known.name == command) || FAMILIES.iter().any(|known| known.name == command);
+    let command = if is_known { format!(" {command}") } else { String::new() };
+    let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
+    format!("{text} ('calltap help{command}' has the options)")
+}
+
 /// The manual page: an overview and every command.
 pub fn manual(out: &mut dyn Write) -> Result<()> {
     let page = clap_mangen::Man::new(grammar());
@@ -101,9 +159,17 @@ pub fn manual(out: &mut dyn Write) -> Result<()> {
     page.render_name_section(out)?;
     page.render_synopsis_section(out)?;
     page.render_description_section(out)?;
-    for command in grammar().get_subcommands_mut() {
-        let name = command.get_name().to_owned();
-        let command = command.clone().bin_name(format!("{NAME} {name}")).disable_help_flag(true);
+    let grammar = grammar();
+    let shown = grammar.get_subcommands().filter(|command| !command.is_hide_set());
+    let all = shown.flat_map(|command| {
+        let own = (command.get_name().to_owned(), command.clone());
+        let members = command
+            .get_subcommands()
+            .map(|member| (format!("{} {}", command.get_name(), member.get_name()), member.clone()));
+        [own].into_iter().chain(members).collect::<Vec<_>>()
+    });
+    for (name, command) in all {
+        let command = command.bin_name(format!("{NAME} {name}")).disable_help_flag(true);
         let section = clap_mangen::Man::new(command);
         writeln!(out, ".SH {}", name.to_uppercase())?;
         section.render_description_section(&mut without_heading(out))?;
@@ -151,16 +217,35 @@ mod tests {
     }
 
     #[test]
+    fn every_command_is_shown_once() {
+        let help = grammar().render_help().to_string();
+        for command in commands().filter(|command| !is_hidden(command.name)) {
+            let lines = help.lines().filter(|line| line.starts_with(&format!("  {} ", command.name)));
+            assert_eq!(lines.count(), 1, "{} in {help}", command.name);
+        }
+        for name in GROUPS.iter().flat_map(|(_, names)| *names) {
+            let exists = commands().any(|command| command.name == *name)
+                || FAMILIES.iter().any(|family| family.name == *name);
+            assert!(exists && !is_hidden(name), "{name}");
+        }
+        assert!(!help.contains("  recordmcount ") && !help.contains("  stat "), "{help}");
+    }
+
+    #[test]
     fn manual_and_completions_know_every_command() {
         let (mut page, mut script) = (Vec::new(), Vec::new());
         manual(&mut page).unwrap();
         completions("bash", &mut script).unwrap();
         let (page, script) = (String::from_utf8(page).unwrap(), String::from_utf8(script).unwrap());
         for command in commands() {
-            assert!(
-                page.contains(&format!(".SH {}", command.name.to_uppercase())),
-                "{} in the manual",
-                command.name
+            let name = command.name.to_uppercase();
+            let family = FAMILIES.iter().find(|family| family.members.contains(&command.name));
+            let title =
+                family.map_or(name.clone(), |family| format!("{} {name}", family.name.to_uppercase()));
+            assert_eq!(
+                page.contains(&format!(".SH {title}\n")),
+                !OLD.contains(&command.name),
+                "{title} in the manual"
             );
             assert!(script.contains(command.name), "{} in the completions", command.name);
             for flag in command.flags.iter().copied().flatten() {

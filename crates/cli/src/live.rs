@@ -3,9 +3,9 @@
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::progress::tell;
-use crate::select;
 use crate::units::{bytes, ms};
 use crate::values;
+use crate::{processes, select, started};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
@@ -15,14 +15,28 @@ use std::time::Duration;
 
 /// Runs one of them.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
-    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
-    match name {
+    if matches!(name, "status" | "snapshot") {
+        let pid: u32 = processes::one(arguments)?.context("which process: '-p PID'")?;
+        return if name == "status" { status(pid, arguments) } else { snapshot(pid, arguments) };
+    }
+    let pids = processes::all(arguments)?;
+    if pids.is_empty() {
+        bail!("which process: '-p PID'");
+    }
+    let one = |pid: u32| match name {
         "attach" => attach(pid, arguments),
         "set" => set(pid, arguments),
-        "status" => status(pid, arguments),
-        "snapshot" => snapshot(pid, arguments),
         _ => detach(pid),
+    };
+    // What is refused of one process is no reason to leave out the others.
+    let (mut failed, many) = (None, pids.len() > 1);
+    for pid in pids {
+        if let Err(error) = one(pid) {
+            failed.take().into_iter().for_each(|error: anyhow::Error| eprintln!("calltap: {error:#}"));
+            failed = Some(if many { error.context(format!("process {pid}")) } else { error });
+        }
     }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Tells what the user should know.
@@ -54,11 +68,15 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell,
+        started: started::tell,
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);
@@ -115,7 +133,7 @@ fn status(pid: u32, arguments: &Arguments) -> Result<()> {
         _ => find(pid)?.status()?,
     };
     let mut out = Output::create(arguments)?;
-    if arguments.text("format").as_deref() == Some("json") {
+    if arguments.format().as_deref() == Some("json") {
         serde_json::to_writer_pretty(&mut out, &status)?;
         writeln!(out)?;
     } else {

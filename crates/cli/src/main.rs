@@ -10,8 +10,11 @@ mod grammar;
 mod install;
 mod keep;
 mod live;
+mod many;
 mod mount;
 mod output;
+mod part;
+mod processes;
 mod progress;
 mod record;
 mod recordmcount;
@@ -20,6 +23,7 @@ mod search;
 mod seen;
 mod select;
 mod sites;
+mod started;
 mod stat;
 mod table;
 mod top;
@@ -28,18 +32,38 @@ mod units;
 mod values;
 mod view;
 mod views;
+mod why;
 
 use anyhow::{Context, Result};
 use arguments::Arguments;
 use calltap_analysis::units::one_line;
+use clap::error::ErrorKind;
 use output::Output;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 fn main() -> ExitCode {
-    let matches = grammar::grammar().get_matches();
-    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let matches = match grammar::grammar().try_get_matches() {
+        Ok(matches) => matches,
+        // Help and version are no mistakes.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        Err(error) => {
+            eprintln!(
+                "calltap: {}",
+                grammar::mistake(
+                    &error.to_string(),
+                    &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
+                )
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let Some((mut name, mut matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    if let Some((member, of_member)) = matches.subcommand() {
+        (name, matches) = (member, of_member);
+    }
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
         // The reader of the output has seen enough.
@@ -60,9 +84,10 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
-        "count" | "latency" | "slower" | "stacks" | "watch" | "futures" => {
+        "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
             return answers::run(name, arguments);
         }
+        "why" | "locks" => return why::run(name, arguments),
         "view" => view::run(arguments)?,
         "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,

@@ -2,9 +2,71 @@
 
 use crate::arguments::Arguments;
 use anyhow::{Context, Result};
+use std::cmp::Ordering;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+
+/// Are names shortened, and lines cut at the terminal's edge? Only what a person reads at once: files, pipes and forms for programs have all of it.
+pub fn is_short(arguments: &Arguments) -> bool {
+    let is_text = arguments.format().is_none_or(|format| format == "text");
+    let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
+}
+
+/// Cuts lines at the terminal's edge.
+struct Fit<W> {
+    to: W,
+    width: usize,
+    /// Characters of the line so far.
+    at: usize,
+    /// That of the last column: it is written if the line ends there.
+    held: Option<char>,
+}
+
+impl<W: Write> Write for Fit<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.write_piece(&String::from_utf8_lossy(line))?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Fit<W> {
+    fn write_piece(&mut self, piece: &str) -> io::Result<()> {
+        let (text, end) = piece.strip_suffix('\n').map_or((piece, ""), |text| (text, "\n"));
+        for c in text.chars() {
+            self.at += 1;
+            match self.at.cmp(&self.width) {
+                Ordering::Less => write!(self.to, "{c}")?,
+                Ordering::Equal => self.held = Some(c),
+                Ordering::Greater => {
+                    if self.held.take().is_some() {
+                        self.to.write_all("\u{2026}".as_bytes())?;
+                    }
+                }
+            }
+        }
+        if !end.is_empty() {
+            if let Some(last) = self.held.take() {
+                write!(self.to, "{last}")?;
+            }
+            self.at = 0;
+        }
+        self.to.write_all(end.as_bytes())
+    }
+}
+
+/// Columns of the terminal at standard output.
+fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width >= 20)
+}
 
 /// The output of a view.
 pub struct Output {
@@ -17,7 +79,16 @@ impl Output {
     /// To the value of `--output`, or to standard output.
     pub fn create(arguments: &Arguments) -> Result<Output> {
         let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
-            return Ok(Output { to: Box::new(BufWriter::with_capacity(1 << 16, io::stdout())), file: None });
+            let to = BufWriter::with_capacity(1 << 16, io::stdout());
+            // What has names in full has long lines.
+            let fits = arguments.has("full-names") && is_short(arguments);
+            return Ok(Output {
+                to: match width().filter(|_| fits) {
+                    Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
+                    None => Box::new(to),
+                },
+                file: None,
+            });
         };
         // A device or a pipe is written to directly.
         if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
@@ -91,5 +162,19 @@ impl Write for Lines<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_at_the_edge() {
+        let mut fit = Fit { to: Vec::new(), width: 4, at: 0, held: None };
+        fit.write_all("abcd\nabcde\nab".as_bytes()).unwrap();
+        fit.write_all("c\n\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\n".as_bytes()).unwrap();
+        let expected = "abcd\nabc\u{2026}\nabc\n\u{e4}\u{e4}\u{e4}\u{2026}\n";
+        assert_eq!(String::from_utf8(fit.to).unwrap(), expected);
     }
 }

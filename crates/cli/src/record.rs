@@ -1,20 +1,44 @@
 //! `calltap record`.
 
 use crate::units::{bytes, ms};
-use crate::{arguments::Arguments, keep, progress, repeat::Runs, select, values};
+use crate::{arguments::Arguments, keep, many, processes, progress, repeat::Runs, select, started, values};
 use anyhow::{Result, bail};
-use calltap_analysis::{demangle, units};
+use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Totals};
+use calltap_session::{
+    Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Subtree, Totals,
+};
 use calltap_trace::TracerKind;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Exit status with --fail-on-loss.
 const LOST: u8 = 3;
 
+/// An option that there is not would be taken for the program.
+fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
+    let word = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    if !word.starts_with('-') {
+        return Ok(());
+    }
+    let flags = crate::table::commands().filter(|command| command.name == "record");
+    let flags: Vec<String> = flags
+        .flat_map(|command| command.flags)
+        .copied()
+        .flatten()
+        .map(|flag| format!("--{}", flag.long))
+        .collect();
+    let name = word.split('=').next().unwrap_or_default();
+    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
+    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
+    bail!(
+        "{word}: no option of record{near} ('calltap help record' lists them; a program of this name is ./{word})"
+    )
+}
+
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
-    let (command, pid) = (arguments.words("operand"), arguments.number("pid")?);
+    let (command, pid) = (arguments.words("operand"), crate::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
@@ -28,8 +52,12 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     }
 }
 
-/// Runs the program, whose exit status is ours; or attaches to the process.
+/// Runs the program, with whose exit status calltap ends; or attaches to the process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    refuse_option(&arguments.words("operand"))?;
+    if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
+        return many::record(pids, &arguments.path("output").unwrap_or_default());
+    }
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;
     let outcome = match calltap_session::record(&options) {
@@ -53,8 +81,12 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     let subject = subject(arguments)?;
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
-    let about = keep::functions(slow.as_ref(), flight.as_ref());
-    calltap_selection::add(&mut words, &about);
+    let subtree = keep::subtree(arguments)?;
+    let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
+    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    if words.python.is_empty() {
+        calltap_selection::add(&mut words, &about);
+    }
     calltap_selection::add_valued(&mut words)?;
     let later = arguments.is_set("later") || arguments.is_set("follow");
     let selection = ParsedSelection::about(&words, later, &about)?;
@@ -64,8 +96,9 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         Some("counter") => Clock::Counter,
         _ => Clock::Tsc,
     };
-    check(arguments, &selection, clock, !about.is_empty())?;
-    let output = arguments.path("output").unwrap_or_default();
+    check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
+    let [wakings, system_calls] = events(arguments)?;
+    let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
         output: runs.map_or(output.clone(), |runs| runs.file(&output)),
@@ -77,12 +110,55 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, !arguments.words("operand").is_empty())?,
         discovery,
         slow,
+        subtree,
         flight,
         follow: arguments.is_set("follow"),
         sched: !arguments.is_set("no-sched"),
+        wakings,
+        system_calls,
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
+        started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
     })
+}
+
+/// The trace file; `-` is standard output.
+fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
+    let output = arguments.path("output").unwrap_or_default();
+    if output.is_dir() {
+        bail!(
+            "-o {}: that is a directory; the trace is a file: -o {}",
+            output.display(),
+            output.join("calltap.data").display()
+        );
+    }
+    if output != std::path::Path::new("-") {
+        return Ok(output);
+    }
+    if matches!(subject, Subject::Program(_)) {
+        bail!("-o -: the program has standard output itself; name a file, or attach with -p PID");
+    }
+    if std::io::stdout().is_terminal() {
+        bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
+    }
+    Ok("/dev/stdout".into())
+}
+
+/// Whether `--events` asks for wakings, and for system calls.
+fn events(arguments: &Arguments) -> Result<[bool; 2]> {
+    let text = arguments.text("events").unwrap_or_default();
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    if let Some(word) = words.iter().find(|word| !["sched", "syscalls"].contains(word)) {
+        bail!("--events: '{word}' is neither sched nor syscalls");
+    }
+    for flag in ["slow", "snapshot-on"] {
+        if !words.is_empty() && !arguments.texts(flag).is_empty() {
+            bail!(
+                "--events and --{flag} exclude each other: a chain leads to calls that --{flag} does not keep"
+            );
+        }
+    }
+    Ok(["sched", "syscalls"].map(|word| words.contains(&word)))
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.
@@ -105,6 +181,12 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     }
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
         bail!("there is no room for values between the events of '--clock sparse'");
+    }
+    if !words.python.is_empty() && !has(TracerKind::FunctionGraph) {
+        bail!("--python records calls and returns: it needs the function_graph tracer");
+    }
+    if !words.python.is_empty() && clock == Clock::Sparse {
+        bail!("--python tells calls apart by what there is no room for with '--clock sparse'");
     }
     if arguments.is_set("fail-on-loss") && arguments.is_set("overwrite") {
         bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");
@@ -143,10 +225,13 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     if !outcome.disabled.is_empty() {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, &output.to_string()));
+    eprintln!("calltap: {}", summary(outcome, options.subtree.as_ref(), &output.to_string()));
+    if let Some(library) = &outcome.code_is_in {
+        eprintln!("calltap: {}", started::code_is_in(library));
+    }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        eprintln!("calltap: calls were summed up as well: 'calltap stat -i {output}'");
+        eprintln!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
         eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
@@ -170,7 +255,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
-fn summary(outcome: &Outcome, output: &str) -> String {
+fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
@@ -182,8 +267,9 @@ fn summary(outcome: &Outcome, output: &str) -> String {
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
             format!(
-                "{} of slow calls (of {} in all)",
+                "{} {} (of {} in all)",
                 units::counted(kept, "event"),
+                subtree.map_or("of slow calls".to_owned(), Subtree::describe),
                 units::count(totals.events)
             )
         }

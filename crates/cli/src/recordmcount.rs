@@ -38,7 +38,7 @@ pub fn record(path: &Path) -> Result<()> {
 ///
 /// Other hard links go on having the old file: they may be a compiler cache's, whose file must remain what the compiler made.
 fn replace(path: &Path, content: &[u8], old: &Metadata) -> io::Result<()> {
-    // Who may not write to the file may not replace it; and a symbolic link remains one.
+    // A user that may not write to the file may not replace it; and a symbolic link remains one.
     File::options().write(true).open(path)?;
     let path = fs::canonicalize(path)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -53,7 +53,7 @@ fn replace(path: &Path, content: &[u8], old: &Metadata) -> io::Result<()> {
     done
 }
 
-/// Writes a new file with the owner, as far as we may give it away, and the mode of another.
+/// Writes a new file with the owner, as far as the user may give it away, and the mode of another.
 fn write(path: &Path, content: &[u8], like: &Metadata) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;

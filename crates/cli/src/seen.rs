@@ -125,8 +125,8 @@ impl Consumer for Feed<'_> {
         Ok(())
     }
 
-    fn behind(&mut self, thread: ThreadId) {
-        self.seen.content().live.behind(thread);
+    fn interval_ends(&mut self, at: ClockPair) {
+        self.seen.content().live.interval_ends(at);
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! The selection that the command line names.
 
 use crate::arguments::Arguments;
-use anyhow::Result;
-use calltap_selection::{Selection, tracer};
+use anyhow::{Result, bail};
+use calltap_selection::{Selection, add_python, tracer};
 
 /// The words of the command line.
 pub fn words(given: &Arguments) -> Result<Selection> {
@@ -11,10 +11,16 @@ pub fn words(given: &Arguments) -> Result<Selection> {
         // An empty word clears what was set: what is left is the default.
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
-    let (filter, notrace) = (given.texts("filter"), given.texts("notrace"));
+    let (filter, notrace) = (given.names("filter"), given.names("notrace"));
     let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
-    Ok(Selection { futures, int3, ..words })
+    let python = given.texts("python");
+    if let Some(glob) = python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
+        bail!("--python: '{glob}': only * and ? stand for other characters in its patterns");
+    }
+    let mut words = Selection { futures, int3, ..words };
+    add_python(&mut words, &python);
+    Ok(words)
 }

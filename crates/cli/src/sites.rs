@@ -65,14 +65,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
     calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
         .with_context(|| shown.to_string())?;
-    calltap_selection::debug_files::name_functions(&mut binary, &data, &file, Path::new("/"));
+    let link = || calltap_sites::debug_link(&data);
+    calltap_selection::debug_files::name_functions(&mut binary, link, &file, Path::new("/"));
     for complaint in &binary.complaints {
         eprintln!("calltap: {shown}: {complaint}");
     }
     let linker_names = arguments.is_set("linker-names");
     let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));
     let mut out = Output::create(arguments)?;
-    if arguments.text("format").as_deref() == Some("json") {
+    if arguments.format().as_deref() == Some("json") {
         let rows: Vec<Row<'_>> = binary
             .functions
             .iter()
@@ -171,7 +172,7 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
         false => demangle(&found.name),
     };
     let mut out = Output::create(arguments)?;
-    if arguments.text("format").as_deref() == Some("json") {
+    if arguments.format().as_deref() == Some("json") {
         let row = |found| InlinedRow { function: name(found), places: found.places, remains: found.remains };
         let rows: Vec<InlinedRow> = found.iter().map(row).collect();
         serde_json::to_writer(&mut out, &rows)?;

@@ -1,27 +1,28 @@
 //! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
 
 use crate::arguments::Arguments;
-use crate::live;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::views;
+use crate::{live, processes};
 use anyhow::{Result, bail};
-use calltap_analysis::{Glob, stat, units};
+use calltap_analysis::{Word, stat, units};
 use calltap_selection::Profiled;
 use calltap_session::{Answer, Request, ask};
 use calltap_trace::{TraceReader, TracerKind};
 
 /// Shows it.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let rows = match arguments.number("pid")? {
+    let rows = match processes::one(arguments)? {
         Some(pid) => of_process(pid)?,
         None => of_trace(arguments)?,
     };
     let sort = arguments.text("sort").unwrap_or_default();
     let options = stat::Options {
         sort: sort.parse().map_err(anyhow::Error::msg)?,
-        filter: arguments.texts("function").iter().map(|glob| Glob::new(glob)).collect(),
+        filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),
         limit: arguments.number("limit")?,
         linker_names: arguments.is_set("linker-names"),
+        short_names: output::is_short(arguments),
     };
     let mut out = Output::create(arguments)?;
     stat::write(rows, &options, views::table_format(arguments), &mut out)?;
@@ -49,7 +50,7 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
 }
 
 fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
-    let path = arguments.path("input").unwrap_or_default();
+    let path = arguments.shown().unwrap_or_default();
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");

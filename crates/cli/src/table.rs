@@ -6,13 +6,66 @@ mod record;
 mod session;
 mod tools;
 mod traces;
+mod why;
 
 pub use flags::MAX_WAIT;
 
 /// All commands, in the order of help and manual.
 pub fn commands() -> impl Iterator<Item = &'static Command> {
-    let groups = [record::RECORD, live::LIVE, session::SESSION, traces::TRACES, tools::TOOLS];
+    let groups = [record::RECORD, live::LIVE, why::WHY, session::SESSION, traces::TRACES, tools::TOOLS];
     groups.into_iter().flatten()
+}
+
+/// The commands that are shown, by what they are for. What is in no group, and in no [family](FAMILIES), is listed last.
+pub const GROUPS: &[(&str, &[&str])] = &[
+    ("Record", &["record", "attach", "set", "status", "snapshot", "detach"]),
+    (
+        "Watch",
+        &[
+            "top",
+            "count",
+            "histogram",
+            "latency",
+            "slower",
+            "why",
+            "locks",
+            "span",
+            "watch",
+            "stacks",
+            "futures",
+        ],
+    ),
+    ("Read", &["report", "replay", "graph", "info", "view", "tui"]),
+    ("Compare and export", &["diff", "export"]),
+    ("Control directory", &["tracefs"]),
+    ("Build", &["sites", "tools", "man", "completions", "install-completions"]),
+];
+
+/// Commands that are one thing: `calltap tracefs mount`. By their names alone they are understood, too, and not shown.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "tracefs",
+        about: "ftrace's control directory for processes: mount it, read and write its files, run its clients",
+        members: &["mount", "get", "put", "run", "exec"],
+    },
+    Family {
+        name: "tools",
+        about: "Tools for builds and checks: lists of calls for -pg objects, audits of code changes",
+        members: &["cc", "recordmcount", "audit"],
+    },
+];
+
+/// Commands that other commands have taken over, by their old names.
+pub const OLD: &[&str] = &["stat"];
+
+/// Commands under one name.
+pub struct Family {
+    /// What the user types before the command's own name.
+    pub name: &'static str,
+    /// One line.
+    pub about: &'static str,
+    /// The commands.
+    pub members: &'static [&'static str],
 }
 
 /// A command.
@@ -87,6 +140,11 @@ const fn many(flag: Flag) -> Flag {
 
 const fn choice(flag: Flag, choices: &'static [&'static str], default: &'static str) -> Flag {
     Flag { choices, default: Some(default), ..flag }
+}
+
+/// One of these, or nothing.
+const fn choices(flag: Flag, choices: &'static [&'static str]) -> Flag {
+    Flag { choices, ..flag }
 }
 
 const fn or(flag: Flag, default: &'static str) -> Flag {

@@ -29,20 +29,20 @@ pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     }
 }
 
-/// `100ms`, `2s`, `500us`, `1.5s`.
+/// `100ms`, `2s`, `500us`, `1.5s`; a number alone is seconds.
 pub fn time(text: &str) -> Result<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number = text.strip_suffix(unit).unwrap_or_default();
+    let number = &text[..text.len() - unit.len()];
     let digits = match unit {
         "ns" => Some(0),
         "us" => Some(3),
         "ms" => Some(6),
-        "s" => Some(9),
+        "s" | "" => Some(9),
         _ => None,
     };
     match digits.and_then(|digits| scaled(number, digits)) {
         Some(ns) => Ok(Duration::from_nanos(ns)),
-        None => bail!("'{text}' is not a time (a number with ns, us, ms or s)"),
+        None => bail!("'{text}' is not a time (seconds, or a number with ns, us, ms or s)"),
     }
 }
 
@@ -104,6 +104,7 @@ mod tests {
         assert_eq!(size("64K").unwrap(), 65536);
         assert_eq!(size("2MiB").unwrap(), 2 << 20);
         assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
+        assert_eq!(time("2").unwrap(), Duration::from_secs(2));
         assert_eq!(time("0.3s").unwrap(), Duration::from_millis(300));
         assert_eq!(time("1.50us").unwrap(), Duration::from_nanos(1500));
         assert_eq!(share("5%").unwrap(), Some(0.05));
@@ -113,7 +114,7 @@ mod tests {
             assert!(size(bad).is_err(), "{bad}");
             assert!(time(bad).is_err(), "{bad}");
         }
-        for bad in ["5", "5.", "5.s", ".5s", "1.2.3s", "0.5ns", "-1s", "1 s", "99999999999999999999ns"] {
+        for bad in ["5.", "5.s", ".5s", "1.2.3s", "0.5ns", "-1s", "1 s", "99999999999999999999ns"] {
             assert!(time(bad).is_err(), "{bad}");
         }
     }

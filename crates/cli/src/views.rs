@@ -1,38 +1,50 @@
 //! `report`, `replay`, `graph`, `info`, `export`: a trace, looked at.
 
 use crate::arguments::Arguments;
-use crate::output::{Lines, Output};
+use crate::output::{self, Lines, Output};
+use crate::part;
 use crate::progress::Progress;
+use crate::stat;
 use anyhow::{Result, anyhow, bail};
+use calltap_analysis::paths::By;
 use calltap_analysis::{
-    Glob, Only, Source, Totals, demangle, graph, info, is_named, nearest_names, replay, report, units,
+    Names, Part, Source, Totals, Word, demangle, graph, info, nearest_names, replay, report, units,
 };
 use calltap_export as export;
 use calltap_trace::{Meta, TraceReader};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::str::FromStr;
 
 /// Opens the input, says what is wrong with it, and shows it as `name` asks.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
-    let path = arguments.path("input").unwrap_or_default();
+    if name == "report" && arguments.is_set("profile") {
+        return stat::run(arguments);
+    }
+    if arguments.words("pid").pop().is_some() {
+        bail!(
+            "-p is for 'report --profile'; of a running process: 'calltap top -p PID', 'calltap record -p PID'"
+        );
+    }
+    let path = arguments.shown().unwrap_or_default();
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");
     }
-    let tids: Vec<u32> = arguments.number("thread")?.into_iter().collect();
-    let only = Only::tids(&reader, &tids);
-    if let (Some(tid), true) = (tids.first(), only.is_empty()) {
-        bail!("{}: no thread {tid} (calltap info lists them)", path.display());
-    }
-    let source: &dyn Source = if tids.is_empty() { &reader } else { &only };
+    // A call graph is as deep as its table.
+    let part = Part::new(&reader, part::which(&reader, arguments, name != "graph")?);
+    let source: &dyn Source = &part;
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
         return dataset(source, arguments);
     }
-    let format = arguments.text("format");
+    let format = arguments.format();
     let is_text = matches!(format.as_deref(), None | Some("text")) && name != "export";
     if !is_text && name != "info" {
+        say_part(source);
         warn_of_loss(source.meta());
+    }
+    if name == "export" {
+        refuse_terminal(arguments)?;
     }
     let mut out = Output::create(arguments)?;
     let mut progress = Progress::new(source.event_count());
@@ -48,6 +60,19 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     out.finish()
 }
 
+/// Formats that are no text.
+const BINARY: [&str; 3] = ["perfetto", "pprof", "trace-cmd"];
+
+/// What is no text does not go to a terminal.
+fn refuse_terminal(arguments: &Arguments) -> Result<()> {
+    let format = arguments.text("to").unwrap_or_default();
+    let is_stdout = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    if BINARY.contains(&format.as_str()) && is_stdout && std::io::stdout().is_terminal() {
+        bail!("--to {format} is no text for a terminal: name a file with -o FILE, or pipe it into a program");
+    }
+    Ok(())
+}
+
 struct View<'a> {
     source: &'a dyn Source,
     arguments: &'a Arguments,
@@ -56,7 +81,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn report(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
-        let globs = self.arguments.texts("function");
+        let globs = self.arguments.names("function");
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
         }
@@ -64,10 +89,11 @@ impl View<'_> {
         let options = report::Options {
             sort: sort.parse().map_err(anyhow::Error::msg)?,
             columns: list(self.arguments, "columns")?,
-            filter: globs.iter().map(|glob| Glob::new(glob)).collect(),
+            filter: globs.iter().map(|word| Word::new(word)).collect(),
             by_thread: self.arguments.is_set("by-thread"),
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
+            short_names: output::is_short(self.arguments),
             ..report::Options::default()
         };
         let format = table_format(self.arguments);
@@ -79,6 +105,8 @@ impl View<'_> {
         let options = replay::Options {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
+            no_sched: self.arguments.is_set("no-sched"),
+            time: part::stamp(self.source, self.arguments)?,
             ..replay::Options::default()
         };
         let mut lines = Lines::new(out, self.arguments.number("limit")?);
@@ -96,10 +124,12 @@ impl View<'_> {
             must_match(self.source.meta(), glob)?;
         }
         let options = graph::Options {
-            function: function.map(|glob| Glob::new(&glob)),
+            function: function.map(|word| Word::new(&word)),
             depth: self.arguments.number("depth")?.unwrap_or(0),
+            json: self.arguments.format().as_deref() == Some("json"),
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
+            short_names: output::is_short(self.arguments),
             ..graph::Options::default()
         };
         graph::write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
@@ -107,7 +137,7 @@ impl View<'_> {
     }
 
     fn info(&self, out: &mut dyn Write) -> Result<()> {
-        let json = self.arguments.text("format").as_deref() == Some("json");
+        let json = self.arguments.format().as_deref() == Some("json");
         let options = info::Options { json, ..info::Options::default() };
         info::write(self.source, &options, out)?;
         Ok(())
@@ -119,7 +149,7 @@ impl View<'_> {
             _ => export::Version::V6,
         };
         let format = self.arguments.text("to");
-        let globs = self.arguments.texts("function");
+        let globs = self.arguments.names("function");
         match (format.as_deref() == Some("otlp"), globs.is_empty()) {
             (true, true) => bail!("--to otlp: which functions become spans is said with -F"),
             (true, false) if !self.source.has_time() => {
@@ -134,10 +164,12 @@ impl View<'_> {
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
         }
+        let by = self.by(format.as_deref())?;
         let options = export::Options {
+            by,
             linker_names: self.linker_names,
             version,
-            functions: globs.iter().map(|glob| Glob::new(glob)).collect(),
+            functions: globs.iter().map(|word| Word::new(word)).collect(),
             trace_id: self.arguments.text("trace-id"),
             ..export::Options::default()
         };
@@ -159,7 +191,31 @@ impl View<'_> {
     }
 }
 
+impl View<'_> {
+    /// Which time flame graphs are of.
+    fn by(&self, format: Option<&str>) -> Result<By> {
+        let by: By = self.arguments.text("by").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
+        if by == By::Wall {
+            return Ok(by);
+        }
+        if !matches!(format, Some("flamegraph" | "folded")) {
+            bail!("--by chooses a time: it is for --to flamegraph and --to folded");
+        }
+        if !self.source.has_switches() {
+            bail!("--by {}: the trace does not say when threads ran (docs/waits.md)", by.name());
+        }
+        Ok(by)
+    }
+}
+
 /// Where the output has no line for it.
+fn say_part(source: &dyn Source) {
+    if let Some(part) = source.part() {
+        eprintln!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");
+    }
+}
+
+/// Likewise.
 fn warn_of_loss(meta: &Meta) {
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
     if lost > 0 {
@@ -178,6 +234,7 @@ fn warn(totals: &Totals) {
 
 /// Into a directory rather than a file.
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
+    say_part(source);
     warn_of_loss(source.meta());
     let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
         bail!("--to parquet writes into a directory: name it with -o");
@@ -194,12 +251,12 @@ fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
 
 /// A pattern that names nothing in the trace is a mistake, and the nearest names help.
 pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
-    let glob = Glob::new(pattern);
-    if meta.sites.iter().any(|site| is_named(&glob, site.names())) {
+    let (word, names) = (Word::new(pattern), Names::new(meta, false));
+    if meta.sites.iter().any(|site| names.is(site.id, &word)) {
         return Ok(());
     }
-    let names: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
-    let near = nearest_names(pattern, names.iter().map(String::as_str), 3);
+    let readable: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
+    let near = nearest_names(word.pattern(), readable.iter().map(String::as_str), 3);
     let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
     bail!("no function of the trace matches '{pattern}'{hint}")
 }
@@ -213,7 +270,7 @@ pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Resu
 
 /// `--format` of a table.
 pub fn table_format(arguments: &Arguments) -> report::Format {
-    match arguments.text("format").as_deref() {
+    match arguments.format().as_deref() {
         Some("csv") => report::Format::Csv,
         Some("json") => report::Format::Json,
         _ => report::Format::Text,

@@ -8,6 +8,7 @@ mod threads;
 use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
+use crate::kernel::{Kernel, Tracepoints};
 use crate::living::Living;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
@@ -46,6 +47,17 @@ const MOST_CHUNKS: u32 = 64;
 
 /// Rows of a profile in a record.
 const ROWS: usize = 1024;
+
+/// Which threads are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    /// Those that have made no events for a while.
+    Quiet,
+    /// Those that have open calls: in one that has ended they do not go on.
+    Open,
+    /// All, as the recording ends.
+    All,
+}
 
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,7 +118,7 @@ pub struct Collector<'a> {
     processes: Vec<u32>,
     /// Which of them are another program by now, with an entry of its own.
     replaced: Vec<bool>,
-    /// The newest of those who were followed, by their ids.
+    /// The newest of the followed processes, by their ids.
     followed: HashMap<u32, Followed>,
     /// Functions that were switched off since threads were last looked for: a thread that is found now may have calls of them open.
     switched_off: Vec<Arc<SwitchedOff>>,
@@ -129,6 +141,8 @@ pub struct Collector<'a> {
     unwinding: Unwinding,
     /// Context switches of the threads.
     switches: Option<Switches>,
+    /// Their wakings and system calls.
+    kernel: Option<Kernel>,
 }
 
 impl<'a> Collector<'a> {
@@ -142,7 +156,7 @@ impl<'a> Collector<'a> {
         use std::os::unix::fs::MetadataExt;
         Collector {
             shared,
-            output: Output::new(consumer),
+            output: Output::new(consumer).introducing(shared),
             records,
             sparse: clock == Clock::Sparse,
             overwrite: shared.control().overwrite.load(Relaxed) != 0,
@@ -164,6 +178,7 @@ impl<'a> Collector<'a> {
             began: None,
             unwinding: Unwinding::default(),
             switches: None,
+            kernel: None,
         }
     }
 
@@ -204,6 +219,15 @@ impl<'a> Collector<'a> {
         self
     }
 
+    /// Hands over wakings and system calls as well, or says why there are none.
+    pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
+        self.kernel = Kernel::new(tracepoints, self.shared);
+        if let Some(kernel) = &self.kernel {
+            self.output.record(&kernel.outcome());
+        }
+        self
+    }
+
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
     pub fn run(self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let (shared, over) = (self.shared, AtomicBool::new(false));
@@ -237,7 +261,7 @@ impl<'a> Collector<'a> {
             let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
                 let began = Instant::now();
-                self.sweep(last);
+                self.sweep(if last { Sweep::All } else { Sweep::Quiet });
                 swept = Instant::now();
                 until = SWEEP.max(SWEEP_SHARE * began.elapsed());
             }
@@ -288,13 +312,19 @@ impl<'a> Collector<'a> {
         let due = self.live.and_then(|live| live.due);
         let asked = due.map_or(0, |due| due.asked.load(Acquire));
         self.flushed = on.then(Instant::now);
-        if self.live.is_some() && !last {
+        let now = if self.live.is_some() && !last {
             // Also of threads that have begun since they were last looked for.
             self.take_records();
             self.find_threads();
-            self.pass(Extent::Partial);
-        }
-        self.flush();
+            let now = self.compare_clocks();
+            self.output.interval_ends(now);
+            self.read_until(now.ticks);
+            self.sweep(Sweep::Open);
+            now
+        } else {
+            self.compare_clocks()
+        };
+        self.flush(now);
         due.into_iter().for_each(|due| due.served.store(asked, Release));
     }
 
@@ -350,12 +380,27 @@ impl<'a> Collector<'a> {
         got
     }
 
-    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended (at the end: of all).
-    fn sweep(&mut self, last: bool) {
+    /// Reads what has happened until a moment, of all threads in turns. At the moment no thread has more chunks than there are.
+    fn read_until(&mut self, ticks: u64) {
+        for _ in 0..=self.shared.chunk_count().div_ceil(MOST_CHUNKS) {
+            self.pass(Extent::Partial);
+            let mut readers = self.readers.iter().flatten();
+            if !readers.any(|reader| reader.behind && reader.last_ticks() < ticks) {
+                break;
+            }
+        }
+    }
+
+    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended.
+    fn sweep(&mut self, which: Sweep) {
+        let last = which == Sweep::All;
         self.read_switches(last);
         let (mut ended, mut living) = (Vec::new(), Living::default());
         for reader in self.readers.iter_mut().flatten() {
-            if reader.active && !last && !self.overwrite {
+            if which == Sweep::Open && !reader.has_open_calls() {
+                continue;
+            }
+            if which == Sweep::Quiet && reader.active && !self.overwrite {
                 reader.active = false;
                 continue;
             }
@@ -367,7 +412,7 @@ impl<'a> Collector<'a> {
             let replaced = self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
             let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
             let over = last || gone || replaced;
-            if !over && self.overwrite {
+            if !over && (self.overwrite || which == Sweep::Open) {
                 continue;
             }
             let extent = if over { Extent::Rest } else { Extent::Partial };
@@ -387,7 +432,7 @@ impl<'a> Collector<'a> {
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads -= 1;
         let freed = reader.freed;
-        reader.end(self.shared, process_goes_on, &mut self.output);
+        reader.end(self.shared, process_goes_on, &mut self.output, &mut self.unwinding);
         self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
@@ -396,6 +441,9 @@ impl<'a> Collector<'a> {
         self.output.record(&Record::Loss(reader.totals));
         if let Some(switches) = &mut self.switches {
             switches.end(reader.totals.thread, &mut self.output);
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.end(reader.totals.thread, &mut self.output);
         }
         self.output.end(reader.totals.thread);
         let Some(entry) = self.shared.thread(reader.entry) else { return };
@@ -406,13 +454,9 @@ impl<'a> Collector<'a> {
         self.shared.free_thread(reader.entry);
     }
 
-    fn flush(&mut self) {
-        let now = self.compare_clocks();
+    fn flush(&mut self, now: ClockPair) {
         for reader in self.readers.iter_mut().flatten() {
-            reader.flush(self.shared, &mut self.output);
-            if reader.behind {
-                self.output.behind(reader.totals.thread);
-            }
+            reader.flush(self.shared, &mut self.output, &mut self.unwinding);
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
         for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {
@@ -422,19 +466,29 @@ impl<'a> Collector<'a> {
         if let Some(switches) = &mut self.switches {
             switches.hand_over(&mut self.output);
         }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.hand_over(&mut self.output);
+        }
         self.output.flush(now);
     }
 
     /// Reads the kernel's rings; at the end also what they do not show at once.
     fn read_switches(&mut self, last: bool) {
-        let Some(switches) = &mut self.switches else { return };
-        if last {
+        if last && (self.switches.is_some() || self.kernel.is_some()) {
             std::thread::sleep(calltap_sched::SETTLE);
         }
-        switches.read();
-        let outcome = switches.outcome();
-        if last && outcome.lost > 0 {
-            self.output.record(&Record::Scheduling(outcome));
+        if let Some(switches) = &mut self.switches {
+            switches.read();
+            let outcome = switches.outcome();
+            if last && outcome.lost > 0 {
+                self.output.record(&Record::Scheduling(outcome));
+            }
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.read(&mut self.output);
+            if last {
+                self.output.record(&kernel.outcome());
+            }
         }
     }
 

@@ -58,7 +58,7 @@ fn add(size: usize) -> &'static Watched {
 }
 
 impl Watched {
-    /// Was the file truncated, so that some of it is zeros of our own?
+    /// Was the file truncated, so that some of it is zeros that were mapped instead?
     pub fn is_truncated(&self) -> bool {
         self.truncated.load(Acquire)
     }

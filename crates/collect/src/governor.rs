@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const HOOK_NS: f64 = 2.0;
 /// What a breakpoint that stays costs besides, at least: a signal, shared by entry and return.
 const TRAP_NS: f64 = 1000.0;
+/// What an event of a Python function costs besides: the interpreter's call of the profile function, and what that looks up.
+const PYTHON_NS: f64 = 40.0;
 /// The first look comes early: everything may have been switched on.
 const FIRST: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(100);
@@ -94,6 +96,15 @@ pub struct OverLimit {
     pub rate: f64,
 }
 
+/// Sites whose events cost more than others, by their stubs.
+#[derive(Default, Debug)]
+pub struct Costly {
+    /// Breakpoints that stay,
+    pub traps: HashSet<u32>,
+    /// and Python functions.
+    pub python: HashSet<u32>,
+}
+
 /// What is to change.
 #[derive(Default, PartialEq, Debug)]
 pub struct Judgement {
@@ -111,6 +122,8 @@ pub struct Governor<'a> {
     event_ns: f64,
     /// Events that cost as much as one of a breakpoint that stays.
     trap_events: u32,
+    /// Those that cost as much as one of a Python function.
+    python_events: u32,
     seen: Vec<u32>,
     lost: u64,
     cpu: Duration,
@@ -128,13 +141,14 @@ impl<'a> Governor<'a> {
     /// Watches from now on; `cpu` is the processor time of the process so far.
     pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
         let event_ns = calltap_process::clock::reading_ns() + HOOK_NS;
-        let trap_events = 1 + (TRAP_NS / event_ns) as u32;
+        let [trap_events, python_events] = [TRAP_NS, PYTHON_NS].map(|ns| 1 + (ns / event_ns) as u32);
         let (seen, at) = (Vec::new(), Instant::now());
         Governor {
             rates,
             limit,
             event_ns,
             trap_events,
+            python_events,
             seen,
             lost: 0,
             cpu,
@@ -159,13 +173,13 @@ impl<'a> Governor<'a> {
         false
     }
 
-    /// The sites to disable and to enable now, given the processor time of the process, what was lost so far, which sites are breakpoints that stay, and which
+    /// The sites to disable and to enable now, given the processor time of the process, what was lost so far, which sites cost more than others, and which
     /// the user named; that is asked for only where sites have to be disabled.
     pub fn look(
         &mut self,
         cpu: Duration,
         lost: u64,
-        traps: &HashSet<u32>,
+        costly: &Costly,
         named: &dyn Fn() -> HashSet<u32>,
     ) -> Judgement {
         let at = Instant::now();
@@ -180,7 +194,11 @@ impl<'a> Governor<'a> {
             .collect();
         let recorded: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
         // From now on, what costs as much as so many events.
-        let weight = |site: usize| if traps.contains(&(site as u32)) { self.trap_events } else { 1 };
+        let weight = |site: usize| match site as u32 {
+            site if costly.traps.contains(&site) => self.trap_events,
+            site if costly.python.contains(&site) => self.python_events,
+            _ => 1,
+        };
         counts.iter_mut().for_each(|(count, site)| *count = count.saturating_mul(weight(*site)));
         let weighed: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
         // What was lost was of the same functions.
@@ -296,20 +314,21 @@ mod tests {
         rates.count(SiteId(3));
         rates.are_complete();
         assert!(governor.due(busy));
-        assert_eq!(governor.look(busy, 0, &HashSet::new(), &HashSet::new), Judgement::default());
+        assert_eq!(governor.look(busy, 0, &Costly::default(), &HashSet::new), Judgement::default());
         assert!(governor.cost.is_some_and(|cost| cost > 0.0));
         assert!(!governor.due(busy * 2) && !rates.are_wanted(), "the next look is later");
     }
 
     #[test]
     fn a_breakpoint_s_calls_are_judged_by_what_they_cost() {
-        for (traps, off) in [(HashSet::new(), None), (HashSet::from([7]), Some(7))] {
+        let traps = Costly { traps: HashSet::from([7]), ..Costly::default() };
+        for (costly, off) in [(Costly::default(), None), (traps, Some(7))] {
             let rates = Rates::default();
             let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
             (0..8_000).for_each(|_| rates.count(SiteId(7)));
             (0..1_000).for_each(|_| rates.count(SiteId(8)));
-            let disabled = governor.look(Duration::from_millis(100), 0, &traps, &HashSet::new).disable;
-            assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{traps:?}: {disabled:?}");
+            let disabled = governor.look(Duration::from_millis(100), 0, &costly, &HashSet::new).disable;
+            assert_eq!(disabled.first().map(|disabled| disabled.site.0), off, "{costly:?}: {disabled:?}");
         }
     }
 
@@ -362,14 +381,15 @@ mod tests {
         let mut governor = Governor::new(&rates, 0.05, Duration::ZERO);
         let mut look = |calls: u32, ms: u64| {
             (0..calls).for_each(|_| rates.count(SiteId(7)));
-            governor.look(Duration::from_millis(ms), 0, &HashSet::new(), &HashSet::new)
+            governor.look(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new)
         };
         let disabled: Vec<SiteId> = look(1_000_000, 100).disable.into_iter().map(|off| off.site).collect();
         assert_eq!(disabled, [SiteId(7)]);
         assert_eq!(look(0, 200), Judgement::default(), "its pause has just begun");
         governor.resting.expire();
         governor.first = false;
-        let mut look = |ms: u64| governor.look(Duration::from_millis(ms), 0, &HashSet::new(), &HashSet::new);
+        let mut look =
+            |ms: u64| governor.look(Duration::from_millis(ms), 0, &Costly::default(), &HashSet::new);
         assert_eq!(look(300).enable, [SiteId(7)]);
         assert_eq!(look(400).enable, [], "once");
         assert!(!governor.first);

@@ -1,11 +1,13 @@
 //! Collection: shared memory, the words that threads write there, the calls that these are, and where calls go.
 #![deny(unsafe_code)]
 
+mod addresses;
 pub mod callers;
 pub mod collector;
 pub mod fault;
 pub mod governor;
 pub mod heartbeat;
+pub mod kernel;
 pub mod living;
 pub mod memory;
 pub mod metadata;
@@ -13,9 +15,11 @@ pub mod output;
 pub mod pairing;
 pub mod profile;
 pub mod programs;
+pub mod python;
 pub mod raw;
 pub mod reader;
 pub mod shm;
 pub mod slow;
+pub mod subtree;
 mod switches;
 pub mod trace_file;

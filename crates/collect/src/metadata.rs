@@ -30,13 +30,20 @@ pub enum Metadata {
 pub struct SwitchedOff {
     /// By their stubs.
     pub sites: HashSet<SiteId>,
-    /// None of them was off before.
-    pub began: u64,
+    /// Those of them whose calls that are open then return without a record: their exits are rewritten.
+    pub unseen: HashSet<SiteId>,
+    /// None of them was off before; not set until that begins.
+    pub began: OnceLock<u64>,
     /// From then on all of them are; not set while they are being switched off.
     pub ended: OnceLock<u64>,
 }
 
 impl SwitchedOff {
+    /// May some of them have been off before that?
+    pub fn has_begun_before(&self, ticks: u64) -> bool {
+        self.began.get().is_some_and(|began| *began < ticks)
+    }
+
     /// Were they all off before that?
     pub fn ended_before(&self, ticks: u64) -> Option<u64> {
         self.ended.get().copied().filter(|ended| *ended < ticks)
@@ -55,7 +62,7 @@ pub struct Followed {
 }
 
 /// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: the writer does
-/// that, beside us.
+/// that, beside this crate.
 #[derive(Debug)]
 pub struct NewSites {
     /// The module's number in the trace.

@@ -1,6 +1,10 @@
 //! Where events go: to a consumer, until it can take no more.
 
-use calltap_trace::{ClockPair, Error, Record, Switch, ThreadEncoder, ThreadId, TraceWriter};
+use crate::python::Introductions;
+use crate::shm::Shared;
+use calltap_trace::{
+    ClockPair, Error, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
+};
 
 /// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
 pub trait Consumer: Send {
@@ -16,6 +20,28 @@ pub trait Consumer: Send {
         Ok(())
     }
 
+    /// Takes who woke a thread, times as above: nothing else did from `from` to `until`.
+    fn wakings(
+        &mut self,
+        _thread: ThreadId,
+        _from: u64,
+        _wakings: &[Waking],
+        _until: u64,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes system calls of a thread, likewise.
+    fn system_calls(
+        &mut self,
+        _thread: ThreadId,
+        _from: u64,
+        _calls: &[SystemCall],
+        _until: u64,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// It is over: calls that are open now were open until `at`. What there was is handed over after this.
     fn over(&mut self, _at: ClockPair) {}
 
@@ -24,10 +50,11 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// The thread has made more events than could be read; they come after the next flush.
-    fn behind(&mut self, _thread: ThreadId) {}
+    /// An interval ends at `at`. What has happened until then is handed over between this and the flush that has the same `at`; some of what happens
+    /// meanwhile is handed over as well.
+    fn interval_ends(&mut self, _at: ClockPair) {}
 
-    /// Everything was handed over that was read until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
+    /// Everything was handed over that has happened until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
     /// CLOCK_MONOTONIC).
     fn flush(&mut self, at: ClockPair) -> Result<(), Error>;
 }
@@ -45,6 +72,20 @@ impl Consumer for TraceWriter {
         TraceWriter::switches(self, thread, switches, until)
     }
 
+    fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) -> Result<(), Error> {
+        TraceWriter::wakings(self, thread, from, wakings, until)
+    }
+
+    fn system_calls(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        calls: &[SystemCall],
+        until: u64,
+    ) -> Result<(), Error> {
+        TraceWriter::system_calls(self, thread, from, calls, until)
+    }
+
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         TraceWriter::end(self, thread)
     }
@@ -59,12 +100,19 @@ pub struct Output<'a> {
     consumer: &'a mut dyn Consumer,
     /// What failed first.
     pub failed: Option<Error>,
+    /// Python functions that events may be of.
+    introductions: Option<Introductions<'a>>,
 }
 
 impl<'a> Output<'a> {
     /// To a consumer that has not failed yet.
     pub fn new(consumer: &'a mut dyn Consumer) -> Output<'a> {
-        Output { consumer, failed: None }
+        Output { consumer, failed: None, introductions: None }
+    }
+
+    /// The same; Python functions are described before their events.
+    pub fn introducing(self, shared: &'a Shared) -> Output<'a> {
+        Output { introductions: Some(Introductions::new(shared)), ..self }
     }
 
     /// Adds a record.
@@ -74,6 +122,9 @@ impl<'a> Output<'a> {
 
     /// Empties the encoder, whatever becomes of its events.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) {
+        if let Some(record) = self.introductions.as_mut().and_then(Introductions::describe_new) {
+            self.record(&record);
+        }
         self.attempt(|consumer| consumer.events(encoder));
         if self.failed.is_some() {
             *encoder = ThreadEncoder::new(encoder.thread());
@@ -83,6 +134,16 @@ impl<'a> Output<'a> {
     /// Hands over context switches of a thread.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
         self.attempt(|consumer| consumer.switches(thread, switches, until));
+    }
+
+    /// Hands over who woke a thread.
+    pub fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) {
+        self.attempt(|consumer| consumer.wakings(thread, from, wakings, until));
+    }
+
+    /// Hands over system calls of a thread.
+    pub fn system_calls(&mut self, thread: ThreadId, from: u64, calls: &[SystemCall], until: u64) {
+        self.attempt(|consumer| consumer.system_calls(thread, from, calls, until));
     }
 
     /// A thread has no more events.
@@ -95,9 +156,9 @@ impl<'a> Output<'a> {
         self.consumer.over(at);
     }
 
-    /// A thread has made more events than were read.
-    pub fn behind(&mut self, thread: ThreadId) {
-        self.consumer.behind(thread);
+    /// An interval ends; what happened in it comes.
+    pub fn interval_ends(&mut self, at: ClockPair) {
+        self.consumer.interval_ends(at);
     }
 
     /// Hands everything on that was taken until `at`.

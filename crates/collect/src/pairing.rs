@@ -10,6 +10,9 @@
 //! different ones. What is entered on another stack is a call of the newest open frame, which stays open; what is entered
 //! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left.
 //!
+//! Python functions share the slot of the interpreter's frame that runs them. The first of a frame is entered like a function; one that a Python function
+//! calls is *nested*: it proves only what lies below the slot dead, and a return closes the newest call of its function there.
+//!
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
 use crate::raw::RawEvent;
@@ -17,12 +20,16 @@ use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
 use std::collections::{BTreeSet, HashSet};
 
-/// An open frame: its site, [`TAIL`], and from bit [`SLOT`] on its slot in units of 8 bytes, modulo 2^46.
-type Frame = u64;
+/// An open frame: its site, [`TAIL`], [`MUTED`], and from bit [`SLOT`] on its slot in units of 8 bytes, modulo 2^42.
+pub type Frame = u64;
 /// Set in a frame that was entered by a jump, and shares the slot of the frame that jumped.
 const TAIL: Frame = 1 << 20;
+/// Set in a frame whose return is not recorded any more.
+const MUTED: Frame = 1 << 21;
+/// Changed in such a frame: its slot is far from all others, so that no event passes it unseen.
+const FAR: Frame = 1 << 63;
 /// Where the slot begins.
-const SLOT: u32 = 21;
+const SLOT: u32 = 22;
 /// Slots are compared modulo this.
 const SLOTS: u64 = 1 << (64 - SLOT);
 /// In the place of a frame below all: its slot lies anywhere above the next entry's, and no return belongs to it.
@@ -32,7 +39,7 @@ const NEAR: u64 = 256 << 10 >> 3;
 /// Frames that are searched, at an entry, for the one that it is next to.
 const SEARCHED: usize = 4096;
 /// The codes [`OpenCalls::pair_graph`] is for.
-const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY;
+const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY | 1 << code::NESTED_ENTRY;
 /// More calls than this do not end at once there.
 const MANY: usize = 200;
 /// Entries there is always room for when many events are paired at once.
@@ -54,9 +61,14 @@ fn below(upper: Frame, lower: Frame) -> u64 {
     (upper >> SLOT).wrapping_sub(lower >> SLOT) & (SLOTS - 1)
 }
 
+/// The frame that an event belongs to.
 #[inline(always)]
-fn frame_of(raw: RawEvent) -> Frame {
+pub fn frame_of(raw: RawEvent) -> Frame {
     raw.slot << SLOT | u64::from(raw.site().0)
+}
+
+fn site_of(frame: Frame) -> SiteId {
+    SiteId((frame & (TAIL - 1)) as u32)
 }
 
 /// Does an event of this code enter a function by a jump?
@@ -122,8 +134,9 @@ impl OpenCalls {
                 pops = above(frame, &frames[..depth as usize])? + 2;
                 depth -= u32::from(pops);
             } else {
-                // An entry lies below the top frame, one by a jump at its place.
-                let far = below(top, frame).wrapping_sub(u64::from(!tail)) >= if tail { 1 } else { near };
+                // An entry lies below the top frame, one by a jump at its place, a nested one at either.
+                let apart = u64::from(code == code::ENTRY);
+                let far = below(top, frame).wrapping_sub(apart) >= if tail { 1 } else { near };
                 if far & !returns {
                     return None;
                 }
@@ -143,15 +156,39 @@ impl OpenCalls {
         match raw.code() {
             code::EXIT => self.frames[self.depth] != frame,
             code::CALL => false,
-            code => self.placed && self.left_by(frame, is_tail(code)) > 0,
+            code => self.placed && self.left_by(frame, code) > 0,
         }
     }
 
     /// Those of the functions that have open calls.
     pub fn open_of(&self, functions: &HashSet<SiteId>) -> Vec<SiteId> {
-        let sites = self.frames[1..=self.depth].iter().map(|frame| SiteId((frame & (TAIL - 1)) as u32));
+        let sites = self.frames[1..=self.depth].iter().map(|frame| site_of(*frame));
         let open: BTreeSet<SiteId> = sites.filter(|site| functions.contains(site)).collect();
         open.into_iter().collect()
+    }
+
+    /// The innermost open call, if an event that enters a function leaves open whether it goes on: its frame and function.
+    pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
+        let top = self.frames[self.depth];
+        let shares = is_tail(raw.code()) && below(top, frame_of(raw)) == 0;
+        let enters = !matches!(raw.code(), code::EXIT | code::CALL);
+        // A call that shares its frame ends with the one that has it.
+        let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
+        is_one.then_some((top, site_of(top)))
+    }
+
+    /// The innermost open call is over.
+    pub fn leave_innermost(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Open calls of these functions do not record their return any more: each is over when another call is entered that is not inside
+    /// one that it has made before.
+    pub fn mute(&mut self, functions: &HashSet<SiteId>) {
+        let open = self.frames[1..=self.depth].iter_mut();
+        for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
+            *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
+        }
     }
 
     /// Are any open?
@@ -179,11 +216,14 @@ impl OpenCalls {
             _ => {}
         }
         let tail = is_tail(code);
-        let left = if self.placed { self.left_by(frame, tail) } else { 0 };
+        let muted = self.muted();
+        self.depth -= muted;
+        let left = if self.placed { self.left_by(frame, code) } else { 0 };
         self.depth -= left;
+        let left = left + muted;
         self.open(if tail { frame | TAIL } else { frame });
         let kind = match code {
-            code::ENTRY => EventKind::Entry,
+            code::ENTRY | code::NESTED_ENTRY => EventKind::Entry,
             code::ENTRY_FROM => EventKind::EntryFrom { parent },
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
@@ -192,12 +232,14 @@ impl OpenCalls {
     }
 
     /// How many of the newest frames an entry proves dead.
-    fn left_by(&self, frame: Frame, tail: bool) -> usize {
+    fn left_by(&self, frame: Frame, code: u32) -> usize {
         let open = &self.frames[1..=self.depth];
         let newest_first = || open.iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped in its place.
-        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| tail);
-        let next_to = || newest_first().position(|open| (1..=NEAR).contains(&below(*open, frame)));
+        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| is_tail(code));
+        // A nested call leaves all frames that share its slot in theirs.
+        let nearest = u64::from(code != code::NESTED_ENTRY);
+        let next_to = || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, frame)));
         if let Some(above) = shared().or_else(next_to) {
             return above;
         }
@@ -220,9 +262,15 @@ impl OpenCalls {
         self.frames[self.depth] = frame;
     }
 
+    /// How many of the innermost frames are muted.
+    fn muted(&self) -> usize {
+        self.frames[..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
+    }
+
     /// Closes the newest open call of the frame and all above it.
     fn close(&mut self, frame: Frame) -> u32 {
-        let Some(at) = self.frames[..=self.depth].iter().rposition(|open| *open == frame) else { return 0 };
+        let is_it = |open: &Frame| *open == frame || *open == frame ^ (MUTED | FAR);
+        let Some(at) = self.frames[..=self.depth].iter().rposition(is_it) else { return 0 };
         let closed = self.depth + 1 - at;
         self.depth = at - 1;
         closed as u32

@@ -186,7 +186,7 @@ impl Cursor {
             let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
             let context = self.context;
             let (mut words, size) = match kind {
-                code::ENTRY | code::EXIT | code::TAIL_ENTRY => {
+                code::ENTRY | code::EXIT | code::TAIL_ENTRY | code::NESTED_ENTRY => {
                     (sink.take_graph(row, |word| RawEvent::of_word(context, word)), 1)
                 }
                 code::CALL => {

@@ -1,19 +1,22 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
+mod encode;
+mod switching;
+
 use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
-use crate::pairing::{self, OpenCalls};
-use crate::raw::{Cursor, RawEvent, Sink};
+use crate::pairing::OpenCalls;
+use crate::raw::Cursor;
 use crate::shm::Shared;
-use calltap_abi::event::code;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
 use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
-use std::collections::VecDeque;
+use encode::Encode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use switching::Switching;
 
 /// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
 /// interrupted and left by siglongjmp.
@@ -65,8 +68,8 @@ pub struct Reader {
     torn: u64,
     /// Events are counted by site.
     rates: Option<Arc<Rates>>,
-    /// Functions that were switched off, oldest first, at times that are not read up to yet.
-    off: VecDeque<Arc<SwitchedOff>>,
+    /// Functions that were switched off at times that are not read up to yet.
+    switching: Switching,
 }
 
 impl Reader {
@@ -98,13 +101,13 @@ impl Reader {
             kept: Vec::new(),
             torn: 0,
             rates,
-            off: VecDeque::new(),
+            switching: Switching::default(),
         }
     }
 
     /// Functions were switched off in its process: what is open of them is cut when everything before that is read.
     pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
-        self.off.push_back(Arc::clone(off));
+        self.switching.announce(off);
     }
 
     /// Reads what there is, but no more than so many chunks; true if anything came.
@@ -177,8 +180,9 @@ impl Reader {
     }
 
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
-        let sink = Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
-        let mut sink = Encode { unwinding: Some((unwinding, self.process)), ..sink };
+        let mut sink =
+            Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.switching);
+        sink.unwinding = Some((unwinding, self.process));
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -228,21 +232,32 @@ impl Reader {
         self.freed += 1;
     }
 
+    /// The time of the last event that was read.
+    pub fn last_ticks(&self) -> u64 {
+        self.cursor.last_ticks()
+    }
+
     /// Are calls open, as far as it is read?
     pub fn has_open_calls(&self) -> bool {
-        !self.open.is_empty()
+        !self.open.is_empty() || self.switching.holds_events()
     }
 
     /// Encodes what is left of a thread, and gives its chunks back. `process_goes_on`: the thread has ended, and its process has not.
-    pub fn end(&mut self, shared: &Shared, process_goes_on: bool, output: &mut Output<'_>) {
+    pub fn end(
+        &mut self,
+        shared: &Shared,
+        process_goes_on: bool,
+        output: &mut Output<'_>,
+        unwinding: &mut Unwinding,
+    ) {
         if self.sparse {
             let mut sink =
-                Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.off);
+                Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.switching);
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
         }
         self.active = false;
-        self.encode_rest(shared);
+        self.encode_rest(shared, unwinding);
         if process_goes_on && self.has_open_calls() {
             let (ticks, site) = (self.cursor.last_ticks(), SiteId::default());
             self.encoder.push(Event { ticks, site, kind: EventKind::ThreadEnded });
@@ -254,18 +269,21 @@ impl Reader {
     }
 
     /// Writes what is encoded, losses included.
-    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>) {
-        self.encode_rest(shared);
+    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>, unwinding: &mut Unwinding) {
+        self.encode_rest(shared, unwinding);
         output.events(&mut self.encoder);
     }
 
-    /// Encodes losses, and what was switched off behind the last event.
-    fn encode_rest(&mut self, shared: &Shared) {
-        self.note_loss(shared);
+    /// Encodes events that are held back, what was switched off behind them, and losses.
+    fn encode_rest(&mut self, shared: &Shared, unwinding: &mut Unwinding) {
+        let mut encode = Encode::new(&mut self.open, &mut self.encoder, None, &mut self.switching);
+        encode.unwinding = Some((unwinding, self.process));
         // All of a thread that is quiet is read.
         if !self.active {
-            Encode::new(&mut self.open, &mut self.encoder, None, &mut self.off).cut_before(u64::MAX);
+            encode.end_before(u64::MAX);
         }
+        encode.release(false);
+        self.note_loss(shared);
     }
 
     fn note_loss(&mut self, shared: &Shared) {
@@ -299,116 +317,6 @@ fn last_full(shared: &Shared, full: u32) -> u32 {
         }
     }
     last
-}
-
-/// Pairs and encodes.
-struct Encode<'a> {
-    open: &'a mut OpenCalls,
-    encoder: &'a mut ThreadEncoder,
-    rates: Option<&'a Rates>,
-    off: &'a mut VecDeque<Arc<SwitchedOff>>,
-    /// What unwinds stacks of a process, by its index.
-    unwinding: Option<(&'a mut Unwinding, u32)>,
-    events: u64,
-    exits: u64,
-}
-
-impl<'a> Encode<'a> {
-    fn new(
-        open: &'a mut OpenCalls,
-        encoder: &'a mut ThreadEncoder,
-        rates: Option<&'a Rates>,
-        off: &'a mut VecDeque<Arc<SwitchedOff>>,
-    ) -> Self {
-        Encode { open, encoder, rates, off, unwinding: None, events: 0, exits: 0 }
-    }
-
-    /// Cuts what is open of functions that were switched off before that.
-    fn cut_before(&mut self, ticks: u64) {
-        while let Some((off, ended)) =
-            self.off.front().and_then(|off| Some((Arc::clone(off), off.ended_before(ticks)?)))
-        {
-            self.off.pop_front();
-            self.cut(&off, ended);
-        }
-    }
-
-    /// Cuts what is open of functions that are being switched off, before an event that shows that their calls are over.
-    fn cut_meanwhile(&mut self, ticks: u64) {
-        let meanwhile: Vec<_> = self.off.iter().filter(|off| off.began < ticks).cloned().collect();
-        meanwhile.iter().for_each(|off| self.cut(off, ticks));
-    }
-
-    fn cut(&mut self, off: &SwitchedOff, ticks: u64) {
-        for site in self.open.open_of(&off.sites) {
-            self.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
-        }
-    }
-
-    fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
-        let Some(rates) = self.rates else { return };
-        let mut entered = None;
-        for raw in words.iter().map(event) {
-            rates.count(raw.site());
-            let enters = raw.code() == code::ENTRY;
-            if enters && let Some(caller) = entered {
-                rates.count_calling(caller);
-            }
-            entered = enters.then(|| raw.site());
-        }
-    }
-
-    fn count(self, totals: &mut Loss) {
-        totals.entries += self.events - self.exits;
-        totals.exits += self.exits;
-    }
-}
-
-/// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
-impl Sink for Encode<'_> {
-    fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
-        if !self.off.is_empty() {
-            self.cut_before(raw.ticks);
-            if self.open.is_evidence(raw) {
-                self.cut_meanwhile(raw.ticks);
-            }
-        }
-        if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
-            // Without other values there is no mask of those that could not be read, either.
-            let mut values = if values.is_empty() { vec![0; 2] } else { values.to_vec() };
-            unwinding.callers(*process, stack).write(&mut values);
-            self.exits += u64::from(self.open.pair(raw, &values, self.encoder));
-        } else {
-            self.exits += u64::from(self.open.pair(raw, values, self.encoder));
-        }
-        self.events += 1;
-        self.count_rates(&[raw], |raw| *raw);
-    }
-
-    #[inline(never)]
-    fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
-        if !self.off.is_empty() {
-            // One by one, until that was. What is no event of calls is not for this function.
-            let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
-            return first.map(|first| self.take(first, &[], &[])).is_some().into();
-        }
-        let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
-        self.count_rates(&words[..count], event);
-        self.exits += exits as u64;
-        self.events += count as u64;
-        count
-    }
-
-    #[inline(never)]
-    fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
-        let count = self.encoder.push_calls(words, |word| {
-            let call = event(word);
-            (call.code() == code::CALL).then(|| (call.ticks, call.site(), call.parent))
-        });
-        self.count_rates(&words[..count], event);
-        self.events += count as u64;
-        count
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ use crate::fault::{self, Watched};
 use crate::memory;
 use calltap_abi::first::{self, First};
 use calltap_abi::plan::{Map, PlanHeader};
+use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
 use calltap_abi::{
-    PROCESSES_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, push,
+    PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
+    ThreadEntry, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -186,6 +188,11 @@ impl Shared {
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
         let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
+    }
+
+    /// The file's inode, by which it is known among a process's mappings; 0 if it cannot be asked for.
+    pub fn inode(&self) -> u64 {
+        self.file.metadata().map_or(0, |file| std::os::unix::fs::MetadataExt::ino(&file))
     }
 
     /// Bytes of the file up to the last chunk that was ever used.
@@ -366,6 +373,27 @@ impl Shared {
         Ok(())
     }
 
+    /// The table of Python functions, where these are traced.
+    pub fn python(&self) -> Option<&Table> {
+        let is_there = self.control().python.load(Acquire) != 0;
+        is_there.then(|| self.at(PYTHON_AT)).flatten()
+    }
+
+    /// Has Python functions traced that these patterns select. `InvalidInput`: the patterns are too long.
+    pub fn provide_python(&self, patterns: &[String]) -> io::Result<()> {
+        self.allocate(PYTHON_AT, python::SIZE)?;
+        let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let Table { header, .. } = self.at(PYTHON_AT).ok_or_else(invalid)?;
+        if text.len() > python::FILTER {
+            return Err(invalid());
+        }
+        header.filter.iter().zip(text.bytes()).for_each(|(place, byte)| place.store(byte, Relaxed));
+        header.filter_length.store(text.len() as u64, Release);
+        self.control().python.store(1, Release);
+        Ok(())
+    }
+
     /// Allocates the hash, and the record pages that are there at the start.
     pub fn provide_first(&self) -> io::Result<()> {
         let pages = first::AT_START.div_ceil(first::IN_PAGE);
@@ -417,7 +445,7 @@ pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
 }
 
-/// Wakes everybody who waits on the word.
+/// Wakes all threads that wait on the word.
 pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }

@@ -8,7 +8,7 @@
 mod lane;
 
 use crate::output::Consumer;
-use calltap_names::{Glob, is_named};
+use calltap_names::{Word, is_named};
 use calltap_trace::{
     Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
@@ -59,7 +59,9 @@ impl Kept {
 /// Writes only what lies beneath slow calls.
 pub struct SlowWriter {
     writer: TraceWriter,
-    rules: Vec<(Glob, u64)>,
+    rules: Vec<(Word, u64)>,
+    /// Paths of modules, by id.
+    modules: HashMap<u32, String>,
     /// By site, nanoseconds.
     limits: Vec<Option<u64>>,
     first: Option<ClockPair>,
@@ -81,7 +83,8 @@ impl SlowWriter {
         writer.record(&Record::Slow { rules: slow.rules.clone() })?;
         Ok(SlowWriter {
             writer,
-            rules: slow.rules.iter().map(|rule| (Glob::new(&rule.function), rule.ns)).collect(),
+            rules: slow.rules.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect(),
+            modules: HashMap::new(),
             limits: Vec::new(),
             first: None,
             ticks_per_ns: 1.0,
@@ -135,12 +138,14 @@ impl Consumer for SlowWriter {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
             Record::Clock(pair) => self.now(*pair),
+            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
             Record::Sites { sites } => {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.limits.resize(self.limits.len().max(place + 1), None);
-                    let is = |glob: &Glob| is_named(glob, site.names());
-                    let rules = self.rules.iter().filter(|(glob, _)| is(glob));
+                    let module = self.modules.get(&site.module).map(String::as_str);
+                    let is = |word: &Word| is_named(word, site.names(), module);
+                    let rules = self.rules.iter().filter(|(word, _)| is(word));
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
                 }
             }

@@ -96,7 +96,7 @@ impl Switches {
         lanes.entry(tid).or_insert_with(|| Lane::new(first.remove(&tid).then_some(since)))
     }
 
-    /// A thread, whose id is `tid` to us, has recorded something.
+    /// A thread, whose id is `tid` in calltap's pid namespace, has recorded something.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32) {
         // The former owner of the id is gone.
         self.ids.retain(|_, known| *known != tid);
@@ -116,10 +116,10 @@ impl Switches {
         }
     }
 
-    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change) {
+    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change<Switch>) {
         match change {
             Change::Of(tid, switch) => Self::lane(lanes, first, since, tid).push(switch),
-            Change::Lost(at) => {
+            Change::Lost { from: at, .. } => {
                 first.clear();
                 lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
             }

@@ -53,8 +53,16 @@ impl TraceFile {
     }
 }
 
-/// Gives a file a name that another one may have, which is deleted.
+/// The name of a trace that was given none. What has it is kept: the user did not say that it may go.
+const DEFAULT: &str = "calltap.data";
+
+/// Gives a file a name that another one may have, which is deleted, or kept as `.old`.
 fn rename(file: &Path, name: &Path) -> io::Result<()> {
+    if name.file_name().is_some_and(|last| last == DEFAULT) && name.exists() {
+        let mut old = name.as_os_str().to_owned();
+        old.push(".old");
+        fs::rename(name, old)?;
+    }
     // First they are exchanged: when one file replaces another, ext4 waits for the new one to be on the disk, which takes milliseconds.
     match renameat_with(CWD, file, CWD, name, RenameFlags::EXCHANGE) {
         Ok(()) => fs::remove_file(file),

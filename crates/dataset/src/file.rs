@@ -36,6 +36,9 @@ const SCHEMA: &str = "message calls {
     required int64 calls;
     optional binary arguments (STRING);
     optional binary results (STRING);
+    optional int64 cpu_ns;
+    optional int64 runnable_ns;
+    optional int64 blocked_ns;
 }";
 
 /// Rows that are kept until they are written together.
@@ -59,7 +62,7 @@ pub struct Texts {
     /// Of losses.
     lost: Function,
     threads: Vec<ByteArray>,
-    endings: [ByteArray; 8],
+    endings: [ByteArray; 9],
 }
 
 impl Texts {
@@ -92,6 +95,7 @@ impl Texts {
                 "lost",
                 "switched_off",
                 "thread_ended",
+                "outside",
             ]
             .map(ByteArray::from),
         }
@@ -123,6 +127,7 @@ impl Texts {
             (_, Some(Ending::Lost)) => 5,
             (_, Some(Ending::SwitchedOff)) => 6,
             (_, Some(Ending::ThreadEnded)) => 7,
+            (_, Some(Ending::Outside)) => 8,
             (_, None) => 4,
         };
         self.endings[number].clone()
@@ -249,6 +254,9 @@ fn write_column(
         "calls" => all::<Int64Type>(column, rows, |row| i64::from(row.calls)),
         "arguments" => some::<ByteArrayType>(column, rows, |row| row.arguments.as_deref().map(Into::into)),
         "results" => some::<ByteArrayType>(column, rows, |row| row.results.as_deref().map(Into::into)),
+        "cpu_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[cpu, ..]| cpu as i64)),
+        "runnable_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[_, off, _]| off as i64)),
+        "blocked_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off]| off as i64)),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }

@@ -20,6 +20,8 @@ pub struct Row {
     pub start: Option<i64>,
     /// In all, and its own; none if that is not known.
     pub times: Option<[u64; 2]>,
+    /// What of it its thread ran, had no processor, slept; none if that is not known.
+    pub states: Option<[u64; 3]>,
     /// Frames below it.
     pub depth: u32,
     /// None: that is not known.

@@ -76,6 +76,7 @@ impl<'a> Rows<'a> {
             caller: None,
             start: self.at(ticks),
             times: None,
+            states: None,
             depth: 0,
             ending: None,
             calls: 1,
@@ -147,10 +148,14 @@ impl Visitor for Rows<'_> {
         let arguments = self.arguments.pop_if(|(depth, _)| *depth >= call.depth);
         let results = self.next.take().filter(|_| call.ending == Ending::Returned);
         let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
+        let is_timed = self.source.has_time() && !call.ending.is_cut();
+        let cpu = call.off.cpu(call.total).filter(|_| is_timed && self.source.has_switches());
+        let states = cpu.map(|cpu| [cpu, call.off.runnable, call.off.blocked]);
         self.add(Row {
             site: Some(call.site),
             caller: call.caller,
-            times: Some(times).filter(|_| self.source.has_time() && !call.ending.is_cut()),
+            states: states.map(|states| states.map(|ticks| self.source.duration_ns(ticks))),
+            times: Some(times).filter(|_| is_timed),
             depth: call.depth,
             ending: Some(call.ending),
             arguments: arguments.map(|(_, values)| values),

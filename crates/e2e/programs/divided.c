@@ -1,4 +1,4 @@
-// Calls that work, sleep, wait for a lock, and are preempted; the program measures by itself what it can.
+// Calls that work, sleep, wait for a lock, a condition and a pipe, and are preempted; the program measures by itself what it can.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>
@@ -37,6 +37,38 @@ TRACED void want(void) {
 // Two of these share a processor: each has it for half of the time.
 TRACED void compete(void) { burn(200); }
 
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int is_ready, ends[2];
+
+TRACED void await_change(void) {
+    pthread_mutex_lock(&guard);
+    while (!is_ready) {
+        pthread_cond_wait(&changed, &guard);
+    }
+    pthread_mutex_unlock(&guard);
+}
+
+TRACED void await_byte(void) {
+    char byte;
+    if (read(ends[0], &byte, 1) != 1) {
+        _exit(1);
+    }
+}
+
+static void *giver(void *unused) {
+    usleep(60000);
+    pthread_mutex_lock(&guard);
+    is_ready = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&guard);
+    usleep(60000);
+    if (write(ends[1], "x", 1) != 1) {
+        _exit(1);
+    }
+    return unused;
+}
+
 static void *other(void *unused) {
     compete();
     return unused;
@@ -60,6 +92,13 @@ int main(void) {
         pthread_mutex_unlock(&lock);
     }
     want();
+    pthread_join(thread, NULL);
+    if (pipe(ends) != 0) {
+        return 1;
+    }
+    pthread_create(&thread, NULL, giver, NULL);
+    await_change();
+    await_byte();
     pthread_join(thread, NULL);
     cpu_set_t first;
     CPU_ZERO(&first);

@@ -411,7 +411,7 @@ impl Resident {
             }
         };
         let _ = self.child.kill();
-        let late = self.child.wait().expect("our own child");
+        let late = self.child.wait().expect("a child of this process");
         self.output.extend(self.lines.iter().map(|line| line + "\n"));
         let errors = self.errors.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         assert!(status.is_some(), "{} did not end: {late}\n{}\n{errors}", self.pid, self.output);
@@ -422,7 +422,7 @@ impl Resident {
 /// Waits for the end of a calltap, which has to succeed.
 #[track_caller]
 pub fn succeeds(calltap: &mut Child) {
-    let status = calltap.wait().expect("our own child");
+    let status = calltap.wait().expect("a child of this process");
     assert!(status.success(), "calltap ended with {status}");
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is expected beyond "as without us".
+/// What is expected beyond "as without calltap".
 #[derive(Default, Clone, Copy)]
 pub struct Expect<'a> {
     /// Arguments of the program.

@@ -76,7 +76,17 @@ pub fn plain() -> Vec<Flags> {
 
 /// Whether the kernel tells of context switches here; says so if it does not.
 pub fn have_switches() -> bool {
-    let refused = calltap_sched::Sched::watch(std::process::id(), false).err();
+    let refused = calltap_sched::switches(std::process::id(), false).err();
+    if let Some(refused) = &refused {
+        skipped(&refused.to_string());
+    }
+    refused.is_none()
+}
+
+/// Whether the kernel tells who wakes whom, and of system calls; says so if it does not.
+pub fn have_tracepoints() -> bool {
+    let wakings = calltap_sched::wakings().err();
+    let refused = wakings.or_else(|| calltap_sched::system_calls(std::process::id(), false).err());
     if let Some(refused) = &refused {
         skipped(&refused.to_string());
     }

@@ -147,7 +147,7 @@ fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
     let start = Instant::now();
     run(command(2), b"");
     let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
-    // On a busy machine two rounds take long, and many more may be over before anybody is there.
+    // On a busy machine two rounds take long, and many more may be over before calltap is there.
     let enough =
         [1, 10, 100].into_iter().any(|more| undisturbed_for(program, &command, rounds * more, disturb));
     assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
@@ -213,7 +213,7 @@ pub fn counts_exactly(build: &Build) {
         resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to our own child.
+        // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
         succeeds(&mut calltap);
         let rows = resident.view(view);

@@ -169,7 +169,7 @@ pub fn await_open(child: &mut Child, path: &Path) {
         if links.any(|link| fs::read_link(link).is_ok_and(|to| to == path)) {
             return;
         }
-        let ended = child.try_wait().expect("our own child");
+        let ended = child.try_wait().expect("a child of this process");
         assert!(ended.is_none(), "{}: not opened, but {ended:?}", path.display());
         assert!(start.elapsed() < HANGS, "{}: never opened", path.display());
         thread::sleep(Duration::from_millis(2));

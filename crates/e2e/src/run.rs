@@ -71,10 +71,10 @@ pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
         pause = (pause + 1).min(5);
     }
     if late {
-        // SAFETY: a system call; the group is that of our own child.
+        // SAFETY: a system call; the group is that of a child of this process.
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
-    let status = child.wait().expect("our own child");
+    let status = child.wait().expect("a child of this process");
     // A process that it has left behind may keep the pipes open.
     let text = |reader: thread::JoinHandle<String>| {
         if late && !reader.is_finished() { "?".to_owned() } else { reader.join().unwrap_or_default() }

@@ -85,7 +85,7 @@ pub fn wait_until(what: &str, done: impl Fn() -> bool) {
 pub fn end_of(mut child: Child) -> ExitStatus {
     let start = Instant::now();
     loop {
-        match child.try_wait().expect("our own child") {
+        match child.try_wait().expect("a child of this process") {
             Some(status) => return status,
             None if start.elapsed() > HANGS => {
                 let _ = child.kill();

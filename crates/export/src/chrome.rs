@@ -1,13 +1,15 @@
 //! Chrome's JSON trace events (chrome://tracing, ui.perfetto.dev, Speedscope).
 
-use super::{Options, command, pid_tid};
+use super::{Options, command, off_parts, pid_tid};
 use calltap_analysis::bytes::{drain, push_micros};
 use calltap_analysis::futures::{self, Span};
+use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+    threads_with_events,
 };
-use calltap_trace::{SiteId, ThreadId};
+use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::io::{self, Write};
@@ -36,6 +38,9 @@ pub fn chrome(
     for span in futures::spans(source) {
         exporter.future(&span);
         drain(&mut exporter.buffer, exporter.out, false)?;
+    }
+    for thread in threads_with_events(source) {
+        exporter.states(thread)?;
     }
     let clock = source.meta().session.as_ref().map(|session| session.clock);
     let other = json!({ "command": command(source), "clock": clock });
@@ -73,13 +78,16 @@ impl Visitor for Exporter<'_> {
         self.separate();
         self.buffer.extend_from_slice(b"{\"ph\":\"E\"");
         self.at(thread, call.end);
-        match call.ending {
-            Ending::Returned => self.arguments(),
-            Ending::Tail => {}
-            cut => {
-                let args = json!({ "end": cut.name() });
-                self.buffer.extend_from_slice(format!(",\"args\":{args}").as_bytes());
-            }
+        let mut args = match call.ending {
+            Ending::Returned => values::object(&std::mem::take(&mut self.values)),
+            Ending::Tail => json!({}),
+            cut => json!({ "end": cut.name() }),
+        };
+        if let Some(args) = args.as_object_mut() {
+            args.extend(off_parts(self.source, call).map(|(name, ns)| (name.to_owned(), ns.into())));
+        }
+        if args.as_object().is_some_and(|args| !args.is_empty()) {
+            self.buffer.extend_from_slice(format!(",\"args\":{args}").as_bytes());
         }
         self.buffer.push(b'}');
     }
@@ -153,6 +161,28 @@ impl Exporter<'_> {
             event("poll", "e", *end, *thread, json!({}));
         }
         event(&span.name, "e", span.end, thread, json!({ "end": span.how.name(), "polls": span.polls }));
+    }
+
+    /// What the thread did, as asynchronous events: they may be next to its calls, which they do not nest in.
+    fn states(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let id = pid_tid(self.source, thread).1;
+        for State { from, to, state } in states(self.source, thread)? {
+            if state == RunState::Unknown {
+                continue;
+            }
+            for (phase, ticks) in [("b", from), ("e", to)] {
+                self.separate();
+                let name = state.name();
+                let event = format!(
+                    "{{\"name\":\"{name}\",\"cat\":\"thread state\",\"ph\":\"{phase}\",\"id\":\"{id}\""
+                );
+                self.buffer.extend_from_slice(event.as_bytes());
+                self.at(thread, ticks);
+                self.buffer.push(b'}');
+            }
+            drain(&mut self.buffer, self.out, false)?;
+        }
+        Ok(())
     }
 
     fn separate(&mut self) {

@@ -7,8 +7,8 @@ use calltap_trace::{SiteId, ThreadId};
 use std::io::{self, Write};
 
 /// Writes a line per call, thread after thread, in the order the calls end: `thread` (its name), `tid`, `function`,
-/// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`. Fields that
-/// are not known (times of a counter clock, durations of a `function` tracer) are empty.
+/// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`; where context switches were recorded
+/// also `cpu_ns`, `runnable_ns`, `blocked_ns`. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,
@@ -16,9 +16,11 @@ pub fn csv(
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
     let names = Names::new(source.meta(), options.linker_names);
-    let mut buffer = b"thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller\n".to_vec();
+    let mut buffer = b"thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller".to_vec();
+    let switched = source.has_switches() && source.has_time();
+    buffer.extend_from_slice(if switched { b",cpu_ns,runnable_ns,blocked_ns\n" } else { b"\n" });
     buffer.reserve(128 << 10);
-    let mut exporter = Exporter { source, timed: source.has_time(), names, out, buffer };
+    let mut exporter = Exporter { source, timed: source.has_time(), switched, names, out, buffer };
     let totals = run_by_thread(source, &mut exporter, progress)?;
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)
@@ -27,6 +29,7 @@ pub fn csv(
 struct Exporter<'a> {
     source: &'a dyn Source,
     timed: bool,
+    switched: bool,
     names: Names<'a>,
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
@@ -36,10 +39,13 @@ impl Visitor for Exporter<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let durations = (!call.ending.is_cut()).then_some((call.total, call.self_ticks));
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
+        let known = call.off.cpu(call.total).filter(|_| durations.is_some());
+        self.states(known.map(|cpu| [cpu, call.off.runnable, call.off.blocked]));
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         self.line(thread, enter.site, enter.depth, enter.ticks, None, None);
+        self.states(None);
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
@@ -88,6 +94,16 @@ impl Exporter<'_> {
         if let Some(caller) = caller {
             push_csv(buffer, names.function(caller));
         }
-        buffer.push(b'\n');
+    }
+
+    /// What its thread did, at the end of a line.
+    fn states(&mut self, states: Option<[u64; 3]>) {
+        for at in 0..if self.switched { 3 } else { 0 } {
+            self.buffer.push(b',');
+            if let Some(states) = states {
+                push_decimal(&mut self.buffer, self.source.duration_ns(states[at]));
+            }
+        }
+        self.buffer.push(b'\n');
     }
 }

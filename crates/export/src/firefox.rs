@@ -6,10 +6,11 @@
 
 use super::{Options, command};
 use calltap_analysis::paths::Paths;
+use calltap_analysis::states::{State, states};
 use calltap_analysis::{
     Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,
 };
-use calltap_trace::{SiteId, ThreadId};
+use calltap_trace::{RunState, SiteId, ThreadId};
 use fxprof_processed_profile as fx;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -42,7 +43,12 @@ pub fn firefox(
         weights: Vec::new(),
         merged: 0,
         current: None,
+        states: Vec::new(),
+        left_out: 0,
     };
+    for &thread in &threads {
+        exporter.states.push((thread, markers(source, thread)?));
+    }
     let totals = run_by_thread(source, &mut exporter, progress)?;
     exporter.write(&totals, out)?;
     Ok(totals)
@@ -73,6 +79,59 @@ struct Exporter<'a> {
     /// Calls by further paths.
     merged: u64,
     current: Option<Thread>,
+    /// When threads did not run; the threads to come,
+    states: Vec<(ThreadId, Markers)>,
+    /// and how often that was too short for a marker.
+    left_out: u64,
+}
+
+/// Stretches of a thread's time, and how many are left out.
+type Markers = (Vec<State>, u64);
+
+/// Markers of a thread at most.
+const MARKERS: usize = 1 << 15;
+
+/// When a thread did not run: the longest stretches, in order.
+fn markers(source: &dyn Source, thread: ThreadId) -> Result<Markers, Error> {
+    let mut all = states(source, thread)?;
+    all.retain(|state| matches!(state.state, RunState::Runnable | RunState::Blocked));
+    let number = all.len();
+    if number > MARKERS {
+        all.sort_by_key(|state| std::cmp::Reverse(state.to - state.from));
+        all.truncate(MARKERS);
+        all.sort_by_key(|state| state.from);
+    }
+    let left_out = (number - all.len()) as u64;
+    Ok((all, left_out))
+}
+
+/// A stretch of time in which a thread did not run.
+struct Waited {
+    name: fx::StringHandle,
+}
+
+impl fx::StaticSchemaMarker for Waited {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "calltap thread state";
+    const DESCRIPTION: Option<&'static str> =
+        Some("The thread had no processor (runnable), or slept (blocked).");
+    const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
+    const FIELDS: &'static [fx::StaticSchemaMarkerField] = &[];
+
+    fn name(&self, _: &mut fx::Profile) -> fx::StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut fx::Profile) -> fx::CategoryHandle {
+        fx::CategoryHandle::OTHER
+    }
+
+    fn string_field_value(&self, _: u32) -> fx::StringHandle {
+        self.name
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        0.0
+    }
 }
 
 /// The thread being read.
@@ -176,6 +235,7 @@ impl Exporter<'_> {
         let tid = self.names.tid(thread);
         let handle = profile.add_thread(process, tid, at, tid == pid);
         profile.set_thread_name(handle, self.names.comm(thread));
+        self.add_markers(thread, handle);
         let (first, end) = self.source.thread_span(thread).unwrap_or((ticks, ticks));
         let shortest = (end - first) / SLICES + 1;
         Thread {
@@ -189,6 +249,17 @@ impl Exporter<'_> {
             end,
             shortest,
             left: self.share,
+        }
+    }
+
+    fn add_markers(&mut self, thread: ThreadId, handle: fx::ThreadHandle) {
+        let Some(at) = self.states.iter().position(|(own, _)| *own == thread) else { return };
+        let (_, (states, left_out)) = self.states.swap_remove(at);
+        self.left_out += left_out;
+        for State { from, to, state } in states {
+            let timing = fx::MarkerTiming::Interval(self.time(from), self.time(to));
+            let name = self.profile.intern_string(state.name());
+            self.profile.add_marker(handle, timing, Waited { name });
         }
     }
 
@@ -255,6 +326,9 @@ impl Exporter<'_> {
             .collect();
         if self.merged > 0 {
             notes.push(format!("{} calls by further paths are part of their callers", self.merged));
+        }
+        if self.left_out > 0 {
+            notes.push(format!("{} times when threads did not run are too short for markers", self.left_out));
         }
         let entries =
             notes.iter().map(|note| json!({ "label": "calltap", "format": "string", "value": note }));

@@ -3,6 +3,7 @@
 use super::svg::{Box, Picture};
 use super::{Options, command, node_name};
 use calltap_analysis::boxes::{Place, places, widths};
+use calltap_analysis::paths::{By, NodeOff, Paths};
 use calltap_analysis::units::{count, counted, duration, percent};
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
@@ -10,7 +11,7 @@ use std::io::Write;
 /// Boxes narrower than this share of the picture are left out.
 const NARROWEST: f64 = 1.0 / 12_000.0;
 
-/// Writes a flame graph as one self-contained SVG: callers below, callees above, width by time (by calls when
+/// Writes a flame graph as one self-contained SVG: callers below, callees above, width by the time that [`Options::by`] says (by calls when
 /// nothing was timed). A click zooms, and functions can be searched for.
 pub fn flamegraph(
     source: &dyn Source,
@@ -21,23 +22,13 @@ pub fn flamegraph(
     let (paths, totals) = super::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
-    let (widths, timed) = widths(source, &paths);
+    let (widths, timed) = widths(source, &paths, options.by);
     let whole = widths[0].max(1);
     let mut boxes = Vec::new();
     for Place { node, left, level } in places(&children, &widths, 0, NARROWEST) {
         let width = widths[node as usize];
         let share = width as f64 / whole as f64;
-        let numbers = &paths.nodes[node as usize];
-        let amount = match (timed, node) {
-            (true, 0) => duration(source.duration_ns(width)),
-            (true, _) => format!(
-                "{} ({} self), {}",
-                duration(source.duration_ns(width)),
-                duration(source.duration_ns(numbers.own)),
-                counted(numbers.calls, "call")
-            ),
-            (false, _) => counted(width, "call"),
-        };
+        let amount = if timed { times(source, &paths, node, options.by) } else { counted(width, "call") };
         let name = node_name(paths.of(node), &names);
         let title = format!("{name}: {amount}, {:.2} %", percent(width, whole));
         boxes.push(Box { left: left as f64 / whole as f64, width: share, level, name, title });
@@ -47,10 +38,36 @@ pub fn flamegraph(
     if lost.entries + lost.exits > 0 {
         note += &format!("; LOST {} and {}", counted(lost.entries, "call"), counted(lost.exits, "return"));
     }
+    if options.by != By::Wall {
+        note = format!("{} time; {note}", options.by.name());
+    }
+    let unknown = paths.off(0).filter(|_| timed).map_or(0, |off| source.duration_ns(off.total.unknown));
+    if unknown > 0 {
+        note += &format!("; of {} it is not known whether threads ran", duration(unknown));
+    }
     if paths.merged > 0 {
         let (limits, merged) = (paths.limits_met(), count(paths.merged));
         note += &format!("; {limits}: {merged} calls are part of their callers");
     }
     Picture { heading: command(source), note, boxes }.write(out)?;
     Ok(totals)
+}
+
+/// `16.507 ms (12 ns self), 1 call; cpu 12.000 us, runnable 0 ns, blocked 16.495 ms`
+fn times(source: &dyn Source, paths: &Paths, node: u32, by: By) -> String {
+    let (total, own) = paths.times(node, by);
+    let time = |ticks| duration(source.duration_ns(ticks));
+    let mut text = time(total);
+    let numbers = &paths.nodes[node as usize];
+    if node != 0 {
+        text += &format!(" ({} self), {}", time(own), counted(numbers.calls, "call"));
+    }
+    if let Some(NodeOff { total: off, .. }) = paths.off(node) {
+        let part = |by: By| format!("{} {}", by.name(), time(by.of(numbers.total, &off)));
+        text += &format!("; {}", By::ALL.iter().skip(1).map(|by| part(*by)).collect::<Vec<_>>().join(", "));
+        if off.unknown > 0 {
+            text += &format!(", unknown {}", time(off.unknown));
+        }
+    }
+    text
 }

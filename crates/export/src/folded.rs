@@ -1,12 +1,13 @@
 //! Folded stacks: `main;f;g 1234`, one line per stack.
 
 use super::{Options, node_name};
+use calltap_analysis::paths::By;
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
 
-/// Writes a line per different stack with the nanoseconds spent in its innermost function itself, or, when nothing
+/// Writes a line per different stack with the nanoseconds spent in its innermost function itself (those that [`Options::by`] asks for), or, when nothing
 /// was timed, with the number of calls. In names `;` becomes `:` and line breaks become blanks. Stacks beyond
-/// [`Options::max_paths`] count for their callers.
+/// [`Options::max_paths`] count for their callers. Time of which it is not known whether threads ran is a stack of its own.
 pub fn folded(
     source: &dyn Source,
     options: &Options,
@@ -36,11 +37,15 @@ pub fn folded(
         }
         stack.push_str(&name(node));
         let numbers = &paths.nodes[node as usize];
-        let weight = if timed { source.duration_ns(numbers.own) } else { numbers.calls };
+        let weight = if timed { source.duration_ns(paths.times(node, options.by).1) } else { numbers.calls };
         if weight > 0 {
             writeln!(out, "{stack} {weight}")?;
         }
         push(node, stack.len(), &mut pending);
+    }
+    let unknown = paths.off(0).map_or(0, |off| source.duration_ns(off.total.unknown));
+    if options.by != By::Wall && unknown > 0 {
+        writeln!(out, "[not known whether it ran] {unknown}")?;
     }
     Ok(totals)
 }

@@ -27,7 +27,7 @@ pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use trace_dat::{Version, trace_dat};
 
-use calltap_analysis::{Error, Glob, Names, Progress, Source, Totals, paths};
+use calltap_analysis::{Call, Error, Names, Off, Progress, Source, Totals, Word, paths};
 use calltap_trace::ThreadId;
 
 /// How to export.
@@ -39,12 +39,14 @@ pub struct Options {
     pub by_thread: bool,
     /// Folded stacks, flame graphs, pprof: different stacks kept in memory, 0 = a million.
     pub max_paths: usize,
+    /// Folded stacks and flame graphs: which time.
+    pub by: paths::By,
     /// OTLP: the argument that says which trace a call is part of.
     pub trace_id: Option<String>,
     /// trace.dat: which version of it.
     pub version: Version,
     /// OpenTelemetry: the functions that become spans.
-    pub functions: Vec<Glob>,
+    pub functions: Vec<Word>,
 }
 
 /// The call paths of a trace, as far as options let them be kept.
@@ -63,6 +65,14 @@ fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
     let Some(thread) = meta.threads.get(thread.0 as usize) else { return (0, 0) };
     let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
     (pid, thread.tid)
+}
+
+/// How long the thread of a call did not run, by the names of attributes; nothing if it ran all the time, or if that was not recorded at all. What is not known of
+/// a call whose trace knows it of others is one of them.
+fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'static str, u64)> {
+    let off = if source.has_switches() { call.off } else { Off::default() };
+    let parts = [("runnable_ns", off.runnable), ("blocked_ns", off.blocked), ("unknown_ns", off.unknown)];
+    parts.map(|(name, ticks)| (name, source.duration_ns(ticks))).into_iter().filter(|(_, ns)| *ns > 0)
 }
 
 /// The command line, for titles.

@@ -1,6 +1,6 @@
 //! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line, which is what files of the collector are.
 
-use super::{Options, pid_tid};
+use super::{Options, off_parts, pid_tid};
 use calltap_analysis::bytes::drain;
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
@@ -219,6 +219,11 @@ impl Visitor for Exporter<'_> {
         match call.ending {
             Ending::Returned | Ending::Tail => {}
             cut => attributes.push(text("calltap.ending", cut.name())),
+        }
+        attributes
+            .extend(off_parts(self.source, call).map(|(name, ns)| number(&format!("calltap.{name}"), ns)));
+        if let Some(cpu) = call.off.cpu(call.total).filter(|_| self.source.has_switches()) {
+            attributes.push(number("calltap.cpu_ns", self.source.duration_ns(cpu)));
         }
         for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));

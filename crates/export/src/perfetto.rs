@@ -4,14 +4,16 @@
 //! clock and track. Packets follow the file's order of batches; Perfetto sorts them by time.
 
 use super::proto::{bytes, double, message, number};
-use super::{Options, pid_tid};
+use super::{Options, off_parts, pid_tid};
 use calltap_analysis::bytes::drain;
 use calltap_analysis::futures::{self, Span};
+use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+    threads_with_events,
 };
-use calltap_trace::{SiteId, ThreadId};
+use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::Value;
 use std::io::{self, Write};
 
@@ -20,6 +22,7 @@ const CLOCK_MONOTONIC: u64 = 3;
 const PROCESS_TRACK: u64 = 1 << 32;
 const THREAD_TRACK: u64 = 2 << 32;
 const FUTURE_TRACK: u64 = 3 << 32;
+const STATE_TRACK: u64 = 4 << 32;
 
 /// Field numbers of the messages used.
 mod field {
@@ -91,6 +94,9 @@ pub fn perfetto(
         exporter.future(&span);
         drain(&mut exporter.buffer, exporter.out, false)?;
     }
+    for thread in threads_with_events(source) {
+        exporter.states(thread)?;
+    }
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)
 }
@@ -146,6 +152,7 @@ impl Visitor for Exporter<'_> {
         if call.ending == Ending::Returned {
             self.annotate();
         }
+        self.off(call);
         self.packet(thread, call.end, None);
     }
 
@@ -253,6 +260,52 @@ impl Exporter<'_> {
             event(SLICE_END, "poll", *end, &[]);
         }
         event(SLICE_END, &span.name, span.end, &[]);
+    }
+
+    /// What the thread did on a track of its own, below its calls. The format has thread states of its own, but made of which thread was on which
+    /// processor, and that is not recorded.
+    fn states(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let states = states(self.source, thread)?;
+        if states.is_empty() {
+            return Ok(());
+        }
+        let uuid = STATE_TRACK + u64::from(thread.0);
+        message(&mut self.buffer, field::PACKET, |packet| {
+            number(packet, field::SEQUENCE_ID, 1);
+            message(packet, field::TRACK_DESCRIPTOR, |track| {
+                number(track, 1, uuid);
+                bytes(track, 2, b"thread state");
+                number(track, 5, THREAD_TRACK + u64::from(thread.0));
+            });
+        });
+        for State { from, to, state } in states.into_iter().filter(|state| state.state != RunState::Unknown) {
+            for (kind, ticks) in [(SLICE_BEGIN, from), (SLICE_END, to)] {
+                message(&mut self.buffer, field::PACKET, |packet| {
+                    number(packet, field::TIMESTAMP, self.source.to_ns(ticks));
+                    number(packet, field::CLOCK, CLOCK_MONOTONIC);
+                    number(packet, field::SEQUENCE_ID, 1);
+                    message(packet, field::TRACK_EVENT, |event| {
+                        number(event, field::TYPE, kind);
+                        number(event, field::TRACK_UUID, uuid);
+                        if kind == SLICE_BEGIN {
+                            bytes(event, field::NAME, state.name().as_bytes());
+                        }
+                    });
+                });
+            }
+            drain(&mut self.buffer, self.out, false)?;
+        }
+        Ok(())
+    }
+
+    /// Adds how long its thread did not run, to a call during which that was so.
+    fn off(&mut self, call: &Call) {
+        for (name, ns) in off_parts(self.source, call) {
+            message(&mut self.event, field::ANNOTATION, |annotation| {
+                number(annotation, annotation::UINT, ns);
+                bytes(annotation, annotation::NAME, name.as_bytes());
+            });
+        }
     }
 
     /// Adds what was read of the event.

@@ -2,7 +2,7 @@
 
 use super::proto::{bytes, message, number, varint};
 use super::{Options, command};
-use calltap_analysis::paths::{Of, Paths};
+use calltap_analysis::paths::{By, NodeOff, Of, Paths};
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use calltap_trace::SiteId;
 use flate2::Compression;
@@ -24,7 +24,8 @@ mod field {
     pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
-/// Writes a sample per call path: `calls`, and, if anything was timed, `time`, which is that of its innermost function itself. With
+/// Writes a sample per call path: `calls`, and, if anything was timed, `time`, which is that of its innermost function itself; where context switches
+/// were recorded also what of it is `cpu`, `runnable`, `blocked` and `unknown`. With
 /// [`Options::by_thread`] samples have the label `thread`. Paths beyond [`Options::max_paths`] count for their callers.
 pub fn pprof(
     source: &dyn Source,
@@ -37,7 +38,7 @@ pub fn pprof(
     let mut writer = Writer { source, names, strings: HashMap::new(), list: Vec::new(), buffer: Vec::new() };
     writer.string("");
     let mut out = GzEncoder::new(out, Compression::default());
-    writer.types(source.has_time() && paths.nodes[0].total > 0);
+    writer.types(source.has_time() && paths.nodes[0].total > 0, paths.off(0).is_some());
     writer.samples(&paths, &mut out)?;
     writer.functions(&paths);
     writer.about(&paths, &totals);
@@ -65,10 +66,14 @@ impl Writer<'_> {
         new
     }
 
-    fn types(&mut self, timed: bool) {
+    fn types(&mut self, timed: bool, switched: bool) {
         let mut types = vec![("calls", "count")];
         if timed {
             types.push(("time", "nanoseconds"));
+        }
+        let default = self.string(types[types.len() - 1].0);
+        if timed && switched {
+            types.extend(["cpu", "runnable", "blocked", "unknown"].map(|kind| (kind, "nanoseconds")));
         }
         for &(kind, unit) in &types {
             let (kind, unit) = (self.string(kind), self.string(unit));
@@ -77,7 +82,6 @@ impl Writer<'_> {
                 number(value, 2, unit);
             });
         }
-        let default = self.string(types[types.len() - 1].0);
         number(&mut self.buffer, field::DEFAULT_SAMPLE_TYPE, default);
     }
 
@@ -102,6 +106,12 @@ impl Writer<'_> {
             varint(&mut packed, node.calls);
             if timed {
                 varint(&mut packed, self.source.duration_ns(node.own));
+            }
+            if let Some(NodeOff { own, .. }) = paths.off(at as u32).filter(|_| timed) {
+                let cpu = By::Cpu.of(node.own, &own);
+                for ticks in [cpu, own.runnable, own.blocked, own.unknown] {
+                    varint(&mut packed, self.source.duration_ns(ticks));
+                }
             }
             bytes(&mut sample, 2, &packed);
             if let Of::Thread(thread) = paths.of(up) {

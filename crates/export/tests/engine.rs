@@ -126,10 +126,14 @@ fn no_view_panics_on_nonsense() {
             export::flamegraph(&source, &options, &mut out, None).unwrap();
         }
         for layout in [replay::Layout::Graph, replay::Layout::Function] {
-            let options = replay::Options { layout, absolute_time: true, ..Default::default() };
+            let options = replay::Options {
+                layout,
+                time: Some(calltap_analysis::Stamp::Since(0)),
+                ..Default::default()
+            };
             replay::write(&source, &options, &mut out, None).unwrap();
         }
-        let function = Some(calltap_analysis::Glob::new("f*"));
+        let function = Some(calltap_analysis::Word::new("f*"));
         let _ = graph::write(&source, &graph::Options { function, ..Default::default() }, &mut out, None);
         let options = export::Options::default();
         export::csv(&source, &options, &mut out, None).unwrap();

@@ -2,20 +2,29 @@
 #![forbid(unsafe_code)]
 
 mod demangle;
+mod function;
 mod glob;
 mod nearest;
+mod path;
 mod polls;
 mod printable;
 mod set;
+mod short;
+#[cfg(test)]
+mod tests;
+mod word;
 
 pub use demangle::demangle;
+pub use function::FunctionNames;
 pub use glob::Glob;
 pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
+pub use short::shorten;
+pub use word::{Word, split_list};
 
-/// Does a pattern name a function that has these linker symbols, by one of them or as users read it?
-pub fn is_named<'a>(glob: &Glob, mut symbols: impl Iterator<Item = &'a str>) -> bool {
-    symbols.any(|symbol| glob.matches(symbol) || glob.matches(&demangle(symbol)))
+/// Does a word name a function that has these linker symbols, in a file of this name?
+pub fn is_named<'a>(word: &Word, symbols: impl Iterator<Item = &'a str>, module: Option<&'a str>) -> bool {
+    word.matches(&FunctionNames::new(symbols, module))
 }

@@ -1,75 +1,103 @@
-//! Sets of functions, as users write them: globs in order, with `!` in front to take away.
+//! Sets of functions, as users write them: words in order, with `!` in front to take away.
 
-use crate::Glob;
+use crate::function::Shape;
+use crate::{FunctionNames, Word};
 use std::collections::{HashMap, HashSet};
 
-/// Globs in order: the last that matches a function says whether it is in the set.
+/// Words in order: the last that names a function says whether it is in the set.
 ///
 /// A filter may be a list of thousands of names: those are looked up, and only patterns are tried one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct GlobSet {
-    words: Vec<(bool, Glob)>,
-    /// Of each word that is no pattern, the last place where it stands.
-    names: HashMap<String, usize>,
+    words: Vec<(bool, Word)>,
+    /// Of each word that is no pattern, the places where it stands as it was written,
+    whole: HashMap<String, Vec<usize>>,
+    /// and as much as it tells of a name.
+    short: HashMap<String, Vec<usize>>,
+    /// The shapes of those.
+    shapes: Vec<Shape>,
     /// Where patterns stand.
     patterns: Vec<usize>,
 }
 
 impl GlobSet {
-    /// Of words. Who begins by taking away takes from all.
+    /// Of words. A list that begins by taking away takes from all.
     pub fn new<'a>(words: impl IntoIterator<Item = &'a String>) -> GlobSet {
         let word = |word: &String| match word.strip_prefix('!') {
-            Some(word) => (false, Glob::new(word)),
-            None => (true, Glob::new(word)),
+            Some(word) => (false, Word::new(word)),
+            None => (true, Word::new(word)),
         };
         let mut words = words.into_iter().map(word).peekable();
-        let all = words.peek().is_some_and(|(adds, _)| !adds).then(|| (true, Glob::new("*")));
+        let all = words.peek().is_some_and(|(adds, _)| !adds).then(|| (true, Word::new("*")));
         GlobSet::of(all.into_iter().chain(words))
     }
 
-    fn of(words: impl Iterator<Item = (bool, Glob)>) -> GlobSet {
+    fn of(words: impl Iterator<Item = (bool, Word)>) -> GlobSet {
         let mut set = GlobSet { words: words.collect(), ..GlobSet::default() };
-        for (place, (_, glob)) in set.words.iter().enumerate() {
-            match glob.exact() {
-                Some(name) => drop(set.names.insert(name.to_owned(), place)),
-                None => set.patterns.push(place),
+        let mut shapes = HashSet::new();
+        for (place, (_, word)) in set.words.iter().enumerate() {
+            // One with a module is rare, and may be part of a name.
+            let Some(name) = word.whole.exact().filter(|_| !word.has_module()) else {
+                set.patterns.push(place);
+                continue;
+            };
+            set.whole.entry(name.to_owned()).or_default().push(place);
+            if let Some((shape, name)) =
+                word.short.as_ref().and_then(|(shape, glob)| Some((shape, glob.exact()?)))
+            {
+                set.short.entry(name.to_owned()).or_default().push(place);
+                shapes.insert(*shape);
             }
         }
+        set.shapes = shapes.into_iter().collect();
         set
     }
 
-    /// Is a function in it that has these names?
-    pub fn has<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> bool {
-        let named = names.clone().filter_map(|name| self.names.get(name)).max();
+    /// The places of the words without wildcards that name a function; the same may come twice.
+    fn named<'s>(&'s self, function: &'s FunctionNames<'_>) -> impl Iterator<Item = &'s Vec<usize>> {
+        let whole =
+            function.whole().filter_map(|name| self.whole.get(name)).filter(|_| !self.whole.is_empty());
+        let short = self.shapes.iter().flat_map(|shape| function.spelled(*shape));
+        whole.chain(short.filter_map(|name| self.short.get(&name)))
+    }
+
+    /// Is a function in it?
+    pub fn has(&self, function: &FunctionNames<'_>) -> bool {
+        let named = self.named(function).filter_map(|places| places.last()).max();
         let mut later =
             self.patterns.iter().rev().take_while(|place| named.is_none_or(|named| *place > named));
-        let pattern = later.find(|place| names.clone().any(|name| self.words[**place].1.matches(name)));
+        let pattern = later.find(|place| self.words[**place].1.matches(function));
         pattern.or(named).is_some_and(|place| self.words[*place].0)
     }
 
-    /// Those of its globs that match no function of these, each of which is given by its names.
-    pub fn unmatched<'n, N>(&self, functions: impl Iterator<Item = N>) -> Vec<&Glob>
-    where
-        N: Iterator<Item = &'n str> + Clone,
-    {
-        let (mut named, mut patterns) = (HashSet::new(), self.patterns.clone());
-        for names in functions {
-            named.extend(names.clone().filter_map(|name| Some(self.names.get_key_value(name)?.0.as_str())));
-            patterns.retain(|place| !names.clone().any(|name| self.words[*place].1.matches(name)));
-            if patterns.is_empty() && named.len() == self.names.len() {
+    /// Those of its words that name no function of these.
+    pub fn unmatched<'f, 'n: 'f>(
+        &self,
+        functions: impl Iterator<Item = &'f FunctionNames<'n>>,
+    ) -> Vec<&Word> {
+        let mut missing: HashSet<usize> = (0..self.words.len()).collect();
+        let mut patterns = self.patterns.clone();
+        for function in functions {
+            for place in self.named(function).flatten() {
+                missing.remove(place);
+            }
+            patterns.retain(|place| {
+                let is_missing = !self.words[*place].1.matches(function);
+                if !is_missing {
+                    missing.remove(place);
+                }
+                is_missing
+            });
+            if missing.is_empty() {
                 break;
             }
         }
-        let is_unmatched = |(place, glob): &(usize, &Glob)| match glob.exact() {
-            Some(name) => !named.contains(name),
-            None => patterns.binary_search(place).is_ok(),
-        };
-        self.globs().enumerate().filter(is_unmatched).map(|(_, glob)| glob).collect()
+        self.words().enumerate().filter(|(place, _)| missing.contains(place)).map(|(_, word)| word).collect()
     }
 
-    /// The set of some of its globs.
-    pub fn only(&self, keep: impl Fn(&Glob) -> bool) -> GlobSet {
-        GlobSet::of(self.words.iter().filter(|(_, glob)| keep(glob)).cloned())
+    /// The set of some of its words.
+    pub fn only(&self, keep: impl Fn(&Word) -> bool) -> GlobSet {
+        GlobSet::of(self.words.iter().filter(|(_, word)| keep(word)).cloned())
     }
 
     /// Nothing was ever put there.
@@ -77,9 +105,14 @@ impl GlobSet {
         self.words.is_empty()
     }
 
-    /// Its globs.
-    pub fn globs(&self) -> impl Iterator<Item = &Glob> {
-        self.words.iter().map(|(_, glob)| glob)
+    /// Its words.
+    pub fn words(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter().map(|(_, word)| word)
+    }
+
+    /// Those that add functions.
+    pub fn adding(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter().filter(|(adds, _)| *adds).map(|(_, word)| word)
     }
 }
 
@@ -94,10 +127,11 @@ mod tests {
     fn check(words: &str, has: &str, unmatched: &str) {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let set = GlobSet::new(&words);
-        let functions = || FUNCTIONS.iter().map(|names| names.iter().copied());
-        let found: Vec<&str> =
-            functions().filter(|names| set.has(names.clone())).filter_map(|mut names| names.next()).collect();
-        let missing: Vec<&str> = set.unmatched(functions()).iter().map(|glob| glob.pattern()).collect();
+        let functions: Vec<FunctionNames<'_>> =
+            FUNCTIONS.iter().map(|names| FunctionNames::new(names.iter().copied(), None)).collect();
+        let chosen = FUNCTIONS.iter().zip(&functions).filter(|(_, function)| set.has(function));
+        let found: Vec<&str> = chosen.map(|(names, _)| names[0]).collect();
+        let missing: Vec<&str> = set.unmatched(functions.iter()).iter().map(|word| word.text()).collect();
         assert_eq!((found.join(" "), missing.join(" ")), (has.to_owned(), unmatched.to_owned()), "{words:?}");
     }
 

@@ -287,7 +287,7 @@ impl<E: Clone> Plan<E> {
 
 impl Span {
     /// Writes what belongs to one step. What is between is written again as it was. By pages: where the kernel, going from page to page, is interrupted
-    /// because we are killed, the bytes of a page are all written or none.
+    /// because calltap is killed, the bytes of a page are all written or none.
     fn take<T: Text>(
         &self,
         step: usize,

@@ -235,7 +235,7 @@ impl Site {
         matches!(self.kind, Kind::Prologue | Kind::PaddingJump(_) | Kind::Trap | Kind::Exit)
     }
 
-    /// In the file it is a call, of which the five bytes are switched like those that we write.
+    /// In the file it is a call, of which the five bytes are switched like those of a jump.
     #[inline]
     fn is_call(&self) -> bool {
         self.original[self.at as usize] == CALL[0] && !self.is_displaced() && self.kind != Kind::Function

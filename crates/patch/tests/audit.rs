@@ -240,7 +240,7 @@ fn writes_to_a_site_outside_of_a_batch_are_found() {
     log.push(Entry::Poke(7, Avma(BASE + 32 + 4), vec![0xCC]));
     assert_eq!(Audit::of(log.clone()).faults.len(), 1);
     log.pop();
-    // Another process's is none of ours.
+    // Another process's log is refused.
     log.push(Entry::Poke(8, Avma(BASE + 32 + 4), vec![0xCC]));
     assert_eq!(Audit::of(log).faults, []);
 }

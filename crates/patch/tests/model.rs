@@ -579,7 +579,7 @@ fn who_has_changed_a_site_may_have_kept_where_it_leads() {
         for at in 0..original.len() {
             let changed = |bytes: &[u8]| {
                 let mut bytes = bytes.to_vec();
-                // Nothing that we would ever write.
+                // Nothing that is ever written.
                 bytes[at] = 0x42;
                 bytes
             };

@@ -28,7 +28,7 @@ fn pin(processor: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// The program on one processor, we on another.
+/// The program on one processor, this process on another.
 fn start(sites: usize) -> Program {
     pin(1);
     let program = Program::start(sites, MUTATORS);

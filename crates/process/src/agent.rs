@@ -99,6 +99,9 @@ impl Loaded {
     }
 }
 
+/// The agent's word that lets its profile function of CPython touch the session's memory.
+pub const PYTHON_GATE: &str = "calltap_python_gate";
+
 /// The file that stubs and veneers are mapped from, beside the agent's.
 pub const CODE: &str = "code";
 

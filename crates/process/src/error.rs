@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A thread of ours has panicked.
+    /// A thread of calltap's has panicked.
     pub fn thread() -> Error {
         Error::System { what: "recording", source: io::Error::other("a thread of the recorder failed") }
     }

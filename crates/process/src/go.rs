@@ -31,7 +31,7 @@ fn words<const N: usize>(text: &mut ProcessText, at: u64) -> Option<[u64; N]> {
     Some(std::array::from_fn(|_| words.next().map_or(0, u64::from_le_bytes)))
 }
 
-/// The bounds of the stack that a `g` says it has, and its thread's `m`, if that is the stack we are on.
+/// The bounds of the stack that a `g` says it has, and its thread's `m`, if that is the stack the thread is on.
 fn read_g(text: &mut ProcessText, g: u64, stack_pointer: u64) -> Option<([u64; 2], u64)> {
     let g: [u64; G_M + 1] = words(text, g)?;
     let [low, high, ..] = g;

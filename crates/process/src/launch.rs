@@ -1,6 +1,6 @@
-//! Starts the program with the agent inside, and lets signals and its end pass as if we were not there.
+//! Starts the program with the agent inside, and lets signals and its end pass as if calltap were not there.
 //!
-//! Unsafe because changing our own environment is: it happens before any other thread exists, so that the program gets its variables in their
+//! Unsafe because changing calltap's own environment is: it happens before any other thread exists, so that the program gets its variables in their
 //! order, plus LD_PRELOAD (which the agent takes out again). And because what Rust's runtime and `Command` do to SIGPIPE and to blocked signals has
 //! to be undone between fork and exec.
 #![allow(unsafe_code)]
@@ -28,7 +28,7 @@ use std::{env, fs, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// The dispositions we were started with, before Rust's runtime changed them: is SIGPIPE ignored, which signals are blocked.
+/// The dispositions calltap was started with, before Rust's runtime changed them: is SIGPIPE ignored, which signals are blocked.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
@@ -168,11 +168,14 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
     })
 }
 
-/// Becomes true when we are told to end (SIGINT, SIGTERM, SIGHUP) while a process is recorded that another has started.
+/// Becomes true when calltap is told to end (SIGINT, SIGTERM, SIGHUP) while a process is recorded that another has started.
+///
+/// A shell without job control has SIGINT ignored for what it starts by `&`: calltap takes it all the same, so that `kill -INT` ends it.
 pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
     let told = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored >> (n - 1) & 1 == 0) {
+    let is_taken = |n: &i32| *n == SIGINT || ignored >> (n - 1) & 1 == 0;
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_taken) {
         signal_hook::flag::register(signal, Arc::clone(&told))
             .map_err(|source| Error::System { what: "signal handlers", source })?;
     }
@@ -189,17 +192,17 @@ pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
     Ok(sent)
 }
 
-/// Has a byte written whenever something happens to a child, or to whom we trace.
+/// Has a byte written whenever something happens to a child, or to a traced process.
 pub fn ring_for_children(bell: UnixStream) -> io::Result<()> {
     bell.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(SIGCHLD, bell).map(drop)
 }
 
-/// Signals that would end us and are the program's business.
+/// Signals that would end calltap and are the program's business.
 pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
-    /// Takes the signals over, but for SIGUSR1 if that is `ours`. Those that are ignored (nohup) stay so, also in the program.
+    /// Takes the signals over, but for SIGUSR1 if that is `ours`. Signals that are ignored (nohup) stay so, also in the program.
     pub fn take(ours: bool) -> Result<Signals, Error> {
         let ignored = ignored_signals();
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
@@ -208,8 +211,8 @@ impl Signals {
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }
 
-    /// Passes on, in a thread of its own, what was sent to us alone. What the terminal sends reaches the program by itself. When the program has ended
-    /// and others are still followed, it is us who are told to end: `stop`.
+    /// Passes on, in a thread of its own, what was sent to calltap alone. What the terminal sends reaches the program by itself. When the program has ended
+    /// and others are still followed, calltap itself is told to end: `stop`.
     pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
         let pid = child.id();
         std::thread::spawn(move || {
@@ -242,7 +245,7 @@ pub fn become_command(command: &[OsString]) -> io::Error {
     command.exec()
 }
 
-/// Waits for its end. Not in waitpid: there, this thread would be told of the stops of the child that another of ours makes, and that one would wait in vain.
+/// Waits for its end. Not in waitpid: there, this thread would be told of the stops of the child that another thread of calltap's makes, and that thread would wait in vain.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);
     if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {

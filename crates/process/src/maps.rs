@@ -26,7 +26,7 @@ pub struct Region {
     pub offset: u64,
     /// Device and inode of the file; inode 0 is none.
     pub file: (String, u64),
-    /// Path, as the kernel shows it to us; `[heap]` and the like for the kernel's own.
+    /// Path, as the kernel shows it to calltap; `[heap]` and the like for the kernel's own.
     pub path: PathBuf,
 }
 
@@ -144,7 +144,7 @@ fn parse(line: &str) -> Option<Region> {
 ///
 /// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
-    /// Kept free between what exists and what we map, for what may grow.
+    /// Kept free between what exists and what calltap maps, for what may grow.
     const MARGIN: u64 = 1 << 20;
     /// Kept free above a heap.
     const HEAP_ROOM: u64 = 1 << 30;

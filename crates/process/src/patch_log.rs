@@ -21,7 +21,7 @@ pub fn is_kept() -> bool {
     LOG.get().is_some()
 }
 
-/// Adds entries, if one is kept. Should we be killed, the batch is seen to be cut short.
+/// Adds entries, if one is kept. Should calltap be killed, the log shows that the batch was cut short.
 pub fn add(entries: impl IntoIterator<Item = Entry>) {
     let Some(log) = LOG.get() else { return };
     let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);

@@ -116,7 +116,7 @@ fn mappings(image: &ElfFile64<'static, Endianness>, base: u64, span: u64) -> Vec
 /// Where thread libraries keep a thread's id, counted from its thread pointer: musl (1.1.19 and later), glibc (2.4 and later).
 const OWNER_WORDS: [u64; 2] = [0x30, 0x2d0];
 
-/// Where this process's does, if it is one we know and a stopped thread's block is as expected.
+/// Where this process's does, if it is a known one and a stopped thread's block is as expected.
 pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, Reason> {
     let pointer = thread.regs.fs_base;
     let mut word = [0; 8];

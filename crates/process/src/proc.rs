@@ -224,7 +224,7 @@ pub fn exists(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
-/// The id by which we know a process of a session.
+/// The id by which calltap knows a process of a session.
 pub fn pid_of(entry: &ProcessEntry) -> u32 {
     Ids::default().pid_of(entry)
 }

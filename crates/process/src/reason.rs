@@ -74,7 +74,7 @@ calltap_sites::reasons! {
     Busy = "busy",
         "it could not be held, this machine is too busy", "try again";
     UnknownThreads = "unknown-threads",
-        "its threads are not of a thread library that we know (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
+        "its threads are not of a known thread library (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
     WordInUse = "word-in-use",
         "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
 

@@ -127,7 +127,7 @@ struct Machine {
     memory: [Word; 16],
 }
 
-/// No filter that anybody has written comes to as many different states.
+/// No filter in use comes to as many different states.
 const STATES: usize = 100_000;
 const AUDIT_ARCH_X86_64: u32 = 0xC000_003E;
 /// Bytes of `struct seccomp_data`.

@@ -150,7 +150,7 @@ impl Target {
         Target::of_child(pid).filter(Target::lives).ok_or_else(none)
     }
 
-    /// A process that was forked from one we are attached to.
+    /// A process that was forked from one that calltap is attached to.
     pub fn of_child(pid: u32) -> Option<Target> {
         Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })
     }
@@ -179,7 +179,7 @@ impl Target {
         clock::cpu_of(self.pid).filter(|_| start_time(self.pid) == Some(self.start_time))
     }
 
-    /// A path of its own mount namespace, as we reach it.
+    /// A path of its own mount namespace, as calltap reaches it.
     pub fn path(&self, inside: &Path) -> PathBuf {
         proc::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
     }

@@ -2,7 +2,7 @@
 //! this could not.
 //!
 //! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
-//! restarted by us, at once, unless a signal is pending that could be the reason. A time-out of such a call begins anew. Should we be killed
+//! restarted by calltap, at once, unless a signal is pending that could be the reason. A time-out of such a call begins anew. Should calltap be killed
 //! between the two, the call ends as after a SIGSTOP.
 //!
 //! Unsafe because some ptrace requests have no safe wrapper.
@@ -328,7 +328,7 @@ impl Held {
         has_ended(self.tid)
     }
 
-    /// For how long it has stood still, or worked for us.
+    /// For how long it has stood still, or worked for calltap.
     pub fn stopped_for(&self) -> Duration {
         self.since.elapsed()
     }

@@ -92,7 +92,7 @@ pub fn run(tid: u32, signal: i32) {
     unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal as usize) };
 }
 
-/// Leaves it stopped, as long as it would be without us.
+/// Leaves it stopped, as long as it would be without calltap.
 pub fn stay_stopped(tid: u32) {
     // SAFETY: as above.
     unsafe { libc::ptrace(libc::PTRACE_LISTEN, tid as libc::pid_t, 0usize, 0usize) };

@@ -50,7 +50,7 @@ impl Unwinder {
     }
 
     /// Where a thread stands, and where its calls return to; `stack` is what lies from its stack pointer upwards. None if that is not known to the end:
-    /// code without unwinding information, a signal handler, a frame of ours.
+    /// code without unwinding information, a signal handler, a frame of calltap's.
     pub fn frames(&self, thread: &Held, stack: &[u8]) -> Option<Vec<u64>> {
         let regs = &thread.regs;
         let mut registers = [

@@ -104,7 +104,7 @@ impl<'d> Object<'d> {
     }
 }
 
-/// What kind of file it is, or why it is none of ours.
+/// What kind of file it is, or why nothing is added to it.
 fn format(data: &[u8]) -> Result<Format, Error> {
     if !data.starts_with(&elf::ELFMAG) {
         let what = if data.starts_with(b"!<arch>") {

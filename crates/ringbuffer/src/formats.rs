@@ -45,7 +45,21 @@ macro_rules! event {
     };
 }
 
-/// The events of [`crate::record`].
+/// Of the system `sched`: see [`crate::record::sched_switch`].
+pub const SCHED_SWITCH: Event = event!(
+    "sched_switch",
+    314,
+    "\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;
+\tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;
+\tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;
+\tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n",
+    "\"prev_comm=%s prev_pid=%d prev_prio=%d prev_state=%s ==> next_comm=%s next_pid=%d next_prio=%d\", REC->prev_comm, REC->prev_pid, REC->prev_prio, REC->prev_state ? __print_flags(REC->prev_state, \"|\", { 0x01, \"S\" }, { 0x02, \"D\" }) : \"R\", REC->next_comm, REC->next_pid, REC->next_prio"
+);
+
+/// The events of [`crate::record`] that the tracers write.
 pub const EVENTS: [Event; 7] = [
     event!(
         "function",

@@ -2,7 +2,7 @@
 
 /// `function`: a function was entered.
 pub const FUNCTION: u16 = 1;
-/// `kernel_stack`: who called whom.
+/// `kernel_stack`: a stack of callers.
 pub const STACK: u16 = 4;
 /// `print`: text.
 pub const PRINT: u16 = 5;
@@ -14,6 +14,9 @@ pub const GRAPH_ENTRY: u16 = 11;
 pub const RAW_DATA: u16 = 18;
 /// `func_repeats`: the function before was called again and again.
 pub const REPEATS: u16 = 19;
+
+/// `sched_switch`: a processor goes from one thread to another. The kernel gives numbers to events beyond those of tracers as it starts; this is one of its.
+pub const SCHED_SWITCH: u16 = 314;
 
 /// What every record begins with: its kind, no flags, no preemption count, the thread.
 fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
@@ -56,6 +59,20 @@ pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
     record[8..16].copy_from_slice(&at.to_le_bytes());
     record.extend_from_slice(text.as_bytes());
     record.push(0);
+    record
+}
+
+/// A processor goes from a thread, which sleeps or could run, to another: ids and names, of which 15 bytes are kept. Id 0 is no thread. Priorities are not known: -1.
+pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 64] {
+    let mut record: [u8; 64] = begin(SCHED_SWITCH, prev.0);
+    for (at, (tid, comm)) in [(8, prev), (40, next)] {
+        let comm = &comm.as_bytes()[..comm.len().min(15)];
+        record[at..at + comm.len()].copy_from_slice(comm);
+        // Behind the name of the first thread come its priority and state, then the second.
+        record[at + 16..at + 20].copy_from_slice(&tid.to_le_bytes());
+        record[at + 20..at + 24].copy_from_slice(&(-1_i32).to_le_bytes());
+    }
+    record[32..40].copy_from_slice(&u64::from(sleeps).to_le_bytes());
     record
 }
 

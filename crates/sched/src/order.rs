@@ -4,47 +4,76 @@
 //! have shown what happened before.
 
 use crate::records::Item;
-use calltap_trace::{RunState, Switch};
+use calltap_trace::{Switch, SystemCall, Waking};
 
 /// A record that is older than this when the rings are read is in its ring by then: the kernel writes it with interrupts disabled.
 pub(crate) const SETTLED_NS: u64 = 1_000_000;
 
+/// Something that has a time, in nanoseconds of CLOCK_MONOTONIC.
+pub trait Timed {
+    /// The time.
+    fn at(&self) -> u64;
+}
+
+impl Timed for Switch {
+    fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Timed for Waking {
+    fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Timed for SystemCall {
+    fn at(&self) -> u64 {
+        self.at
+    }
+}
+
 /// What a ring held.
-pub(crate) struct Taken {
+pub(crate) struct Taken<T> {
     /// Its records, oldest first.
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<Item<T>>,
     /// There was no room for another.
     pub(crate) was_full: bool,
 }
 
 /// What the kernel says of threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// What the thread of this id does, since a time in nanoseconds of CLOCK_MONOTONIC.
-    Of(u32, Switch),
-    /// Records were lost: what any thread does from this time on is not known until its next change.
-    Lost(u64),
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change<T> {
+    /// This happened to the thread of this id.
+    Of(u32, T),
+    /// Records were lost.
+    Lost {
+        /// What happened to any thread from here on is not known:
+        from: u64,
+        /// up to here.
+        to: u64,
+    },
 }
 
 /// A record, or a stretch of time in which records are missing.
-#[derive(Clone, Copy, Debug)]
-enum Waiting {
-    Switch { at: u64, tid: u32, to: RunState },
+#[derive(Clone, Debug)]
+enum Waiting<T> {
+    Of(u32, T),
     Gap { from: u64, to: u64 },
 }
 
-impl Waiting {
+impl<T: Timed> Waiting<T> {
     fn at(&self) -> u64 {
         match self {
-            Self::Switch { at, .. } | Self::Gap { from: at, .. } => *at,
+            Self::Of(_, what) => what.at(),
+            Self::Gap { from, .. } => *from,
         }
     }
 }
 
 /// Puts records in order.
-#[derive(Default)]
-pub(crate) struct Order {
-    waiting: Vec<Waiting>,
+pub(crate) struct Order<T> {
+    waiting: Vec<Waiting<T>>,
     /// By ring: its newest record.
     newest: Vec<u64>,
     /// Single records before this tell nothing: others are missing.
@@ -55,16 +84,23 @@ pub(crate) struct Order {
     pub(crate) lost: u64,
 }
 
-impl Order {
+impl<T> Default for Order<T> {
+    fn default() -> Order<T> {
+        Order { waiting: Vec::new(), newest: Vec::new(), blind_until: 0, until: 0, lost: 0 }
+    }
+}
+
+impl<T: Timed + Clone> Order<T> {
     /// Takes what the rings held at `now`, and hands out what is complete. Until when it is.
-    pub(crate) fn take(&mut self, rings: Vec<Taken>, now: u64, give: &mut dyn FnMut(Change)) -> u64 {
+    pub(crate) fn take(&mut self, rings: Vec<Taken<T>>, now: u64, give: &mut dyn FnMut(Change<T>)) -> u64 {
         let mut until = now.saturating_sub(SETTLED_NS);
         self.newest.resize(rings.len(), 0);
         for (newest, Taken { items, was_full }) in self.newest.iter_mut().zip(rings) {
             for item in items {
                 let at = match item {
-                    Item::Switch { at, tid, to } => {
-                        self.waiting.push(Waiting::Switch { at, tid, to });
+                    Item::Of(tid, what) => {
+                        let at = what.at();
+                        self.waiting.push(Waiting::Of(tid, what));
                         at
                     }
                     Item::Lost { at, lost } => {
@@ -90,11 +126,11 @@ impl Order {
     }
 
     /// Hands out what waits of a thread that has ended.
-    pub(crate) fn rest_of(&mut self, ended: u32, give: &mut dyn FnMut(Change)) {
+    pub(crate) fn rest_of(&mut self, ended: u32, give: &mut dyn FnMut(Change<T>)) {
         let mut blind_until = self.blind_until;
         self.waiting.retain(|item| match item {
-            Waiting::Switch { tid, .. } if *tid != ended => true,
-            Waiting::Switch { .. } => {
+            Waiting::Of(tid, _) if *tid != ended => true,
+            Waiting::Of(..) => {
                 hand_out(item, &mut blind_until, give);
                 false
             }
@@ -106,13 +142,13 @@ impl Order {
     }
 }
 
-fn hand_out(item: &Waiting, blind_until: &mut u64, give: &mut dyn FnMut(Change)) {
-    match *item {
-        Waiting::Switch { at, tid, to } if at >= *blind_until => give(Change::Of(tid, Switch { at, to })),
-        Waiting::Switch { .. } => {}
+fn hand_out<T: Timed + Clone>(item: &Waiting<T>, blind_until: &mut u64, give: &mut dyn FnMut(Change<T>)) {
+    match item {
+        Waiting::Of(tid, what) if what.at() >= *blind_until => give(Change::Of(*tid, what.clone())),
+        Waiting::Of(..) => {}
         Waiting::Gap { from, to } => {
-            *blind_until = to.max(*blind_until);
-            give(Change::Lost(from));
+            *blind_until = (*to).max(*blind_until);
+            give(Change::Lost { from: *from, to: *to });
         }
     }
 }
@@ -120,22 +156,22 @@ fn hand_out(item: &Waiting, blind_until: &mut u64, give: &mut dyn FnMut(Change))
 #[cfg(test)]
 mod tests {
     use super::*;
-    use RunState::*;
+    use calltap_trace::RunState::{self, *};
     use proptest::prelude::*;
 
-    fn switch(at: u64, tid: u32, to: RunState) -> Item {
-        Item::Switch { at, tid, to }
+    fn switch(at: u64, tid: u32, to: RunState) -> Item<Switch> {
+        Item::Of(tid, Switch { at, to })
     }
 
-    fn ring(items: &[Item]) -> Taken {
+    fn ring(items: &[Item<Switch>]) -> Taken<Switch> {
         Taken { items: items.to_vec(), was_full: false }
     }
 
-    fn of(tid: u32, at: u64, to: RunState) -> Change {
+    fn of(tid: u32, at: u64, to: RunState) -> Change<Switch> {
         Change::Of(tid, Switch { at, to })
     }
 
-    fn take(order: &mut Order, rings: Vec<Taken>, now: u64) -> Vec<Change> {
+    fn take(order: &mut Order<Switch>, rings: Vec<Taken<Switch>>, now: u64) -> Vec<Change<Switch>> {
         let mut changes = Vec::new();
         order.take(rings, now, &mut |change| changes.push(change));
         changes
@@ -170,7 +206,8 @@ mod tests {
         let other = ring(&[switch(12 * MS, 1, Blocked), switch(30 * MS, 1, Blocked)]);
         assert_eq!(take(&mut order, vec![full, other], 20 * MS), [of(1, 10 * MS, Running)]);
         let next = ring(&[Item::Lost { at: 25 * MS, lost: 3 }, switch(25 * MS, 2, Running)]);
-        let expected = [Change::Lost(10 * MS), of(2, 25 * MS, Running), of(1, 30 * MS, Blocked)];
+        let expected =
+            [Change::Lost { from: 10 * MS, to: 25 * MS }, of(2, 25 * MS, Running), of(1, 30 * MS, Blocked)];
         assert_eq!(take(&mut order, vec![next, ring(&[])], 40 * MS), expected);
         assert_eq!(order.lost, 3);
     }
@@ -180,7 +217,7 @@ mod tests {
         #[test]
         fn all_come_out_once_in_order(steps in proptest::collection::vec((0..3_usize, 0..3_u64 * MS, any::<bool>()), 1..60)) {
             let (mut order, mut now, mut expected, mut got) = (Order::default(), MS, Vec::new(), Vec::new());
-            let mut rings: Vec<Vec<Item>> = vec![Vec::new(); 3];
+            let mut rings: Vec<Vec<Item<Switch>>> = vec![Vec::new(); 3];
             for (tid, (place, step, read)) in (0..).zip(steps) {
                 now += step;
                 rings[place].push(switch(now, tid, Running));

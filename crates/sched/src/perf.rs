@@ -21,25 +21,59 @@ pub(crate) enum Heirs {
     Processes,
 }
 
-/// Begins to record the switches of a thread, and of its heirs, on a processor.
-pub(crate) fn open(tid: u32, cpu: u32, heirs: Heirs) -> io::Result<OwnedFd> {
+/// What is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// Context switches.
+    Switches,
+    /// Hits of the tracepoint of this number.
+    Tracepoint(u64),
+}
+
+/// Whom it is recorded of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    /// A thread and its heirs.
+    Thread(u32, Heirs),
+    /// Everything on the processor.
+    All,
+}
+
+/// Begins to record on a processor.
+pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = perf_event_attr::default();
-    attr.type_ = bindings::PERF_TYPE_SOFTWARE;
     attr.size = size_of::<perf_event_attr>() as u32;
-    attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
     attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
+    match what {
+        What::Switches => {
+            attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+            attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
+            attr.set_context_switch(1);
+            // Without this, it is a matter of privileges.
+            attr.set_exclude_kernel(1);
+        }
+        What::Tracepoint(id) => {
+            attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
+            attr.config = id;
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_RAW);
+            attr.__bindgen_anon_1.sample_period = 1;
+        }
+    }
     attr.clockid = libc::CLOCK_MONOTONIC;
-    attr.set_context_switch(1);
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
-    attr.set_inherit(1);
-    attr.set_inherit_thread((heirs == Heirs::Threads).into());
-    // Without these, it is a matter of privileges.
-    attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
+    let pid = match whom {
+        Whom::Thread(tid, heirs) => {
+            attr.set_inherit(1);
+            attr.set_inherit_thread((heirs == Heirs::Threads).into());
+            tid as libc::pid_t
+        }
+        Whom::All => -1,
+    };
     let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of ours.
-    let fd = unsafe { sys::perf_event_open(&mut attr, tid as libc::pid_t, cpu as c_int, -1, flags) };
+    // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of this process.
+    let fd = unsafe { sys::perf_event_open(&mut attr, pid, cpu as c_int, -1, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -87,7 +121,7 @@ impl Ring {
     /// Appends what is in the ring to `bytes`, and empties it. Whether there was no room for another record of `record` bytes.
     pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
         let (header, size) = (self.header(), self.data());
-        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and we read and write whole.
+        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and this process read and write whole.
         let (head, tail) = unsafe {
             let position = |word: *const u64| AtomicU64::from_ptr(word.cast_mut());
             (position(&raw const (*header).data_head), position(&raw const (*header).data_tail))

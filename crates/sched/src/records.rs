@@ -1,10 +1,11 @@
-//! The kernel's records of context switches, read from bytes.
+//! The kernel's records of context switches and tracepoints, read from bytes.
 //!
 //! A record is a header, what its kind adds, and the thread and the time that every record ends with (`sample_id_all`).
 
-use calltap_trace::RunState;
+use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
-    PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SWITCH,
+    PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SAMPLE,
+    PERF_RECORD_SWITCH,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -37,42 +38,85 @@ pub(crate) const SWITCH: usize = HEADER + size_of::<SampleId>();
 const LOST: usize = SWITCH + size_of::<Lost>();
 
 /// A record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Item {
-    /// From `at` on, the thread does this.
-    Switch { at: u64, tid: u32, to: RunState },
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item<T> {
+    /// This happened to the thread.
+    Of(u32, T),
     /// Before `at`, so many records found no room.
     Lost { at: u64, lost: u64 },
 }
 
-/// Hands the records in `bytes` to `take`; what is no whole record ends it.
-pub(crate) fn read(mut bytes: &[u8], take: &mut dyn FnMut(Item)) {
+/// Hands the records of context switches in `bytes` to `take`; what is no whole record ends it.
+pub(crate) fn read(bytes: &[u8], take: &mut dyn FnMut(Item<Switch>)) {
+    each(bytes, &mut |header, body| item(header, body).into_iter().for_each(&mut *take));
+}
+
+/// Shows every record: its header, and what follows.
+fn each(mut bytes: &[u8], show: &mut dyn FnMut(&Header, &[u8])) {
     while let Ok((header, _)) = Header::read_from_prefix(bytes) {
         let size = usize::from(header.size);
         let Some((record, rest)) = bytes.split_at_checked(size).filter(|_| size >= HEADER) else { return };
         bytes = rest;
-        item(&header, &record[HEADER..]).into_iter().for_each(&mut *take);
+        show(&header, &record[HEADER..]);
     }
 }
 
-fn item(header: &Header, body: &[u8]) -> Option<Item> {
+fn item(header: &Header, body: &[u8]) -> Option<Item<Switch>> {
     let (_, SampleId { tid, time: at, .. }) = SampleId::read_from_suffix(body).ok()?;
-    match (header.kind, usize::from(header.size)) {
-        (PERF_RECORD_SWITCH, SWITCH..) => {
-            let has = |flag: u32| u32::from(header.misc) & flag != 0;
-            let to = match (has(PERF_RECORD_MISC_SWITCH_OUT), has(PERF_RECORD_MISC_SWITCH_OUT_PREEMPT)) {
-                (false, _) => RunState::Running,
-                (true, true) => RunState::Runnable,
-                (true, false) => RunState::Blocked,
-            };
-            Some(Item::Switch { at, tid, to })
-        }
-        (PERF_RECORD_LOST, LOST..) => {
-            let (Lost { lost, .. }, _) = Lost::read_from_prefix(body).ok()?;
-            Some(Item::Lost { at, lost })
-        }
-        _ => None,
+    if header.kind != PERF_RECORD_SWITCH || usize::from(header.size) < SWITCH {
+        return lost(header, body);
     }
+    let has = |flag: u32| u32::from(header.misc) & flag != 0;
+    let to = match (has(PERF_RECORD_MISC_SWITCH_OUT), has(PERF_RECORD_MISC_SWITCH_OUT_PREEMPT)) {
+        (false, _) => RunState::Running,
+        (true, true) => RunState::Runnable,
+        (true, false) => RunState::Blocked,
+    };
+    Some(Item::Of(tid, Switch { at, to }))
+}
+
+/// A record of losses.
+fn lost<T>(header: &Header, body: &[u8]) -> Option<Item<T>> {
+    if header.kind != PERF_RECORD_LOST || usize::from(header.size) < LOST {
+        return None;
+    }
+    let (_, SampleId { time: at, .. }) = SampleId::read_from_suffix(body).ok()?;
+    let (Lost { lost, .. }, _) = Lost::read_from_prefix(body).ok()?;
+    Some(Item::Lost { at, lost })
+}
+
+/// A hit of a tracepoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample<'b> {
+    /// When.
+    pub(crate) at: u64,
+    /// The process that ran then,
+    pub(crate) pid: u32,
+    /// and its thread.
+    pub(crate) tid: u32,
+    /// What the tracepoint says.
+    pub(crate) raw: &'b [u8],
+}
+
+/// Hands the samples (thread, time, raw data) and losses in `bytes` to `take`, as `decode` understands them.
+pub(crate) fn read_samples<T>(
+    bytes: &[u8],
+    decode: &mut dyn FnMut(Sample<'_>) -> Option<Item<T>>,
+    take: &mut dyn FnMut(Item<T>),
+) {
+    each(bytes, &mut |header, body| {
+        let item = match header.kind {
+            PERF_RECORD_SAMPLE => sample(body).and_then(&mut *decode),
+            _ => lost(header, body),
+        };
+        item.into_iter().for_each(&mut *take);
+    });
+}
+
+fn sample(body: &[u8]) -> Option<Sample<'_>> {
+    let (SampleId { pid, tid, time: at }, rest) = SampleId::read_from_prefix(body).ok()?;
+    let (size, rest) = u32::read_from_prefix(rest).ok()?;
+    Some(Sample { at, pid, tid, raw: rest.get(..size as usize)? })
 }
 
 #[cfg(test)]
@@ -86,7 +130,7 @@ mod tests {
         header.into_iter().chain(words.iter().flat_map(|word| word.to_le_bytes())).collect()
     }
 
-    fn all(bytes: &[u8]) -> Vec<Item> {
+    fn all(bytes: &[u8]) -> Vec<Item<Switch>> {
         let mut items = Vec::new();
         read(bytes, &mut |item| items.push(item));
         items
@@ -104,7 +148,7 @@ mod tests {
             record(99, 0, &[1, 2, 3, ID, 40]),
             record(PERF_RECORD_LOST, 0, &[1, 17, ID, 50]),
         ];
-        let switch = |at, to| Item::Switch { at, tid: 7, to };
+        let switch = |at, to| Item::Of(7, Switch { at, to });
         let expected = [
             switch(10, RunState::Running),
             switch(20, RunState::Blocked),
@@ -113,6 +157,23 @@ mod tests {
         ];
         assert_eq!(all(&bytes.concat()), expected);
         assert_eq!(all(&bytes.concat()[..SWITCH + 9]), expected[..1]);
+    }
+
+    #[test]
+    fn samples_are_read_with_their_raw_data() {
+        // Twelve bytes of data: with their length, and padded, they are two words.
+        let bytes = [
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 10, 0x0807_0605_0000_000c, 0x100f_0e0d_0c0b_0a09]),
+            record(PERF_RECORD_LOST, 0, &[1, 17, ID, 50]),
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 60, 0x0000_0000_0000_ffff]),
+        ];
+        let mut items = Vec::new();
+        let mut decode =
+            |sample: Sample<'_>| Some(Item::Of(sample.tid, (sample.at, sample.pid, sample.raw.to_vec())));
+        read_samples(&bytes.concat(), &mut decode, &mut |item| items.push(item));
+        let raw = vec![5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+        let expected = [Item::Of(7, (10, 5, raw)), Item::Lost { at: 50, lost: 17 }];
+        assert_eq!(items, expected, "one that is longer than its record is left out");
     }
 
     proptest! {

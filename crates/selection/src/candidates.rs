@@ -1,8 +1,8 @@
 //! What a selection can choose from, and what is said where it chooses nothing.
 
 use crate::debug_files::{inlined_functions, most_missing_names};
-use crate::selector::NamesOf;
-use calltap_names::{Glob, demangle, nearest_names};
+use crate::selector::names_of;
+use calltap_names::{Word, demangle, is_named, nearest_names};
 use calltap_sites::{Binary, Function, Inlined};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,32 +17,34 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// All functions.
-    pub fn functions(&self) -> impl Iterator<Item = &Function> {
-        self.modules.iter().flat_map(|(_, binary)| &binary.functions)
+    /// All functions, each with the name of its module.
+    pub fn functions(&self) -> impl Iterator<Item = (&Function, &str)> {
+        self.modules
+            .iter()
+            .flat_map(|(name, binary)| binary.functions.iter().map(|function| (function, name.as_str())))
     }
 
     /// The traceable functions.
-    pub fn traceable(&self) -> impl Iterator<Item = &Function> {
-        self.functions().filter(|function| function.form.is_some())
+    pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
+        self.functions().filter(|(function, _)| function.form.is_some())
     }
 
     /// Why nothing matches: the function exists and cannot be traced, or names that look alike.
-    pub(crate) fn hint(&self, glob: &Glob) -> String {
+    pub(crate) fn hint(&self, word: &Word) -> String {
         let exists = self
             .functions()
-            .filter(|function| function.form.is_none())
-            .find(|function| NamesOf::new(function).any(glob));
+            .filter(|(function, _)| function.form.is_none())
+            .find(|(function, module)| word.matches(&names_of(function, module)));
         if let Some((function, reason)) =
-            exists.and_then(|function| Some((function, function.reason.as_ref()?)))
+            exists.and_then(|(function, _)| Some((function, function.reason.as_ref()?)))
         {
             return format!(" ({} cannot be traced: {reason})", demangle(&function.name));
         }
-        if let Some(hint) = self.inlined(glob) {
+        if let Some(hint) = self.inlined(word) {
             return hint;
         }
-        let names: Vec<String> = self.traceable().map(|function| demangle(&function.name)).collect();
-        let near = nearest_names(glob.pattern(), names.iter().map(String::as_str), 3);
+        let names: Vec<String> = self.traceable().map(|(function, _)| demangle(&function.name)).collect();
+        let near = nearest_names(word.pattern(), names.iter().map(String::as_str), 3);
         // A library without names is no reason where something looks alike.
         let asked = if near.is_empty() { self.modules.len() } else { 1 };
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
@@ -53,12 +55,14 @@ impl Candidates {
     }
 
     /// It is no function any more, as a file's debugging information says.
-    fn inlined(&self, glob: &Glob) -> Option<String> {
-        let is_it = |found: &Inlined| {
-            !found.remains && (glob.matches(&found.name) || glob.matches(&demangle(&found.name)))
+    fn inlined(&self, word: &Word) -> Option<String> {
+        let is_it = |(found, module): &(Inlined, &str)| {
+            !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some(module))
         };
-        let all = self.files.iter().filter_map(|(root, path)| inlined_functions(path, root));
-        let found = all.flatten().find(is_it)?;
+        let all = self.files.iter().zip(&self.modules).filter_map(|((root, path), (module, _))| {
+            Some(inlined_functions(path, root)?.into_iter().map(move |found| (found, module.as_str())))
+        });
+        let (found, _) = all.flatten().find(is_it)?;
         let (name, places) = (demangle(&found.name), found.places);
         Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
     }

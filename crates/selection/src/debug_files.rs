@@ -22,7 +22,7 @@ pub fn read_types(file: &File, build_id: Option<&str>, path: &Path, root: &Path)
     let own = Types::read(file).ok().flatten();
     let separate = || {
         let data = load(file).ok()?;
-        candidates(build_id, &data, path, root).find_map(|place| {
+        candidates(build_id, debug_link(&data), path, root).find_map(|place| {
             let file = open_itself(&place).ok()?;
             let is_same = build_id.is_some() && build_id_of(&load(&file).ok()?).as_deref() == build_id;
             Types::read(&file).ok().flatten().filter(|_| is_same)
@@ -31,12 +31,12 @@ pub fn read_types(file: &File, build_id: Option<&str>, path: &Path, root: &Path)
     own.or_else(separate).map(Arc::new)
 }
 
-/// Gives functions without a name those of the debugging file, if there is one. `path`: of the file in its own mount namespace, whose root is `root`.
-pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path) {
+/// Gives functions without a name those of the debugging file, if there is one. `link`: its [name](debug_link), as the file says. `path`: of the file in its own mount namespace, whose root is `root`.
+pub fn name_functions(binary: &mut Binary, link: impl FnOnce() -> Option<Vec<u8>>, path: &Path, root: &Path) {
     if !lacks_names(binary) {
         return;
     }
-    for place in candidates(binary.build_id.as_deref(), data, path, root) {
+    for place in candidates(binary.build_id.as_deref(), link(), path, root) {
         let Some(found) = open_itself(&place).ok().and_then(|file| load(&file).ok()) else { continue };
         // It may be another build's.
         if binary.build_id.is_some()
@@ -52,8 +52,15 @@ pub fn name_functions(binary: &mut Binary, data: &[u8], path: &Path, root: &Path
 pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     may_choose(Named::ByPlace(&module))
-        || file_may_define(file, |name| may_choose(Named::By(&[name])))
+        || file_may_define(file, |name| may_choose(Named::By(&[name], &module)))
         || has_debugging_file(file, path, root)
+}
+
+/// What [`debug_link`] finds, of a file of which only headers are read.
+pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {
+    let cache = ReadCache::new(file);
+    let (name, _) = object::File::parse(&cache).ok()?.gnu_debuglink().ok()??;
+    Some(name.to_vec())
 }
 
 fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
@@ -70,11 +77,11 @@ fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
 /// Where it may be. Debugging files are often installed on the host only, and not in a container.
 fn candidates(
     build_id: Option<&str>,
-    data: &[u8],
+    link: Option<Vec<u8>>,
     path: &Path,
     root: &Path,
 ) -> impl Iterator<Item = PathBuf> + use<> {
-    let places = places(build_id, debug_link(data), path);
+    let places = places(build_id, link, path);
     let roots = [root.to_owned(), PathBuf::from("/")];
     roots.into_iter().flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>())
 }
@@ -87,7 +94,7 @@ pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
         return Some(found);
     }
     let id = build_id_of(&data)?;
-    let mut found = candidates(Some(&id), &data, path, root)
+    let mut found = candidates(Some(&id), debug_link(&data), path, root)
         .filter_map(|place| load_all(&open_itself(&place).ok()?).ok());
     inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
 }

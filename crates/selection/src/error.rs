@@ -20,6 +20,9 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
+    /// Python functions were asked for.
+    #[error("--python: the program is no CPython interpreter, and has loaded none")]
+    NoInterpreter,
     /// Nothing can be read of the calls of any function that was asked for; the program was not run.
     #[error("{name}: {why}")]
     Values {

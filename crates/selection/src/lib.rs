@@ -12,11 +12,11 @@ mod request;
 mod selector;
 mod words;
 
-pub use calltap_values::Reason as ValueReason;
+pub use calltap_values::{Program, Reason as ValueReason};
 pub use candidates::Candidates;
 pub use error::Error;
 pub use ftraced::{Alarm, Ftraced, OVERFLOW};
 pub use listed::{Listed, Profiled};
 pub use request::{ParsedSelection, SiteRequest, Typed};
 pub use selector::{MayChoose, Named, Selector};
-pub use words::{Selection, TracerSelection, add, add_valued, tracer, tracers};
+pub use words::{EVALUATOR, Selection, TracerSelection, add, add_python, add_valued, tracer, tracers};

@@ -1,8 +1,9 @@
 //! What a selection's tracers want of a function.
 
 use crate::selector::Selector;
+use crate::words::EVALUATOR;
 use crate::{Error, Selection};
-use calltap_names::Glob;
+use calltap_names::Word;
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, Returns, SiteForm};
@@ -25,6 +26,8 @@ pub struct SiteRequest {
     pub trouble: Option<Trouble>,
     /// There is more that they want and cannot have: only its entry can be traced.
     pub cut: bool,
+    /// It is CPython's evaluator, and gives threads their profile function; it records nothing itself.
+    pub evaluates: bool,
 }
 
 /// Reads the debugging information of a function's file, if there is any.
@@ -49,13 +52,16 @@ impl ParsedSelection {
     /// The same; a function of each of these globs must be among those that are traced.
     pub fn about(words: &Selection, later: bool, about: &[String]) -> Result<ParsedSelection, Error> {
         let mut selector = Selector::new(words, later)?;
-        selector.about = about.iter().map(|glob| Glob::new(glob)).collect();
+        selector.about = about.iter().map(|glob| Word::new(glob)).collect();
         Ok(ParsedSelection { words: words.clone(), tracers: selector.tracers.clone(), selector })
     }
 
     /// What its tracers want of a function, together.
-    pub fn site_request(&self, function: &Function, typed: Typed<'_>) -> Option<SiteRequest> {
-        let tracers = self.selector.choose(function);
+    pub fn site_request(&self, function: &Function, module: &str, typed: Typed<'_>) -> Option<SiteRequest> {
+        if !self.words.python.is_empty() && function.name == EVALUATOR {
+            return self.evaluator();
+        }
+        let tracers = self.selector.choose(function, module);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
         let wanted = wanting.map(|tracer| match tracer.kind {
             TracerKind::Function => HookSet::FUNCTION,
@@ -64,7 +70,7 @@ impl ParsedSelection {
         });
         let wanted = wanted.reduce(HookSet::and)?;
         if let Some(SiteForm::Checked { .. }) = function.form {
-            return Some(self.entry(function, tracers, wanted, Reason::GoFunction));
+            return Some(self.entry((function, module), tracers, wanted, Reason::GoFunction));
         }
         // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
         if let Returns::Exits { unseen, .. } = &function.returns
@@ -73,7 +79,12 @@ impl ParsedSelection {
         {
             return Some(SiteRequest {
                 cut: false,
-                ..self.entry(function, tracers, wanted, Reason::Unseen { why: Box::new(unseen.clone()) })
+                ..self.entry(
+                    (function, module),
+                    tracers,
+                    wanted,
+                    Reason::Unseen { why: Box::new(unseen.clone()) },
+                )
             });
         }
         let known = || {
@@ -84,18 +95,41 @@ impl ParsedSelection {
             let name = types.name(function.address);
             Some(Known { types, signature, name })
         };
-        let (program, trouble) = match self.selector.values(function, &known) {
+        let (program, trouble) = match self.selector.values(function, module, &known) {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, wanted, program, trouble, cut: false })
+        Some(SiteRequest { tracers, wanted, program, trouble, cut: false, evaluates: false })
+    }
+
+    /// What is wanted of CPython's evaluator: that its entry calls the agent.
+    fn evaluator(&self) -> Option<SiteRequest> {
+        let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
+        let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
+        let wanted = HookSet::FUNCTION;
+        let request =
+            SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
+        (tracers != 0).then_some(request)
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.
-    fn entry(&self, function: &Function, tracers: u32, wanted: HookSet, why: Reason) -> SiteRequest {
-        let reads = !matches!(self.selector.values(function, &|| None), Ok(None));
+    fn entry(
+        &self,
+        (function, module): (&Function, &str),
+        tracers: u32,
+        wanted: HookSet,
+        why: Reason,
+    ) -> SiteRequest {
+        let reads = !matches!(self.selector.values(function, module, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(why));
         let cut = wanted != HookSet::FUNCTION;
-        SiteRequest { tracers, wanted: wanted.on_small_stack(), program: None, trouble, cut }
+        SiteRequest {
+            tracers,
+            wanted: wanted.on_small_stack(),
+            program: None,
+            trouble,
+            cut,
+            evaluates: false,
+        }
     }
 }

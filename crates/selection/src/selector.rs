@@ -1,8 +1,8 @@
 //! Filters, notrace sets and values, compiled: which function is wanted by whom.
 
-use crate::words::KINDS;
+use crate::words::{EVALUATOR, KINDS};
 use crate::{Candidates, Error, Selection, TracerSelection};
-use calltap_names::{Glob, GlobSet, demangle};
+use calltap_names::{FunctionNames, GlobSet, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Reason, Rules, Trouble};
@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 /// How functions are identified before their file is decoded.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'a> {
-    /// Linker names of one function.
-    By(&'a [&'a str]),
+    /// Linker names of one function, and the name of its file.
+    By(&'a [&'a str], &'a str),
     /// The functions without a name in a file of this name: they are called `file+0x...`.
     ByPlace(&'a str),
 }
@@ -28,8 +28,10 @@ pub struct Selector {
     filters: Vec<(GlobSet, GlobSet)>,
     /// Globs may match nothing at the start.
     later: bool,
+    /// Python functions are traced.
+    python: bool,
     /// Of each of these a function must be traced.
-    pub(crate) about: Vec<Glob>,
+    pub(crate) about: Vec<Word>,
     /// What polls futures is traced, also if no filter names it.
     futures: bool,
     /// Nothing else is.
@@ -47,11 +49,6 @@ struct Reached {
     built: bool,
     /// Of each tracer's filter the globs that match nothing else: they also mean functions of libraries.
     filters: Vec<GlobSet>,
-}
-
-/// Is it meant for all functions, whatever they are called?
-fn is_for_all(glob: &Glob) -> bool {
-    glob.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
 }
 
 /// Most tracers at a time: a site's are the bits of a word.
@@ -91,36 +88,20 @@ impl Selector {
         let futures = words.futures;
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
-        let (about, reached) = (Vec::new(), OnceLock::new());
-        Ok(Selector { tracers: infos, filters, later, about, futures, only_futures, rules, reached })
+        let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
+        Ok(Selector { tracers: infos, filters, later, python, about, futures, only_futures, rules, reached })
     }
 }
 
-/// The names a function answers to.
-pub(crate) struct NamesOf<'a> {
-    function: &'a Function,
-    demangled: Option<String>,
-}
-
-impl<'a> NamesOf<'a> {
-    pub(crate) fn new(function: &'a Function) -> Self {
-        let demangled = demangle(&function.name);
-        NamesOf { function, demangled: (demangled != function.name).then_some(demangled) }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &str> + Clone {
-        let aliases = self.function.aliases.iter().map(String::as_str);
-        aliases.chain([self.function.name.as_str()]).chain(self.demangled.as_deref())
-    }
-
-    pub(crate) fn any(&self, glob: &Glob) -> bool {
-        self.all().any(|name| glob.matches(name))
-    }
+/// The names of a function of a file of this name.
+pub(crate) fn names_of<'a>(function: &'a Function, module: &'a str) -> FunctionNames<'a> {
+    let aliases = function.aliases.iter().map(String::as_str);
+    FunctionNames::new([function.name.as_str()].into_iter().chain(aliases), Some(module))
 }
 
 impl Selector {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
-    pub fn choose(&self, function: &Function) -> u32 {
+    pub fn choose(&self, function: &Function, module: &str) -> u32 {
         let polls = self.futures && function.poll.is_some();
         if self.only_futures && !polls {
             return 0;
@@ -132,14 +113,14 @@ impl Selector {
         if all {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
         }
-        let names = NamesOf::new(function);
+        let names = names_of(function, module);
         let wanted = |n: usize, (filter, notrace): &(GlobSet, GlobSet)| {
             let included = match by_name {
                 _ if polls => true,
-                true => reached.is_some_and(|reached| reached.filters[n].has(names.all())),
-                false => filter.is_empty() || filter.has(names.all()),
+                true => reached.is_some_and(|reached| reached.filters[n].has(&names)),
+                false => filter.is_empty() || filter.has(&names),
             };
-            included && !notrace.has(names.all())
+            included && !notrace.has(&names)
         };
         let bits = self.tracers.iter().zip(self.filters.iter().enumerate());
         bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
@@ -149,28 +130,31 @@ impl Selector {
     pub fn values(
         &self,
         function: &Function,
+        module: &str,
         known: &dyn Fn() -> Option<Known>,
     ) -> Result<Option<Arc<Program>>, Trouble> {
         if self.rules.is_empty() {
             return Ok(None);
         }
-        let names = NamesOf::new(function);
-        self.rules.of(&|glob| names.any(glob), function.poll.as_ref(), known)
+        let names = names_of(function, module);
+        self.rules.of(&|word| word.matches(&names), function.poll.as_ref(), known)
     }
 
     /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
     pub fn reach(&self, candidates: &Candidates) -> bool {
         let reached = self.reached.get_or_init(|| {
-            let own: Vec<&Function> = candidates.traceable().filter(|function| !function.on_demand).collect();
-            let built: Vec<&Function> =
-                own.iter().copied().filter(|function| function.kind != SiteKind::Prologue).collect();
+            let own: Vec<(&Function, &str)> =
+                candidates.traceable().filter(|(function, _)| !function.on_demand).collect();
+            let built: Vec<(&Function, &str)> =
+                own.iter().copied().filter(|(function, _)| function.kind != SiteKind::Prologue).collect();
             let is_built = !built.is_empty();
             let first = if is_built { built } else { own };
-            let first: Vec<NamesOf<'_>> = first.into_iter().map(NamesOf::new).collect();
+            let first: Vec<FunctionNames<'_>> =
+                first.into_iter().map(|(function, module)| names_of(function, module)).collect();
             let reaching = |(filter, _): &(GlobSet, GlobSet)| {
                 let unmatched: HashSet<&str> =
-                    filter.unmatched(first.iter().map(NamesOf::all)).into_iter().map(Glob::pattern).collect();
-                filter.only(|glob| !is_for_all(glob) && unmatched.contains(glob.pattern()))
+                    filter.unmatched(first.iter()).into_iter().map(Word::text).collect();
+                filter.only(|word| !word.is_for_all() && unmatched.contains(word.text()))
             };
             Reached { built: is_built, filters: self.filters.iter().map(reaching).collect() }
         });
@@ -181,12 +165,12 @@ impl Selector {
     /// tracing. Asked before a file is decoded.
     pub fn may_choose(&self, named: Named<'_>, library: bool) -> bool {
         let may_be_in = |set: &GlobSet| match named {
-            Named::By(names) => names.iter().any(|name| {
-                let demangled = demangle(name);
-                set.has([*name].into_iter())
-                    || demangled != *name && set.has([demangled.as_str()].into_iter())
-            }),
-            Named::ByPlace(file) => set.globs().any(|glob| may_be_place(glob.pattern(), file)),
+            Named::By(names, file) => {
+                names.iter().any(|name| set.has(&FunctionNames::new([*name], Some(file))))
+            }
+            Named::ByPlace(file) => {
+                set.words().any(|word| word.may_be_in(Some(file)) && may_be_place(word.pattern(), file))
+            }
         };
         if !library {
             let may_be = |(filter, _): &(GlobSet, GlobSet)| filter.is_empty() || may_be_in(filter);
@@ -195,30 +179,53 @@ impl Selector {
         self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
     }
 
+    /// The words of filters that mean functions of the program, and might mean others: those without a module, that no library was asked for.
+    pub fn own_words(&self) -> Vec<&Word> {
+        let reached = self.reached.get();
+        let is_reaching = |n: usize, word: &Word| {
+            reached.is_some_and(|reached| reached.filters[n].words().any(|other| other == word))
+        };
+        let mut words: Vec<&Word> = Vec::new();
+        for (n, (filter, _)) in self.filters.iter().enumerate() {
+            for word in filter.adding() {
+                let is_own =
+                    !word.is_for_all() && !word.is_whole() && !word.has_module() && !is_reaching(n, word);
+                words.extend((is_own && !words.contains(&word)).then_some(word));
+            }
+        }
+        words
+    }
+
     /// The reason not to run the program at all, given what can be chosen from at its start.
     pub fn check(&self, candidates: &Candidates) -> Result<(), Error> {
         if self.later {
             return Ok(());
         }
-        if self.futures && !candidates.traceable().any(|function| function.poll.is_some()) {
+        if self.futures && !candidates.traceable().any(|(function, _)| function.poll.is_some()) {
             return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
         }
-        let all: Vec<NamesOf<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
+        let all: Vec<FunctionNames<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
             true => Vec::new(),
-            false => candidates.traceable().map(NamesOf::new).collect(),
+            false => candidates.traceable().map(|(function, module)| names_of(function, module)).collect(),
         };
         for (filter, _) in &self.filters {
-            if let [glob, ..] = filter.unmatched(all.iter().map(NamesOf::all))[..] {
-                let (glob, hint) = (glob.pattern().to_owned(), candidates.hint(glob));
+            if let [word, ..] = filter.unmatched(all.iter())[..] {
+                if word.text() == EVALUATOR {
+                    return Err(Error::NoInterpreter);
+                }
+                let (glob, hint) = (word.text().to_owned(), candidates.hint(word));
                 return Err(Error::NoMatch { glob, hint });
             }
         }
-        for glob in self.about.iter().chain(self.rules.globs()) {
-            let known = |function: &&Function| NamesOf::new(function).any(glob);
-            if !candidates.traceable().filter(known).any(|function| self.choose(function) != 0) {
+        // Which Python functions there are is known when they are called.
+        let about = self.about.iter().filter(|_| !self.python);
+        for word in about.chain(self.rules.globs()) {
+            let known = |(function, module): &(&Function, &str)| word.matches(&names_of(function, module));
+            let is_chosen = |(function, module): (&Function, &str)| self.choose(function, module) != 0;
+            if !candidates.traceable().filter(known).any(is_chosen) {
                 let excluded = candidates.traceable().any(|function| known(&function));
-                let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(glob) };
-                return Err(Error::NoMatch { glob: glob.pattern().to_owned(), hint });
+                let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(word) };
+                return Err(Error::NoMatch { glob: word.text().to_owned(), hint });
             }
         }
         Ok(())
@@ -244,7 +251,7 @@ mod tests {
     /// Whether a pattern may match what has no name in `libz.so.1`. Where it may not, it matches no such name.
     fn check(pattern: &str, expected: bool) {
         assert_eq!(may_be_place(pattern, "libz.so.1"), expected, "{pattern}");
-        let matches = Glob::new(pattern).matches("libz.so.1+0xfade0");
+        let matches = calltap_names::Glob::new(pattern).matches("libz.so.1+0xfade0");
         assert!(expected || !matches, "{pattern}");
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::ftraced::Ftraced;
-use calltap_names::GlobSet;
+use calltap_names::{GlobSet, Word};
 use calltap_trace::TracerKind;
 use calltap_values::Rules;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,9 @@ pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
     ("profile", Some(TracerKind::Profile)),
     ("nop", None),
 ];
+
+/// CPython's function that runs Python functions.
+pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
 /// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -41,6 +44,9 @@ pub struct Selection {
     /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
     #[serde(default)]
     pub int3: bool,
+    /// Python functions that are traced: globs, those with a `!` in front take away again. None: Python functions are not traced.
+    #[serde(default)]
+    pub python: Vec<String>,
     /// No events are wanted for the time being (`tracing_on` is 0).
     pub paused: bool,
     /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
@@ -64,7 +70,7 @@ impl Selection {
     /// The functions that filters name without wildcards.
     pub fn named(&self) -> GlobSet {
         let of_tracers = self.tracers.iter().flat_map(|tracer| &tracer.filter);
-        GlobSet::new(self.filter.iter().chain(of_tracers)).only(|glob| glob.exact().is_some())
+        GlobSet::new(self.filter.iter().chain(of_tracers)).only(Word::is_exact)
     }
 
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
@@ -99,7 +105,7 @@ pub fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection,
     let base = if kind == Some(TracerKind::Profile) { "trace_profile" } else { "trace" };
     let mut names = (1..).map(|n| if n == 1 { base.to_owned() } else { format!("{base}-{n}") });
     let name = names.find(|name| before.iter().all(|other| other.name != *name)).unwrap_or_default();
-    let filter = globs.split(',').filter(|glob| !glob.is_empty()).map(str::to_owned).collect();
+    let filter = calltap_names::split_list(globs).into_iter().filter(|glob| !glob.is_empty()).collect();
     Ok(TracerSelection { name, kind, filter, notrace: Vec::new() })
 }
 
@@ -125,9 +131,18 @@ pub fn add(words: &mut Selection, globs: &[String]) {
 /// Has the functions traced of which something is to be read.
 pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
-    let globs: Vec<String> = rules.globs().map(|glob| glob.pattern().to_owned()).collect();
+    let globs: Vec<String> = rules.globs().map(|word| word.text().to_owned()).collect();
     add(words, &globs);
     Ok(())
+}
+
+/// Has Python functions traced: by the interpreter's evaluator, also where no filter names it. Functions in C are those that a filter names.
+pub fn add_python(words: &mut Selection, globs: &[String]) {
+    if globs.is_empty() {
+        return;
+    }
+    words.python = globs.to_vec();
+    words.filter.push(EVALUATOR.to_owned());
 }
 
 /// Tracers of these kinds.

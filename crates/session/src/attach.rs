@@ -3,12 +3,13 @@
 //!
 //! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
 
+use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
-use crate::{Error, enter};
+use crate::{Error, enter, setup};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
@@ -22,6 +23,7 @@ use calltap_process::text::{ProcessText, Sync};
 use calltap_process::threads::{Held, Keep};
 use nix::libc::user_regs_struct;
 use std::path::Path;
+use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// How long it is tried to stop all threads.
@@ -33,10 +35,11 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// which a thread may need some rounds to get.
 const ROUNDS: usize = 100;
 
-/// Attaches: loads the agent, and switches on what is wanted. How far it came, and what it took.
+/// Attaches: finds out what can be traced, loads the agent, and switches on what is wanted. How far it came, and what it took.
 pub fn attach(
     planner: &mut Planner<'_>,
     target: &Target,
+    options: &Options,
     emit: &mut (dyn FnMut(Metadata) + Send),
 ) -> (Result<(), Error>, Stops) {
     if planner.mode == PatchMode::Breakpoint
@@ -44,11 +47,19 @@ pub fn attach(
     {
         return (Err(target.refuse(Reason::Breakpoints { why }).into()), Stops::default());
     }
-    let work = || match enter::load(target, planner.directory, planner.shared) {
+    // What takes long comes before anything is done to the process.
+    let load = |planner: &mut Planner<'_>| {
+        let text = format!("finding out what can be traced in {} (Ctrl-C leaves it as it is)", target.name);
+        setup::tell_if_long(options, text, || planner.check_first(target))?;
+        enter::load(target, planner.directory, planner.shared)
+    };
+    let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
         Ok(mut stops) => {
             let attached = planner.attach(target, &mut stops, emit);
             stops.add(planner.tally.stopped);
+            // What the trace will lack is known to the user from the beginning.
+            planner.warnings.iter().for_each(|text| (options.tell)(text));
             (attached, stops)
         }
     };
@@ -102,7 +113,6 @@ impl Planner<'_> {
         stops: &mut Stops,
         emit: &mut dyn FnMut(Metadata),
     ) -> Result<(), Error> {
-        self.check_first(target)?;
         self.entering = true;
         let done = self.sync_sites(0, target, stops, emit);
         self.entering = false;
@@ -114,7 +124,11 @@ impl Planner<'_> {
         if let Ok(regions) = maps::read(target.pid) {
             self.see_modules(0, target.pid, false, &regions, &mut Vec::new());
         }
-        self.check_once(target.pid).map(drop)
+        let checked = self.check_once(target.pid);
+        if self.interrupted.load(Acquire) {
+            return Err(Error::Interrupted { program: target.name.clone() });
+        }
+        checked.map(drop)
     }
 
     /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.

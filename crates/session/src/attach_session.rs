@@ -40,7 +40,7 @@ impl<'a> AttachSession<'a> {
             .map_err(|error| enter::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
-        // Who did not ask to be traced never waits for us.
+        // A process that did not ask to be traced never waits for calltap.
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         if options.follow {
             directory.prepare_to_follow()?;

@@ -1,13 +1,16 @@
 //! The controller of a session while its process is attached to: it answers agents and other commands, changes what is traced, and keeps within the limit.
 
 use crate::attach_session::AttachSession;
+use crate::became::Became;
 use crate::detach::Left;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
+use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
+use crate::started;
 use crate::{Error, attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::metadata::Metadata;
@@ -98,6 +101,10 @@ pub(crate) struct Controller<'a> {
     alarm: Alarm,
     /// What it had to warn of.
     pub(crate) warnings: Vec<String>,
+    /// The user wants it to end.
+    pub(crate) interrupted: Arc<AtomicBool>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// One of them asked to leave.
     detach_requested: bool,
 }
@@ -130,6 +137,8 @@ impl<'a> Controller<'a> {
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
+            interrupted: Arc::default(),
+            code_is_in: None,
             detach_requested: false,
         }
     }
@@ -139,7 +148,9 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
+        let mut became = Became::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
+            planner.warnings.extend(became.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -158,10 +169,12 @@ impl<'a> Controller<'a> {
         let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
+            planner.interrupted = Arc::clone(&self.interrupted);
             let (mut attached, stops) =
-                attach::attach(planner, target, &mut |record| drop(records.send(record)));
+                attach::attach(planner, target, options, &mut |record| drop(records.send(record)));
             if attached.is_ok() {
                 arrived();
+                started::tell(options, planner);
                 let until = duration.map(|duration| Instant::now() + duration);
                 let over = || over() || until.is_some_and(|until| Instant::now() >= until);
                 let let_go = AtomicBool::new(false);
@@ -177,7 +190,7 @@ impl<'a> Controller<'a> {
                 attached = thread::scope(|scope| {
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
-                    // Who is followed cannot be stopped by anybody else, and to leave, all are.
+                    // No other process can stop a followed one, and to detach, all are stopped.
                     let_go.store(true, Release);
                     following.map(ScopedJoinHandle::join);
                     remained
@@ -185,6 +198,7 @@ impl<'a> Controller<'a> {
                 // Leaving looks at other processes, and one of them may wait for the command that asks.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
+                self.code_is_in = planner.code_is_in.take();
                 detaching();
             }
             (attached, planner.tally.on, stops)
@@ -245,7 +259,7 @@ impl<'a> Controller<'a> {
     /// Answers a live view, and another command, if one has asked.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
-            // Who has asked may be gone.
+            // The process that has asked may be gone.
             let _ = sender.send(self.answer(request, planner));
         }
         let AttachSession { directory, target, .. } = self.session;
@@ -347,7 +361,7 @@ impl<'a> Controller<'a> {
         let target = &self.session.target;
         let selection = ParsedSelection::new(&words, later)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
-        // The trace has said who they are.
+        // The trace has their ids and names already.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
@@ -363,10 +377,13 @@ impl<'a> Controller<'a> {
         }
         self.settings.session.tracers.clone_from(&selection.tracers);
         planner.choose_by(Box::new(
-            move |function, typed| if on { selection.site_request(function, typed) } else { None },
+            move |function, module, typed| {
+                if on { selection.site_request(function, module, typed) } else { None }
+            },
         ));
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
+        self.session.shared.pause_python(!on || words.paused);
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
@@ -414,7 +431,7 @@ impl<'a> Controller<'a> {
             .map(|entry| entry.lost_entries.load(Relaxed).saturating_add(entry.lost_exits.load(Relaxed)));
         let lost = governor::lost(shared.control(), lost);
         let named = || planner.stubs_of(&self.settings.words.named());
-        let judgement = governor.look(self.cpu, lost, &planner.trap_stubs(), &named);
+        let judgement = governor.look(self.cpu, lost, &planner.costly_stubs(), &named);
         self.limits.carry_out(judgement, planner, &mut |record| drop(self.records.send(record)));
     }
 }

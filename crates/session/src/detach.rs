@@ -1,6 +1,6 @@
 //! Detach, driven by the journal alone: it works after the calltap that attached has died.
 //!
-//! Sites are switched off while everything runs. Then all threads are stopped once: those in our code are let run until they have left it, calls that
+//! Sites are switched off while everything runs. Then all threads are stopped once: those in calltap's code are let run until they have left it, calls that
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
 //! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
 //!
@@ -38,7 +38,7 @@ pub struct Left {
     pub stops: Stops,
     /// For people.
     pub notes: Vec<String>,
-    /// Nothing of ours is left.
+    /// Nothing of calltap's is left.
     pub whole: bool,
 }
 

@@ -20,6 +20,14 @@ pub enum Error {
     /// The selection is none, or selects nothing.
     #[error(transparent)]
     Selection(#[from] calltap_selection::Error),
+    /// Python functions were asked for, and the interpreter is none whose structures are known.
+    #[error("--python: {interpreter}: {why}")]
+    Python {
+        /// Its file.
+        interpreter: String,
+        /// Why not.
+        why: crate::plan::python::Reason,
+    },
     /// The session's files could not be made.
     #[error("{}: {source}", path.display())]
     Directory {
@@ -36,6 +44,14 @@ pub enum Error {
         /// A clause.
         reason: String,
     },
+    /// The user has interrupted it before anything was done to the process.
+    #[error(
+        "{program}: interrupted while it was being found out what can be traced: the process is as it was"
+    )]
+    Interrupted {
+        /// The process.
+        program: String,
+    },
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),
@@ -45,7 +61,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A thread of ours has panicked.
+    /// A thread of calltap's has panicked.
     pub fn thread() -> Error {
         calltap_process::Error::thread().into()
     }

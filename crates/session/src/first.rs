@@ -58,7 +58,7 @@ pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> 
 }
 
 /// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not
-/// told. Single steps would be more exact, and a trap left behind, should we be killed.
+/// told. Single steps would be more exact, and a trap left behind, should calltap be killed.
 ///
 /// C libraries tell the kernel a place for it. Go's runtime asks for it, and has it when it comes to its next
 /// system call; what a dynamic linker was told before, is nothing to a Go program without C.

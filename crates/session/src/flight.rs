@@ -1,6 +1,6 @@
 //! `record --snapshot-on`: a flight recorder. Nothing is written until something happens; then the last seconds of all threads are.
 //!
-//! The rings are read as for any recording, and the newest events kept in our own memory: there they are compressed, so that many more fit than in the
+//! The rings are read as for any recording, and the newest events kept in the recorder's memory: there they are compressed, so that many more fit than in the
 //! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
 //! stopped, nor anything switched off, to take a snapshot.
 
@@ -10,7 +10,7 @@ use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
 use calltap_collect::trace_file::TraceFile;
-use calltap_names::{Glob, demangle, is_named};
+use calltap_names::{Word, demangle, is_named};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
@@ -61,7 +61,6 @@ struct Mark {
 #[derive(Default)]
 struct Lane {
     calls: Calls<Option<Mark>>,
-    behind: bool,
 }
 
 impl Lane {
@@ -98,7 +97,9 @@ struct Recorder<'a> {
     /// From the first record on.
     history: Option<History>,
     began_ns: u64,
-    rules: Vec<(Glob, u64)>,
+    rules: Vec<(Word, u64)>,
+    /// Paths of modules, by id.
+    modules: HashMap<u32, String>,
     names: HashMap<SiteId, String>,
     /// By site, nanoseconds.
     limits: Vec<Option<u64>>,
@@ -115,13 +116,14 @@ struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     fn new(flight: &'a Flight, output: &'a Path, asked: &'a Asked) -> Recorder<'a> {
         let rule = |trigger: &Trigger| match trigger {
-            Trigger::Slow(rule) => Some((Glob::new(&rule.function), rule.ns)),
+            Trigger::Slow(rule) => Some((Word::new(&rule.function), rule.ns)),
             _ => None,
         };
         Recorder {
             flight,
             output,
             asked,
+            modules: HashMap::new(),
             history: None,
             began_ns: clock::monotonic_ns(),
             rules: flight.on.iter().filter_map(rule).collect(),
@@ -189,10 +191,6 @@ impl<'a> Recorder<'a> {
     /// Calls that go on and have taken too long already.
     fn look_at_open(&mut self, now: u64) {
         for lane in self.lanes.values_mut() {
-            // What is behind may have ended long ago.
-            if std::mem::take(&mut lane.behind) {
-                continue;
-            }
             // A call that may have ended already is not reported as running.
             for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
                 let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
@@ -216,12 +214,14 @@ impl Consumer for Recorder<'_> {
                 self.history = Some(History::new(session, self.flight.memory)?);
             }
             Record::Clock(pair) => self.now(*pair),
+            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
             Record::Sites { sites } if !self.rules.is_empty() => {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.limits.resize(self.limits.len().max(place + 1), None);
-                    let is = |glob: &Glob| is_named(glob, site.names());
-                    let rules = self.rules.iter().filter(|(glob, _)| is(glob));
+                    let module = self.modules.get(&site.module).map(String::as_str);
+                    let is = |word: &Word| is_named(word, site.names(), module);
+                    let rules = self.rules.iter().filter(|(word, _)| is(word));
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
                     if self.limits[place].is_some() {
                         self.names.insert(site.id, demangle(&site.name));
@@ -259,12 +259,6 @@ impl Consumer for Recorder<'_> {
         until: u64,
     ) -> Result<(), calltap_trace::Error> {
         self.history.iter_mut().try_for_each(|history| history.switches(thread, switches, until))
-    }
-
-    fn behind(&mut self, thread: ThreadId) {
-        if let Some(lane) = self.lanes.get_mut(&thread) {
-            lane.behind = true;
-        }
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), calltap_trace::Error> {
@@ -329,6 +323,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
         file_size: bytes,
         snapshots: Some(files),
         notes,
+        code_is_in: outcome.code_is_in,
         failed: outcome.failed.or(failed),
     })
 }

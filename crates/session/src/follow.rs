@@ -2,7 +2,7 @@
 //!
 //! One thread is the tracer of the whole tree. It lets everything pass but execve: there the new program stands still before its first
 //! instruction, and the agent is put into its LD_PRELOAD. From then on it is a process of the session like any other: the agent joins, asks, and the planner
-//! answers. Should we be killed, the kernel lets go of everybody.
+//! answers. Should calltap be killed, the kernel lets all processes go.
 
 use crate::plan::directory::Directory;
 use calltap_collect::metadata::{Followed, Metadata};
@@ -30,7 +30,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// We are told of everything by a signal; should one be lost, after this time.
+/// A signal tells of everything; should one be lost, after this time.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// A child of this process is waited for by another thread, which needs no longer than this.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -45,11 +45,11 @@ pub struct Follow<'a> {
     pub records: Sender<Metadata>,
     /// The first process,
     pub first: u32,
-    /// which we have started.
+    /// which calltap has started.
     pub started: bool,
     /// True from when all are followed until none is left.
     pub alive: &'a AtomicBool,
-    /// Lets go of everybody.
+    /// Lets all processes go.
     pub stop: &'a AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Those who are still there.
+    /// The processes that are still there.
     fn follow(&self, begun: Sender<Result<(), String>>) -> HashSet<u32> {
         let (mut followed, mut told) = (HashSet::new(), HashSet::new());
         let mut bell = match UnixStream::pair().and_then(|ends| {
@@ -140,7 +140,7 @@ impl Follow<'_> {
                         traced::add(tid);
                         followed.insert(tid);
                     }
-                    // Begun by one that was ours already.
+                    // Begun by a followed one.
                     Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
                     // It has ended.
                     Err(_) if proc::state(tid).is_none_or(proc::is_end) => drop(followed.insert(tid)),

@@ -8,6 +8,7 @@
 
 mod attach;
 mod attach_session;
+mod became;
 mod controller;
 mod detach;
 mod enter;
@@ -25,12 +26,14 @@ mod requests;
 mod run;
 mod settings;
 mod setup;
+mod started;
 mod watch;
 
 pub use calltap_abi::Clock;
 pub use calltap_collect::collector::{Due, Totals};
 pub use calltap_collect::output::Consumer;
 pub use calltap_collect::slow::Slow;
+pub use calltap_collect::subtree::Subtree;
 pub use calltap_process::Error as ProcessError;
 pub use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use calltap_process::clock::{monotonic_ns, others_ns};
@@ -46,7 +49,7 @@ pub use detach::Left;
 pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
 pub use options::{Flight, Options, Outcome, Subject, Trigger};
-pub use plan::planner::{PatchMode, Tally};
+pub use plan::planner::{Elsewhere, LargestLibrary, PatchMode, Started, Tally};
 pub use record::record;
 pub use requests::{Answer, Mailbox, Request, ask};
 pub use run::SessionOutcome;

@@ -7,6 +7,7 @@ use crate::plan::directory;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
+use crate::started;
 use crate::{Error, attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
@@ -26,6 +27,7 @@ use calltap_trace::{End, Record, TraceWriter};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
 use std::thread;
@@ -126,10 +128,19 @@ impl Attached {
         settings.save(&directory)?;
         directory.keep(true);
         let mut records = Vec::new();
-        let (attached, stops) =
+        let interrupted = launch::interruption()?;
+        let (mut attached, stops) =
             setup::with_planner(&shared, &directory, options, &target.name, &|| {}, |planner| {
-                attach::attach(planner, &target, &mut |record| records.push(record))
+                planner.interrupted = Arc::clone(&interrupted);
+                let attached = attach::attach(planner, &target, options, &mut |record| records.push(record));
+                if attached.0.is_ok() {
+                    started::tell(options, planner);
+                }
+                attached
             });
+        if attached.is_ok() && interrupted.load(Acquire) {
+            attached = Err(Error::Interrupted { program: target.name.clone() });
+        }
         notes.extend(notes_in(&records));
         if let Err(error) = attached {
             directory.keep(!detach::detach(&target, &directory, &shared).whole);
@@ -159,7 +170,7 @@ impl Attached {
 
     fn with_planner<'a, T>(
         &'a self,
-        choose: impl Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + Sync + 'a,
+        choose: impl Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + Sync + 'a,
         work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
@@ -184,8 +195,8 @@ impl Attached {
         let selection = ParsedSelection::new(&self.settings.words, true)
             .map_err(|why| self.target.refuse(Reason::Selection { why: why.to_string() }))?;
         let on = self.settings.on;
-        let choose = |function: &Function, typed: Typed<'_>| {
-            if on { selection.site_request(function, typed) } else { None }
+        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+            if on { selection.site_request(function, module, typed) } else { None }
         };
         let mut records = Vec::new();
         let done = self.with_planner(choose, |planner| {
@@ -199,8 +210,8 @@ impl Attached {
 
     /// Changes what is traced; only the sites that differ are touched.
     pub fn set(&mut self, selection: ParsedSelection, on: bool) -> Result<(Tally, Vec<String>), Error> {
-        let choose = |function: &Function, typed: Typed<'_>| {
-            if on { selection.site_request(function, typed) } else { None }
+        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+            if on { selection.site_request(function, module, typed) } else { None }
         };
         let mut ftraced = self.settings.words.ftraced.clone();
         let (tally, notes) = self.with_planner(choose, |planner| {
@@ -234,12 +245,12 @@ impl Attached {
     /// What is known.
     pub fn status(&self) -> Result<Status, Error> {
         let (target, shared, settings) = (&self.target, &self.shared, &self.settings);
-        self.with_planner(|_, _| None, |planner| Ok(Status::new(target, shared, settings, planner)))
+        self.with_planner(|_, _, _| None, |planner| Ok(Status::new(target, shared, settings, planner)))
     }
 
     /// The functions that can be traced.
     pub fn list(&self) -> Result<Vec<Listed>, Error> {
-        self.with_planner(|_, _| None, |planner| Ok(planner.list()))
+        self.with_planner(|_, _, _| None, |planner| Ok(planner.list()))
     }
 
     /// What the profile tracer sums up begins at nothing.
@@ -250,7 +261,7 @@ impl Attached {
     /// What the profile tracer has summed up until now.
     pub fn profile(&self) -> Result<Vec<Profiled>, Error> {
         self.with_planner(
-            |_, _| None,
+            |_, _, _| None,
             |planner| {
                 let rows =
                     Sums::default().with_living(&self.shared).rows(self.settings.clocks, clock::pair());
@@ -264,18 +275,18 @@ impl Attached {
         let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let choose = |function: &Function, typed: Typed<'_>| {
-            if self.settings.on { selection.site_request(function, typed) } else { None }
+        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+            if self.settings.on { selection.site_request(function, module, typed) } else { None }
         };
         let (copy, gap) = self.with_planner(
-            |_, _| None,
+            |_, _, _| None,
             |planner| {
                 planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
                 planner.choose_by(Box::new(choose));
                 planner.recall_values();
                 planner.describe(&mut |record| drop(sender.send(record)));
                 planner.map_all(&mut |record| drop(sender.send(record)));
-                planner.choose_by(Box::new(|_, _| None));
+                planner.choose_by(Box::new(|_, _, _| None));
                 let start = Instant::now();
                 planner.sync_all_processes(&self.target, &mut |_| {})?;
                 thread::sleep(DRAIN);

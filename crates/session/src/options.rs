@@ -1,9 +1,11 @@
 //! What to record, how, and what came of it.
 
 use crate::plan::planner::PatchMode;
+use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::slow::Slow;
+use calltap_collect::subtree::Subtree;
 use calltap_process::stops::Stops;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
@@ -17,7 +19,7 @@ use std::time::Duration;
 pub enum Subject {
     /// A program, with its arguments: from its first instruction to its end.
     Program(Vec<OsString>),
-    /// A running process: for some time, or until it ends or we are told to end (SIGINT, SIGTERM).
+    /// A running process: for some time, or until it ends or calltap is told to end (SIGINT, SIGTERM).
     Process {
         /// Its id.
         pid: u32,
@@ -50,16 +52,24 @@ pub struct Options {
     pub discovery: Discovery,
     /// Only what lies beneath slow calls is written.
     pub slow: Option<Slow>,
+    /// Only calls of some functions and what they call are written.
+    pub subtree: Option<Subtree>,
     /// Nothing is written before something happens.
     pub flight: Option<Flight>,
     /// Also what its processes become by execve, until none is left.
     pub follow: bool,
     /// Also when its threads run and when they wait, as far as the kernel tells.
     pub sched: bool,
+    /// Also who wakes them,
+    pub wakings: bool,
+    /// and their system calls.
+    pub system_calls: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.
     pub tell: fn(&str),
+    /// Tells the user what was switched on at the start.
+    pub started: fn(&Started),
 }
 
 /// What came of a recording.
@@ -83,6 +93,8 @@ pub struct Outcome {
     pub snapshots: Option<Vec<PathBuf>>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
     /// Nothing was left behind in a process that was attached to.
     pub whole: bool,
     /// Why the trace is not complete (full disk), if so.
@@ -94,7 +106,7 @@ pub struct Outcome {
 pub enum Trigger {
     /// A call takes longer.
     Slow(SlowRule),
-    /// We are sent SIGUSR1.
+    /// calltap is sent SIGUSR1.
     Signal,
     /// The program ends by a signal.
     Crash,
@@ -116,7 +128,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Is SIGUSR1 for us?
+    /// Is SIGUSR1 for calltap?
     pub fn takes_signal(&self) -> bool {
         self.on.contains(&Trigger::Signal)
     }

@@ -3,6 +3,7 @@
 pub mod ahead;
 pub mod breakpoints;
 pub mod cache;
+pub mod contents;
 pub mod directory;
 pub mod journal;
 pub mod loaded;
@@ -10,4 +11,6 @@ pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
+pub mod python;
+mod script;
 pub mod stubs;

@@ -5,8 +5,10 @@ use crate::controller::{Controller, Controls};
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
+use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
+use crate::started;
 use crate::{Error, first, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
@@ -33,7 +35,6 @@ use std::thread::ScopedJoinHandle;
 /// A program that is about to be started.
 pub struct Prepared<'a> {
     options: &'a Options,
-    command: &'a [OsString],
     program: Program,
     directory: Directory,
     shared: Shared,
@@ -42,7 +43,7 @@ pub struct Prepared<'a> {
     pub session: Session,
 }
 
-/// Who is there while a program runs.
+/// The threads that are there while a program runs.
 pub struct Company<'a> {
     /// Takes its events.
     pub consumer: &'a mut dyn Consumer,
@@ -68,14 +69,16 @@ pub struct Ran {
     pub notes: Vec<String>,
     /// What the consumer failed at.
     pub failed: Option<calltap_trace::Error>,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
 }
 
 impl<'a> Prepared<'a> {
-    /// Finds the program, and makes what its agent will share with us.
+    /// Finds the program, and makes what its agent will share with calltap.
     pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         proc::check()?;
         launch::survive_size_limit();
-        let program = Program::find(command.first())?;
+        let program = Program::find(command)?;
         let directory = Directory::create(shm::control_size(setup::chunks(options)), setup::CODE_SIZE)?;
         let shared = setup::map(&directory, options)?;
         let (clock, clock_note) = setup::usable_clock(options.clock);
@@ -85,21 +88,28 @@ impl<'a> Prepared<'a> {
         }
         let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let session = setup::session(options, words, clock, clock_note);
-        Ok(Prepared { options, command, program, directory, shared, clock, session })
+        Ok(Prepared { options, program, directory, shared, clock, session })
     }
 
     /// Runs it to its end.
     pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
-        let Prepared { options, command, program, directory, shared, clock, session } = self;
+        let Prepared { options, program, directory, shared, clock, session } = self;
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
-        let (child, held) = match start_program(&program, command, &directory, &shared)? {
+        let (child, held) = match start_program(&program, &directory, &shared)? {
             Started::Runs(child, held) => (child, held),
             Started::Ended(status) => {
                 let notes = vec![format!(
                     "{} ended before its first thread was set up: nothing was traced",
                     program.name
                 )];
-                return Ok(Ran { status, totals: Totals::default(), sites: 0, notes, failed: None });
+                return Ok(Ran {
+                    status,
+                    totals: Totals::default(),
+                    sites: 0,
+                    notes,
+                    failed: None,
+                    code_is_in: None,
+                });
             }
         };
         let (has_ended, let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -140,11 +150,12 @@ impl Running<'_> {
         let (sender, receiver) = mpsc::channel();
         let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let (begun, beginning) = mpsc::channel::<Remote>();
-        let sched = setup::scheduling(options, *clock, child_id);
+        let kernel = setup::from_kernel(options, *clock, child_id);
         let mut notes: Vec<String> = session.session.clock_note.iter().cloned().collect();
-        notes.extend(setup::why_no_scheduling(sched.as_ref()));
+        notes.extend(kernel.notes);
         let collector = Collector::new(shared, consumer, receiver, *clock)
-            .scheduling(sched)
+            .scheduling(kernel.sched)
+            .tracepoints(kernel.tracepoints)
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));
@@ -193,12 +204,20 @@ impl Running<'_> {
         let (Ok(status), Ok(planned), Ok((totals, failed))) = result else {
             return Err(Error::thread());
         };
-        let (sites, warnings) = planned?;
+        let Planned { sites, warnings, code_is_in } = planned?;
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(shared.check().err().map(|error| error.to_string()));
-        Ok(Ran { status, totals, sites, notes, failed })
+        Ok(Ran { status, totals, sites, notes, failed, code_is_in })
     }
+}
+
+/// What came of planning.
+struct Planned {
+    /// Functions that were switched on.
+    sites: u32,
+    warnings: Vec<String>,
+    code_is_in: Option<LargestLibrary>,
 }
 
 /// What the thread needs that decides what is traced in a program.
@@ -216,15 +235,20 @@ struct Planning<'a, 'm> {
 
 impl Planning<'_, '_> {
     /// Enables the functions that are asked for, and answers until the program has ended: how many there were, and what the user should know.
-    fn plan(self, planner: &mut Planner<'_>) -> Result<(u32, Vec<String>), Error> {
-        let begun = setup::tell_if_long(self.session.options, &self.program.name, || self.begin(planner));
+    fn plan(self, planner: &mut Planner<'_>) -> Result<Planned, Error> {
+        let waiting = setup::waiting(&self.program.name);
+        let begun = setup::tell_if_long(self.session.options, waiting, || self.begin(planner));
         let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
         drop(done);
         let planned =
             begun.and_then(|()| Controller::new(session, sender, sums, meanwhile).attend(planner, ended));
         match planned {
             // A program that has lost its trace runs on.
-            Ok(()) | Err(Error::Truncated(_)) => Ok((planner.tally.on, planner.take_warnings())),
+            Ok(()) | Err(Error::Truncated(_)) => Ok(Planned {
+                sites: planner.tally.on,
+                warnings: planner.take_warnings(),
+                code_is_in: planner.code_is_in.take(),
+            }),
             Err(error) => {
                 // The program has not run an instruction of its own.
                 let pid = Pid::from_raw(session.target.pid as i32);
@@ -250,6 +274,7 @@ impl Planning<'_, '_> {
             answer.recv().unwrap_or_else(|_| Err(Error::thread()))
         };
         planner.begin(session.target.pid, remote, &mut |news| drop(sender.send(news)))?;
+        started::tell(options, planner);
         Ok(())
     }
 }
@@ -263,12 +288,8 @@ enum Started {
 }
 
 /// Starts the program; a static one is held until its functions are switched on.
-fn start_program(
-    program: &Program,
-    command: &[OsString],
-    directory: &Directory,
-    shared: &Shared,
-) -> Result<Started, Error> {
+fn start_program(program: &Program, directory: &Directory, shared: &Shared) -> Result<Started, Error> {
+    let command = &program.command[..];
     if !program.is_alone {
         let libraries = preload::list(&program.data, &directory.agent());
         return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));

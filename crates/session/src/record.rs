@@ -7,6 +7,7 @@ use crate::run::{RunOptions, SessionOutcome};
 use crate::{Error, flight};
 use calltap_collect::output::Consumer;
 use calltap_collect::slow::SlowWriter;
+use calltap_collect::subtree::SubtreeWriter;
 use calltap_collect::trace_file::TraceFile;
 use calltap_process::launch::{self};
 use calltap_trace::{End, Session, TraceWriter};
@@ -44,7 +45,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         meanwhile: &mut |_| {},
     })?;
     file.keep();
-    let Ran { status, totals, sites, mut notes, failed } = ran;
+    let Ran { status, totals, sites, mut notes, failed, code_is_in } = ran;
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
     let status_text = launch::describe(status);
@@ -57,6 +58,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         totals,
         dropped,
         sites,
+        code_is_in,
         file_size,
         snapshots: None,
         notes,
@@ -86,7 +88,19 @@ fn record_process(
         mailbox: None,
         due: None,
     })?;
-    let SessionOutcome { stops, disabled, totals, sites, mut notes, failed, ended, whole, cpu, .. } = outcome;
+    let SessionOutcome {
+        stops,
+        disabled,
+        totals,
+        sites,
+        mut notes,
+        failed,
+        ended,
+        whole,
+        cpu,
+        code_is_in,
+        ..
+    } = outcome;
     notes.extend(file.note());
     let how = if ended { "ended" } else { End::DETACHED };
     let cpu_ns = cpu.as_nanos() as u64;
@@ -99,6 +113,7 @@ fn record_process(
         totals,
         dropped,
         sites,
+        code_is_in,
         file_size,
         snapshots: None,
         notes,
@@ -106,18 +121,20 @@ fn record_process(
     })
 }
 
-/// Writes everything, or what is slow.
+/// Writes everything, what is slow, or what lies beneath some functions.
 enum Keeper {
     All(Box<TraceWriter>),
     Slow(Box<SlowWriter>),
+    Subtree(Box<SubtreeWriter>),
 }
 
 impl Keeper {
     fn create(path: &Path, session: Session, options: &Options) -> Result<Keeper, Error> {
         let writer = TraceWriter::create(path, session)?;
-        Ok(match &options.slow {
-            None => Keeper::All(Box::new(writer)),
-            Some(slow) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
+        Ok(match (&options.slow, &options.subtree) {
+            (Some(slow), _) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
+            (None, Some(subtree)) => Keeper::Subtree(Box::new(SubtreeWriter::new(writer, subtree)?)),
+            (None, None) => Keeper::All(Box::new(writer)),
         })
     }
 
@@ -125,6 +142,7 @@ impl Keeper {
         match self {
             Keeper::All(writer) => &mut **writer,
             Keeper::Slow(writer) => &mut **writer,
+            Keeper::Subtree(writer) => &mut **writer,
         }
     }
 
@@ -133,6 +151,7 @@ impl Keeper {
         match self {
             Keeper::All(writer) => writer.finish(end),
             Keeper::Slow(writer) => writer.finish()?.finish(end),
+            Keeper::Subtree(writer) => writer.finish().finish(end),
         }
     }
 }
@@ -146,7 +165,11 @@ fn finish(
     failed: Option<calltap_trace::Error>,
     output: &Path,
 ) -> (u64, u64, Option<calltap_trace::Error>) {
-    let dropped = if let Keeper::Slow(writer) = &keeper { writer.dropped } else { 0 };
+    let dropped = match &keeper {
+        Keeper::All(_) => 0,
+        Keeper::Slow(writer) => writer.dropped,
+        Keeper::Subtree(writer) => writer.dropped,
+    };
     let end = End {
         status,
         wall_ns: start.elapsed().as_nanos() as u64,

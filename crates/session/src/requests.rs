@@ -199,7 +199,7 @@ impl Requests {
 
     /// Answers it.
     pub fn answer(&self, directory: &Directory, answer: &Answer) {
-        // Who has asked will wait in vain if that fails.
+        // The process that has asked will wait in vain if that fails.
         let _ = directory.write(ANSWER, &to_text(&Letter { id: self.answered, text: answer }));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
+use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
 use crate::{Error, setup};
 use calltap_abi::Clock;
@@ -55,6 +56,8 @@ pub struct SessionOutcome {
     pub totals: Totals,
     /// Functions that were enabled.
     pub sites: u32,
+    /// Where the code is of a program that has next to none of its own.
+    pub code_is_in: Option<LargestLibrary>,
     /// Things the user should know, one sentence each.
     pub notes: Vec<String>,
     /// The consumer's error, if it had one.
@@ -76,10 +79,11 @@ impl AttachSession<'_> {
         let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
-        let sched = setup::scheduling(self.options, self.clock, self.target.pid);
-        self.notes.extend(setup::why_no_scheduling(sched.as_ref()));
+        let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
+        self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
-            .scheduling(sched)
+            .scheduling(kernel.sched)
+            .tracepoints(kernel.tracepoints)
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
             .settled(run.settled)
             .counting(rates.clone())
@@ -90,6 +94,7 @@ impl AttachSession<'_> {
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
         controller.limit = run.max_overhead.zip(rates.as_deref());
         controller.mailbox = run.mailbox;
+        controller.interrupted = Arc::clone(&interrupted);
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
@@ -111,7 +116,8 @@ impl AttachSession<'_> {
         });
         controller.see_cpu();
         let cpu = controller.cpu.saturating_sub(controller.settings.cpu);
-        let (disabled, warnings) = (controller.limits.told, controller.warnings);
+        let (disabled, warnings, code_is_in) =
+            (controller.limits.told, controller.warnings, controller.code_is_in);
         let ((attached, sites, attaching), left) = result;
         self.directory.keep(!left.whole);
         attached?;
@@ -134,6 +140,7 @@ impl AttachSession<'_> {
             disabled,
             totals,
             sites,
+            code_is_in,
             notes,
             failed,
             ended,

@@ -3,10 +3,11 @@
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
-use crate::{Error, enter};
+use crate::{Error, enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
+use calltap_collect::kernel::Tracepoints;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::clock;
@@ -59,6 +60,10 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
     let shared = Shared::map(&directory.control, room, by_few(options)).and_then(|shared| {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
+        }
+        let python = &options.selection.words.python;
+        if !python.is_empty() {
+            shared.provide_python(python)?;
         }
         Ok(shared)
     });
@@ -123,17 +128,33 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
     }
 }
 
-/// Begins to record when the threads of a process run and when they wait. Without time, that says nothing.
-pub fn scheduling(options: &Options, clock: Clock, pid: u32) -> Option<Result<Sched, Refused>> {
-    (options.sched && clock != Clock::Counter).then(|| Sched::watch(pid, options.follow))
+/// What is recorded of the kernel, and the user should know of that.
+pub struct FromKernel {
+    /// When threads run and when they wait; None: not asked for.
+    pub sched: Option<Result<Sched, Refused>>,
+    /// Who wakes them, and their system calls.
+    pub tracepoints: Tracepoints,
+    /// Why something that was asked for is missing.
+    pub notes: Vec<String>,
 }
 
-/// What the user should know of that.
-pub fn why_no_scheduling(sched: Option<&Result<Sched, Refused>>) -> Option<String> {
-    match sched {
-        Some(Err(Refused::Gone)) | Some(Ok(_)) | None => None,
-        Some(Err(refused)) => Some(refused.to_string()),
-    }
+/// Begins to record what the kernel tells of a process. Without time, that says nothing.
+pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
+    let has_time = clock != Clock::Counter;
+    let sched = (options.sched && has_time).then(|| calltap_sched::switches(pid, options.follow));
+    let tracepoints = Tracepoints {
+        wakings: (options.wakings && has_time).then(calltap_sched::wakings),
+        system_calls: (options.system_calls && has_time)
+            .then(|| calltap_sched::system_calls(pid, options.follow)),
+    };
+    let refused = [
+        sched.as_ref().and_then(|sched| sched.as_ref().err()),
+        tracepoints.wakings.as_ref().and_then(|wakings| wakings.as_ref().err()),
+        tracepoints.system_calls.as_ref().and_then(|calls| calls.as_ref().err()),
+    ];
+    let refused = refused.into_iter().flatten().filter(|refused| !refused.is_gone());
+    let notes = refused.map(ToString::to_string).collect();
+    FromKernel { sched, tracepoints, notes }
 }
 
 /// Keeps the coarse clock.
@@ -144,17 +165,22 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-/// What a program waits for takes long, for people, after this time.
+/// What takes longer takes long, for people.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Does what a program waits for, and tells the user if it takes long.
-pub fn tell_if_long<T>(options: &Options, name: &str, work: impl FnOnce() -> T) -> T {
+/// What is told of a program that waits for it to be found out what can be traced in it.
+pub fn waiting(name: &str) -> String {
+    format!("{name} waits: it is being found out what can be traced in it")
+}
+
+/// Does something, and tells the user this if it takes long.
+pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
     let tell = options.tell;
     thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
         scope.spawn(move || {
             if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
-                tell(&format!("{name} waits: it is being found out what can be traced in it"));
+                tell(&text);
             }
         });
         let result = work();
@@ -182,7 +208,9 @@ pub fn with_planner<T>(
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
-    let choose = |function: &Function, typed: Typed<'_>| options.selection.site_request(function, typed);
+    let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+        options.selection.site_request(function, module, typed)
+    };
     let check = |candidates: &Candidates| {
         // What is found later cannot be known now.
         if options.discovery == Discovery::FirstCall || options.follow {
@@ -237,9 +265,10 @@ pub fn answer_all(
                 }
             }
             if process.phase.load(Acquire) == Phase::Asked as u32 {
-                tell_if_long(options, name, || {
+                tell_if_long(options, waiting(name), || {
                     planner.answer(index, &mut |record| drop(records.send(record)))
                 })?;
+                started::tell(options, planner);
             }
         }
         shm::wait(&control.doorbell, bell, Duration::from_millis(20));
@@ -277,6 +306,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
         "some stacks could not be given a shadow stack: calls on them are counted as lost",
     );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
+    notes.extend(shared.python_trouble());
     notes
 }
 

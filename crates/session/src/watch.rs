@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How a process is watched.
 pub struct Watch<'a> {
     /// Where its events go. First comes [`Record::Session`]; the first flush is when everything is switched on, then there is one at the end of every
-    /// interval, and the last is when it is over: what happens while we leave is not watched.
+    /// interval, and the last is when it is over: what happens while calltap detaches is not watched.
     pub consumer: &'a mut dyn Consumer,
     /// Length of an interval.
     pub interval: Duration,
@@ -35,7 +35,7 @@ pub struct Watch<'a> {
     pub due: Option<&'a Due>,
 }
 
-/// Watches the process of `options` for its duration, or until it ends, we are told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
+/// Watches the process of `options` for its duration, or until it ends, calltap is told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
 /// started, and watched to its end, whatever is over.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let (pid, duration, max_overhead) = match &options.subject {
@@ -62,7 +62,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
     let prepared = Prepared::new(options, command)?;
     watch.consumer.record(&Record::Session(prepared.session.clone()))?;
     let on = AtomicBool::new(true);
-    let Ran { status, totals, sites, notes, failed } = prepared.run(Company {
+    let Ran { status, totals, sites, notes, failed, code_is_in } = prepared.run(Company {
         consumer: watch.consumer,
         live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
         settled: watch.settled,
@@ -76,6 +76,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
         disabled: Vec::new(),
         totals,
         sites,
+        code_is_in,
         notes,
         failed,
         ended: true,

@@ -47,6 +47,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Function, Reason, SiteKind, Svma};
 pub use landings::{Contradiction, Landings};
+pub(crate) use names::build_id_in;
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use plt::slot_of as plt_slot;
 pub use polls::find_polls;

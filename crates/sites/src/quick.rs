@@ -4,6 +4,7 @@
 //! reading the whole of their files.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fs::File;
 
 use object::LittleEndian as Le;
@@ -12,6 +13,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::read::{ReadCache, ReadRef};
 
+use crate::discover::build_id_in;
 use crate::discover::image::string;
 use crate::load::{MOST, Parts};
 
@@ -48,6 +50,12 @@ fn look_at(file: &File) -> object::Result<Found> {
     look(Parts::new(&cache, &left))
 }
 
+/// The linker's identifier of this build, in hexadecimal. Headers and notes are read.
+pub fn build_id_of_file(file: &File) -> Option<String> {
+    let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
+    build_id_in(Parts::new(&cache, &left))
+}
+
 /// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.
 const NAMES_ELSEWHERE: [&[u8]; 4] =
     [b".gnu_debugdata", b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
@@ -60,30 +68,52 @@ pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> boo
     let cache = ReadCache::new(file);
     let mut defines = || -> object::Result<bool> {
         let file = ElfFile64::<Le, _>::parse(&cache)?;
-        let sections = file.elf_section_table();
-        if sections.is_empty()
+        if file.elf_section_table().is_empty()
             || NAMES_ELSEWHERE.iter().any(|name| file.section_by_name_bytes(name).is_some())
         {
             return Ok(true);
         }
-        let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
-        for table in tables.into_iter().filter(|table| !table.is_empty()) {
-            // As a whole: asked for one by one, each name is read from the file.
-            let strings = sections.section(table.string_section())?.data(Le, &cache)?;
-            for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
-                if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
-                    continue;
-                }
-                let name = string(strings, symbol.st_name.get(Le), LONGEST).unwrap_or_default();
-                let name = name.split(|byte| *byte == b'@').next().unwrap_or_default();
-                if passes(&String::from_utf8_lossy(name)) {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
+        any_function(&file, &cache, &mut passes)
     };
     defines().unwrap_or(true)
+}
+
+/// How many names of functions pass, of those in a file's tables of symbols. 0 of a file that cannot be read.
+pub fn count_functions(file: &File, passes: impl Fn(&str) -> bool) -> usize {
+    let (cache, mut found) = (ReadCache::new(file), HashSet::new());
+    let mut note = |name: &str| {
+        if passes(name) {
+            found.insert(name.to_owned());
+        }
+        false
+    };
+    let read = ElfFile64::<Le, _>::parse(&cache).and_then(|file| any_function(&file, &cache, &mut note));
+    if read.is_ok() { found.len() } else { 0 }
+}
+
+/// Does any name of a function pass, of those in the tables of symbols?
+fn any_function<'d>(
+    file: &ElfFile64<'d, Le, &'d ReadCache<&File>>,
+    cache: &'d ReadCache<&File>,
+    passes: &mut dyn FnMut(&str) -> bool,
+) -> object::Result<bool> {
+    let sections = file.elf_section_table();
+    let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
+    for table in tables.into_iter().filter(|table| !table.is_empty()) {
+        // As a whole: asked for one by one, each name is read from the file.
+        let strings = sections.section(table.string_section())?.data(Le, cache)?;
+        for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
+            if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+                continue;
+            }
+            let name = string(strings, symbol.st_name.get(Le), LONGEST).unwrap_or_default();
+            let name = name.split(|byte| *byte == b'@').next().unwrap_or_default();
+            if passes(&String::from_utf8_lossy(name)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {

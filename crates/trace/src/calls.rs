@@ -26,6 +26,8 @@ pub enum Ending {
     Detached,
     /// Cut: it was open when its thread ended, and the program went on.
     ThreadEnded,
+    /// Cut: it began before the part of the trace that is read, or went on after it.
+    Outside,
     /// Cut: it was open when the program ended, or when nothing more was heard of its thread.
     Running,
 }
@@ -47,6 +49,7 @@ impl Ending {
             Ending::Lost => "lost",
             Ending::Detached => "detached",
             Ending::ThreadEnded => "thread_ended",
+            Ending::Outside => "outside",
             Ending::Running => "running",
         }
     }
@@ -94,6 +97,11 @@ impl Closing {
         self.depth
     }
 
+    /// Calls from `depth` up to here end with the return; those above are cut.
+    pub fn returned(&self) -> usize {
+        self.returned
+    }
+
     /// Is the call that has so many below it cut, rather than ended by the return?
     pub fn is_cut(&self, depth: usize) -> bool {
         depth >= self.returned
@@ -133,11 +141,8 @@ impl<T> Calls<T> {
     pub fn end(&mut self, event: &Event) -> Option<Closing> {
         match event.kind {
             EventKind::Exit { pops } => self.exit(event.site, pops),
-            EventKind::Left { pops } => {
-                let depth = self.open.len().saturating_sub(pops as usize);
-                let closing = Closing { depth, returned: depth, otherwise: Ending::Left };
-                (depth < self.open.len()).then_some(closing)
-            }
+            EventKind::Left { pops } => self.cut_off(pops, Ending::Left),
+            EventKind::Outside { pops } => self.cut_off(pops, Ending::Outside),
             EventKind::ThreadEnded => Some(self.finish(Ending::ThreadEnded)),
             EventKind::SwitchedOff => {
                 self.cut(Ending::SwitchedOff, |open| open.site == event.site);
@@ -153,6 +158,12 @@ impl<T> Calls<T> {
             | EventKind::TailEntryFrom { .. }
             | EventKind::Call { .. } => None,
         }
+    }
+
+    /// The newest `pops` calls end without a return.
+    fn cut_off(&self, pops: u32, otherwise: Ending) -> Option<Closing> {
+        let depth = self.open.len().saturating_sub(pops as usize);
+        (depth < self.open.len()).then_some(Closing { depth, returned: depth, otherwise })
     }
 
     /// What a return ends that claims to end `pops` calls: as many, if the outermost of them is of that function; else the newest call

@@ -85,6 +85,10 @@ pub(crate) enum Kind {
     Index = 3,
     /// Context switches of one thread.
     Switches = 4,
+    /// Who woke one thread.
+    Wakings = 5,
+    /// System calls of one thread.
+    SystemCalls = 6,
 }
 
 impl ChunkHeader {
@@ -165,11 +169,11 @@ pub(crate) fn file_header() -> [u8; FILE_HEADER] {
 /// What the first bytes of a file say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
-    /// Not ours.
+    /// Not a trace of calltap's.
     Foreign,
-    /// Ours, of this version.
+    /// A trace of this version.
     Version(u16),
-    /// Ours, but the checksum of the file header is wrong.
+    /// A trace, but the checksum of the file header is wrong.
     Damaged,
 }
 

@@ -50,6 +50,12 @@ pub enum EventKind {
         /// How many open frames were left.
         pops: u32,
     },
+    /// The newest `pops` open frames of the thread began before or go on after the part of the trace that is read: at this time they leave
+    /// it. No file holds such events: who reads a part makes them.
+    Outside {
+        /// How many open frames leave the part.
+        pops: u32,
+    },
     /// Tracing of this function was switched off: its open calls in this thread may have returned since without a record of it.
     SwitchedOff,
     /// The thread ended, and its process went on: what is open of it ended with it, by pthread_exit, cancellation or the return of its first
@@ -80,6 +86,7 @@ impl EventKind {
             EventKind::Call { .. }
             | EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
             | EventKind::Lost { .. } => None,

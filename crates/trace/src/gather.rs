@@ -97,6 +97,10 @@ fn make_printable(record: &mut Record) {
         }
         Record::Note { text } => one(text),
         Record::Scheduling(scheduling) => scheduling.refused.iter_mut().for_each(one),
+        Record::KernelEvents(events) => events.refused.iter_mut().for_each(one),
+        Record::Addresses { addresses } => addresses.iter_mut().for_each(|address| {
+            address.name.iter_mut().chain([&mut address.place]).for_each(one);
+        }),
         Record::End(end) => one(&mut end.status),
         _ => {}
     }
@@ -174,6 +178,14 @@ impl Gather {
             }
             Record::Scheduling(scheduling) => {
                 self.meta.scheduling = Some(scheduling);
+                true
+            }
+            Record::KernelEvents(events) => {
+                self.meta.kernel_events = Some(events);
+                true
+            }
+            Record::Addresses { addresses } => {
+                self.meta.addresses.extend(addresses);
                 true
             }
             Record::Note { text } => {

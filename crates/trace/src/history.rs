@@ -121,6 +121,8 @@ impl History {
                 }
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
+            // Snapshots have no wakings and system calls.
+            Record::KernelEvents(_) | Record::Addresses { .. } => {}
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }
     }
@@ -133,7 +135,7 @@ impl History {
             self.raw.clear();
             self.raw.extend_from_slice(&sealed.structure);
             self.raw.extend_from_slice(&sealed.ticks);
-            // The bytes are our own: they can be decoded.
+            // The bytes are this encoder's own: they can be decoded.
             if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch).is_err() {
                 self.batch.events.clear();
                 self.batch.values.clear();
@@ -266,7 +268,7 @@ impl History {
         }
         for Payload { thread, span, bytes } in self.switches.clone().finish() {
             if let Some(thread) = numbers.get(&thread) {
-                writer.switch_chunk(*thread, span, &bytes)?;
+                writer.kernel_chunk(Kind::Switches, *thread, span, &bytes)?;
             }
         }
         for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {

@@ -13,13 +13,17 @@ mod error;
 mod event;
 mod gather;
 mod history;
+mod kernel_log;
+mod kernel_records;
 mod meta;
 mod reader;
+mod sieve;
 mod source;
 mod survey;
 mod switches;
 mod unpack;
 mod values;
+mod wakings;
 mod writer;
 
 pub use calls::{Calls, Closing, Ending, OpenCall};
@@ -27,13 +31,16 @@ pub use clock::ClockMap;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
+pub use kernel_log::KernelLog;
+pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
     Captured, ClockKind, ClockPair, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile,
-    Record, Scheduling, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value,
-    ValueForm,
+    Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use sieve::{Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};
+pub use wakings::{Edge, SystemCall, Waking};
 pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};

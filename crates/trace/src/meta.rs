@@ -4,6 +4,7 @@
 //! not know; [`Meta`] is their sum.
 
 use crate::Ending;
+use crate::kernel_records::{Address, KernelEvents, Scheduling};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -378,17 +379,6 @@ pub struct Limited {
     pub events_per_s: u64,
 }
 
-/// Whether the context switches of the threads were recorded.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Scheduling {
-    /// Why not, in a sentence, if they were not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-    /// Records of the kernel that were lost: what all threads did around them is not known.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub lost: u64,
-}
-
 /// One metadata record.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -427,6 +417,13 @@ pub enum Record {
     },
     /// See [`Scheduling`]; the newest counts.
     Scheduling(Scheduling),
+    /// See [`KernelEvents`]; the newest counts.
+    KernelEvents(KernelEvents),
+    /// See [`Address`].
+    Addresses {
+        /// The addresses.
+        addresses: Vec<Address>,
+    },
     /// Something the user should know about this recording.
     Note {
         /// One sentence.
@@ -472,6 +469,10 @@ pub struct Meta {
     pub limited: Vec<Limited>,
     /// Whether context switches were recorded; absent where that was not asked for.
     pub scheduling: Option<Scheduling>,
+    /// Whether wakings and system calls were; absent where that was not asked for.
+    pub kernel_events: Option<KernelEvents>,
+    /// Addresses that threads have waited at.
+    pub addresses: Vec<Address>,
     /// Notes.
     pub notes: Vec<String>,
     /// How it ended; absent in a cut-off file.

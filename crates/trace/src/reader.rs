@@ -3,11 +3,15 @@
 use crate::chunk::{IndexEntry, Kind};
 use crate::codec::Damage;
 use crate::gather::Gather;
+use crate::kernel_log::{self, Entry};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::Joined;
-use crate::{Batch, ClockKind, ClockMap, Error, Meta, Switch, ThreadId};
+use crate::{Batch, ClockKind, ClockMap, Error, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::path::Path;
+
+/// Chunks of what the kernel tells of threads.
+const KERNEL: [Kind; 3] = [Kind::Switches, Kind::Wakings, Kind::SystemCalls];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
 ///
@@ -23,8 +27,8 @@ pub struct TraceReader {
     chunks: Vec<IndexEntry>,
     /// Indices of `chunks`, by thread, then in file order.
     by_thread: Vec<u32>,
-    /// Chunks of context switches, by thread, then in file order.
-    switches: Vec<IndexEntry>,
+    /// Chunks of context switches, wakings and system calls, by thread, then in file order.
+    kernel: Vec<IndexEntry>,
 }
 
 impl TraceReader {
@@ -43,9 +47,9 @@ impl TraceReader {
                 }
             }
         }
-        let mut switches: Vec<IndexEntry> =
-            all.iter().filter(|entry| entry.header.is(Kind::Switches)).copied().collect();
-        switches.sort_by_key(|entry| entry.header.thread());
+        let is_kernel = |entry: &&IndexEntry| KERNEL.iter().any(|kind| entry.header.is(*kind));
+        let mut kernel: Vec<IndexEntry> = all.iter().filter(is_kernel).copied().collect();
+        kernel.sort_by_key(|entry| entry.header.thread());
         let mut chunks = all;
         chunks.retain(|entry| {
             let span = entry.header.span();
@@ -75,7 +79,7 @@ impl TraceReader {
         let mut by_thread: Vec<u32> = (0..).take(chunks.len()).collect();
         by_thread.sort_by_key(|&at| chunks[at as usize].header.thread());
         let (spares, complaints) = (Spares::new(scratch), complaints.finish());
-        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread, switches })
+        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread, kernel })
     }
 
     /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
@@ -107,26 +111,59 @@ impl TraceReader {
     /// What a thread did when, in ticks of the trace's clock; empty where context switches were not recorded. What cannot be read is
     /// [`crate::RunState::Unknown`].
     pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {
-        let start = self.switches.partition_point(|entry| entry.header.thread() < thread);
-        let end = self.switches.partition_point(|entry| entry.header.thread() <= thread);
         let mut joined = Joined::default();
-        for entry in &self.switches[start..end] {
-            self.spares.lend(&self.source, |scratch| {
-                let payload = self.source.payload(entry, scratch)?;
-                // What is missing is seen as a gap.
-                let _ = payload.and_then(|()| joined.add(&entry.header.span(), &scratch.raw));
-                Ok(())
-            })?;
-        }
+        // What is missing is seen as a gap.
+        self.kernel_chunks(Kind::Switches, thread, &mut |entry, bytes| {
+            let _ = joined.add(&entry.header.span(), bytes);
+        })?;
         joined.end();
         let mut switches = joined.switches;
         switches.iter_mut().for_each(|switch| switch.at = self.clock.from_ns(switch.at));
         Ok(switches)
     }
 
+    /// Who woke a thread, in ticks of the trace's clock; empty where that was not recorded.
+    pub fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
+        self.kernel_log(Kind::Wakings, thread)
+    }
+
+    /// The system calls of a thread, likewise.
+    pub fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
+        self.kernel_log(Kind::SystemCalls, thread)
+    }
+
+    fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
+        let mut log = KernelLog::default();
+        self.kernel_chunks(kind, thread, &mut |entry, bytes| {
+            // What is missing is not known.
+            let _ = kernel_log::add_chunk(&mut log, &entry.header.span(), bytes);
+        })?;
+        Ok(kernel_log::convert(log, |ns| self.clock.from_ns(ns)))
+    }
+
+    /// Shows the readable chunks of a kind and thread, oldest first.
+    fn kernel_chunks(
+        &self,
+        kind: Kind,
+        thread: ThreadId,
+        show: &mut dyn FnMut(&IndexEntry, &[u8]),
+    ) -> Result<(), Error> {
+        let start = self.kernel.partition_point(|entry| entry.header.thread() < thread);
+        let end = self.kernel.partition_point(|entry| entry.header.thread() <= thread);
+        for entry in self.kernel[start..end].iter().filter(|entry| entry.header.is(kind)) {
+            self.spares.lend(&self.source, |scratch| {
+                if self.source.payload(entry, scratch)?.is_ok() {
+                    show(entry, &scratch.raw);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
     /// Whether there are any context switches.
     pub fn has_switches(&self) -> bool {
-        !self.switches.is_empty()
+        self.kernel.iter().any(|entry| entry.header.is(Kind::Switches))
     }
 
     /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.

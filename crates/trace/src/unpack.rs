@@ -23,7 +23,7 @@ impl Unpacker {
             self.raw.extend_from_slice(&sealed.ticks);
             match self.decoder.decode(&self.raw, &sealed.span, &mut self.batch) {
                 Ok(()) => take(&self.batch),
-                // The bytes are our own, and what is encoded can be decoded: a test of the codec says so.
+                // The bytes are this encoder's own, and what is encoded can be decoded: a test of the codec says so.
                 Err(Damage(what)) => debug_assert!(false, "{what}"),
             }
             encoder.recycle(sealed);

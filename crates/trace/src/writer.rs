@@ -2,9 +2,10 @@
 
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
+use crate::kernel_log::Gatherer;
 use crate::meta::SomeSites;
 use crate::switches::{Gathering, Payload};
-use crate::{End, Error, Record, Session, Switch, ThreadId};
+use crate::{End, Error, Record, Session, Switch, SystemCall, ThreadId, Waking};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -30,6 +31,8 @@ pub struct TraceWriter {
     out: Vec<u8>,
     records: Vec<u8>,
     switches: Gathering,
+    wakings: Gatherer,
+    system_calls: Gatherer,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -45,6 +48,8 @@ impl TraceWriter {
             out: Vec::new(),
             records: Vec::new(),
             switches: Gathering::default(),
+            wakings: Gatherer::new(Kind::Wakings),
+            system_calls: Gatherer::new(Kind::SystemCalls),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -103,33 +108,71 @@ impl TraceWriter {
     /// first of all is not known.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
         let payload = self.switches.add(thread, switches, until);
-        self.payloads(payload)
+        self.payloads(Kind::Switches, payload)
     }
 
-    /// The thread makes no more switches.
+    /// Takes who woke a thread, nanoseconds of CLOCK_MONOTONIC: nothing else did from `from` to `until`.
+    pub fn wakings(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        wakings: &[Waking],
+        until: u64,
+    ) -> Result<(), Error> {
+        let payloads = self.wakings.add(thread, from, wakings, until);
+        self.payloads(self.wakings.kind(), payloads)
+    }
+
+    /// Takes the system calls of a thread, likewise.
+    pub fn system_calls(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        calls: &[SystemCall],
+        until: u64,
+    ) -> Result<(), Error> {
+        let payloads = self.system_calls.add(thread, from, calls, until);
+        self.payloads(self.system_calls.kind(), payloads)
+    }
+
+    /// The kernel has no more to tell of the thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
-        self.payloads(payload)
+        self.payloads(Kind::Switches, payload)?;
+        let payload = self.wakings.end(thread);
+        self.payloads(Kind::Wakings, payload)?;
+        let payload = self.system_calls.end(thread);
+        self.payloads(Kind::SystemCalls, payload)
     }
 
-    fn payloads(&mut self, payloads: impl IntoIterator<Item = Payload>) -> Result<(), Error> {
+    fn payloads(&mut self, kind: Kind, payloads: impl IntoIterator<Item = Payload>) -> Result<(), Error> {
         payloads
             .into_iter()
-            .try_for_each(|Payload { thread, span, bytes }| self.switch_chunk(thread, span, &bytes))
+            .try_for_each(|Payload { thread, span, bytes }| self.kernel_chunk(kind, thread, span, &bytes))
     }
 
-    /// Adds a chunk of context switches.
-    pub(crate) fn switch_chunk(&mut self, thread: ThreadId, span: Span, bytes: &[u8]) -> Result<(), Error> {
+    /// Adds a chunk of what the kernel tells of a thread.
+    pub(crate) fn kernel_chunk(
+        &mut self,
+        kind: Kind,
+        thread: ThreadId,
+        span: Span,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         self.check_room()?;
         self.close_records()?;
-        self.append(Kind::Switches, thread, span, bytes, &[])?;
+        self.append(kind, thread, span, bytes, &[])?;
         self.relieve(OUT_BYTES)
     }
 
     /// Hands everything taken so far to the operating system. What encoders hold is not the writer's; few switches wait for more.
     pub fn flush(&mut self) -> Result<(), Error> {
         let due = self.switches.flush();
-        self.payloads(due)?;
+        self.payloads(Kind::Switches, due)?;
+        let due = self.wakings.flush();
+        self.payloads(Kind::Wakings, due)?;
+        let due = self.system_calls.flush();
+        self.payloads(Kind::SystemCalls, due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -142,7 +185,11 @@ impl TraceWriter {
     /// Ends the trace: the end record, the index, the trailer. Returns the size of the file.
     pub fn finish(mut self, end: End) -> Result<u64, Error> {
         let rest = self.switches.finish();
-        self.payloads(rest)?;
+        self.payloads(Kind::Switches, rest)?;
+        let rest = self.wakings.finish();
+        self.payloads(Kind::Wakings, rest)?;
+        let rest = self.system_calls.finish();
+        self.payloads(Kind::SystemCalls, rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;

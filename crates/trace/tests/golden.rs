@@ -7,6 +7,9 @@ use crate::synthetic::{self, Machine, Tracer, session};
 use calltap_trace::*;
 use std::path::Path;
 
+/// Checksum of `data/kernel.calltap`.
+const KERNEL: u32 = 291844587;
+
 fn events() -> Vec<Event> {
     let mut events = synthetic::lua(Tracer::Both, Machine::Amd, 700);
     let now = events[events.len() - 1].ticks;
@@ -64,6 +67,61 @@ fn check(name: &str, crc: u32, events: &[Event]) {
     assert_eq!(meta.end.as_ref().unwrap().recorder_cpu_ns, 3);
     let back: Vec<Event> = reader.batches().flat_map(|batch| batch.unwrap().events).collect();
     assert!(back == events);
+}
+
+fn wakings() -> [Waking; 2] {
+    let waking =
+        |at, interrupt, comm: &str| Waking { at, interrupt, pid: 7, tid: 1 << 30, comm: comm.to_owned() };
+    [waking(5_100_000_000, false, "waker"), waking(5_100_000_001, true, "")]
+}
+
+fn system_calls() -> [SystemCall; 3] {
+    let call = |at, number, edge| SystemCall { at, number, edge };
+    [
+        call(5_000_000_100, 202, Edge::Enter([1 << 47, 128, u64::MAX, 0, 5, 1])),
+        call(5_100_000_200, 202, Edge::Exit(-110)),
+        call(5_200_000_000, u32::MAX, Edge::Exit(i64::MIN)),
+    ]
+}
+
+/// What the kernel told of a thread, with a time of which nothing is known.
+fn record_kernel(path: &Path) {
+    // Ticks are nanoseconds.
+    let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
+    let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned() };
+    writer.record(&Record::Thread(thread)).unwrap();
+    for ns in [5_000_000_000, 6_000_000_000] {
+        writer.record(&Record::Clock(ClockPair { ticks: ns, monotonic_ns: ns })).unwrap();
+    }
+    let events =
+        KernelEvents { wakings: true, system_calls: true, refused: Vec::new(), lost: 3, recorder: 9 };
+    writer.record(&Record::KernelEvents(events)).unwrap();
+    let (name, place) = (Some("lock+8".to_owned()), "/bin/t".to_owned());
+    let address = Address { process: 0, address: 1 << 47, name, place, recorder: false };
+    writer.record(&Record::Addresses { addresses: vec![address] }).unwrap();
+    writer.wakings(ThreadId(0), 5_000_000_000, &wakings(), 5_200_000_000).unwrap();
+    writer.wakings(ThreadId(0), 5_300_000_000, &[], 5_400_000_000).unwrap();
+    writer.system_calls(ThreadId(0), 5_000_000_000, &system_calls(), 5_200_000_000).unwrap();
+    writer.finish(End { status: "exit 0".to_owned(), wall_ns: 1, cpu_ns: 2, recorder_cpu_ns: 3 }).unwrap();
+}
+
+#[test]
+fn what_the_kernel_told_is_readable() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kernel.calltap");
+    if std::env::var_os("BLESS").is_some() {
+        record_kernel(&path);
+    }
+    assert_eq!(crc32fast::hash(&std::fs::read(&path).unwrap()), KERNEL, "the file itself has changed");
+    let reader = TraceReader::open(&path).unwrap();
+    assert_eq!(reader.complaints(), [] as [String; 0]);
+    let (told, calls) = (reader.wakings(ThreadId(0)).unwrap(), reader.system_calls(ThreadId(0)).unwrap());
+    assert_eq!(told.entries, wakings());
+    assert_eq!(told.known, [(5_000_000_000, 5_200_000_000), (5_300_000_000, 5_400_000_000)]);
+    assert_eq!((&calls.entries[..], calls.known.len()), (&system_calls()[..], 1));
+    let meta = reader.meta();
+    let events = meta.kernel_events.as_ref().unwrap();
+    assert_eq!((events.recorder, events.lost), (9, 3));
+    assert_eq!(meta.addresses[0].name.as_deref(), Some("lock+8"));
 }
 
 #[test]

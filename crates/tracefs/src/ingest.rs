@@ -1,4 +1,4 @@
-//! From the events of threads to the records of instances: who wants what, calls and their returns, triggers.
+//! From the events of threads to the records of instances: which instance wants which functions, calls and their returns, triggers.
 
 use crate::clocks::When;
 use crate::control::TRACE;
@@ -273,6 +273,7 @@ impl Ingest {
             EventKind::Call { parent } => (Some(parent), false, false),
             EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded => {
                 return task.end_calls(&event, when, instances);

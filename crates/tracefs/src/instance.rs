@@ -10,7 +10,7 @@ use crate::stack::Level;
 use crate::symbols::Symbols;
 use crate::text::Format;
 use crate::trigger::{Command, Triggers};
-use calltap_names::{Glob, GlobSet};
+use calltap_names::{GlobSet, Word};
 use calltap_selection::{Listed, Selection, TracerSelection};
 use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
@@ -247,14 +247,14 @@ impl Instance {
             .map(|tracer| TracerSelection { name: format!("{place}{}", tracer.name), ..tracer.clone() })
             .collect();
         if !self.triggers.all().is_empty() {
-            let filter = self.triggers.all().iter().map(|trigger| Glob::escape(&trigger.function)).collect();
+            let filter = self.triggers.all().iter().map(|trigger| Word::exactly(&trigger.function)).collect();
             let (name, kind) = (format!("{place}triggers"), Some(TracerKind::Function));
             tracers.push(TracerSelection { name, kind, filter, notrace: Vec::new() });
         }
         tracers
     }
 
-    /// Does it record who called?
+    /// Does it record callers?
     pub fn wants_stacks(&self) -> bool {
         let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
         self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()

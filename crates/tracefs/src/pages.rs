@@ -1,4 +1,4 @@
-//! `trace_pipe_raw` and `snapshot_raw`: what was recorded, as pages of the kernel's ring buffer, taken out by who reads them.
+//! `trace_pipe_raw` and `snapshot_raw`: what was recorded, as pages of the kernel's ring buffer, taken out by reading.
 
 use crate::ring::{Record, Ring, SUBBUF, What};
 use crate::stack::Level;
@@ -16,7 +16,7 @@ impl Pages {
     /// So many bytes; none if nothing is there. `full`: a page that is not full stays.
     pub fn read(&mut self, ring: &mut Ring, symbols: &mut Symbols, size: usize, full: bool) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.rest);
-        // Whole pages, but for who reads less than one.
+        // Whole pages, but for a reader of less than one.
         while (bytes.is_empty() || bytes.len() + PAGE_SIZE <= size)
             && !ring.is_empty()
             && !(full && ring.bytes() < SUBBUF)

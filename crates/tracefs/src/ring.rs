@@ -55,7 +55,7 @@ pub enum What {
         /// How long that took, in nanoseconds.
         ns: u64,
     },
-    /// Who called, innermost first.
+    /// The callers, innermost first.
     Stack(Arc<[Level]>),
     /// A process wrote to `trace_marker`,
     Mark(Arc<str>),

@@ -1,4 +1,4 @@
-//! Who called whom, at a call: what `func_stack_trace` and the trigger `stacktrace` record.
+//! The open calls at a call: what `func_stack_trace` and the trigger `stacktrace` record.
 //!
 //! The stack of a running thread is not walked. The open calls of a thread are known from its events, and each has said where it returns to; so a function
 //! that is not traced is seen where it called one that is, and not where it only called another such.
@@ -48,7 +48,7 @@ impl Call {
     }
 }
 
-/// Everybody from a call to its outermost caller. `open`: the calls that are open around it, innermost first.
+/// All callers of a call, to the outermost. `open`: the calls that are open around it, innermost first.
 pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
     places(call, open, symbols).into_iter().map(|(level, _)| level).collect()
 }

@@ -83,7 +83,7 @@ impl StackTracer {
         text
     }
 
-    /// The deepest stack, with the depth of each place. What is not known to lie above the one before is left out: who called before it was on.
+    /// The deepest stack, with the depth of each place. What is not known to lie above the one before is left out: functions that were called before it was on.
     fn stack(&self, symbols: &Symbols) -> Vec<(Level, u64)> {
         let Some((first, open)) = self.deepest.split_first() else { return Vec::new() };
         let mut depth = u64::MAX;

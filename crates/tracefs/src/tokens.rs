@@ -3,7 +3,7 @@
 use crate::control::{Which, add, matches};
 use crate::errors::Wrong;
 use crate::trigger::Triggers;
-use calltap_names::Glob;
+use calltap_names::{Glob, Word};
 use calltap_selection::Listed;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -202,7 +202,7 @@ impl<'a> OfModule<'a> {
         functions
             .iter()
             .filter(wanted)
-            .map(|function| format!("{sign}{}", Glob::escape(&function.function)))
+            .map(|function| format!("{sign}{}", Word::exactly(&function.function)))
             .collect()
     }
 }

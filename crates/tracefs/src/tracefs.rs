@@ -286,7 +286,7 @@ impl Tracefs {
         Selection { tracers, default, arguments, ..Selection::default() }
     }
 
-    /// What has to be traced so that stacks are known: all calls and who made them, but for what an instance does not trace that alone wants stacks.
+    /// What has to be traced so that stacks are known: all calls and their callers, but for what an instance does not trace that alone wants stacks.
     fn stack_tracers(&self) -> Vec<TracerSelection> {
         let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
         let notrace = match (&wanting[..], self.stack_tracer.is_on) {

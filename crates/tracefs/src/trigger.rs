@@ -13,7 +13,7 @@ pub enum Command {
     TraceOn,
     /// or 0.
     TraceOff,
-    /// Who called is recorded.
+    /// The callers are recorded.
     StackTrace,
     /// The buffer is put aside.
     Snapshot,

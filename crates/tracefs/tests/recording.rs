@@ -548,7 +548,7 @@ fn who_knows_of_one_tracer_only_has_one_filter() {
     );
     assert_eq!(world.cat("set_ftrace_filter"), "lex\n");
     let words = world.tracefs.words();
-    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["lex"]), "{words:?}");
+    assert!(words.tracers.iter().all(|tracer| tracer.filter == ["=lex"]), "{words:?}");
 }
 
 #[test]
@@ -771,7 +771,7 @@ fn stacks_need_all_calls_and_the_filter_does_not_show_that() {
         let own = tracers.filter(|tracer| tracer.name.starts_with("stacks/") && tracer.filter.is_empty());
         own.map(|tracer| (tracer.name, tracer.notrace)).collect()
     };
-    let notrace = vec![String::from("emit")];
+    let notrace = vec![String::from("=emit")];
     let expected = ["stacks/calls", "stacks/callers"].map(|name| (name.to_owned(), notrace.clone()));
     assert_eq!(stacks(&world), expected);
     assert_eq!(world.cat("enabled_functions"), "lex (1)\n");
@@ -798,7 +798,7 @@ fn the_deepest_stack_is_kept_with_what_each_has_of_it() {
         "  1)      300     100   parse+0x10/0x80",
         "  2)      200     200   main+0x10/0x80",
     ];
-    // Of main it is not known who called it; of what another thread does, nothing is deeper.
+    // The caller of main is not known; of what another thread does, nothing is deeper.
     let calls = "0: +main@100 +parse<main@200 +lex<parse@300 - - +emit<main@250 -\n1: +lex<main@48";
     let mut world = check_stack(&format!("{on}\n{calls}"), &all);
     assert_eq!(world.cat("stack_max_size"), "308\n");

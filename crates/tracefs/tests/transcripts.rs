@@ -117,7 +117,7 @@ fn check(transcript: &str) {
         }
         assert_eq!(said, expected, "{line}");
         commands += 1;
-        // What it reads as: behind bars, or as `cat` prints it; ours instead of the kernel's where that is said.
+        // What it reads as: behind bars, or as `cat` prints it; calltap's instead of the kernel's where that is said.
         let (mut theirs, mut ours, mut is_read) = (Vec::new(), Vec::new(), false);
         while let Some(next) = lines.get(at).filter(|next| !next.starts_with("$ ")) {
             at += 1;

@@ -14,7 +14,7 @@ pub use compile::{Program, Trouble};
 pub use reason::{Reason, Reasons};
 pub use steps::Known;
 
-use calltap_names::Glob;
+use calltap_names::Word;
 use calltap_sites::{Poll, PollKind};
 use std::sync::Arc;
 use words::{Condition, Item, Operand, Rule};
@@ -48,7 +48,7 @@ impl Rules {
     }
 
     /// The functions that they name.
-    pub fn globs(&self) -> impl Iterator<Item = &Glob> {
+    pub fn globs(&self) -> impl Iterator<Item = &Word> {
         let conditions = self.conditions.iter().filter_map(|condition| condition.glob.as_ref());
         self.arguments.iter().chain(&self.results).map(|rule| &rule.glob).chain(conditions)
     }
@@ -56,7 +56,7 @@ impl Rules {
     /// What is to be read of a function, whose names `is` knows. None: nothing.
     pub fn of(
         &self,
-        is: &dyn Fn(&Glob) -> bool,
+        is: &dyn Fn(&Word) -> bool,
         poll: Option<&Poll>,
         known: &dyn Fn() -> Option<Known>,
     ) -> Result<Option<Arc<Program>>, Trouble> {

@@ -12,7 +12,7 @@
 
 use calltap_abi::frames::MOST;
 use calltap_abi::values::{TEXT, compare};
-use calltap_names::Glob;
+use calltap_names::Word;
 
 /// What is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ pub struct Term {
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Which functions.
-    pub glob: Glob,
+    pub glob: Word,
     /// What.
     pub items: Vec<Item>,
 }
@@ -95,7 +95,7 @@ pub struct Rule {
 #[derive(Clone, Debug)]
 pub struct Condition {
     /// Which functions; none: all.
-    pub glob: Option<Glob>,
+    pub glob: Option<Word>,
     /// What must hold.
     pub terms: Vec<Term>,
 }
@@ -117,13 +117,13 @@ pub fn rule(text: &str) -> Result<Rule, String> {
     }
     let items =
         items.split(',').filter(|item| !item.trim().is_empty()).map(item).collect::<Result<_, _>>()?;
-    Ok(Rule { glob: Glob::new(glob), items })
+    Ok(Rule { glob: Word::new(glob), items })
 }
 
 /// Reads a condition.
 pub fn condition(text: &str) -> Result<Condition, String> {
     let (glob, terms) = match text.split_once('@') {
-        Some((glob, terms)) => (Some(Glob::new(glob.trim())), terms),
+        Some((glob, terms)) => (Some(Word::new(glob.trim())), terms),
         None => (None, text),
     };
     if terms.contains("||") {

@@ -15,7 +15,7 @@ pub struct Cost {
     pub wall: f64,
 }
 
-/// Runs a command to its end, one at a time: the usage of our children is that of this one.
+/// Runs a command to its end, one at a time: the usage of all children is that of this one.
 pub fn run(command: &mut Command) -> Result<Cost> {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let before = children()?;

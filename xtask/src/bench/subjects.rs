@@ -1,4 +1,4 @@
-//! Who traces, and how.
+//! The tracers that are measured, and how each is run.
 
 use super::Bench;
 use super::info::{Info, info};

@@ -23,7 +23,7 @@ const SLOW: f64 = 10_000.0;
 const MANY: [(&str, &str, &str); 3] =
     [("1", "f_00000", "^f_00000$"), ("1,000", "f_00*", "^f_00"), ("20,000", "f_*", "^f_")];
 
-/// Who traces.
+/// The tracer.
 #[derive(Clone, Copy, PartialEq)]
 enum Tracer {
     None,
@@ -42,7 +42,7 @@ enum Build {
     Sleds,
 }
 
-/// Who traces which build, and for people.
+/// Which tracer traces which build, in words.
 const SUBJECTS: [(Tracer, Build, &str); 10] = [
     (Tracer::None, Build::Nothing, "alone"),
     (Tracer::Calltap("function_graph"), Build::Nothing, "**calltap, function_graph**"),
@@ -107,7 +107,7 @@ pub fn table(bench: &Bench) -> Result<String> {
             for _ in 0..bench.rounds.min(3) {
                 let took = attach(bench, tracer, programs.path(Build::Nothing), glob, expression)?;
                 times = times.zip(took).map(|(times, took)| [times, vec![took]].concat());
-                // Who needs too long is not asked again.
+                // A tracer that takes too long is not run again.
                 if times.as_ref().is_none_or(|times| times.iter().any(|time| *time > SLOW)) {
                     break;
                 }

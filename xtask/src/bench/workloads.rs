@@ -38,7 +38,7 @@ impl Workload {
 
 const WAYS: [Variant; 4] = [Variant::Bare, Variant::Nop, Variant::Pg, Variant::Returns];
 
-/// A program of ours.
+/// A program of the benchmark's own.
 pub fn ours(file: &str, name: &'static str, arguments: &[String]) -> Result<Workload> {
     let source = shell::root().join("benches").join(file);
     let [bare, nop, pg, returns] = WAYS.map(|way| compile(&source, Build::gcc(way), &["-O2"]));

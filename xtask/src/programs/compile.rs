@@ -145,7 +145,7 @@ fn link(path: &Path, program: Program, build: Build, sources: &Sources) -> Resul
     once(path, build, &sources.files, &flags)
 }
 
-/// Compiles a program of ours (C, or C++ by its name) with flags into the directory of programs, if it is not there already.
+/// Compiles one of the project's programs (C, or C++ by its name) with flags into the directory of programs, if it is not there already.
 pub fn compile(source: &Path, build: Build, flags: &[&str]) -> Result<PathBuf> {
     let _lock = lock()?;
     let stem = source.file_stem().context("a source file has a name")?.to_string_lossy();

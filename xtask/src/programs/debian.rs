@@ -1,4 +1,4 @@
-//! Debian's source packages, fetched with an apt configuration of our own: the system's is not touched.
+//! Debian's source packages, fetched with an apt configuration of its own: the system's is not touched.
 
 use super::directory;
 use crate::shell;

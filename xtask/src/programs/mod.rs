@@ -1,7 +1,7 @@
 //! Real programs, fetched and built in the ways that matter: `cargo xtask programs`.
 //!
 //! Sources come from Debian's source packages where apt can fetch them (the sqlite3 shell and the lua interpreter as
-//! they are), else from crates (with small drivers of ours, under `xtask/programs/`). What is there is used again.
+//! they are), else from crates (with small drivers, under `xtask/programs/`). What is there is used again.
 
 mod compile;
 mod crates;

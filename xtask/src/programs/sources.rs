@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A program we trace.
+/// A program that is traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
     /// The lua 5.4 interpreter.

@@ -138,7 +138,7 @@ fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> 
     if how == "traced" {
         command.env("CALLTAP", calltap);
     }
-    // Into a file: what a test leaves running must not keep us waiting.
+    // Into a file: what a test leaves running must not keep the run waiting.
     let said = place.join(format!("{how}.log"));
     let log = fs::File::create(&said)?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

@@ -1,14 +1,14 @@
 //! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
 
-use super::{Function, Over};
+use super::{By, Function, Over};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::values::{self, Shown};
-use crate::{Glob, demangle};
+use crate::{Stamp, Word, demangle};
 use calltap_names::is_named;
 use calltap_trace::{
-    Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Site, SiteId, Thread, ThreadId,
+    Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -36,17 +36,25 @@ struct Described {
     name: String,
     module: String,
     wanted: bool,
+    /// Which globs name it.
+    asked: Vec<usize>,
 }
 
 /// What is known.
 pub struct Known {
-    /// Who is asked about: demangled or linker names; none = everybody.
-    globs: Vec<Glob>,
+    /// The functions asked about, by demangled or linker names; none: all.
+    globs: Vec<Word>,
     linker_names: bool,
     lookup: Option<Lookup>,
     kind: ClockKind,
     clock: ClockMap,
     first: Option<ClockPair>,
+    /// How times are written, if not in seconds since the first comparison of the clocks.
+    stamp: Option<Stamp>,
+    /// From CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64.
+    apart: Option<u64>,
+    /// Makes the time of day of a session's clock, if that is what is written.
+    pub wall: Option<fn(&Session) -> Stamp>,
     /// Nanoseconds from the first comparison of the clocks to the last.
     pub elapsed_ns: u64,
     /// Calls and returns that were lost.
@@ -73,7 +81,7 @@ pub struct Known {
 
 impl Known {
     /// Nothing yet. Callers that are not traced are named by `lookup`.
-    pub fn new(globs: Vec<Glob>, linker_names: bool, lookup: Option<Lookup>) -> Known {
+    pub fn new(globs: Vec<Word>, linker_names: bool, lookup: Option<Lookup>) -> Known {
         let (kind, clock) = (ClockKind::Tsc, ClockMap::new(ClockKind::Counter, &[]).0);
         Known {
             globs,
@@ -82,6 +90,9 @@ impl Known {
             kind,
             clock,
             first: None,
+            stamp: None,
+            apart: None,
+            wall: None,
             elapsed_ns: 0,
             lost: 0,
             switches: false,
@@ -104,7 +115,11 @@ impl Known {
     /// Takes a record.
     pub(super) fn record(&mut self, record: &Record) {
         match record {
-            Record::Session(session) => self.kind = session.clock,
+            Record::Session(session) => {
+                self.kind = session.clock;
+                self.apart = Some(session.start_realtime_ns.wrapping_sub(session.start_monotonic_ns));
+                self.stamp = self.wall.map(|wall| wall(session));
+            }
             Record::Clock(pair) => self.now(*pair),
             Record::Scheduling(scheduling) => self.switches = scheduling.refused.is_none(),
             Record::Process(process) => {
@@ -146,6 +161,11 @@ impl Known {
             && self.by_place.iter().any(|((.., name), function)| name == linker && wanted(function))
     }
 
+    /// Does the glob of this number, of those asked about, name the function?
+    pub(super) fn is_named_by(&self, function: Function, glob: usize) -> bool {
+        self.functions.get(function as usize).is_some_and(|known| known.asked.contains(&glob))
+    }
+
     /// The clocks were compared.
     pub fn now(&mut self, pair: ClockPair) {
         let first = *self.first.get_or_insert(pair);
@@ -159,13 +179,19 @@ impl Known {
         let new = self.functions.len() as Function;
         let function = *self.by_place.entry((path, site.address, site.name.clone())).or_insert(new);
         if function == new {
-            let asked = |name: &&str| self.globs.iter().any(|glob| is_named(glob, [*name].into_iter()));
+            let asked = |name: &&str| {
+                self.globs.iter().any(|word| is_named(word, [*name].into_iter(), Some(&module)))
+            };
             // Where the user knows it by another name, by that.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
             let wanted = self.globs.is_empty() || name.is_some();
             let name = name.unwrap_or(&site.name);
             let name = if self.linker_names { name.to_owned() } else { demangle(name) };
-            self.functions.push(Described { name, module, wanted });
+            let names = |word: &Word| {
+                is_named(word, [site.name.as_str()].into_iter().chain(site.names()), Some(&module))
+            };
+            let asked = (0..self.globs.len()).filter(|at| names(&self.globs[*at])).collect();
+            self.functions.push(Described { name, module, wanted, asked });
         }
         let place = site.id.0 as usize;
         if self.sites.len() <= place {
@@ -227,6 +253,17 @@ impl Known {
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
     }
 
+    /// From now on names are shown by what tells them apart.
+    pub fn shorten_names(&mut self) {
+        let full: Vec<String> = self.functions.iter().map(|function| function.name.clone()).collect();
+        let shown = crate::shorten(full.iter().map(String::as_str));
+        for function in &mut self.functions {
+            if let Some(form) = shown.get(function.name.as_str()) {
+                function.name.clone_from(form);
+            }
+        }
+    }
+
     /// How many functions were traced.
     pub fn traced(&self) -> usize {
         self.functions.len()
@@ -280,6 +317,18 @@ impl Known {
         self.clock.to_ns(ticks).saturating_sub(start)
     }
 
+    /// The time at `ticks` as it is written.
+    pub fn stamp(&self, ticks: u64) -> String {
+        let start = self.first.map_or(0, |first| first.monotonic_ns);
+        self.stamp.unwrap_or(Stamp::Since(start)).at(self.clock.to_ns(ticks))
+    }
+
+    /// Nanoseconds since the epoch at `ticks`, if the session says when it began.
+    pub fn since_epoch(&self, ticks: u64) -> Option<u64> {
+        let apart = self.apart?;
+        Some(self.clock.to_ns(ticks).wrapping_add(apart))
+    }
+
     /// Do ticks tell a time?
     pub fn has_time(&self) -> bool {
         self.kind != ClockKind::Counter
@@ -317,6 +366,21 @@ impl Known {
     /// The word of a number.
     pub(super) fn word(&self, number: u32) -> &str {
         self.words.get(number as usize).map_or(OTHERS, String::as_str)
+    }
+
+    /// What a call is told apart by, as the number of a word; none if that is not known.
+    pub(super) fn who(&mut self, by: By, over: &Over<'_>) -> Option<u32> {
+        match by {
+            By::Function => None,
+            By::Thread => Some(self.number_of(self.task(over.thread))),
+            By::Caller => self.caller(over),
+            By::Value => {
+                let values = over.arguments.iter().chain(over.results);
+                let text: Vec<String> =
+                    values.map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+                (!text.is_empty()).then(|| self.number_of(text.join(", ")))
+            }
+        }
     }
 
     /// The function that made a call: the one that it returns to, or if that is not known the traced function around it. As a number.

@@ -1,53 +1,28 @@
 //! How long calls take: a histogram for each function, or for each of its threads or callers.
 
+use super::buckets::{Buckets, bars};
 use super::{AROUND, Function, Known, Over, Question};
+use crate::histogram::Quantiles;
 use crate::off::Off;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// Stars of the longest bar.
-const BAR: usize = 40;
-/// Linear buckets of a row; what takes longer is in the last.
-const LINEAR: u64 = 1000;
-
-/// How durations are put together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Buckets {
-    /// By powers of two, nanoseconds.
-    Log2,
-    /// In steps of so many nanoseconds.
-    Linear(u64),
-}
-
-impl Buckets {
-    fn place(self, ns: u64) -> u64 {
-        match self {
-            Buckets::Log2 => u64::from(ns.max(1).ilog2()),
-            Buckets::Linear(width) => (ns / width).min(LINEAR - 1),
-        }
-    }
-
-    /// From, and up to but not including (none: no end).
-    fn bounds(self, place: u64) -> (u64, Option<u64>) {
-        match self {
-            Buckets::Log2 if place == 0 => (0, Some(2)),
-            Buckets::Log2 => (1 << place, 1u64.checked_shl(place as u32 + 1)),
-            Buckets::Linear(width) if place == LINEAR - 1 => (place.saturating_mul(width), None),
-            Buckets::Linear(width) => (place.saturating_mul(width), Some((place + 1).saturating_mul(width))),
-        }
-    }
-}
+/// What is said of durations besides: so many of a thousand calls do not take longer.
+pub(super) const PERMILLES: [(u32, &str, &str); 4] =
+    [(500, "p50", "p50_ns"), (900, "p90", "p90_ns"), (990, "p99", "p99_ns"), (999, "p99.9", "p999_ns")];
 
 /// What calls are told apart by, besides their function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// Nothing.
     Function,
-    /// Who makes them.
+    /// The functions that make the calls.
     Thread,
     /// The function they return to.
     Caller,
+    /// What was read of them.
+    Value,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -58,6 +33,7 @@ struct Row {
     min: u64,
     max: u64,
     buckets: BTreeMap<u64, u64>,
+    quantiles: Quantiles,
     /// Calls of which it is known how long their threads did not run,
     known: u64,
     /// how long that was,
@@ -73,12 +49,18 @@ impl Row {
         self.calls += 1;
         self.total = self.total.saturating_add(ns);
         *self.buckets.entry(buckets.place(ns)).or_default() += 1;
+        self.quantiles.record(ns);
         let Some(off) = off else { return };
         self.known += 1;
         self.off += off;
         if off.blocked > 0 {
             *self.blocked.entry(buckets.place(off.blocked)).or_default() += 1;
         }
+    }
+
+    /// See [`PERMILLES`].
+    fn permilles(&self) -> [u64; 4] {
+        self.quantiles.permilles(PERMILLES.map(|(permille, ..)| permille), self.min, self.max)
     }
 
     /// How long the threads did not run, if that is known of all calls.
@@ -115,7 +97,7 @@ impl Latency {
 
     fn who<'k>(&self, known: &'k Known, who: Option<u32>) -> Option<&'k str> {
         match (self.by, who) {
-            (By::Function, _) => None,
+            (By::Function | By::Value, _) => None,
             (_, Some(who)) => Some(known.word(who)),
             (_, None) => Some("[unknown]"),
         }
@@ -125,7 +107,7 @@ impl Latency {
 impl Question for Latency {
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {
         let who = match self.by {
-            By::Function => None,
+            By::Function | By::Value => None,
             By::Thread => {
                 let task = known.task(over.thread);
                 Some(known.number_of(task))
@@ -165,7 +147,12 @@ impl Question for Latency {
                 text += &format!("; {} not over", count(row.unfinished));
             }
             text += "\n";
-            self.bars(&row.buckets, &mut text);
+            if row.calls > 0 {
+                let one = |((_, name, _), ns): (&(u32, &str, &str), u64)| format!("{name} {}", duration(ns));
+                let all: Vec<String> = PERMILLES.iter().zip(row.permilles()).map(one).collect();
+                text += &format!("  {}\n", all.join(", "));
+            }
+            bars(self.buckets, &row.buckets, &mut text);
             if !row.blocked.is_empty() {
                 let calls = row.blocked.values().sum();
                 text += &format!(
@@ -178,7 +165,7 @@ impl Question for Latency {
                         String::new()
                     }
                 );
-                self.bars(&row.blocked, &mut text);
+                bars(self.buckets, &row.blocked, &mut text);
             }
             text += "\n";
         }
@@ -210,8 +197,11 @@ impl Question for Latency {
                     "blocked_ns": off.map(|off| off.blocked),
                     "blocked_buckets": off.map(|_| buckets(&row.blocked)),
                 });
+                for ((.., key), ns) in PERMILLES.into_iter().zip(row.permilles()) {
+                    object[key] = (row.calls > 0).then_some(ns).into();
+                }
                 match self.by {
-                    By::Function => {}
+                    By::Function | By::Value => {}
                     By::Thread => object["thread"] = who.into(),
                     By::Caller => object["caller"] = who.into(),
                 }
@@ -219,46 +209,5 @@ impl Question for Latency {
             })
             .collect();
         json!({ "functions": rows, "traced_callers_only": self.around })
-    }
-}
-
-impl Latency {
-    /// A line for every bucket from the first to the last that holds something.
-    fn bars(&self, buckets: &BTreeMap<u64, u64>, text: &mut String) {
-        let (Some((first, _)), Some((last, _))) = (buckets.first_key_value(), buckets.last_key_value())
-        else {
-            return;
-        };
-        let most = buckets.values().copied().max().unwrap_or(1);
-        let mut empty = 0;
-        for place in *first..=*last {
-            let calls = buckets.get(&place).copied().unwrap_or(0);
-            // Long gaps say nothing.
-            empty = if calls == 0 { empty + 1 } else { 0 };
-            if empty > 1 && self.buckets != Buckets::Log2 {
-                continue;
-            }
-            let (from, to) = self.buckets.bounds(place);
-            let to = to.map(duration).unwrap_or_default();
-            let stars = (u128::from(calls) * BAR as u128).div_ceil(u128::from(most)) as usize;
-            let bar = "*".repeat(stars);
-            *text += &format!("{:>14} .. {to:<13} {:>12} |{bar:<BAR$}|\n", duration(from), count(calls));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_duration_lies_within_the_bounds_of_its_bucket() {
-        let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]);
-        for ns in edges.chain([u64::MAX]) {
-            for buckets in [Buckets::Log2, Buckets::Linear(1), Buckets::Linear(250_000)] {
-                let (from, to) = buckets.bounds(buckets.place(ns));
-                assert!(from <= ns && to.is_none_or(|to| ns < to), "{ns} in {from}..{to:?}");
-            }
-        }
     }
 }

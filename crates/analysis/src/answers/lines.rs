@@ -9,6 +9,9 @@ use crate::values;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
+/// Lines that are held back, at most: of more, the earlier half goes on.
+const HELD: usize = 1 << 20;
+
 /// The form of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
@@ -40,6 +43,9 @@ pub struct Lines {
     made: u64,
     /// Lines that were not taken yet.
     lines: String,
+    /// Lines that are held back until they can be put in the order of time, by the ticks at which their calls began; none: lines come as
+    /// calls end.
+    held: Option<Vec<(u64, String)>>,
     functions: HashMap<Function, Sum>,
 }
 
@@ -53,8 +59,36 @@ impl Lines {
             warned: false,
             made: 0,
             lines: String::new(),
+            held: None,
             functions: HashMap::new(),
         }
+    }
+
+    /// The same, in the order in which calls began.
+    pub fn sorted(self) -> Lines {
+        Lines { held: Some(Vec::new()), ..self }
+    }
+
+    fn add(&mut self, start: u64, line: &str) {
+        match &mut self.held {
+            None => {
+                self.lines += line;
+                self.lines.push('\n');
+            }
+            Some(held) => {
+                held.push((start, format!("{line}\n")));
+                if held.len() >= HELD {
+                    self.release(HELD / 2);
+                }
+            }
+        }
+    }
+
+    /// The earliest of the lines that are held back.
+    fn release(&mut self, number: usize) {
+        let Some(held) = &mut self.held else { return };
+        held.sort_by_key(|(start, _)| *start);
+        self.lines.extend(held.drain(..number.min(held.len())).map(|(_, line)| line));
     }
 
     /// What has come since this was last asked for: whole lines.
@@ -67,7 +101,7 @@ impl Lines {
         self.limit.is_some_and(|limit| self.made >= limit)
     }
 
-    /// Those who took most time first.
+    /// The functions that took most time first.
     fn rows(&self, known: &Known) -> Vec<(Function, Sum)> {
         let mut rows: Vec<_> = self.functions.iter().map(|(function, sum)| (*function, *sum)).collect();
         let name = |function: Function| (known.name(function), known.module(function));
@@ -130,7 +164,7 @@ impl Question for Lines {
                     self.lines += AROUND;
                 }
                 let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
-                let time = format!("{}.{:06}", start / 1_000_000_000, start / 1000 % 1_000_000);
+                let time = known.stamp(over.call.start);
                 let took = match (is_known, ending.is_cut()) {
                     (true, false) => duration(ns),
                     (true, true) => format!(">{}", duration(ns)),
@@ -140,12 +174,12 @@ impl Question for Lines {
                 let results = if results.is_empty() { results } else { format!("  {results}") };
                 let waited = off.map(waited).unwrap_or_default();
                 let line = format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}");
-                self.lines += &one_line(&line);
-                self.lines.push('\n');
+                self.add(over.call.start, &one_line(&line));
             }
             Form::Json(version) => {
                 let mut object = json!({
                     "start_ns": start,
+                    "start_epoch_ns": known.since_epoch(over.call.start),
                     "duration_ns": is_known.then_some(ns),
                     "cpu_ns": off.filter(|_| is_known).and_then(|off| off.cpu(ns)),
                     "runnable_ns": off.filter(|_| is_known).map(|off| off.runnable),
@@ -169,10 +203,13 @@ impl Question for Lines {
                     object["results"] = values::object(over.results);
                 }
                 object[version] = 1.into();
-                self.lines += &object.to_string();
-                self.lines.push('\n');
+                self.add(over.call.start, &object.to_string());
             }
         }
+    }
+
+    fn finish(&mut self, _: &Known) {
+        self.release(usize::MAX);
     }
 
     fn text(&self, known: &Known) -> String {

@@ -2,19 +2,27 @@
 //!
 //! An answer is sums: the events are read and forgotten. Memory goes with the functions, the open calls and the rows of the answer.
 
+mod buckets;
 mod count;
+mod count_by;
 mod futures;
+mod histogram;
 mod known;
 mod latency;
 mod lines;
+mod span;
 mod stacks;
 
+pub use buckets::Buckets;
 pub use count::Count;
+pub use count_by::CountBy;
 pub use futures::Futures;
 pub(crate) use futures::seen as seen_future;
+pub use histogram::{Histogram, Widths};
 pub use known::{Known, Lookup, is_place};
-pub use latency::{Buckets, By, Latency};
+pub use latency::{By, Latency};
 pub use lines::{Form, Lines};
+pub use span::{Side, Spans};
 pub use stacks::Stacks;
 
 use crate::Ending;
@@ -59,6 +67,18 @@ pub struct Over<'a> {
     parent: u64,
 }
 
+/// A call of a function that was asked about begins.
+pub struct Entered<'a> {
+    /// Whose.
+    pub thread: ThreadId,
+    /// Its function.
+    pub function: Function,
+    /// When.
+    pub ticks: u64,
+    /// What was read of it.
+    pub arguments: &'a [Shown],
+}
+
 /// What is said first where the caller of a call is the traced function around it.
 pub(super) const AROUND: &str = "# callers are the traced functions around a call: functions between them that were not traced are left out\n";
 
@@ -73,6 +93,12 @@ impl Over<'_> {
 pub trait Question: Send {
     /// A function that was asked about is entered.
     fn enter(&mut self, _function: Function) {}
+
+    /// The same, with what is known of the call.
+    fn entered(&mut self, _known: &mut Known, _entered: &Entered<'_>) {}
+
+    /// Calls or returns of any function were lost between two times, ticks.
+    fn lost(&mut self, _from: u64, _to: u64) {}
 
     /// A call of it is over, or was cut ([`Ending::is_cut`]).
     fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
@@ -123,6 +149,8 @@ struct Ear<'a> {
     question: &'a mut dyn Question,
     frames: &'a mut Vec<Frame>,
     values: &'a mut Values,
+    /// The thread was heard of before what happens now at this time, ticks.
+    before: u64,
 }
 
 impl Visitor for Ear<'_> {
@@ -132,9 +160,15 @@ impl Visitor for Ear<'_> {
             self.known.captured_of(site).filter(|_| !returns).and_then(|captured| captured.callers(bytes));
     }
 
-    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        self.before = enter.ticks;
         let (function, wanted) = self.known.function_of(enter.site);
         // Those of a copy that was lost are not known.
+        if wanted {
+            let arguments = &self.values.next;
+            let entered = Entered { thread, function, ticks: enter.ticks, arguments };
+            self.question.entered(self.known, &entered);
+        }
         let unwinds = self.known.captured_of(enter.site).is_some_and(|captured| captured.unwinds());
         let callers = self.values.callers.take().or_else(|| unwinds.then(Callers::default));
         if !self.values.next.is_empty() || callers.is_some() {
@@ -147,6 +181,7 @@ impl Visitor for Ear<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        self.before = self.before.max(call.end);
         let frame = self.frames.pop();
         let arguments = self.values.open.pop_if(|(depth, ..)| *depth >= self.frames.len());
         let results = match call.ending {
@@ -168,11 +203,20 @@ impl Visitor for Ear<'_> {
         self.question.over(self.known, &over);
     }
 
-    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        self.before = enter.ticks;
         let (function, wanted) = self.known.function_of(enter.site);
+        let arguments = std::mem::take(&mut self.values.next);
         if wanted {
+            let entered = Entered { thread, function, ticks: enter.ticks, arguments: &arguments };
+            self.question.entered(self.known, &entered);
             self.question.enter(function);
         }
+    }
+
+    fn lost(&mut self, _: ThreadId, ticks: u64, _: u32, _: u32) {
+        self.question.lost(self.before, ticks);
+        self.before = ticks;
     }
 }
 
@@ -236,7 +280,8 @@ impl<Q: Question> Listener<Q> {
         let sites = self.known.sites();
         let lane = self.lanes.entry(batch.thread).or_default();
         let Lane { stack, frames, values, .. } = lane;
-        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
+        let before = stack.now();
+        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values, before };
         feed_batch(stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
         self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
     }
@@ -250,7 +295,9 @@ impl<Q: Question> Listener<Q> {
         self.happen_until(thread, u64::MAX);
         if let Some(Lane { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
-            let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values };
+            let before = stack.now();
+            let mut ear =
+                Ear { known: &mut self.known, question: &mut self.question, frames, values, before };
             stack.finish(thread, otherwise, &mut ear, &mut self.totals);
         }
         self.known.forget(thread);

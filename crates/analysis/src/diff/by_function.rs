@@ -18,7 +18,7 @@ pub(super) fn collect(
     let mut before = 0;
     for side in 0..2 {
         for source in sources[side] {
-            let spreads = Spreads::new(source.meta().sites.len() + 1);
+            let spreads = Spreads::new(source.meta().sites.len() + 1, source.has_switches());
             let tell = &mut |done| progress(before + done);
             let (sums, total) = sums::collect(*source, false, spreads, Some(tell))?;
             read[side].push(sums);

@@ -1,7 +1,7 @@
 //! The recordings of both sides by call path. Recursion makes new paths: all times of a path are of calls that do not contain each other.
 
 use super::functions::Functions;
-use super::numbers::{Numbers, Squares, Times};
+use super::numbers::{Numbers, Squares, States, Times};
 use super::{Diff, Options, Row, Sources};
 use crate::paths::{self, NODES, Of, Paths};
 use crate::{Call, Error, Source, Totals};
@@ -14,6 +14,7 @@ struct Sums {
     calls: u64,
     total: Squares,
     own: Squares,
+    states: States,
     max: u64,
 }
 
@@ -49,6 +50,7 @@ impl Tree {
             sum.calls += numbers.calls;
             sum.total.add(&of_node.total);
             sum.own.add(&of_node.own);
+            sum.states.add(&of_node.states);
             sum.max = sum.max.max(of_node.max);
         }
         self.sums[side].push(here);
@@ -113,6 +115,7 @@ fn read(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(Paths, Vec<Sums>, Totals), Error> {
     let mut sums: Vec<Sums> = Vec::new();
+    let switched = source.has_switches();
     let each = |node: u32, call: &Call| {
         let node = node as usize;
         if sums.len() <= node {
@@ -120,6 +123,9 @@ fn read(
         }
         sums[node].total.record(call.total);
         sums[node].own.record(call.self_ticks);
+        if switched {
+            sums[node].states.record(call);
+        }
         sums[node].max = sums[node].max.max(call.total);
     };
     let (paths, totals) = paths::collect_each(source, limit, false, each, Some(progress))?;
@@ -133,6 +139,7 @@ fn numbers_of(source: &dyn Source, sums: &Sums) -> Numbers {
         own: sums.own.sample(source),
         every: sums.total.sample(source),
         max_ns: source.duration_ns(sums.max),
+        states: sums.states.samples(source),
         percentiles: None,
     });
     Numbers { calls: sums.calls, times }

@@ -4,7 +4,7 @@ use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
 use super::outcome::{Finding, Holds, Outcome};
 use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
-use crate::{Error, Glob, Names, nearest_names};
+use crate::{Error, Names, Word, nearest_names};
 use calltap_trace::SiteId;
 use std::str::FromStr;
 
@@ -191,7 +191,7 @@ fn matching(
     options: &Options,
 ) -> Result<std::collections::HashSet<String>, Error> {
     let (mut all, mut exact, mut globbed) = (Vec::new(), Vec::new(), Vec::new());
-    let glob = Glob::new(&condition.function);
+    let glob = Word::new(&condition.function);
     for source in sources.into_iter().flatten() {
         let names = Names::new(source.meta(), options.linker_names);
         for site in (0..source.meta().sites.len() as u32).map(SiteId) {

@@ -31,7 +31,8 @@ impl Mean {
     /// None if calls of a recording have no times.
     pub(super) fn of(recordings: &[Numbers], measure: Measure) -> Option<Mean> {
         // A recording without a call has a sum, which is 0, and neither mean nor percentile.
-        let is_sum = matches!(measure, Measure::Total | Measure::SelfTime | Measure::Calls);
+        let is_sum = matches!(measure, Measure::Total | Measure::SelfTime | Measure::Calls)
+            || Measure::STATES.contains(&measure);
         let called = recordings.iter().any(|numbers| numbers.calls > 0);
         let having = recordings.iter().filter(|numbers| is_sum || !called || numbers.calls > 0);
         let values: Option<Vec<f64>> =

@@ -24,6 +24,12 @@ pub enum Measure {
     P999,
     /// Longest call.
     Max,
+    /// What of the total its threads ran,
+    Cpu,
+    /// could have run, without a processor,
+    Runnable,
+    /// and slept.
+    Blocked,
 }
 
 use Measure::*;
@@ -33,10 +39,15 @@ pub(super) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 impl Measure {
     /// All there are.
-    pub const ALL: [Measure; 9] = [Total, SelfTime, Calls, Avg, P50, P90, P99, P999, Max];
+    pub const ALL: [Measure; 12] =
+        [Total, SelfTime, Calls, Avg, P50, P90, P99, P999, Max, Cpu, Runnable, Blocked];
+
+    /// What the total is made of.
+    pub(super) const STATES: [Measure; 3] = [Cpu, Runnable, Blocked];
 
     /// Their names, in the same order.
-    pub const NAMES: &[&str] = &["total", "self", "calls", "avg", "p50", "p90", "p99", "p99.9", "max"];
+    pub const NAMES: &[&str] =
+        &["total", "self", "calls", "avg", "p50", "p90", "p99", "p99.9", "max", "cpu", "runnable", "blocked"];
 
     /// Its name.
     pub fn name(self) -> &'static str {

@@ -22,7 +22,8 @@ pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
 use crate::head::head;
-use crate::{Error, Glob, Progress, Source, Totals};
+use crate::{Error, Progress, Source, Totals, Word};
+use calltap_names::FunctionNames;
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
@@ -42,7 +43,7 @@ pub struct Options {
     /// Also what does not differ beyond the noise.
     pub all: bool,
     /// Only functions matching one of these by name; empty = all.
-    pub filter: Vec<Glob>,
+    pub filter: Vec<Word>,
     /// At most so many rows.
     pub limit: Option<usize>,
     /// Times that differ by a smaller share are the same.
@@ -116,6 +117,8 @@ pub struct Diff {
     /// Calls that were merged into their callers as there were too many paths, in each side.
     merged: [u64; 2],
     timed: bool,
+    /// Context switches were recorded in all recordings.
+    states: bool,
     restriction: Option<String>,
     /// What became of the conditions, in their order.
     pub outcomes: Vec<Outcome>,
@@ -155,6 +158,7 @@ pub fn collect(
             recording.head = head(*source, &recording.totals);
         }
     }
+    diff.states = sources.into_iter().flatten().all(|source| source.has_switches());
     diff.restrict(restriction(sources));
     if options.by_path && !options.conditions.is_empty() {
         // Conditions are on functions.
@@ -172,7 +176,10 @@ pub fn collect(
 }
 
 fn passes(function: &Function, options: &Options) -> bool {
-    options.filter.is_empty() || options.filter.iter().any(|glob| glob.matches(&function.name))
+    options.filter.is_empty() || {
+        let names = FunctionNames::new([function.name.as_str()], Some(&function.module));
+        options.filter.iter().any(|word| word.matches(&names))
+    }
 }
 
 impl Diff {
@@ -186,6 +193,7 @@ impl Diff {
             tree: Vec::new(),
             merged: [0; 2],
             timed: true,
+            states: false,
             restriction: None,
             outcomes: Vec::new(),
             sides: totals.map(|side| side.into_iter().map(recording).collect()),
@@ -229,7 +237,8 @@ impl Diff {
     fn rule(&self) -> Rule {
         let coarse = self.sides.iter().flatten().any(|recording| recording.clock == Some(ClockKind::Coarse));
         let step_ns = if coarse { 2_000_000 } else { rule::STEP_NS };
-        let comparisons = self.rows.len() * self.columns().len();
+        let states = if self.states { Measure::STATES.len() } else { 0 };
+        let comparisons = self.rows.len() * (self.columns().len() + states);
         Rule { min_change: self.options.min_change, step_ns, comparisons }
     }
 

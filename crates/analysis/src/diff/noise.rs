@@ -75,6 +75,10 @@ fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool>
         (Some(x), Some(y)) => apart(&x[at], &y[at]),
         _ => None,
     };
+    let state = |at: usize| match (x.states, y.states) {
+        (Some(x), Some(y)) => sums_differ(&x[at], &y[at]),
+        _ => None,
+    };
     match measure {
         Measure::Calls => Some(true),
         Measure::Total => sums_differ(&x.total, &y.total),
@@ -85,6 +89,9 @@ fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool>
         Measure::P99 => percentile(2),
         Measure::P999 => percentile(3),
         Measure::Max => None,
+        Measure::Cpu => state(0),
+        Measure::Runnable => state(1),
+        Measure::Blocked => state(2),
     }
 }
 

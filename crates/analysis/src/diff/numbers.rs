@@ -21,6 +21,8 @@ pub(super) struct Times {
     /// All calls, recursive ones included.
     pub(super) every: Sample,
     pub(super) max_ns: u64,
+    /// Of the total: in the order of [`Measure::STATES`]; absent if it is not known of all calls.
+    pub(super) states: Option<[Sample; 3]>,
     /// In the order of [`PERMILLES`]; not by path.
     pub(super) percentiles: Option<[Percentile; 4]>,
 }
@@ -48,6 +50,7 @@ impl Numbers {
         }
         let times = self.times.as_ref()?;
         let percentile = |at: usize| times.percentiles.map(|all| all[at].ns);
+        let state = |at: usize| times.states.map(|all| all[at].sum_ns);
         match measure {
             Measure::Calls => Some(self.calls),
             Measure::Total => Some(times.total.sum_ns),
@@ -58,6 +61,9 @@ impl Numbers {
             Measure::P99 => percentile(2),
             Measure::P999 => percentile(3),
             Measure::Max => Some(times.max_ns),
+            Measure::Cpu => state(0),
+            Measure::Runnable => state(1),
+            Measure::Blocked => state(2),
         }
     }
 }
@@ -94,9 +100,40 @@ impl Squares {
     }
 }
 
+/// What threads did during calls, in the order of [`Measure::STATES`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct States {
+    parts: [Squares; 3],
+    /// Something of it is not.
+    is_unknown: bool,
+}
+
+impl States {
+    pub(super) fn record(&mut self, call: &Call) {
+        let Some(cpu) = call.off.cpu(call.total) else {
+            self.is_unknown = true;
+            return;
+        };
+        let parts = [cpu, call.off.runnable, call.off.blocked];
+        self.parts.iter_mut().zip(parts).for_each(|(part, ticks)| part.record(ticks));
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.parts.iter_mut().zip(&other.parts).for_each(|(part, other)| part.add(other));
+        self.is_unknown |= other.is_unknown;
+    }
+
+    pub(super) fn samples(&self, source: &dyn Source) -> Option<[Sample; 3]> {
+        let is_known = source.has_switches() && !self.is_unknown;
+        is_known.then(|| self.parts.map(|part| part.sample(source)))
+    }
+}
+
 /// What a report does not keep of each function, but a comparison needs.
 pub(super) struct Spreads {
     functions: Vec<(Squares, Squares)>,
+    /// Of outermost calls; empty where context switches were not recorded.
+    states: Vec<States>,
     histograms: Histograms,
 }
 
@@ -105,12 +142,17 @@ pub(super) struct Spreads {
 pub(super) struct Spread {
     outermost: Squares,
     own: Squares,
+    states: States,
     counts: Counts,
 }
 
 impl Spreads {
-    pub(super) fn new(functions: usize) -> Self {
-        Self { functions: vec![Default::default(); functions], histograms: Histograms::new(functions) }
+    pub(super) fn new(functions: usize, switched: bool) -> Self {
+        Self {
+            functions: vec![Default::default(); functions],
+            states: vec![States::default(); if switched { functions } else { 0 }],
+            histograms: Histograms::new(functions),
+        }
     }
 }
 
@@ -122,6 +164,9 @@ impl Extra for Spreads {
         let (outer, own) = &mut self.functions[function];
         if outermost {
             outer.record(call.total);
+            if let Some(states) = self.states.get_mut(function) {
+                states.record(call);
+            }
         }
         own.record(call.self_ticks);
         self.histograms.record(function, call.total);
@@ -129,12 +174,14 @@ impl Extra for Spreads {
 
     fn take(&mut self, function: usize) -> Spread {
         let (outermost, own) = std::mem::take(&mut self.functions[function]);
-        Spread { outermost, own, counts: self.histograms.take(function) }
+        let states = self.states.get_mut(function).map(std::mem::take).unwrap_or_default();
+        Spread { outermost, own, states, counts: self.histograms.take(function) }
     }
 
     fn add(sum: &mut Spread, other: &Spread) {
         sum.outermost.add(&other.outermost);
         sum.own.add(&other.own);
+        sum.states.add(&other.states);
         sum.counts.add(&other.counts);
     }
 }
@@ -157,6 +204,7 @@ pub(super) fn of_function(source: &dyn Source, stats: &Stats, marks: u64, spread
         own: spread.own.sample(source),
         every: every.sample(source),
         max_ns: source.duration_ns(stats.max),
+        states: spread.states.samples(source),
         percentiles: Some(percentiles),
     };
     Numbers { calls, times: Some(times) }

@@ -1,10 +1,10 @@
 //! Boxes of a flame graph, as far as they can be seen.
 
 use super::{Explorer, Function};
-use crate::Source;
 use crate::boxes::{Place, places, widths};
 use crate::graph::function;
-use crate::paths::{Children, Of, Paths};
+use crate::paths::{By, Children, NodeOff, Of, Paths};
+use crate::{Off, Source};
 use calltap_trace::SiteId;
 
 /// One box.
@@ -22,10 +22,14 @@ pub struct Box {
     pub level: u32,
     /// Calls.
     pub calls: u64,
-    /// Their time, nanoseconds; where there is none, the calls of all that is above.
+    /// The time of them that was asked for, nanoseconds; where there is none, the calls of all that is above.
     pub weight: u64,
     /// Of it what is not in boxes above.
     pub own: u64,
+    /// The time of the calls, whichever time the weight is,
+    pub total: u64,
+    /// and how much of that threads did not run; none where context switches were not recorded.
+    pub off: Option<Off>,
 }
 
 /// A flame graph, or the part above one box.
@@ -39,17 +43,19 @@ pub struct Flame {
     pub timed: bool,
     /// Calls that are part of their callers because there are too many paths.
     pub merged: u64,
+    /// Time of the lowest box of which it is not known whether threads ran, nanoseconds.
+    pub unknown: u64,
 }
 
 impl<S: Source> Explorer<S> {
     /// The flame graph above a box (0 for all), without boxes that are narrower than this share of it.
-    pub fn flame(&self, root: u32, narrowest: f64) -> Flame {
+    pub fn flame(&self, root: u32, by: By, narrowest: f64) -> Flame {
         let root = if (root as usize) < self.paths.nodes.len() { root } else { 0 };
-        self.boxes(&self.paths, &self.children, root, narrowest)
+        self.boxes(&self.paths, &self.children, root, by, narrowest)
     }
 
-    /// What a function calls, from wherever it is called; with `callers`, who calls it, innermost first.
-    pub fn flame_of(&self, function: &Function, callers: bool, narrowest: f64) -> Option<Flame> {
+    /// What a function calls, from wherever it is called; with `callers`, its callers, innermost first.
+    pub fn flame_of(&self, function: &Function, callers: bool, by: By, narrowest: f64) -> Option<Flame> {
         let is_it = |node| match self.paths.of(node) {
             Of::Site(site) => self.known(site) == function.site,
             _ => false,
@@ -57,11 +63,12 @@ impl<S: Source> Explorer<S> {
         let found = function::find(&self.paths, is_it)?;
         let mut paths = if callers { found.callers } else { found.callees };
         paths.nodes[0].total = found.total;
-        Some(self.boxes(&paths, &paths.children(), 0, narrowest))
+        paths.add_off(0, &NodeOff { total: found.off.unwrap_or_default(), own: Off::default() });
+        Some(self.boxes(&paths, &paths.children(), 0, by, narrowest))
     }
 
-    fn boxes(&self, paths: &Paths, children: &Children, root: u32, narrowest: f64) -> Flame {
-        let (widths, timed) = widths(&self.source, paths);
+    fn boxes(&self, paths: &Paths, children: &Children, root: u32, by: By, narrowest: f64) -> Flame {
+        let (widths, timed) = widths(&self.source, paths, by);
         let whole = widths[root as usize].max(1) as f64;
         let site = |node| match paths.of(node) {
             Of::Site(site) => Some(self.known(site)),
@@ -81,6 +88,8 @@ impl<S: Source> Explorer<S> {
                 calls: numbers.calls,
                 weight: unit(width),
                 own: unit(width.saturating_sub(above)),
+                off: paths.off(place.node).filter(|_| timed).map(|off| off.total.map(unit)),
+                total: unit(numbers.total),
             }
         };
         let boxes = places(children, &widths, root, narrowest).into_iter().map(boxed).collect();
@@ -91,6 +100,7 @@ impl<S: Source> Explorer<S> {
             below.push((at, site(at)));
         }
         below.reverse();
-        Flame { boxes, below, timed, merged: paths.merged }
+        let unknown = paths.off(root).map_or(0, |off| unit(off.total.unknown));
+        Flame { boxes, below, timed, merged: paths.merged, unknown }
     }
 }

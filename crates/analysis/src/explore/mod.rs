@@ -51,7 +51,7 @@ pub struct Relative {
 /// What is around a function. Longest first.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// Who calls it.
+    /// Its callers.
     pub callers: Vec<Relative>,
     /// Whom it calls.
     pub callees: Vec<Relative>,
@@ -184,7 +184,7 @@ impl<S: Source> Explorer<S> {
         .collect()
     }
 
-    /// Who calls a function, and whom it calls, directly.
+    /// The direct callers and callees of a function.
     pub fn around(&self, function: &Function) -> Around {
         let is_it = |node| match self.paths.of(node) {
             Of::Site(site) => self.known(site) == function.site,

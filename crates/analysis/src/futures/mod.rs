@@ -143,7 +143,7 @@ pub struct Span {
     pub idle: u64,
     /// and the longest.
     pub longest_idle: u64,
-    /// Who polled it, in the order in which they first did.
+    /// The threads that polled it, in the order of their first polls.
     pub threads: Vec<ThreadId>,
     /// Beginnings and ends of its polls, if they are kept.
     pub all_polls: Vec<(u64, u64, ThreadId)>,

@@ -1,6 +1,7 @@
 //! The part of a call tree around one function.
 
-use crate::paths::{NODES, Of, Paths};
+use crate::Off;
+use crate::paths::{NODES, NodeOff, Of, Paths};
 
 /// Levels of callers kept.
 const CALLERS: usize = 64;
@@ -16,11 +17,15 @@ pub(crate) struct Found {
     pub(crate) calls: u64,
     /// Ticks in outermost activations.
     pub(crate) total: u64,
+    /// How much of them their threads did not run; none where context switches were not recorded.
+    pub(crate) off: Option<Off>,
 }
 
 /// `None` when no node is a target.
 pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
-    let mut found = Found { callers: Paths::new(NODES), callees: Paths::new(NODES), calls: 0, total: 0 };
+    let empty = || Paths::switching(NODES, paths.off(0).is_some());
+    let off = paths.off(0).map(|_| Off::default());
+    let mut found = Found { callers: empty(), callees: empty(), calls: 0, total: 0, off };
     // Where a node inside a target is found among the callees.
     let mut images: Vec<Option<u32>> = vec![None; paths.nodes.len()];
     let mut any = false;
@@ -34,7 +39,12 @@ pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Fou
             found.calls += node.calls;
             let ticks = if outermost { node.total } else { 0 };
             found.total = found.total.saturating_add(ticks);
-            add_callers(paths, node.parent, node.calls, ticks, &mut found.callers);
+            let off = paths.off(at).map_or(Off::default(), |off| off.total);
+            let off = if outermost { off } else { Off::default() };
+            if let Some(all) = &mut found.off {
+                *all += off;
+            }
+            add_callers(paths, node.parent, (node.calls, ticks, off), &mut found.callers);
         }
         if let Some(parent) = if outermost { Some(0) } else { above }
             && let Of::Site(site) = paths.of(at)
@@ -49,12 +59,16 @@ pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Fou
                 image.cut += node.cut;
                 image.total = image.total.saturating_add(node.total);
             }
+            if let Some(NodeOff { total, own }) = paths.off(at) {
+                let total = if child.is_some() { total } else { Off::default() };
+                found.callees.add_off(child.unwrap_or(parent), &NodeOff { total, own });
+            }
         }
     }
     any.then_some(found)
 }
 
-fn add_callers(paths: &Paths, mut from: u32, calls: u64, ticks: u64, callers: &mut Paths) {
+fn add_callers(paths: &Paths, mut from: u32, (calls, ticks, off): (u64, u64, Off), callers: &mut Paths) {
     let mut at = 0;
     for _ in 0..CALLERS {
         let Of::Site(site) = paths.of(from) else { return };
@@ -63,6 +77,7 @@ fn add_callers(paths: &Paths, mut from: u32, calls: u64, ticks: u64, callers: &m
         callers.nodes[at as usize].calls += calls;
         let total = &mut callers.nodes[at as usize].total;
         *total = total.saturating_add(ticks);
+        callers.add_off(at, &NodeOff { total: off, own: Off::default() });
         from = paths.nodes[from as usize].parent;
     }
 }

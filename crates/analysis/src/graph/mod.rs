@@ -1,12 +1,13 @@
 //! Call graphs: the whole program merged by path, or the callers and callees of one function.
 
 pub(crate) mod function;
+mod nodes;
 mod table;
 
 use crate::head::head;
 use crate::paths::{self, NODES, Of};
 use crate::units::counted;
-use crate::{Error, Glob, Names, Progress, Source, nearest_names};
+use crate::{Error, Names, Progress, Source, Word, nearest_names};
 use std::io::Write;
 use table::Table;
 
@@ -14,7 +15,7 @@ use table::Table;
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Callers and callees of the functions matching this (by demangled or linker name); else the whole program.
-    pub function: Option<Glob>,
+    pub function: Option<Word>,
     /// Deepest level shown; 0 = all.
     pub depth: u32,
     /// Hide paths that took less than this share of the time shown.
@@ -24,8 +25,12 @@ pub struct Options {
     /// Different paths kept in memory, about 60 bytes each; 0 = a million. Calls by further paths count as part
     /// of their caller, and the text says how many those are.
     pub max_paths: usize,
+    /// As JSON.
+    pub json: bool,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// Reads all events and writes the graph as text.
@@ -38,8 +43,12 @@ pub fn write(
     let limit = if options.max_paths == 0 { NODES } else { options.max_paths };
     let by_thread = options.by_thread && options.function.is_none();
     let (paths, totals) = paths::collect(source, limit, by_thread, progress)?;
-    let names = Names::new(source.meta(), options.linker_names);
+    let names = if options.short_names { Names::short } else { Names::new };
+    let names = names(source.meta(), options.linker_names);
     let mut table = Table::new(source, &names, options);
+    if options.json {
+        return write_json(source, &names, &paths, options, out);
+    }
     let mut text = head(source, &totals).into_bytes();
     if paths.merged > 0 {
         let calls = counted(paths.merged, "call");
@@ -59,8 +68,8 @@ pub fn write(
                 return Err(no_such_function(&paths, &names, glob));
             };
             let calls = counted(found.calls, "call");
-            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.pattern()))?;
-            let title = glob.pattern();
+            writeln!(text, "# {}: {calls}", crate::units::one_line(glob.text()))?;
+            let title = glob.text();
             writeln!(text, "\ncallers of {}, innermost first:", crate::units::one_line(title))?;
             table.write(&found.callers, true, found.total, &mut text)?;
             writeln!(text, "\n{} and what it calls:", crate::units::one_line(title))?;
@@ -78,7 +87,31 @@ pub fn write(
     Ok(())
 }
 
-fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Glob) -> Error {
+/// One list; of a function its callers as well, with what they are of it.
+fn write_json(
+    source: &dyn Source,
+    names: &Names<'_>,
+    paths: &paths::Paths,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let mut list = nodes::List::new(source, names, options);
+    match &options.function {
+        None => list.add(paths, None, paths.nodes[0].total),
+        Some(glob) => {
+            let is_target = |node| matches!(paths.of(node), Of::Site(site) if names.is(site, glob));
+            let Some(found) = function::find(paths, is_target) else {
+                return Err(no_such_function(paths, names, glob));
+            };
+            list.add(&found.callers, Some("callers"), found.total);
+            list.add(&found.callees, Some("callees"), found.total);
+        }
+    }
+    list.write(out)?;
+    Ok(())
+}
+
+fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Word) -> Error {
     let mut known: Vec<&str> = (0..paths.nodes.len() as u32)
         .filter_map(|node| match paths.of(node) {
             Of::Site(site) => Some(names.function(site)),
@@ -87,6 +120,6 @@ fn no_such_function(paths: &paths::Paths, names: &Names<'_>, glob: &Glob) -> Err
         .collect();
     known.sort_unstable();
     known.dedup();
-    let near = nearest_names(glob.pattern(), known, 3).into_iter().map(str::to_owned).collect();
-    Error::NoSuchFunction { wanted: glob.pattern().to_owned(), near }
+    let near = nearest_names(glob.text(), known, 3).into_iter().map(str::to_owned).collect();
+    Error::NoSuchFunction { wanted: glob.text().to_owned(), near }
 }

@@ -1,7 +1,7 @@
 //! A tree of calls as indented lines with numbers in front.
 
 use super::Options;
-use crate::paths::{Of, Paths};
+use crate::paths::{By, NodeOff, Of, Paths};
 use crate::units::{count, duration, one_line, percent};
 use crate::{Names, Source};
 use std::io::{self, Write};
@@ -30,9 +30,11 @@ impl<'a> Table<'a> {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         let timed = self.source.has_time() && whole > 0;
+        let states =
+            if timed && paths.off(0).is_some() { "         CPU    RUNNABLE     BLOCKED" } else { "" };
         match (timed, callers) {
-            (true, false) => writeln!(out, "      TOTAL        SELF       %       CALLS  FUNCTION")?,
-            (true, true) => writeln!(out, "      TOTAL       %       CALLS  FUNCTION")?,
+            (true, false) => writeln!(out, "      TOTAL        SELF{states}       %       CALLS  FUNCTION")?,
+            (true, true) => writeln!(out, "      TOTAL{states}       %       CALLS  FUNCTION")?,
             (false, _) => writeln!(out, "      CALLS  FUNCTION")?,
         }
         let children = paths.children();
@@ -50,6 +52,7 @@ impl<'a> Table<'a> {
                 if !callers {
                     write!(out, " {:>11}", duration(self.source.duration_ns(numbers.own)))?;
                 }
+                self.states(paths, node, out)?;
                 write!(out, " {share:>7.2}")?;
             }
             let gap = if timed { " " } else { "" };
@@ -68,6 +71,17 @@ impl<'a> Table<'a> {
             }
             writeln!(out)?;
             self.push_children(paths, children.of(node), depth + 1, &mut pending);
+        }
+        Ok(())
+    }
+
+    /// What of the total its threads ran and did not run, if that was recorded.
+    fn states(&self, paths: &Paths, node: u32, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(NodeOff { total: off, .. }) = paths.off(node) else { return Ok(()) };
+        for by in [By::Cpu, By::Runnable, By::Blocked] {
+            let known = (off.unknown == 0).then(|| by.of(paths.nodes[node as usize].total, &off));
+            let text = known.map_or("?".to_owned(), |ticks| duration(self.source.duration_ns(ticks)));
+            write!(out, " {text:>11}")?;
         }
         Ok(())
     }

@@ -47,6 +47,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         "slow": meta.slow,
         "limited": meta.limited,
         "scheduling": meta.scheduling,
+        "kernel_events": meta.kernel_events,
         "notes": meta.notes,
         "complaints": source.complaints(),
         "end": meta.end,

@@ -3,7 +3,7 @@
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::units::{count, counted, duration, one_line};
 use crate::{Names, Source};
-use calltap_trace::{ClockKind, Meta, Scheduling, TracerKind};
+use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, TracerKind};
 use std::io::{self, Write};
 
 pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
@@ -42,6 +42,9 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         };
         line(out, "waits", &text)?;
     }
+    for text in meta.kernel_events.iter().flat_map(kernel_events) {
+        line(out, "kernel", &text)?;
+    }
     for note in &meta.notes {
         line(out, "note", note)?;
     }
@@ -55,6 +58,18 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         sites(meta, options, out)?;
     }
     Ok(())
+}
+
+/// What the kernel told besides, and why not what was asked for.
+fn kernel_events(events: &KernelEvents) -> Vec<String> {
+    let told = [(events.wakings, "who woke whom"), (events.system_calls, "system calls")];
+    let told: Vec<&str> = told.into_iter().filter_map(|(is_told, what)| is_told.then_some(what)).collect();
+    let lost = if events.lost > 0 { format!("; {} records lost", count(events.lost)) } else { String::new() };
+    let mut lines = events.refused.clone();
+    if !told.is_empty() {
+        lines.push(format!("{}{lost}", told.join(", ")));
+    }
+    lines
 }
 
 fn line(out: &mut dyn Write, key: &str, value: &str) -> io::Result<()> {

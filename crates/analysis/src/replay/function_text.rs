@@ -2,11 +2,12 @@
 
 use super::Happening;
 use super::graph_text::lost;
+use super::waits::Wait;
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
 use crate::values;
-use crate::{Enter, Names, Source};
+use crate::{Enter, Names, Source, Stamp};
 use calltap_trace::ThreadId;
 
 pub(super) struct FunctionText<'a> {
@@ -15,12 +16,14 @@ pub(super) struct FunctionText<'a> {
     symbols: Symbols<'a>,
     /// The task column of each thread, once needed.
     tasks: Vec<String>,
+    time: Stamp,
 }
 
 impl<'a> FunctionText<'a> {
-    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>) -> Self {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, time: Option<Stamp>) -> Self {
         let tasks = vec![String::new(); source.meta().threads.len()];
-        Self { source, names, symbols: Symbols::new(source.meta(), names), tasks }
+        let time = time.unwrap_or(Stamp::Since(0));
+        Self { source, names, symbols: Symbols::new(source.meta(), names), tasks, time }
     }
 
     pub(super) fn header(&self, buffer: &mut Vec<u8>) {
@@ -52,23 +55,15 @@ impl<'a> FunctionText<'a> {
         }
     }
 
+    /// The thread does not run for a while.
+    pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
+        self.begin(buffer, thread, wait.from);
+        buffer.extend_from_slice(wait.text(self.source).as_bytes());
+        buffer.push(b'\n');
+    }
+
     fn call(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64, enter: &Enter, values: &[u8]) {
-        let task = &mut self.tasks[thread.0 as usize];
-        if task.is_empty() {
-            *task = format!("{:>16}-{:<7} ", one_line(self.names.comm(thread)), self.names.tid(thread));
-        }
-        buffer.extend_from_slice(task.as_bytes());
-        if self.source.has_time() {
-            let us = self.source.to_ns(now) / 1000;
-            buffer.extend_from_slice(format!("{:5}.{:06}: ", us / 1_000_000, us % 1_000_000).as_bytes());
-        } else {
-            let start = buffer.len();
-            push_decimal(buffer, now);
-            // Raw clocks are right-aligned in 12 columns.
-            let missing = 12usize.saturating_sub(buffer.len() - start);
-            buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
-            buffer.extend_from_slice(b": ");
-        }
+        self.begin(buffer, thread, now);
         let shown = values::show(self.source, enter.site, false, values, &mut |address| {
             self.symbols.code(thread, enter.ticks, address)
         });
@@ -80,5 +75,25 @@ impl<'a> FunctionText<'a> {
             buffer.extend_from_slice(one_line(caller).as_bytes());
         }
         buffer.push(b'\n');
+    }
+
+    /// The columns of thread and time.
+    fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
+        let task = &mut self.tasks[thread.0 as usize];
+        if task.is_empty() {
+            *task = format!("{:>16}-{:<7} ", one_line(self.names.comm(thread)), self.names.tid(thread));
+        }
+        buffer.extend_from_slice(task.as_bytes());
+        if self.source.has_time() {
+            let time = self.time.at(self.source.to_ns(now));
+            buffer.extend_from_slice(format!("{time:>12}: ").as_bytes());
+        } else {
+            let start = buffer.len();
+            push_decimal(buffer, now);
+            // Raw clocks are right-aligned in 12 columns.
+            let missing = 12usize.saturating_sub(buffer.len() - start);
+            buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
+            buffer.extend_from_slice(b": ");
+        }
     }
 }

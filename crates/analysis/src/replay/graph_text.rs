@@ -1,12 +1,13 @@
 //! Lines as the kernel's function_graph tracer prints them.
 
 use super::spent::Share;
+use super::waits::Wait;
 use super::{Happening, Options};
 use crate::bytes::push_decimal;
 use crate::symbols::Symbols;
 use crate::units::one_line;
 use crate::values::{self, Shown};
-use crate::{Call, Ending, Enter, Names, Source};
+use crate::{Call, Ending, Enter, Names, Source, Stamp};
 use calltap_trace::{SiteId, ThreadId};
 
 const BAR: &[u8] = b" ------------------------------------------\n";
@@ -31,7 +32,7 @@ pub(super) struct GraphText<'a> {
     tasks: Vec<String>,
     last: Option<ThreadId>,
     tail: bool,
-    absolute_time: bool,
+    time: Option<Stamp>,
     durations: bool,
 }
 
@@ -44,14 +45,18 @@ impl<'a> GraphText<'a> {
             tasks: vec![String::new(); source.meta().threads.len()],
             last: None,
             tail: options.tail,
-            absolute_time: options.absolute_time && source.has_time(),
+            time: options.time.filter(|_| source.has_time()),
             durations: source.has_time(),
         }
     }
 
     pub(super) fn header(&self, buffer: &mut Vec<u8>) {
         buffer.extend_from_slice(b"# tracer: function_graph\n#\n");
-        let time = if self.absolute_time { ["     TIME       ", "      |         "] } else { [""; 2] };
+        let time = match self.time {
+            Some(Stamp::Since(_)) => ["     TIME       ", "      |         "],
+            Some(Stamp::Wall(_)) => ["      TIME         ", "       |           "],
+            None => [""; 2],
+        };
         let duration = if self.durations { ["  DURATION   ", "   |   |      "] } else { [""; 2] };
         let task = ["  TASK/PID       ", "   |    |        "];
         let calls = ["               FUNCTION CALLS\n", "               |   |   |   |\n"];
@@ -77,12 +82,7 @@ impl<'a> GraphText<'a> {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             return;
         }
-        if self.absolute_time {
-            let us = self.source.to_ns(now) / 1000;
-            buffer.extend_from_slice(format!("{:5}.{:06} |  ", us / 1_000_000, us % 1_000_000).as_bytes());
-        }
-        buffer.extend_from_slice(self.task(thread).as_bytes());
-        buffer.extend_from_slice(b" | ");
+        self.begin(buffer, thread, now);
         match happening {
             Happening::Enter(enter) => self.enter(buffer, thread, enter, besides),
             Happening::Close(call) => self.close(buffer, thread, call, besides),
@@ -96,6 +96,25 @@ impl<'a> GraphText<'a> {
             Happening::Lost { .. } => {}
         }
         buffer.push(b'\n');
+    }
+
+    /// The thread does not run for a while.
+    pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
+        self.banner(buffer, thread);
+        self.begin(buffer, thread, wait.from);
+        self.duration(buffer, None);
+        indent(buffer, wait.depth);
+        buffer.extend_from_slice(wait.text(self.source).as_bytes());
+        buffer.push(b'\n');
+    }
+
+    /// The columns in front of the duration.
+    fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
+        if let Some(stamp) = self.time {
+            buffer.extend_from_slice(format!("{:>12} |  ", stamp.at(self.source.to_ns(now))).as_bytes());
+        }
+        buffer.extend_from_slice(self.task(thread).as_bytes());
+        buffer.extend_from_slice(b" | ");
     }
 
     fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {

@@ -7,17 +7,20 @@ mod function_text;
 mod graph_text;
 mod merge;
 mod spent;
+mod waits;
 
 use crate::drive::{checked_site, tell};
-use crate::head::{damage, forked, limited};
+use crate::head::{damage, forked, limited, part};
 use crate::tree::{Stack, Totals};
-use crate::{Call, Enter, Error, Names, Progress, Source, Visitor};
+use crate::{Call, Enter, Error, Names, Progress, Source, Stamp, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{Besides, GraphText};
 use merge::{Merge, Next};
 use spent::{Rules, Spent};
+use std::collections::BTreeMap;
 use std::io::Write;
+use waits::{Wait, Waits};
 
 /// What to print, and how.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +31,10 @@ pub struct Options {
     pub layout: Layout,
     /// Name the function after every closing brace.
     pub tail: bool,
-    /// Begin every line of the graph layout with seconds of CLOCK_MONOTONIC.
-    pub absolute_time: bool,
+    /// Begin every line of the graph layout with the time. The function layout has seconds of CLOCK_MONOTONIC if none is chosen.
+    pub time: Option<Stamp>,
+    /// Leave out when threads did not run.
+    pub no_sched: bool,
     /// Leave out the header.
     pub no_header: bool,
     /// Keep linker names.
@@ -90,6 +95,14 @@ struct Replayed {
     /// The innermost call was printed as a leaf; its end needs no line.
     leaf: bool,
     spent: Spent,
+    waits: Waits,
+}
+
+impl Replayed {
+    fn new(source: &dyn Source, options: &Options, thread: ThreadId) -> Result<Replayed, Error> {
+        let waits = if options.no_sched { Waits::default() } else { Waits::of(source, thread)? };
+        Ok(Replayed { waits, ..Replayed::default() })
+    }
 }
 
 enum Text<'a> {
@@ -113,7 +126,15 @@ impl Text<'_> {
         }
     }
 
-    /// Prints what an event meant, and forgets it.
+    /// Prints that a thread did not run.
+    fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
+        match self {
+            Text::Graph(text) => text.wait(buffer, thread, wait),
+            Text::Function(text) => text.wait(buffer, thread, wait),
+        }
+    }
+
+    /// Prints what an event meant, and forgets it. `waits`: the thread does not run all the time up to its next event.
     fn print(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -121,6 +142,7 @@ impl Text<'_> {
         replayed: &mut Replayed,
         happenings: &mut Happenings,
         event: &Next,
+        waits: bool,
     ) {
         let Next { thread, values, next, .. } = event;
         let now = replayed.stack.now();
@@ -141,7 +163,7 @@ impl Text<'_> {
                 continue;
             }
             let leaf = match &happening {
-                Happening::Enter(_) => leaf_end(&replayed.stack, next.as_ref(), recording.sites),
+                Happening::Enter(_) if !waits => leaf_end(&replayed.stack, next.as_ref(), recording.sites),
                 _ => None,
             };
             replayed.leaf = leaf.is_some();
@@ -160,7 +182,7 @@ pub fn write(
 ) -> Result<Totals, Error> {
     let names = Names::new(source.meta(), options.linker_names);
     let mut text = match layout(source, options.layout) {
-        Layout::Function => Text::Function(FunctionText::new(source, &names)),
+        Layout::Function => Text::Function(FunctionText::new(source, &names, options.time)),
         _ => Text::Graph(GraphText::new(source, &names, options)),
     };
     let mut merge = Merge::new(source, &options.threads);
@@ -173,15 +195,28 @@ pub fn write(
     let mut buffer = Vec::new();
     if !options.no_header {
         buffer.extend_from_slice(limited(source).as_bytes());
+        buffer.extend_from_slice(part(source).as_bytes());
         text.header(&mut buffer);
     }
+    // Those that begin before the next event of their thread.
+    let mut waits: BTreeMap<(u64, ThreadId), Wait> = BTreeMap::new();
     while let Some(mut next) = merge.next() {
         totals.events += 1;
         next.event.site = checked_site(next.event.site, sites);
         let Some(slot) = threads.get_mut(next.thread.0 as usize) else { continue };
-        let replayed = slot.get_or_insert_default();
+        let replayed = match slot {
+            Some(replayed) => replayed,
+            None => slot.insert(Box::new(Replayed::new(source, options, next.thread)?)),
+        };
         replayed.stack.feed(next.thread, &next.event, &mut happenings, &mut totals);
-        text.print(&mut buffer, &recording, replayed, &mut happenings, &next);
+        while let Some(first) = waits.first_entry().filter(|first| first.key().0 <= replayed.stack.now()) {
+            let ((_, thread), wait) = first.remove_entry();
+            text.wait(&mut buffer, thread, &wait);
+        }
+        let until = next.next.as_ref().map(|(event, _)| event.ticks);
+        let coming = replayed.waits.until(replayed.stack.now(), until, replayed.stack.depth());
+        text.print(&mut buffer, &recording, replayed, &mut happenings, &next, !coming.is_empty());
+        waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
         if next.next.is_none() {
             totals.unfinished += replayed.stack.depth() as u64;
             *slot = None;
@@ -191,9 +226,14 @@ pub fn write(
         }
         crate::bytes::drain(&mut buffer, out, false)?;
     }
+    waits.iter().for_each(|((_, thread), wait)| text.wait(&mut buffer, *thread, wait));
     merge.damage.report(&mut totals);
     buffer.extend_from_slice(forked(source).as_bytes());
     buffer.extend_from_slice(damage(&totals).as_bytes());
+    if totals.outside > 0 {
+        let calls = crate::units::counted(totals.outside, "call");
+        writeln!(buffer, "# {calls} cut: begun before the part, or going on after it")?;
+    }
     if totals.unfinished > 0 {
         writeln!(buffer, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;
     }

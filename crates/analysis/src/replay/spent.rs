@@ -2,7 +2,7 @@
 
 use super::Happening;
 use crate::units::percent;
-use crate::{Call, Glob, Source, is_named};
+use crate::{Call, Names, Source, Word};
 use calltap_trace::{Site, SiteId};
 
 /// Shares that are said of one call, at most.
@@ -30,12 +30,11 @@ impl Rules {
     /// Those of a recording; none of most.
     pub(super) fn of(source: &dyn Source) -> Option<Rules> {
         let meta = source.meta();
-        let rules: Vec<(Glob, u64)> =
-            meta.slow.iter().map(|rule| (Glob::new(&rule.function), rule.ns)).collect();
-        let limit = |site: &Site| {
-            let is = |glob: &Glob| is_named(glob, site.names());
-            rules.iter().filter(|(glob, _)| is(glob)).map(|(_, ns)| *ns).min()
-        };
+        let names = Names::new(meta, false);
+        let rules: Vec<(Word, u64)> =
+            meta.slow.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect();
+        let limit =
+            |site: &Site| rules.iter().filter(|(word, _)| names.is(site.id, word)).map(|(_, ns)| *ns).min();
         let limits = || meta.sites.iter().map(limit).collect();
         (!rules.is_empty() && source.has_time()).then(|| Rules { limits: limits() })
     }

@@ -32,7 +32,8 @@ fn collect_with<E: Extra>(
     percentiles: fn(&E::Of) -> Option<[u64; 4]>,
 ) -> Result<Report, Error> {
     let (sums, totals) = sums::collect(source, options.by_thread, extra, progress)?;
-    let names = Names::new(source.meta(), options.linker_names);
+    let names = if options.short_names { Names::short } else { Names::new };
+    let names = names(source.meta(), options.linker_names);
     let functions = same_functions(source, &names);
     let limited: HashSet<usize> =
         source.meta().limited.iter().map(|limited| functions[limited.site.0 as usize]).collect();
@@ -110,7 +111,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
         .map(|site| {
-            let matching = |glob: &crate::Glob| names.is(site, glob);
+            let matching = |glob: &crate::Word| names.is(site, glob);
             options.filter.is_empty() || options.filter.iter().any(matching)
         })
         .collect()

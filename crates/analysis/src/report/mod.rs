@@ -14,7 +14,7 @@ pub use column::Column;
 pub(crate) use column::PERMILLES;
 
 use crate::off::Off;
-use crate::{Error, Glob, Progress, Source, Totals};
+use crate::{Error, Progress, Source, Totals, Word};
 use std::io::Write;
 
 /// What to show, and how.
@@ -27,13 +27,15 @@ pub struct Options {
     /// Turn the order around (names normally ascend, numbers descend).
     pub reverse: bool,
     /// Only functions matching one of these by demangled or linker name; empty = all.
-    pub filter: Vec<Glob>,
+    pub filter: Vec<Word>,
     /// One table per thread.
     pub by_thread: bool,
     /// At most so many rows (in each thread with `by_thread`).
     pub limit: Option<usize>,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Of names only what tells them apart.
+    pub short_names: bool,
 }
 
 /// The times of a function, nanoseconds.

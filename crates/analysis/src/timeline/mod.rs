@@ -5,18 +5,22 @@
 //! is just fine enough for it; one that is finer than all of them is read again, from the checkpoint before it. Memory is thus limited, whatever the
 //! number of events.
 
+mod band;
 mod block;
 mod gather;
 
+pub use band::{Band, Piece};
 pub use block::Block;
 
 use crate::drive::{feed_batch, tell};
 use crate::source::Damage;
+use crate::states::states;
 use crate::tree::{Stack, Totals};
 use crate::{Error, Progress, Source, threads_with_events};
 use block::{coarser, push, within};
 use calltap_trace::{Batch, SiteId, ThreadId};
 use gather::{Gather, Kept};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ impl Default for Limits {
 
 /// Events that are read again for one window at most.
 const READ: u64 = 8 << 20;
+/// Pieces of bands that are kept.
+const PIECES: usize = 4 << 20;
 /// The first quantum above nothing, nanoseconds.
 const QUANTUM: u64 = 32;
 
@@ -95,6 +101,8 @@ pub struct Timeline {
     end: u64,
     /// Blocks of the finest level are joined to this length.
     quantum: u64,
+    /// Those that were asked for last, the newest at the end.
+    bands: Mutex<Vec<(ThreadId, Arc<Band>)>>,
 }
 
 /// Part of a thread's timeline.
@@ -135,7 +143,8 @@ impl Timeline {
     ) -> Result<(Timeline, Totals), Error> {
         let spans = threads_with_events(source).into_iter().filter_map(|thread| source.thread_span(thread));
         let origin = spans.map(|(first, _)| source.to_ns(first)).min().unwrap_or(0);
-        let mut timeline = Timeline { lanes: Vec::new(), kept, origin, end: 0, quantum: 0 };
+        let mut timeline =
+            Timeline { lanes: Vec::new(), kept, origin, end: 0, quantum: 0, bands: Mutex::default() };
         let (mut totals, mut damage) = (Totals::default(), Damage::default());
         let mut held = Held { blocks: 0, frames: 0, stride: 1 };
         for thread in threads_with_events(source) {
@@ -276,6 +285,27 @@ impl Timeline {
     fn lane(&self, thread: ThreadId) -> Option<&Lane> {
         let at = self.lanes.binary_search_by_key(&thread, |lane| lane.thread).ok()?;
         self.lanes.get(at)
+    }
+
+    /// When a thread ran; none where context switches were not recorded.
+    pub fn band(&self, source: &dyn Source, thread: ThreadId) -> Result<Option<Arc<Band>>, Error> {
+        if !source.has_switches() {
+            return Ok(None);
+        }
+        let mut kept = self.bands.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().position(|(known, _)| *known == thread).map(|at| kept.remove(at));
+        let (_, band) = match known {
+            Some(known) => known,
+            None => {
+                let to_ns = |ticks| source.to_ns(ticks).saturating_sub(self.origin);
+                (thread, Arc::new(Band::new(&states(source, thread)?, to_ns)))
+            }
+        };
+        kept.push((thread, Arc::clone(&band)));
+        while kept.len() > 1 && kept.iter().map(|(_, band)| band.len()).sum::<usize>() > PIECES {
+            kept.remove(0);
+        }
+        Ok(Some(band))
     }
 
     /// The first two blocks of a thread in a window, or the last two, nearest first (of a timeline of some functions: all is on one level).

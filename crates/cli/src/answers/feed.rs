@@ -1,4 +1,4 @@
-//! Where events go: to the one who answers; and what has been answered, to the one who prints.
+//! Where events go: to the thread that answers; and the answers, to the thread that prints.
 
 use super::printer::Printer;
 use super::question::Asked;

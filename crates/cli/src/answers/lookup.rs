@@ -42,7 +42,8 @@ fn read(root: &str, module: &Module) -> Functions {
         let data = calltap_sites::load(&calltap_sites::open(place).ok()?).ok()?;
         let mut binary = calltap_sites::read(&data, &module.path).ok()?;
         let is_it = module.build_id.is_none() || binary.build_id == module.build_id;
-        name_functions(&mut binary, &data, path, Path::new(if root.is_empty() { "/" } else { root }));
+        let root = Path::new(if root.is_empty() { "/" } else { root });
+        name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);
         is_it.then_some(binary)
     };
     [inside.as_path(), path].into_iter().find_map(of_file).map(named).unwrap_or_default()

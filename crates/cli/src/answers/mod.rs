@@ -4,14 +4,15 @@ mod feed;
 mod lookup;
 mod printer;
 mod question;
+mod read;
 
 use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::table::MAX_WAIT;
-use crate::{live, progress, record, values, views};
+use crate::{live, part, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
-use calltap_analysis::{Glob, Names, demangle, limited, units};
+use calltap_analysis::{Names, Word, demangle, limited, units};
 use calltap_selection::ParsedSelection;
 use calltap_session::{
     Clock, Discovery, Error, Options, ProcessError, SessionOutcome, Subject, Watch, watch,
@@ -26,22 +27,25 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks of who waits for lines.
+/// Between two looks of the thread that waits for lines.
 const SOON: Duration = Duration::from_millis(100);
 /// A screen is drawn so often.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Who is looked at.
-enum Of {
+/// The process that is looked at.
+pub enum Of {
+    /// A program that is started.
     Program(Vec<OsString>),
+    /// A running process.
     Process(u32),
+    /// A recording.
     File(PathBuf),
 }
 
 impl Of {
-    fn new(arguments: &Arguments) -> Result<Of> {
-        let command = arguments.words("program");
-        match (command.is_empty(), arguments.number("pid")?, arguments.path("input")) {
+    /// From the command line, on which this command stands.
+    pub fn new(arguments: &Arguments, command: Vec<OsString>) -> Result<Of> {
+        match (command.is_empty(), crate::processes::one(arguments)?, arguments.path("input")) {
             (false, None, None) => Ok(Of::Program(command)),
             (true, Some(pid), None) => Ok(Of::Process(pid)),
             (true, None, Some(path)) => Ok(Of::File(path)),
@@ -51,17 +55,18 @@ impl Of {
     }
 }
 
-/// Answers; a program's exit status is ours.
+/// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let (of, kind) = (Of::new(arguments)?, Kind::new(name, arguments)?);
-    let globs = kind.functions.iter().map(|glob| Glob::new(glob)).collect();
+    let (of, kind) = (Of::new(arguments, arguments.words("program"))?, Kind::new(name, arguments)?);
+    let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
     let subject = match of {
         Of::File(path) => {
-            let known = Known::new(globs, linker_names, Some(lookup::in_files(String::new())));
+            let known =
+                known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
         Of::Program(command) => Subject::Program(command),
@@ -69,6 +74,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             pid,
             max_overhead: arguments
                 .text("max-overhead")
+                .filter(|_| !kind.sums())
                 .map(|text| values::share(&text))
                 .transpose()?
                 .flatten(),
@@ -78,7 +84,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let starts = matches!(subject, Subject::Program(_));
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
-    let known = Known::new(globs, linker_names, Some(lookup::in_files(root)));
+    let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
     let options = Options {
         subject,
         output: PathBuf::new(),
@@ -94,13 +100,23 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         patch_mode: values::patch_mode(arguments, starts)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::tell,
+        tell: progress::tell,
+        started: started::tell,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
+}
+
+/// With times as the user wants them.
+fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+    known.wall = (arguments.text("time").as_deref() == Some("wall")).then_some(part::wall);
+    known
 }
 
 fn of_process(
@@ -112,7 +128,7 @@ fn of_process(
     let file = arguments.path("output").filter(|_| kind.streams());
     let printer = Printer::new(file.as_deref())?;
     let attaches = matches!(options.subject, Subject::Process { .. });
-    // A program that we have started writes to the same terminal.
+    // A program that calltap has started writes to the same terminal.
     let draws = attaches
         && !kind.streams()
         && !kind.json
@@ -157,6 +173,9 @@ fn of_process(
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
+        if output::is_short(arguments) {
+            listener.known.shorten_names();
+        }
         let mut out = Output::create(arguments)?;
         answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
@@ -200,6 +219,9 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
+    if output::is_short(arguments) && !kind.streams() {
+        listener.known.shorten_names();
+    }
     let names = Names::new(reader.meta(), false);
     let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
     answer(&mut listener, kind, limited.collect(), &mut out)?;

@@ -76,7 +76,7 @@ impl Printer {
         match sender.try_send(message) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => false,
-            // Who read it has seen enough.
+            // The reader of the pipe has seen enough.
             Err(TrySendError::Disconnected(_)) => true,
         }
     }

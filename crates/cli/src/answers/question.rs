@@ -1,16 +1,22 @@
 //! What the command line asks, of whom, and what is traced for that.
 
+use super::read::{self, Read};
 use crate::arguments::Arguments;
 use crate::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
-    Buckets, By, Count, Form, Futures, Known, Latency, Lines, Over, Question, Stacks,
+    Buckets, By, Count, CountBy, Entered, Form, Futures, Histogram, Known, Latency, Lines, Over, Question,
+    Spans, Stacks, Widths,
 };
 use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
+use std::path::Path;
+
+/// Spans that are shown each, unless the user says how many.
+const SLOWEST: usize = 10;
 
 /// What is asked.
 pub struct Kind {
@@ -26,11 +32,18 @@ pub struct Kind {
     types: Vec<String>,
     /// Callers are unwound from so many bytes of the stack. None: they are not.
     stack_bytes: Option<u64>,
+    /// What is read of calls.
+    read: Read,
+    /// Lines go into a file, or come from one: in the order of time.
+    sorted: bool,
 }
 
 #[derive(Clone, Copy)]
 enum What {
     Count,
+    CountBy(By),
+    Histogram(Widths, By),
+    Span(Buckets),
     Latency(Buckets, By),
     Slower(u64),
     Stacks,
@@ -44,7 +57,12 @@ impl Kind {
     pub fn new(name: &str, arguments: &Arguments) -> Result<Kind> {
         let mut functions = arguments.texts("operand");
         let (name, what) = match name {
-            "count" => ("count", What::Count),
+            "count" => (
+                "count",
+                if arguments.text("by").is_some() { What::CountBy(by(arguments)) } else { What::Count },
+            ),
+            "histogram" => ("histogram", What::Histogram(read::widths(arguments)?, by(arguments))),
+            "span" => ("span", What::Span(buckets(arguments)?)),
             "latency" => ("latency", What::Latency(buckets(arguments)?, by(arguments))),
             "slower" => {
                 let time = (!functions.is_empty()).then(|| functions.remove(0));
@@ -55,13 +73,23 @@ impl Kind {
             "futures" => ("futures", What::Futures(arguments.is_set("each"))),
             _ => ("watch", What::Watch),
         };
+        let read = match what {
+            What::Span(_) => Read::sides(&functions.join(" "))?,
+            What::Histogram(..) | What::CountBy(By::Value) => Read::values(&functions)?,
+            _ => Read::default(),
+        };
+        let functions: Vec<String> = match &read.functions[..] {
+            [] => functions.iter().flat_map(|list| calltap_analysis::split_list(list)).collect(),
+            read => read.to_vec(),
+        };
         if functions.iter().any(String::is_empty) {
             bail!("a function without a name");
         }
         if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
             bail!("'{items}': what is read is of the functions watched, and named without them: '-A arg1/s'");
         }
-        let types = if name == "futures" { std::mem::take(&mut functions) } else { Vec::new() };
+        let (types, functions) =
+            if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
         let stack_bytes = match what {
@@ -71,7 +99,9 @@ impl Kind {
             What::Watch if arguments.is_set("callers") => Some(stack_size()?),
             _ => None,
         };
-        Ok(Kind { name, functions, json, what, limit, types, stack_bytes })
+        let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
+        let sorted = into || arguments.path("input").is_some();
+        Ok(Kind { name, functions, json, what, limit, types, stack_bytes, read, sorted })
     }
 
     /// Nothing is known yet. `live`: what there is is shown before the end.
@@ -80,16 +110,26 @@ impl Kind {
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
         match self.what {
             What::Count => Asked::Count(Count::new(self.limit)),
+            What::CountBy(by) => Asked::CountBy(CountBy::new(by, self.limit)),
+            What::Histogram(widths, by) => Asked::Histogram(Histogram::new(widths, by)),
+            What::Span(buckets) => {
+                let sides = self.read.sides.clone();
+                Asked::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
+            }
             What::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
-            What::Slower(ns) => Asked::Lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
+            What::Slower(ns) => self.lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
             What::Stacks => Asked::Stacks(Stacks::new(self.limit)),
-            What::Watch => Asked::Lines(Lines::new(form("calltap_watch_call"), None, limit)),
+            What::Watch => self.lines(Lines::new(form("calltap_watch_call"), None, limit)),
             What::Futures(each) => {
                 let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
                 let lines = each.then(|| form("calltap_future"));
                 Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live)))
             }
         }
+    }
+
+    fn lines(&self, lines: Lines) -> Asked {
+        Asked::Lines(if self.sorted { lines.sorted() } else { lines })
     }
 
     /// Lines come as it happens, not a table at the end.
@@ -116,17 +156,26 @@ impl Kind {
     pub fn words(&self, arguments: &Arguments) -> Selection {
         let tracers = match self.what {
             What::Count => vec![TracerKind::Profile],
-            What::Stacks | What::Futures(_) | What::Latency(_, By::Function | By::Thread) => {
-                vec![TracerKind::FunctionGraph]
-            }
             // The return address of a call tells its caller, which need not be traced.
-            What::Slower(_) | What::Watch | What::Latency(_, By::Caller) => {
+            What::Slower(_)
+            | What::Watch
+            | What::Latency(_, By::Caller)
+            | What::CountBy(By::Caller)
+            | What::Histogram(_, By::Caller) => {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
+            What::Stacks
+            | What::Futures(_)
+            | What::Latency(..)
+            | What::CountBy(_)
+            | What::Histogram(..)
+            | What::Span(_) => {
+                vec![TracerKind::FunctionGraph]
+            }
         };
-        let (tracers, filter) = (calltap_selection::tracers(&tracers), arguments.texts("filter"));
+        let (tracers, filter) = (calltap_selection::tracers(&tracers), arguments.names("filter"));
         let mut words =
-            Selection { tracers, filter, notrace: arguments.texts("notrace"), ..Selection::default() };
+            Selection { tracers, filter, notrace: arguments.names("notrace"), ..Selection::default() };
         words.conditions = arguments.texts("if");
         words.futures = matches!(self.what, What::Futures(_));
         words.int3 = arguments.is_set("allow-int3");
@@ -140,6 +189,8 @@ impl Kind {
                 words.results.clone_from(&self.functions);
             }
         }
+        words.arguments.extend(self.read.arguments.iter().cloned());
+        words.results.extend(self.read.results.iter().cloned());
         if let Some(bytes) = self.stack_bytes {
             let functions = if self.functions.is_empty() { &["*".to_owned()][..] } else { &self.functions };
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
@@ -164,9 +215,12 @@ impl Kind {
         if matches!(self.what, What::Futures(_)) && !polls() {
             bail!("it was recorded without --async: it does not say which future was polled");
         }
+        self.read.check(meta)?;
         let timeless =
             meta.session.as_ref().is_some_and(|session| session.clock == calltap_trace::ClockKind::Counter);
-        if timeless && matches!(self.what, What::Latency(..) | What::Slower(_) | What::Futures(_)) {
+        if timeless
+            && matches!(self.what, What::Latency(..) | What::Slower(_) | What::Futures(_) | What::Span(_))
+        {
             bail!("it was recorded with '--clock counter': it does not say how long calls took");
         }
         Ok(())
@@ -185,6 +239,7 @@ fn by(arguments: &Arguments) -> By {
     match arguments.text("by").as_deref() {
         Some("thread") => By::Thread,
         Some("caller") => By::Caller,
+        Some("value") => By::Value,
         _ => By::Function,
     }
 }
@@ -193,6 +248,12 @@ fn by(arguments: &Arguments) -> By {
 pub enum Asked {
     /// See [`Count`].
     Count(Count),
+    /// See [`CountBy`].
+    CountBy(CountBy),
+    /// See [`Histogram`].
+    Histogram(Histogram),
+    /// See [`Spans`].
+    Spans(Box<Spans>),
     /// See [`Latency`].
     Latency(Latency),
     /// See [`Stacks`].
@@ -228,6 +289,9 @@ impl Asked {
     fn question(&self) -> &dyn Question {
         match self {
             Asked::Count(count) => count,
+            Asked::CountBy(count) => count,
+            Asked::Histogram(histogram) => histogram,
+            Asked::Spans(spans) => &**spans,
             Asked::Latency(latency) => latency,
             Asked::Stacks(stacks) => stacks,
             Asked::Lines(lines) => lines,
@@ -238,6 +302,9 @@ impl Asked {
     fn question_mut(&mut self) -> &mut dyn Question {
         match self {
             Asked::Count(count) => count,
+            Asked::CountBy(count) => count,
+            Asked::Histogram(histogram) => histogram,
+            Asked::Spans(spans) => &mut **spans,
             Asked::Latency(latency) => latency,
             Asked::Stacks(stacks) => stacks,
             Asked::Lines(lines) => lines,
@@ -249,6 +316,14 @@ impl Asked {
 impl Question for Asked {
     fn enter(&mut self, function: u32) {
         self.question_mut().enter(function);
+    }
+
+    fn entered(&mut self, known: &mut Known, entered: &Entered<'_>) {
+        self.question_mut().entered(known, entered);
+    }
+
+    fn lost(&mut self, from: u64, to: u64) {
+        self.question_mut().lost(from, to);
     }
 
     fn over(&mut self, known: &mut Known, over: &Over<'_>) {

@@ -2,7 +2,7 @@
 //!
 //! The user of a process's directory may be a thread of that process. Inside a request to the server it is in the kernel, where it cannot be stopped; while it
 //! becomes another program, which closes its files, its memory is locked; and a thread that is killed because another does that keeps the
-//! other waiting. So who is to be stopped is answered at once: it then stands still before it sees the answer, [and stays](stay) until what it has asked for is done.
+//! other waiting. So a process that is to be stopped is answered at once: it then stands still before it sees the answer, [and stays](stay) until what it has asked for is done.
 //! If that was not even begun the answer is EINTR, and the call is made again when the thread is let go, as with every call that a stop has cut short.
 
 use calltap_session::{is_asked_to_stop, stay};
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-/// Is a thread being stopped by us?
+/// Is calltap stopping a thread?
 pub fn is_held(tid: u32) -> bool {
     Status::of(tid).is_held(tid)
 }

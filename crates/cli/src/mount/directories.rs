@@ -12,18 +12,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 const BITS: u32 = 40;
 
-/// A process's directory, and who attends to it.
+/// A process's directory, and the thread that serves it.
 pub struct Directory {
     number: u64,
     /// What it shows.
     pub server: Arc<Server>,
     /// Does what may have to wait for the process.
     pub worker: Worker,
-    /// Has those who wait.
+    /// Has the readers that wait.
     pub waiting: Arc<Waiting>,
     /// Files that are open.
     open: AtomicU64,
-    /// It is there for those only who have files open.
+    /// It is there only for processes that have files of it open.
     gone: AtomicBool,
     /// The worker was told to look at the libraries.
     told: AtomicBool,

@@ -43,9 +43,9 @@ command -v -- "$1" >/dev/null || { echo "calltap: $1: no such program in PATH" >
 exec "$@"
 "#;
 
-/// Runs the command; its exit code is ours.
+/// Runs the command; calltap ends with its exit code.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid: u32 = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
     let words = arguments.words("operand");
     if words.is_empty() {
         bail!("which command?");

@@ -290,7 +290,7 @@ impl Filesystem for Files {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        // Those who come together wait together.
+        // Requests that come together wait together.
         let (now, own) = (directory.server.due.ask(), Arc::clone(&directory));
         let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
             Ok(handle) => {

@@ -1,4 +1,4 @@
-//! A process that does nothing but wait for our end: if we are killed, it unmounts what we have mounted.
+//! A process that does nothing but wait for the end of calltap: if calltap is killed, it unmounts the directory.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,13 +10,13 @@ pub struct Guard(Option<Child>);
 impl Guard {
     /// For a directory that is mounted.
     pub fn new(place: &Path) -> Guard {
-        // What it reads from ends with us. It is a shell, so that it holds nothing of ours: not the mount's own file either.
+        // The pipe it reads from ends with calltap. It is a shell, so that it holds nothing of calltap's: not the mount's own file either.
         let script = "trap '' HUP INT QUIT TERM; read -r end; [ \"$end\" = over ] || umount -l \"$0\" 2>/dev/null || fusermount3 -uz \"$0\" 2>/dev/null";
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).arg(place).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         use std::os::unix::process::CommandExt;
-        // Without a shell the mount stays if we are killed.
+        // Without a shell, the mount stays if calltap is killed.
         Guard(command.process_group(0).spawn().ok())
     }
 

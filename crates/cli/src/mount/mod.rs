@@ -59,7 +59,7 @@ impl std::error::Error for Said {}
 
 /// Mounts, and returns when the directory can be used; it is served by a process of its own.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = arguments.number("pid")?;
+    let pid: Option<u32> = crate::processes::one(arguments)?;
     let place = place(arguments, "operand")?;
     if let Some(there) = pid.and_then(mounted) {
         bail!("the directory of this process is mounted already: {}", there.display());
@@ -79,7 +79,7 @@ fn source(pid: u32) -> String {
 /// What stands there for a directory of all.
 const ALL: &str = "calltap:all";
 
-/// Where a directory of ours is mounted.
+/// Where a control directory is mounted.
 fn places(source: &str) -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = format!("{source} ");
@@ -100,7 +100,7 @@ fn mounted(pid: u32) -> Option<PathBuf> {
     elsewhere(pid).or_else(among)
 }
 
-/// The directory to mount on, wherever we are by then.
+/// The directory to mount on, whatever the working directory is by then.
 fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
     let given = arguments.path(name).context("which directory?")?;
     let place = given.canonicalize().with_context(|| given.display().to_string())?;
@@ -164,11 +164,15 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         patch_mode,
         discovery: calltap_session::Discovery::default(),
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
+        started: crate::started::keep_quiet,
     })
 }
 
@@ -191,7 +195,7 @@ fn attend(server: &Server, options: &Options) -> Result<SessionOutcome> {
     Ok(outcome?)
 }
 
-/// Serves the directory until the process ends, it is unmounted, or we are told to end.
+/// Serves the directory until the process ends, it is unmounted, or calltap is told to end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
     let words = Selection { int3: arguments.is_set("allow-int3"), ..nothing() };
     let options =
@@ -214,7 +218,7 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Serves a directory of directories until it is unmounted, or we are told to end.
+/// Serves a directory of directories until it is unmounted, or calltap is told to end.
 fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
     let (memory, mode) = (values::buffer_size(arguments)?, values::patch_mode(arguments, false)?);
     let int3 = arguments.is_set("allow-int3");
@@ -243,7 +247,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
         MountOption::NoSuid,
         MountOption::NoDev,
     ];
-    // Who may read and write is told by owner and mode; without privileges the system allows the owner alone.
+    // Owner and mode say which users may read and write; without privileges the system allows the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
     let directories = Arc::clone(&files.directories);

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often it is looked who else was attached to.
+/// How often other processes that were attached to are looked for.
 const LOOK: Duration = Duration::from_millis(200);
 /// Inode numbers of the set's own files: its directory and its log.
 const ROOT: u64 = 1;

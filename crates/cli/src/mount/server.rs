@@ -26,7 +26,7 @@ pub struct Server {
     pub over: AtomicBool,
     begun: AtomicBool,
     ended: AtomicBool,
-    /// Those who poll, by handle.
+    /// The requests that poll, by handle.
     polling: Mutex<HashMap<u64, PollNotifier>>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
         lock(&self.tracefs)
     }
 
-    /// Everything was handed over: who waits for that may look.
+    /// Everything was handed over: requests that wait for it may look.
     pub fn tell(&self) {
         self.begun.store(true, Release);
         self.settled.notify_all();
@@ -76,7 +76,7 @@ impl Server {
         let ready: Vec<u64> = polling.keys().copied().filter(|handle| tracefs.is_readable(*handle)).collect();
         let ready: Vec<PollNotifier> = ready.iter().filter_map(|handle| polling.remove(handle)).collect();
         drop((tracefs, polling));
-        // Who has gone needs no notice.
+        // A client that has gone needs no notice.
         ready.into_iter().for_each(|notifier| drop(notifier.notify()));
     }
 

@@ -1,10 +1,10 @@
 //! Waiting requests: readers of `trace_pipe` for something to come, and requests that the process has to be asked for.
 //!
-//! A thread inside a request to us cannot be interrupted by the kernel alone: the library that we talk to it by answers that it knows of no
-//! interrupts, and even SIGKILL then waits for our reply. So it is looked whether a signal is pending for a reader, and if so, the read fails with
+//! A thread inside a request to the mount cannot be interrupted by the kernel alone: the library that speaks FUSE answers that it knows of no
+//! interrupts, and even SIGKILL then waits for the reply. So calltap looks whether a signal is pending for a reader, and if so, the read fails with
 //! EINTR, as the kernel's own does.
 //!
-//! And who waits may be a thread of the process itself, which is what we wait for ([`Asked`]).
+//! And the thread that waits may be one of the traced process, for which calltap waits ([`Asked`]).
 
 use super::asked::{Asked, Early, is_held};
 use super::server::Server;
@@ -34,7 +34,7 @@ struct Reader {
     reply: ReplyData,
 }
 
-/// Those who wait.
+/// The requests that wait.
 #[derive(Default)]
 pub struct Waiting {
     waiters: Mutex<Vec<Waiter>>,
@@ -124,7 +124,7 @@ impl Reader {
     }
 }
 
-/// Is a signal pending for a thread that it neither blocks nor ignores? (0: it is in a place where we cannot see it.)
+/// Is a signal pending for a thread that it neither blocks nor ignores? 0: its id cannot be seen from calltap's pid namespace.
 fn is_signalled(tid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return tid != 0 };
     let mask = |name: &str| {

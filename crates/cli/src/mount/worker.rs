@@ -25,7 +25,7 @@ impl Worker {
 
     /// Has something done.
     pub fn send(&self, job: impl FnOnce(&Server) + Send + 'static) {
-        // It ends with us.
+        // It ends with calltap.
         let _ = self.0.send(Box::new(job));
     }
 }

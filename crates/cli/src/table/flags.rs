@@ -6,7 +6,28 @@ pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read.
 pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
 pub const LINKER_NAMES: Flag =
     switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
-pub const THREAD: Flag = value("thread", None, "TID", "Only this thread (its kernel thread id).");
+/// Which part of a trace is read: the same for all commands that show one.
+pub const PART: &[Flag] = &[
+    value(
+        "from",
+        None,
+        "TIME",
+        "Not before: seconds since the beginning (1.5, 300ms), a time of day (14:03:21.5), or RFC 3339.",
+    ),
+    value("until", None, "TIME", "Before this time; what began before the part or goes on after it is cut."),
+    many(value("graph", None, "GLOB", "Only calls of these functions, and what they call.")),
+    value(
+        "longer",
+        None,
+        "TIME",
+        "Only calls that take longer (us, ms, s); others count as their callers' time.",
+    ),
+    many(value("thread", None, "NAME|TID", "Only these threads: names as globs, or kernel thread ids.")),
+];
+/// Of those whose depth is not that of a table.
+pub const DEPTH: Flag =
+    value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
+pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
 pub const FILTER: Flag =
@@ -21,7 +42,7 @@ pub const TRACER: Flag = many(value(
     "tracer",
     None,
     "NAME[:GLOB,...]",
-    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap stat').",
+    "A tracer and its own filter: function (entry and caller), function_graph (entry, return, duration; the default), or profile (calls and times are summed up in the program, no events; see 'calltap report --profile').",
 ));
 pub const ARGUMENTS: Flag = many(value(
     "arguments",
@@ -42,12 +63,23 @@ pub const LATER: Flag = switch(
     None,
     "Accept globs that match nothing at the start: libraries opened later may have the functions.",
 );
-pub const PID: Flag = value("pid", Some('p'), "PID", "The process.");
+pub const PID: Flag = value("pid", Some('p'), "PID", "The process: its id, or its name.");
+pub const PIDS: Flag =
+    value("pid", Some('p'), "PID,...", "The processes: their ids or names, separated by commas.");
+pub const CHILDREN: Flag =
+    switch("children", None, "With -p: also the children of these processes, and theirs.");
 
 pub const NO_SCHED: Flag = switch(
     "no-sched",
     None,
     "Do not record when threads run and when they wait (the kernel's context switches).",
+);
+
+pub const EVENTS: Flag = value(
+    "events",
+    None,
+    "LIST",
+    "Also record, for 'calltap why' and 'locks': sched, who wakes whom; syscalls, the system calls of the threads (separated by commas; they take root or CAP_PERFMON).",
 );
 
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
@@ -85,7 +117,7 @@ pub const STACK_SIZE: Flag = or(
     "4K",
 );
 
-/// Of those who keep what is newest in the process.
+/// Of commands that keep the newest events in the process.
 pub const KEPT_SIZE: Flag = or(
     value(
         "buffer-size",
@@ -107,6 +139,13 @@ pub const PATCH_MODE: Flag = choice(
     "live",
 );
 
+pub const PYTHON: Flag = many(value(
+    "python",
+    None,
+    "GLOB",
+    "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
+));
+
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,
@@ -118,7 +157,7 @@ pub const DISCOVERY: Flag = choice(
         "discovery",
         None,
         "WHEN",
-        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap put').",
+        "When calls to mcount and __fentry__ are found that no list in the file names: at-load, by decoding it; first-call, when they are made, by a recorder in the place of mcount whose finds are converted once a second (also in code made at run time; see ftraced_enabled of 'calltap tracefs put').",
     ),
     &["at-load", "first-call"],
     "at-load",
@@ -128,14 +167,30 @@ pub const PATCH_LOG: Flag = value(
     "patch-log",
     None,
     "FILE",
-    "Write down every change of code, for 'calltap audit'. (Large: some hundred bytes per function and change.)",
+    "Write down every change of code, for 'calltap tools audit'. (Large: some hundred bytes per function and change.)",
+);
+
+/// Of answers that have times.
+pub const TIME: Flag = choice(
+    value(
+        "time",
+        None,
+        "TIMES",
+        "Times as seconds since the beginning, or as the time of day, to match logs.",
+    ),
+    &["relative", "wall"],
+    "relative",
 );
 
 /// Of the answers: a recording, and no default.
 pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
 pub const ANSWER_PID: Flag = value("pid", Some('p'), "PID", "A running process; it is left as it was.");
-pub const ANSWER_DURATION: Flag =
-    value("duration", None, "TIME", "With -p: for how long (us, ms, s); else until Ctrl-C, or its end.");
+pub const ANSWER_DURATION: Flag = value(
+    "duration",
+    None,
+    "TIME",
+    "With -p: for how long (seconds, or a number with us, ms, s); else until Ctrl-C, or its end.",
+);
 pub const ANSWER_OVERHEAD: Flag = or(
     value(
         "max-overhead",
@@ -150,7 +205,8 @@ pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 /// What all questions have in common: whom they are asked, and how they are answered,
 pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
 /// and how a process is traced for them.
-pub const ASKING: &[Flag] = &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES];
+pub const ASKING: &[Flag] =
+    &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// How a process is traced for a live view.
 pub const LOOKING: &[Flag] =
     &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];
@@ -161,6 +217,8 @@ pub const FUNCTIONS: Option<Operand> = Some(Operand {
     optional: false,
     help: "Functions, as globs.",
 });
+pub const FILE: Option<Operand> =
+    Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });
 pub const WATCHED: Flag = value("pid", Some('p'), "PID", "Watch this process instead of showing a trace.");
 pub const SHOWN: Option<Operand> = Some(Operand {
     name: "TRACE",

@@ -1,10 +1,10 @@
 //! What a program does while it runs, shown at once: answers, tables, pages.
 
 use super::flags::{
-    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING, NO_SCHED,
-    NOTRACE, PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TRACE, WATCHED,
+    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING,
+    NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PID, PYTHON, SHOWN, STACK_SIZE, TIME, TRACE, WATCHED,
 };
-use super::{Command, Operand, Takes, choice, many, or, switch, value};
+use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
 /// The commands.
 pub const LIVE: &[Command] = &[
@@ -19,6 +19,7 @@ pub const LIVE: &[Command] = &[
         flags: &[
             &[PID],
             LOOKING,
+            &[PYTHON],
             &[
                 choice(
                     value("sort", Some('s'), "COLUMN", "Column to sort by."),
@@ -36,10 +37,90 @@ pub const LIVE: &[Command] = &[
         about: "Count calls of some functions: of a process, of a program, or in a trace",
         details: "calltap count 'SSL_*' -p 4711\n\
                   calltap count 'parse_*' -- ./prog\n\n\
-                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. \
+                  The program counts for itself (the profile tracer): no events are made, and nothing can be lost. What that costs is not limited by a governor. With --by events are counted, and --max-overhead limits them. \
                   On a terminal the table is shown again every second; at the end, by Ctrl-C or otherwise, it is printed once. docs/answers.md has more.",
-        flags: &[ASKED, &[value("limit", Some('n'), "ROWS", "At most so many rows."), IF], ASKING],
+        flags: &[
+            ASKED,
+            &[
+                value("limit", Some('n'), "ROWS", "At most so many rows."),
+                choices(
+                    value(
+                        "by",
+                        None,
+                        "WHAT",
+                        "A row for each caller, thread, or value ('malloc@arg1'); these are counted from events.",
+                    ),
+                    &["caller", "thread", "value"],
+                ),
+                ANSWER_OVERHEAD,
+                IF,
+            ],
+            ASKING,
+        ],
         operand: FUNCTIONS,
+    },
+    Command {
+        name: "histogram",
+        about: "Show histograms of the values of arguments and results: sizes, lengths, return codes",
+        details: "calltap histogram 'malloc@arg1' -p 4711\n\
+                  calltap histogram 'read@retval' --by caller -- ./prog\n\n\
+                  By powers of two, with --linear in steps, or with --each every value by itself. Texts are counted each. A recording needs 'record -A malloc@arg1', or -R for results. \
+                  docs/arguments.md says what can be read.",
+        flags: &[
+            ASKED,
+            &[
+                value("linear", None, "WIDTH", "Buckets of this width instead of powers of two."),
+                switch("each", None, "A bucket for every value."),
+                choices(
+                    value(
+                        "by",
+                        None,
+                        "WHAT",
+                        "A histogram for each caller or thread; value: the same as --each.",
+                    ),
+                    &["caller", "thread", "value"],
+                ),
+                ANSWER_OVERHEAD,
+                IF,
+            ],
+            ASKING,
+        ],
+        operand: Some(Operand {
+            name: "FUNCTION@ITEM,...",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Functions, as globs, and which of their values.",
+        }),
+    },
+    Command {
+        name: "span",
+        about: "Show the time between two calls that share a value: 'accept@retval .. close@arg1'",
+        details: "calltap span 'ngx_http_process_request@arg1 .. ngx_http_finalize_request@arg1' -p 4711\n\n\
+                  A span begins when the first function is called (or, with retval, when it returns) and ends when the second is called (or returns) with the same value, in whatever thread of the process: \
+                  requests of event loops, connections, locks. Shown are percentiles, a histogram, and the slowest. Spans during which events were lost are unknown, and counted. \
+                  A recording needs 'record -A', or -R for results.",
+        flags: &[
+            ASKED,
+            &[
+                value("limit", Some('n'), "SPANS", "So many of the slowest are shown each (10)."),
+                value(
+                    "linear",
+                    None,
+                    "WIDTH",
+                    "Buckets of this width (ns, us, ms, s) instead of powers of two.",
+                ),
+                TIME,
+                ANSWER_OVERHEAD,
+                IF,
+            ],
+            ASKING,
+        ],
+        operand: Some(Operand {
+            name: "BEGIN@ITEM .. END@ITEM",
+            takes: Takes::ManyAndProgram,
+            optional: false,
+            help: "Where spans begin and end, in quotes.",
+        }),
     },
     Command {
         name: "latency",
@@ -83,6 +164,7 @@ pub const LIVE: &[Command] = &[
             ASKED,
             &[
                 value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                TIME,
                 NO_SCHED,
                 ANSWER_OVERHEAD,
                 IF,
@@ -141,6 +223,7 @@ pub const LIVE: &[Command] = &[
                 PATCH_MODE,
                 PATCH_LOG,
                 LINKER_NAMES,
+                FULL_NAMES,
             ],
         ],
         operand: Some(Operand {
@@ -158,6 +241,7 @@ pub const LIVE: &[Command] = &[
             ASKED,
             &[
                 value("limit", Some('n'), "LINES", "At most so many calls; then it ends."),
+                TIME,
                 many(value(
                     "arguments",
                     Some('A'),

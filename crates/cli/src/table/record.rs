@@ -1,8 +1,8 @@
 //! Recording: the command that writes a trace.
 
 use super::flags::{
-    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, DISCOVERY, FILTER, IF, LATER,
-    MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, RESULTS, TRACER,
+    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, EVENTS,
+    FILTER, IF, LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -16,7 +16,7 @@ pub const RECORD: &[Command] = &[Command {
                   -Z patchable-function-entry=5 (rustc), -pg, -pg -mfentry, with or without -mrecord-mcount, \
                   -fxray-instrument (clang), -Z instrument-xray (rustc); \
                   where it left none anywhere, or a filter names the function, as it is.\n\n\
-                  Globs are those of ftrace: *, ?, [...] and \\ ; they match linker symbols and demangled names.",
+                  A function is named by as much of its name as tells it: handle, Srv::handle, Srv::handle(int); with wildcards *, ?, [...]; with its module in front, 'libssl:SSL_*' (docs/names.md).",
     flags: &[&[
         or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
         value(
@@ -25,7 +25,13 @@ pub const RECORD: &[Command] = &[Command {
             "N",
             "Record the program N times, one after the other, into FILE.1 to FILE.N, for 'calltap diff'. A run that fails is the last. K/N: begin with the K-th.",
         ),
-        value("pid", Some('p'), "PID", "Attach to this process, and leave it as it was at the end."),
+        value(
+            "pid",
+            Some('p'),
+            "PID,...",
+            "Attach to this process, by id or name, and leave it as it was at the end. Several, separated by commas: a trace of each, FILE.PID.",
+        ),
+        CHILDREN,
         ANSWER_OVERHEAD,
         ANSWER_DURATION,
         FILTER,
@@ -34,6 +40,7 @@ pub const RECORD: &[Command] = &[Command {
         ARGUMENTS,
         RESULTS,
         IF,
+        PYTHON,
         switch(
             "async",
             None,
@@ -84,6 +91,13 @@ pub const RECORD: &[Command] = &[Command {
             ),
             "128M",
         ),
+        many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call.")),
+        value(
+            "depth",
+            None,
+            "LEVELS",
+            "Keep only so many levels of calls; with --graph, from its functions on.",
+        ),
         many(value(
             "snapshot-on",
             None,
@@ -107,6 +121,7 @@ pub const RECORD: &[Command] = &[Command {
             "Also record the programs that its processes become (execve), and their children, until the last has ended: one trace for the tree.",
         ),
         NO_SCHED,
+        EVENTS,
         PATCH_MODE,
         ALLOW_INT3,
         DISCOVERY,

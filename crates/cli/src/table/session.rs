@@ -1,8 +1,8 @@
 //! A session with a running process: attach, change, look, detach; its control directory.
 
 use super::flags::{
-    ALLOW_INT3, ARGUMENTS, DISCOVERY, FILTER, FUNCTION, IF, INPUT, KEPT_SIZE, LATER, LINKER_NAMES, NOTRACE,
-    OUTPUT, PATCH_LOG, PATCH_MODE, PID, RESULTS, TRACER,
+    ALLOW_INT3, ARGUMENTS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, IF, INPUT, KEPT_SIZE,
+    LATER, LINKER_NAMES, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -16,8 +16,8 @@ pub const SESSION: &[Command] = &[
                   With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
-            PID, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE, ALLOW_INT3,
-            DISCOVERY, PATCH_LOG, LATER,
+            PIDS, CHILDREN, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE,
+            ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
         ]],
         operand: None,
     },
@@ -27,7 +27,8 @@ pub const SESSION: &[Command] = &[
         details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers, arguments, results, conditions); an empty word clears it. Only functions \
                   that differ are touched, and nothing is stopped. Also while 'record -p' or 'top' is at it.",
         flags: &[&[
-            PID,
+            PIDS,
+            CHILDREN,
             FILTER,
             NOTRACE,
             TRACER,
@@ -56,7 +57,7 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "get",
         about: "Read control files of a process that is attached to, as ftrace has them",
-        details: "Without a name: which there are. See 'calltap put'.",
+        details: "Without a name: which there are. See 'calltap tracefs put'.",
         flags: &[&[PID, OUTPUT]],
         operand: Some(Operand {
             name: "NAME",
@@ -68,7 +69,7 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "put",
         about: "Write to a control file of a process that is attached to, as ftrace has them",
-        details: "'calltap put set_ftrace_filter \'parse_*\' -p PID' is what \'echo parse_* > set_ftrace_filter\' is to the kernel: the functions that the default tracer \
+        details: "'calltap tracefs put set_ftrace_filter \'parse_*\' -p PID' is what \'echo parse_* > set_ftrace_filter\' is to the kernel: the functions that the default tracer \
                   traces, from now on. A name, a glob, or a place in available_filter_functions; with ! in front it is taken away. The default tracer is the one that was registered last, or whose name was \
                   written to function_tracers. A value that is refused changes nothing.",
         flags: &[&[PID, switch("append", Some('a'), "Add to what is there, as >> does.")]],
@@ -109,7 +110,7 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "run",
         about: "Run a program with its control directory mounted; nothing is traced before it is asked for",
-        details: "As 'calltap mount' for a program that is started here. It ends as the program ends.",
+        details: "As 'calltap tracefs mount' for a program that is started here. It ends as the program ends.",
         flags: &[&[
             value("mount", None, "DIR", "An existing directory."),
             KEPT_SIZE,
@@ -127,7 +128,7 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "exec",
         about: "Run a client of ftrace (trace-cmd, a script) on a process instead of the kernel",
-        details: "The command finds the process's control directory at /sys/kernel/tracing, in a mount namespace of its own: 'calltap exec -p PID -- trace-cmd start -p function'. \
+        details: "The command finds the process's control directory at /sys/kernel/tracing, in a mount namespace of its own: 'calltap tracefs exec -p PID -- trace-cmd start -p function'. \
                   The kernel's own directory is not touched.",
         flags: &[&[PID]],
         operand: Some(Operand {
@@ -157,8 +158,9 @@ pub const SESSION: &[Command] = &[
             FUNCTION,
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "snapshot",
@@ -175,7 +177,7 @@ pub const SESSION: &[Command] = &[
         name: "detach",
         about: "Leave a process as it was",
         details: "A calltap that records it is asked to end. Also cleans up what a calltap that was killed has left. The text of the process is then byte for byte that of its files.",
-        flags: &[&[PID, PATCH_LOG]],
+        flags: &[&[PIDS, CHILDREN, PATCH_LOG]],
         operand: None,
     },
 ];

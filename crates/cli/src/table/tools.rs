@@ -40,8 +40,8 @@ pub const TOOLS: &[Command] = &[
     Command {
         name: "cc",
         about: "Run a compiler, and add __mcount_loc to the object files that it makes",
-        details: "For builds: make CC='calltap cc gcc' CFLAGS='-O2 -pg'. The compiler gets its arguments as they are, and its exit status is passed on; then \
-                  what it made is treated as by 'calltap recordmcount'.\n\n\
+        details: "For builds: make CC='calltap tools cc gcc' CFLAGS='-O2 -pg'. The compiler gets its arguments as they are, and its exit status is passed on; then \
+                  what it made is treated as by 'calltap tools recordmcount'.\n\n\
                   Covered: -c with or without -o, several sources, response files (@FILE), -r. Not covered, and run as if without calltap: -S, -E, -M; \
                   compiling and linking in one command, after which no object remains; link-time optimisation (-flto), where the linker \
                   makes the code. In programs built so the calls are found without a list.",

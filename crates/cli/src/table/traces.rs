@@ -1,6 +1,6 @@
 //! What is in a trace, in every form.
 
-use super::flags::{FUNCTION, INPUT, LINKER_NAMES, OUTPUT, THREAD};
+use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, PART};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
 /// The commands.
@@ -10,28 +10,47 @@ pub const TRACES: &[Command] = &[
         about: "Show a table of functions: calls, total and own time",
         details: "Total time counts the outermost call of a recursion once; average, minimum, maximum, standard deviation and percentiles are per call. \
                   A percentile (p50, p90, p99, p99.9) is off by less than 0.8 % of itself; the others are exact.",
-        flags: &[&[
-            INPUT,
-            OUTPUT,
-            choice(value("format", None, "FORMAT", "Form of the table."), &["text", "csv", "json"], "text"),
-            choice(
-                value("sort", Some('s'), "COLUMN", "Column to sort by."),
-                calltap_analysis::report::Column::NAMES,
-                "total",
-            ),
-            value(
-                "columns",
-                None,
-                "LIST",
-                "Columns with numbers, separated by commas: those to sort by, also p50, p90, p99, p99.9.",
-            ),
-            FUNCTION,
-            THREAD,
-            switch("by-thread", None, "A row for every function and thread."),
-            value("limit", Some('n'), "ROWS", "At most so many rows."),
-            LINKER_NAMES,
-        ]],
-        operand: None,
+        flags: &[
+            &[
+                switch(
+                    "profile",
+                    None,
+                    "What the profile tracer has summed up instead (record --tracer profile): calls, total, average, longest.",
+                ),
+                value(
+                    "pid",
+                    Some('p'),
+                    "PID",
+                    "With --profile: of a process that is attached to or recorded, until now.",
+                ),
+                INPUT,
+                OUTPUT,
+                choice(
+                    value("format", None, "FORMAT", "Form of the table."),
+                    &["text", "csv", "json"],
+                    "text",
+                ),
+                choice(
+                    value("sort", Some('s'), "COLUMN", "Column to sort by."),
+                    calltap_analysis::report::Column::NAMES,
+                    "total",
+                ),
+                value(
+                    "columns",
+                    None,
+                    "LIST",
+                    "Columns with numbers, separated by commas: those to sort by, also p50, p90, p99, p99.9.",
+                ),
+                FUNCTION,
+                DEPTH,
+                switch("by-thread", None, "A row for every function and thread."),
+                value("limit", Some('n'), "ROWS", "At most so many rows."),
+                LINKER_NAMES,
+                FULL_NAMES,
+            ],
+            PART,
+        ],
+        operand: FILE,
     },
     Command {
         name: "diff",
@@ -43,7 +62,7 @@ pub const TRACES: &[Command] = &[
                   --min-change; of a percentile, if the ranges in which it lies do not meet. In the table ~ stands before a change within the noise, ? where calls are too few \
                   to tell. A function is its name and the name of its module's file; both traces may be of different builds. Traces of different clocks are compared \
                   by calls alone.\n\n\
-                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9 or max, in B; FUNCTION a name or glob; \
+                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable or blocked, in B; FUNCTION a name or glob; \
                   > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it is proven to hold of any function it matches, with its whole confidence \
                   interval, the exit code is 3, and standard error says of which. Conditions on times need five recordings a side; with fewer the exit code is 4. \
                   (1: the comparison could not be made; 2: a wrong command line.)",
@@ -62,7 +81,7 @@ pub const TRACES: &[Command] = &[
                 "columns",
                 None,
                 "LIST",
-                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max (total,self,calls,p50,p99).",
+                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable, blocked (total,self,calls,p50,p99).",
             ),
             choice(
                 value("sort", Some('s'), "COLUMN", "The largest differences of this first."),
@@ -93,30 +112,54 @@ pub const TRACES: &[Command] = &[
     Command {
         name: "replay",
         about: "Show the calls as they happened, in ftrace's function_graph form",
-        details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.",
-        flags: &[&[
-            INPUT,
-            OUTPUT,
-            THREAD,
-            value("limit", Some('n'), "LINES", "At most so many lines."),
-            LINKER_NAMES,
-        ]],
-        operand: None,
+        details: "Marks before a duration: $ over 1 s, @ 100 ms, * 10 ms, # 1 ms, ! 100 us, + 10 us.\n\n\
+                  calltap replay --graph handle_request --longer 100us --time wall\n\
+                  calltap replay --from 14:03:21.5 --until 14:03:22 --depth 3",
+        flags: &[
+            &[
+                INPUT,
+                OUTPUT,
+                choice(
+                    value(
+                        "time",
+                        None,
+                        "TIMES",
+                        "Begin lines with seconds since the beginning, or the time of day.",
+                    ),
+                    &["relative", "wall", "none"],
+                    "none",
+                ),
+                DEPTH,
+                value("limit", Some('n'), "LINES", "At most so many lines."),
+                switch("no-sched", None, "Leave out when threads were blocked, or waited for a processor."),
+                LINKER_NAMES,
+            ],
+            PART,
+        ],
+        operand: FILE,
     },
     Command {
         name: "graph",
         about: "Show the call graph: of the program, or callers and callees of one function",
         details: "",
-        flags: &[&[
-            INPUT,
-            OUTPUT,
-            value("function", Some('F'), "NAME", "Callers above and callees below this function."),
-            value("depth", None, "LEVELS", "At most so many levels."),
-            value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
-            THREAD,
-            LINKER_NAMES,
-        ]],
-        operand: None,
+        flags: &[
+            &[
+                INPUT,
+                OUTPUT,
+                choice(
+                    value("format", None, "FORMAT", "Form: of JSON a list of nodes, each with its parent's."),
+                    &["text", "json"],
+                    "text",
+                ),
+                value("function", Some('F'), "NAME", "Callers above and callees below this function."),
+                value("depth", None, "LEVELS", "At most so many levels."),
+                value("min-percent", None, "PERCENT", "Leave out paths with a smaller share of the time."),
+                LINKER_NAMES,
+                FULL_NAMES,
+            ],
+            PART,
+        ],
+        operand: FILE,
     },
     Command {
         name: "info",
@@ -127,7 +170,7 @@ pub const TRACES: &[Command] = &[
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text"),
         ]],
-        operand: None,
+        operand: FILE,
     },
     Command {
         name: "export",
@@ -141,47 +184,60 @@ pub const TRACES: &[Command] = &[
                   In a trace.dat each thread has a processor of its own while it lives; one that starts later gets that of one that has ended. Blanks in names become underscores \
                   (none are left after commas), because there a name ends at the first. What was lost is shown as dropped events, calls that had not returned have no end, depths over 500 are shown as 500, and a program's \
                   module is moved to other addresses where another program of the trace has its own.",
-        flags: &[&[
-            INPUT,
-            OUTPUT,
-            choice(
-                value("to", None, "FORMAT", "What to write."),
-                &[
+        flags: &[
+            &[
+                INPUT,
+                OUTPUT,
+                choice(
+                    value("to", None, "FORMAT", "What to write."),
+                    &[
+                        "perfetto",
+                        "chrome",
+                        "flamegraph",
+                        "folded",
+                        "csv",
+                        "speedscope",
+                        "pprof",
+                        "callgrind",
+                        "firefox",
+                        "trace-cmd",
+                        "parquet",
+                        "otlp",
+                    ],
                     "perfetto",
-                    "chrome",
-                    "flamegraph",
-                    "folded",
-                    "csv",
-                    "speedscope",
-                    "pprof",
-                    "callgrind",
-                    "firefox",
-                    "trace-cmd",
-                    "parquet",
-                    "otlp",
-                ],
-                "perfetto",
-            ),
-            choice(
-                value(
-                    "format-version",
-                    None,
-                    "VERSION",
-                    "With --to trace-cmd: the version of trace.dat. All trace-cmd and KernelShark read 6; 7 needs trace-cmd 3.",
                 ),
-                &["6", "7"],
-                "6",
-            ),
-            many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
-            value(
-                "trace-id",
-                None,
-                "ARGUMENT",
-                "With --to otlp: the argument (recorded by -A) that says which trace a call is part of, in whatever thread.",
-            ),
-            THREAD,
-            LINKER_NAMES,
-        ]],
-        operand: None,
+                choice(
+                    value(
+                        "format-version",
+                        None,
+                        "VERSION",
+                        "With --to trace-cmd: the version of trace.dat. All trace-cmd and KernelShark read 6; 7 needs trace-cmd 3.",
+                    ),
+                    &["6", "7"],
+                    "6",
+                ),
+                choice(
+                    value(
+                        "by",
+                        None,
+                        "TIME",
+                        "With --to flamegraph or folded: all time of calls (wall), or what of it threads ran, had no processor, or slept.",
+                    ),
+                    calltap_analysis::paths::By::NAMES,
+                    "wall",
+                ),
+                many(value("function", Some('F'), "GLOB", "With --to otlp: functions that become spans.")),
+                value(
+                    "trace-id",
+                    None,
+                    "ARGUMENT",
+                    "With --to otlp: the argument (recorded by -A) that says which trace a call is part of, in whatever thread.",
+                ),
+                DEPTH,
+                LINKER_NAMES,
+            ],
+            PART,
+        ],
+        operand: FILE,
     },
 ];

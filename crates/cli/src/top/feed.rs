@@ -41,8 +41,8 @@ impl Consumer for Feed<'_> {
         Ok(())
     }
 
-    fn behind(&mut self, thread: ThreadId) {
-        self.live.behind(thread);
+    fn interval_ends(&mut self, at: ClockPair) {
+        self.live.interval_ends(at);
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {

@@ -49,7 +49,7 @@ impl Show {
 
 /// Attaches, shows the table until the user ends it, and leaves the process as it was.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: u32 = arguments.number("pid")?.context("which process: '-p PID'")?;
+    let pid: u32 = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
     let options = options(pid, arguments)?;
     let switches = Switches::new(pid);
@@ -103,11 +103,15 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery: Discovery::AtLoad,
         slow: None,
+        subtree: None,
         flight: None,
         follow: false,
         sched: false,
+        wakings: false,
+        system_calls: false,
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
+        started: crate::started::tell,
     })
 }
 

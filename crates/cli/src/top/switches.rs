@@ -1,4 +1,4 @@
-//! Between those who watch a process and those who show it: what shall be switched, and what is.
+//! Between the thread that watches a process and the one that shows it: what shall be switched, and what is.
 
 use calltap_analysis::live::Row;
 use calltap_session::Controls;
@@ -89,7 +89,7 @@ impl Switches {
         EndGuard(self)
     }
 
-    /// Has everybody seen enough?
+    /// Have all that watch seen enough?
     pub fn is_over(&self) -> bool {
         self.over.load(Acquire)
     }

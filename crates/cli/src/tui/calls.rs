@@ -2,6 +2,7 @@
 
 use super::app::App;
 use super::shown::Shown;
+use super::states;
 use calltap_analysis::Source;
 use calltap_analysis::timeline::Block;
 use calltap_analysis::units::{count, duration, one_line};
@@ -23,6 +24,8 @@ const SHORTEST: u64 = 100;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Head(ThreadId),
+    /// When it ran.
+    States(ThreadId),
     Level(ThreadId, usize),
 }
 
@@ -34,7 +37,10 @@ fn parts<S: Source>(explorer: &Explorer<S>) -> Vec<Part> {
     explorer
         .timeline
         .threads()
-        .flat_map(|thread| [Part::Head(thread)].into_iter().chain(levels(thread)))
+        .flat_map(|thread| {
+            let band = explorer.source.has_switches().then_some(Part::States(thread));
+            [Part::Head(thread)].into_iter().chain(band).chain(levels(thread))
+        })
         .collect()
 }
 
@@ -59,7 +65,7 @@ impl App {
         buffer.set_stringn(area.x, area.y, span, area.width.into(), Style::new().add_modifier(Modifier::DIM));
         let names = Names::new(shown.explorer.source.meta(), false);
         let resolution = (to - from) / u64::from(area.width.max(1));
-        let mut window = None;
+        let (mut window, mut ran) = (None, None);
         for (row, part) in (1..area.height).zip(parts.iter().skip(self.scroll)) {
             let line = Rect { y: area.y + row, height: 1, ..area };
             match *part {
@@ -67,6 +73,11 @@ impl App {
                     let text = one_line(&names.task(thread)).into_owned();
                     let bold = Style::new().add_modifier(Modifier::BOLD);
                     buffer.set_stringn(line.x, line.y, text, line.width.into(), bold);
+                }
+                Part::States(thread) => {
+                    if let Some(columns) = states::columns(shown.explorer, thread, (from, to), line.width) {
+                        states::draw(buffer, line, &columns, self.plain);
+                    }
                 }
                 Part::Level(thread, level) => {
                     if window.as_ref().is_none_or(|(of, _)| *of != thread) {
@@ -76,11 +87,13 @@ impl App {
                             (from, to),
                             resolution,
                         );
+                        ran = states::columns(shown.explorer, thread, (from, to), line.width);
                         window = Some((thread, blocks));
                     }
                     let tracks = window.as_ref().map(|(_, window)| &window.tracks);
                     let track = tracks.and_then(|tracks| tracks.get(level)).map_or(&[][..], Vec::as_slice);
                     self.draw_blocks(buffer, line, track, (from, to), shown.explorer);
+                    states::hatch(buffer, line, ran.as_deref().unwrap_or_default());
                 }
             }
         }
@@ -178,9 +191,10 @@ impl App {
         };
         let names = Names::new(explorer.source.meta(), false);
         self.said = format!(
-            "{}: {} at {} in {}",
+            "{}: {}{} at {} in {}",
             one_line(&function.name),
             duration(end - start),
+            states::said(explorer, thread, start, end),
             duration(start),
             one_line(&names.task(thread))
         );

@@ -4,6 +4,7 @@ mod app;
 mod calls;
 mod rows;
 mod shown;
+mod states;
 mod table;
 
 use crate::arguments::Arguments;
@@ -32,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows it until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = arguments.number("pid")?;
+    let pid: Option<u32> = crate::processes::one(arguments)?;
     let path = arguments.shown();
     if pid.is_some() && path.is_some() {
         bail!("a trace, or a process with -p: not both");

@@ -1,8 +1,9 @@
 //! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
 use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall};
-use calltap_analysis::timeline::{Block, Timeline};
-use calltap_analysis::{Names, Source, limited};
+use calltap_analysis::paths::By;
+use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
+use calltap_analysis::{Names, Off, Source, limited};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -66,6 +67,7 @@ pub fn explore<S: Source + Sync>(
         "functions" => functions(explorer).to_string(),
         "timeline" => timeline(explorer, query)?,
         "overview" => overview(explorer, query)?,
+        "states" => off(explorer, query)?.to_string(),
         "flame" => flame(explorer, query)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
@@ -108,6 +110,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         "command": meta.session.as_ref().map(|session| session.command.join(" ")),
         "host": meta.session.as_ref().map(|session| &session.host),
         "timed": explorer.source.has_time(),
+        "switched": explorer.source.has_switches(),
         "end": explorer.timeline.end(),
         "events": totals.events,
         "calls": totals.calls,
@@ -124,9 +127,10 @@ fn functions<S: Source>(explorer: &Explorer<S>) -> Value {
             None => json!([site.0, name, module, calls]),
             Some(t) => {
                 let [p50, p90, p99, p999] = t.percentiles_ns.unwrap_or_default();
+                let states = t.off_ns.map(|[off, _]| states(t.total_ns, &off));
                 json!([
                     site.0, name, module, calls, t.total_ns, t.self_ns, t.avg_ns, t.min_ns, t.max_ns, p50,
-                    p90, p99, p999
+                    p90, p99, p999, states
                 ])
             }
         }
@@ -168,9 +172,40 @@ fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
                 .flatten()
         });
         blocks(explorer, &focused.into_iter().flatten().collect::<Vec<_>>(), &mut text);
+        text += ",\"states\":";
+        match band(explorer, ThreadId(thread))? {
+            Some(band) => pieces(&band.window(from, to, resolution), &mut text),
+            None => text += "null",
+        }
         text += "}";
     }
     Ok(text + "]")
+}
+
+fn band<S: Source + Sync>(
+    explorer: &Explorer<S>,
+    thread: ThreadId,
+) -> Result<Option<std::sync::Arc<Band>>, Refusal> {
+    let band = explorer.timeline.band(&explorer.source, thread);
+    band.map_err(|error| Refusal::new(500, &error.to_string()))
+}
+
+/// Five numbers for each, in one list: start, length, and how much of that the thread had no processor, slept, and what is not known.
+fn pieces(pieces: &[Piece], text: &mut String) {
+    text.push('[');
+    for (at, Piece { start, end, off }) in pieces.iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let _ =
+            write!(text, "{comma}{start},{},{},{},{}", end - start, off.runnable, off.blocked, off.unknown);
+    }
+    text.push(']');
+}
+
+/// `thread=1&from=2&to=3`: what of this time a thread ran.
+fn off<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
+    let band = band(explorer, ThreadId(query.number("thread")?))?;
+    Ok(band.map_or(Value::Null, |band| states(to.saturating_sub(from), &band.off(from, to))))
 }
 
 /// Seven numbers for each, in one list: start, length, function, calls, the longest, time in calls, calls that are cut.
@@ -210,25 +245,33 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
 }
 
 fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
     let flame = if query.text("f").is_some() {
         let function = query_function(explorer, query, "f")?;
-        let flame = explorer.flame_of(function, query.is_set("callers"), NARROWEST);
+        let flame = explorer.flame_of(function, query.is_set("callers"), by, NARROWEST);
         flame.ok_or_else(|| Refusal::new(404, "it is in none of the call paths that were kept"))?
     } else {
-        explorer.flame(query.number("root")?, NARROWEST)
+        explorer.flame(query.number("root")?, by, NARROWEST)
     };
-    let Flame { boxes, below, timed, merged } = flame;
+    let Flame { boxes, below, timed, merged, unknown } = flame;
     let site = |site: Option<SiteId>| site.map(|site| site.0);
-    let boxes = boxes
-        .iter()
-        .map(|b| json!([b.node, site(b.site), b.left, b.width, b.level, b.calls, b.weight, b.own]));
+    let boxes = boxes.iter().map(|b| {
+        let states = b.off.map(|off| states(b.total, &off));
+        json!([b.node, site(b.site), b.left, b.width, b.level, b.calls, b.weight, b.own, states])
+    });
     let below = below.into_iter().map(|(node, function)| json!([node, site(function)]));
     Ok(json!({
         "boxes": boxes.collect::<Vec<_>>(),
         "below": below.collect::<Vec<_>>(),
         "timed": timed,
         "merged": merged,
+        "unknown": unknown,
     }))
+}
+
+/// What of a time a thread ran, had no processor, slept, and what is not known.
+fn states(total: u64, off: &Off) -> Value {
+    json!([By::Cpu.of(total, off), off.runnable, off.blocked, off.unknown])
 }
 
 fn query_function<'a, S: Source>(

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
-    let pid: Option<u32> = arguments.number("pid")?;
+    let pid: Option<u32> = crate::processes::one(arguments)?;
     match (arguments.shown(), pid) {
         (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
         (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
@@ -41,7 +41,7 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");
     }
-    // Before the events are read: who cannot be asked needs no answers.
+    // Before the events are read: a port that cannot be bound needs no answers.
     let server = Server::new(port)?;
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
@@ -106,7 +106,7 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
     shown
 }
 
-/// Set when we are told to end.
+/// Set when calltap is told to end.
 fn end_flag() -> Result<Arc<AtomicBool>> {
     let over = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

@@ -1,4 +1,4 @@
-//! The server of the page: to this machine only, and to those who know its token.
+//! The server of the page: to this machine only, and to clients that know its token.
 
 use super::api;
 use super::connections::{self, Answer};
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Files of the page, by name, with their types.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("page.js", SCRIPT, include_str!("page/page.js")),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str, &str); 9] = [
     ("flame.js", SCRIPT, include_str!("page/flame.js")),
     ("functions.js", SCRIPT, include_str!("page/functions.js")),
     ("details.js", SCRIPT, include_str!("page/details.js")),
+    ("states.js", SCRIPT, include_str!("page/states.js")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";

@@ -1,4 +1,4 @@
-//! The processes and threads of a session as they come: who they are, and what reads them.
+//! The processes and threads of a session as they come: their ids and names, and what reads them.
 
 use super::Collector;
 use crate::reader::Reader;
@@ -18,7 +18,7 @@ impl Collector<'_> {
             if pid == 0 {
                 break; // being filled in
             }
-            // Who was followed is told of before it is in the table.
+            // A followed process is reported before it is in the table.
             self.take_records();
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
@@ -45,7 +45,7 @@ impl Collector<'_> {
         self.switched_off.clear();
     }
 
-    /// The id by which we know a thread, which may run in another pid namespace.
+    /// The id by which calltap knows a thread, which may run in another pid namespace.
     fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
         let entry = self.shared.process(process);
         let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.namespace) else {
@@ -94,6 +94,7 @@ impl Collector<'_> {
         self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
         let task = self.task(process, pid, tid);
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
+        self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
         let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
         self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;

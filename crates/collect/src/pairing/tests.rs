@@ -4,7 +4,7 @@ use super::*;
 use calltap_trace::{ClockKind, Session, TraceWriter};
 use proptest::prelude::*;
 
-/// `f@N` enters f with its slot N bytes below the top of the stack, `~f@N` by a jump, `/f@N` returns. What is expected: how many
+/// `f@N` enters f with its slot N bytes below the top of the stack, `~f@N` by a jump, `+f@N` nested in a frame that is there, `/f@N` returns. What is expected: how many
 /// calls each return closes, and in front of an entry `-n`, if it proves n frames dead.
 fn check(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
@@ -13,6 +13,7 @@ fn check(calls: &str, expected: &str) {
         let (code, call) = match word.as_bytes()[0] {
             b'/' => (code::EXIT, &word[1..]),
             b'~' => (code::TAIL_ENTRY, &word[1..]),
+            b'+' => (code::NESTED_ENTRY, &word[1..]),
             _ => (code::ENTRY, word),
         };
         let (name, at) = call.split_once('@').expect("f@N");
@@ -78,6 +79,19 @@ fn the_outermost_frames_are_left_too() {
 fn a_tail_call_is_no_proof() {
     check("m@1 f@2 ~g@2 ~h@2 /f@2 /m@1", "3 1");
     check("m@1 f@2 x@3 ~g@2 /f@2", "-1 2");
+}
+
+#[test]
+fn nested_calls_share_a_slot_and_return_one_by_one() {
+    check("m@1 f@5 +g@5 +f@5 /f@5 /g@5 /f@5 /m@1", "1 1 1 1");
+    check("f@5 +f@5 +f@5 /f@5 +f@5 /f@5 /f@5 /f@5", "1 1 1 1");
+    // With functions beneath that return, and one that is left.
+    check("f@5 +g@5 c@9 /c@9 +h@5 /h@5 /g@5 /f@5", "1 1 1 1");
+    check("f@5 +g@5 c@9 +h@5 /h@5 /g@5 /f@5", "-1 1 1 1");
+    // Returns that are missing: the frame below closes them, and so does another frame at the same place.
+    check("f@5 +g@5 +h@5 /f@5", "3");
+    check("m@1 f@5 +g@5 f@5 +g@5 /g@5 /f@5 /m@1", "-2 1 1 1");
+    check("m@1 +g@5 /f@5 /g@5 /m@1", "0 1 1");
 }
 
 /// Slot 900000 and around is another stack, and so is 1 from there.
@@ -199,14 +213,15 @@ fn rows_are_paired_like_single_events() {
             1 => ((next, site), code::ENTRY_FROM),
             2 => ((next + 400, site), code::ENTRY),
             3..30 => ((next + 4, site), code::TAIL_ENTRY),
-            30..160 if stack.len() < 700 => ((next, site), code::ENTRY),
+            30..40 => ((next + 4, site), code::NESTED_ENTRY),
+            40..160 if stack.len() < 700 => ((next, site), code::ENTRY),
             _ => {
                 let jump = if dice == 255 { stack.len() / 2 } else { 0 };
                 stack.truncate(stack.len() - jump);
                 (stack.pop().unwrap_or((0, 0)), code::EXIT)
             }
         };
-        if code == code::ENTRY {
+        if matches!(code, code::ENTRY | code::NESTED_ENTRY) {
             stack.push((slot, site));
         }
         events.push(RawEvent { ticks: ticks * 50, low: site << 5 | code, slot, parent: 0 });

@@ -1,18 +1,27 @@
 //! Calls of functions that are switched off while they are open, written as texts.
 
 use super::*;
+use crate::raw::{RawEvent, Sink};
+use calltap_abi::event::code;
 use calltap_trace::{Batch, Calls, Ending, Unpacker};
+use std::collections::HashSet;
+use std::sync::OnceLock;
 
 /// `f@N` enters f with its slot N words below the top of the stack, `/f@N` returns; a microsecond passes with each.
-/// `off:fg` begins to switch these functions off, `done` ends that. What is expected: the calls as they end.
+/// `off:fg` begins to switch these functions off, whose returns are seen all the same; `mute:fg` those whose exits are rewritten; `done` ends that; at `read`
+/// an interval ends. What is expected: the calls as they end.
 fn check(events: &str, expected: &str) {
     let (mut open, mut encoder) = (OpenCalls::new(true), ThreadEncoder::new(ThreadId::default()));
-    let (mut queue, mut newest) = (VecDeque::new(), None);
+    let (mut switching, mut newest) = (Switching::default(), None);
     for (ticks, word) in (1_u64..).zip(events.split_whitespace()).map(|(n, word)| (n * 1000, word)) {
-        if let Some(names) = word.strip_prefix("off:") {
-            let sites = names.bytes().map(|name| SiteId(name.into())).collect();
-            let off = Arc::new(SwitchedOff { sites, began: ticks, ended: Default::default() });
-            queue.push_back(Arc::clone(newest.insert(off)));
+        let named = |names: &str| names.bytes().map(|name| SiteId(name.into())).collect::<HashSet<_>>();
+        let muted = word.strip_prefix("mute:");
+        if let Some(names) = word.strip_prefix("off:").or(muted) {
+            let (sites, unseen) = (named(names), muted.map(named).unwrap_or_default());
+            let off = SwitchedOff { sites, unseen, began: OnceLock::from(ticks), ended: OnceLock::new() };
+            switching.announce(newest.insert(Arc::new(off)));
+        } else if word == "read" {
+            Encode::new(&mut open, &mut encoder, None, &mut switching).release(false);
         } else if let ("done", Some(off)) = (word, &newest) {
             off.ended.set(ticks).expect("it ends once");
         } else {
@@ -22,9 +31,10 @@ fn check(events: &str, expected: &str) {
             let slot = 0xfff_0000_0000 - at.parse::<u64>().expect("a number");
             let low = u32::from(name.as_bytes()[0]) << 5 | code;
             let raw = RawEvent { ticks, low, slot, parent: 0 };
-            Encode::new(&mut open, &mut encoder, None, &mut queue).take(raw, &[], &[]);
+            Encode::new(&mut open, &mut encoder, None, &mut switching).take(raw, &[], &[]);
         }
     }
+    Encode::new(&mut open, &mut encoder, None, &mut switching).end_before(u64::MAX);
     assert_eq!(endings(&mut encoder), expected, "{events}");
 }
 
@@ -73,4 +83,32 @@ fn one_that_was_left_before_or_of_another_function_was_left() {
     check("m@1 f@2 n@2 off:f /n@2 done /m@1", "f:left n:returned m:returned");
     check("m@1 f@2 off:g n@2 done /n@2 /m@1", "f:left n:returned m:returned");
     check("m@1 off:f done g@2 n@2 /n@2 /m@1", "g:left n:returned m:returned");
+}
+
+#[test]
+fn nothing_is_shown_inside_a_call_that_may_have_returned_unseen() {
+    // What is entered next is not called by f, as far as is known.
+    check("m@1 mute:f f@2 g@3 /g@3 done /m@1", "f:switched_off g:returned m:returned");
+    check("m@1 f@2 mute:f done g@3 /g@3 /m@1", "f:switched_off g:returned m:returned");
+    check("m@1 f@2 mute:fg g@3 h@4 /h@4 done /m@1", "f:switched_off g:switched_off h:returned m:returned");
+    check("f@2 mute:f done g@3 /g@3", "f:switched_off g:returned");
+    // Entered again at the same place: it had returned.
+    check("m@1 f@2 mute:f g@3 /g@3 f@2 /f@2 done /m@1", "f:switched_off g:returned f:returned m:returned");
+}
+
+#[test]
+fn a_call_is_open_as_long_as_calls_inside_it_are() {
+    check(
+        "m@1 f@2 g@3 mute:f h@4 /h@4 done i@4 /i@4 /g@3 k@3 /k@3 /m@1",
+        "h:returned i:returned g:returned f:switched_off k:returned m:returned",
+    );
+}
+
+#[test]
+fn a_call_whose_return_is_seen_meanwhile_was_open_until_then() {
+    check("m@1 f@2 mute:f g@3 /g@3 /f@2 n@2 /n@2 done /m@1", "g:returned f:returned n:returned m:returned");
+    // Its exits were written back after the time at which an interval has ended.
+    check("m@1 f@2 mute:f g@3 /g@3 read /f@2 done /m@1", "g:returned f:returned m:returned");
+    // A thread that was in the copy of an exit all the time.
+    check("m@1 f@2 mute:f done /f@2 /m@1", "f:returned m:returned");
 }

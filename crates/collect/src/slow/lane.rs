@@ -171,7 +171,7 @@ impl Lane {
         out(event);
     }
 
-    /// It is not part of anything slow; nor, as far as we know, of a call that was given up.
+    /// It is not part of anything slow; nor, as far as is known, of a call that was given up.
     fn drop(&mut self, event: &Event) {
         if let Some(given_up) = self.given_up.last_mut() {
             given_up.events.add(event);

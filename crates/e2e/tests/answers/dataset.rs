@@ -18,7 +18,7 @@ fn export(recording: &Recording, dataset: &Path) {
     assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
 }
 
-/// A script of ours that needs a package of Python. None if that is not there.
+/// A script of the tests' that needs a package of Python. None if that is not there.
 fn script(name: &str, package: &str) -> Option<Command> {
     let python = || {
         let mut command = Command::new("python3");
@@ -94,6 +94,16 @@ fn a_dataset_adds_up_to_what_the_report_says() {
                 let (ours, theirs) = (own[key].as_u64().unwrap_or(0), row[key].as_u64().unwrap_or(0));
                 let slack = row["calls"].as_u64().unwrap_or(0) + 2;
                 assert!(ours.abs_diff(theirs) <= slack, "{}: {key}: {own}, not {row}", recording.what);
+            }
+        }
+        let states = "SELECT function, sum(cpu_ns)::BIGINT AS cpu_ns, sum(runnable_ns)::BIGINT AS runnable_ns, \
+                      sum(blocked_ns)::BIGINT AS blocked_ns, sum(duration_ns)::BIGINT AS all_ns, \
+                      count(cpu_ns) = count(*) AS known FROM calls GROUP BY function";
+        for row in query(&[view_of(&dataset), states.into()]).expect("DuckDB is there")[1].iter() {
+            if row["known"] == true {
+                let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| row[key].as_u64().unwrap_or(0));
+                let all = row["all_ns"].as_u64().unwrap_or(0);
+                assert!(parts.iter().sum::<u64>().abs_diff(all) <= 10_000, "{}: {row}", recording.what);
             }
         }
         if !flags.contains(&"function") {

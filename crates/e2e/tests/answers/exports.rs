@@ -115,6 +115,21 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
         let text = top("time");
         same("pprof, flat", expected, &column(&text, 0), 2);
         same("pprof, cum", expected, &column(&text, 3), 1);
+        let rows = recording.rows();
+        let switched = |row: &Value| row["self_blocked_ns"].is_u64();
+        if rows.iter().all(switched) {
+            for (index, key) in
+                [("cpu", "self_cpu_ns"), ("runnable", "self_runnable_ns"), ("blocked", "self_blocked_ns")]
+            {
+                let found = column(&top(index), 0);
+                for row in &rows {
+                    let (ours, calls) = (row[key].as_u64().unwrap_or(0), row["calls"].as_u64().unwrap_or(0));
+                    let theirs =
+                        row["function"].as_str().and_then(|name| found.get(name)).copied().unwrap_or(0);
+                    assert!(ours.abs_diff(theirs) <= calls + 2, "pprof, {index}: {theirs}, not {row}");
+                }
+            }
+        }
     }
 }
 
@@ -221,6 +236,12 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
             }
         }
     }
+    // Markers of waits; the list says how many of each name.
+    let markers = said_by(cli(&["thread", "markers"]), home);
+    let waits = |name: &str| markers.lines().any(|line| line.trim().starts_with(name));
+    let rows = recording.rows();
+    let is_blocked = rows.iter().any(|row| row["function"] == "nap" && row["blocked_ns"].as_u64() > Some(0));
+    assert!(!is_blocked || waits("blocked"), "{markers}");
     said_by(cli(&["stop"]), home);
     assert!(ends_within(&mut server.0, HANGS).is_some(), "the Firefox Profiler's server does not end");
     assert!(!session.exists(), "the Firefox Profiler's server has ended, and its session is still there");
@@ -264,6 +285,11 @@ fn threads_and_recursion_with_every_tracer_and_without_times() {
 #[test]
 fn longjmp_and_recursion_deeper_than_call_paths_are_kept() {
     check("jumps.c", &[], &plain(), &[callgrind, speedscope]);
+}
+
+#[test]
+fn waits_are_sample_types_and_markers() {
+    check("divided.c", &[], &[vec![]], &TOOLS);
 }
 
 #[test]

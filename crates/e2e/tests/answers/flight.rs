@@ -85,7 +85,7 @@ fn slow_calls_are_written_as_often_as_files_are_allowed() {
     let mut calltap = command.stderr(Stdio::piped()).spawn().expect("calltap");
     wait_until("two snapshots", || file(2).exists());
     thread::sleep(Duration::from_millis(200));
-    // SAFETY: a signal to our own child.
+    // SAFETY: a signal to a child of this process.
     unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
     succeeds(&mut calltap);
     assert!(!file(3).exists());
@@ -109,7 +109,7 @@ fn a_snapshot_is_taken_when_a_signal_asks_for_it() {
     command.args(["record", "-o", &text, "--snapshot-on", "signal", "-p", &resident.pid.to_string()]);
     let mut calltap = command.stderr(Stdio::null()).spawn().expect("calltap");
     resident.await_recorder();
-    // SAFETY: signals to our own child.
+    // SAFETY: signals to a child of this process.
     let kill = |signal| unsafe { libc::kill(calltap.id() as i32, signal) };
     kill(libc::SIGUSR1);
     wait_until("the snapshot", || file.exists());

@@ -88,14 +88,19 @@ fn check_switched_off(build: &Build, end: &str) {
     let output = recorder.wait_with_output().expect("the recorder");
     assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
     let trace = resident.trace().to_string_lossy().into_owned();
-    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     let calls: Vec<&str> = replay
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| Some(line.rsplit_once("|  ")?.1.trim_end()))
         .collect();
     let ending = if end == "returned" { "}".to_owned() } else { format!("}} /* {end} */") };
-    assert_eq!(calls, ["outer() {", "  inner();", "  inner();", &ending, "after();"], "{}", build.name);
+    // Where its return is not recorded, nothing tells whether it or its caller makes the calls that come then.
+    let expected = match end {
+        "returned" => ["outer() {", "  inner();", "  inner();", &ending, "after();"],
+        _ => ["outer() {", "  inner();", &ending, "inner();", "after();"],
+    };
+    assert_eq!(calls, expected, "{}", build.name);
     let rows = resident.view("report");
     let outer = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "outer"));
     let outer = outer.unwrap_or_else(|| panic!("{}: {rows}", build.name));
@@ -168,7 +173,7 @@ fn a_function_that_was_called_too_often_for_a_while_is_recorded_again() {
     kill(recorder.id(), 2);
     assert!(recorder.wait_with_output().expect("the recorder").status.success());
     let trace = resident.trace().to_string_lossy().into_owned();
-    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     assert_eq!(replay.matches("|    hot();").count(), 100, "{replay}");
     let report = calltap_run(&["report", "-i", &trace]);
     assert!(report.stdout.starts_with("# 1 of "), "{}", report.stdout);

@@ -30,7 +30,15 @@ fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Va
 
 const SLICES: &str = "select tid, slice.ts, slice.depth, slice.name, parent.name, slice.dur from slice \
     join thread_track on slice.track_id = thread_track.id join thread using (utid) \
-    left join slice parent on slice.parent_id = parent.id where slice.name != 'LOST'";
+    left join slice parent on slice.parent_id = parent.id where slice.name != 'LOST' \
+    and coalesce(thread_track.name, '') != 'thread state'";
+/// What threads did within calls of `main`, as the events of their states have it, and as the calls say themselves.
+const STATES: &str = "select sum(min(state.ts + state.dur, main.ts + main.dur) - max(state.ts, main.ts)), \
+    extract_arg(main.arg_set_id, 'debug.blocked_ns') \
+    from slice state join thread_track states on state.track_id = states.id, \
+    slice main join thread_track calls on main.track_id = calls.id \
+    where state.name = 'blocked' and main.name = 'main' and states.utid = calls.utid \
+    and state.ts < main.ts + main.dur and state.ts + state.dur > main.ts";
 const LOST: &str = "select sum(coalesce(extract_arg(arg_set_id, 'debug.entries'), extract_arg(arg_set_id, 'args.entries'))) \
     from slice where name = 'LOST'";
 const DEEPER: &str = "select sum(extract_arg(arg_set_id, 'debug.deeper calls')) from slice";
@@ -67,7 +75,7 @@ fn calls(recording: &Recording) -> Vec<Slice> {
     let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
     let call = |line: &str| {
         let words: Vec<&str> = line.split(',').collect();
-        let [_, tid, name, _, depth, start, duration, _, caller] = words[..] else { panic!("{line}") };
+        let [_, tid, name, _, depth, start, duration, _, caller, ..] = words[..] else { panic!("{line}") };
         let number = |text: &str| text.parse().unwrap_or_default();
         let duration = duration.parse().unwrap_or(UNKNOWN);
         (number(tid), number(start), number(depth), name.to_owned(), caller.to_owned(), duration)
@@ -173,6 +181,24 @@ fn losses_are_seen() {
     let recording = record(&program, &flags, &Expect { arguments: &["busy"], ..Expect::default() });
     assert_ne!(recording.info()["calls"]["lost"], 0);
     displayed(&recording, BOTH);
+}
+
+#[test]
+fn threads_have_their_states_below_their_calls() {
+    let Some(directory) = perfetto().filter(|_| have_switches()) else { return };
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
+    let recording = record(&program, &[], &Expect::default());
+    displayed(&recording, BOTH);
+    let answers = ask(&directory, &recording.export("perfetto"), &[STATES, TROUBLE]);
+    let [states, own] = &answers[0][0][..] else { panic!("{answers:?}") };
+    let rows = recording.rows();
+    let main = rows.iter().find(|row| row["function"] == "main").expect("main");
+    let blocked = number(&main["blocked_ns"]);
+    assert!(
+        number(states).abs_diff(blocked) < 1000 && number(own).abs_diff(blocked) < 10,
+        "{answers:?}, not {main}"
+    );
+    assert_eq!(answers[1], Vec::<Vec<Value>>::new());
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What shows stacks shows the program's frames, all and in order, and of ours only named ones.
+//! What shows stacks shows the program's frames, all and in order, and of calltap's only named ones.
 
 use calltap_e2e::{Expect, Program, XRAY, calltap, compile, have, matrix, record, run};
 use std::process::Command;
 
 const CHAIN: [&str; 4] = ["chain_c", "chain_b", "chain_a", "main"];
 
-/// The frames down to main must be the chain; others may only be ours, or what `above` allows on top.
+/// The frames down to main must be the chain; others may only be calltap's, or what `above` allows on top.
 fn frames_are_right(frames: &[String], what: &str) {
     let first = frames.iter().position(|frame| frame == CHAIN[0]);
     let Some(first) = first else { panic!("{what}: no {} in {frames:?}", CHAIN[0]) };
@@ -70,7 +70,7 @@ fn a_debugger_shows_every_frame() {
         let frames = debugger(&program, "innermost", &["--tracer", "function_graph"]);
         assert_eq!(frames.first().map(String::as_str), Some("innermost"), "{}: {frames:?}", program.name);
         frames_are_right(&frames, &program.name);
-        // Functions that are left through their own exits have nothing of ours on the stack.
+        // Functions that are left through their own exits have nothing of calltap's on the stack.
         let has_stub = frames.iter().any(|frame| frame == "calltap_stub");
         assert_eq!(has_stub, build.name != XRAY.name, "{}: {frames:?}", program.name);
     }

@@ -76,7 +76,7 @@ fn top_until(resident: &Resident, flags: &[&str], shows: impl Fn(&Run) -> bool) 
     run
 }
 
-/// Nothing of ours is left, and it goes on to a good end.
+/// Nothing of calltap's is left, and it goes on to a good end.
 fn whole(mut resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let after = State::of(resident.pid, &["State"]);
@@ -104,7 +104,7 @@ fn beside(resident: &Resident) -> (Child, impl Fn() -> String + use<>) {
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: a signal to our own child.
+    // SAFETY: a signal to a child of this process.
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 

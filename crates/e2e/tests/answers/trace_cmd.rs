@@ -1,5 +1,7 @@
 //! Exported traces in trace-cmd and in KernelShark's library: every call, in whom, when, for how long, and inside of what.
 
+mod waits;
+
 use calltap_e2e::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -69,6 +71,9 @@ struct Report {
     tasks: BTreeMap<u64, String>,
     dropped: u64,
     open: ByThread<Call>,
+    /// From when to when threads slept, or had no processor.
+    waits: ByThread<(u64, u64, bool)>,
+    waiting: BTreeMap<u64, (u64, bool)>,
 }
 
 impl Report {
@@ -98,7 +103,9 @@ impl Report {
             let (time, rest) = rest.trim().split_once(": ").expect("a time");
             let (event, info) = rest.split_once(':').expect("an event");
             let tid = tid.trim().parse().expect("a thread id");
-            report.tasks.insert(tid, comm.to_owned());
+            if tid != 0 {
+                report.tasks.insert(tid, comm.to_owned());
+            }
             let time = if has_time { nanoseconds(time) } else { time.parse().expect("a number") };
             assert!(time >= before, "time runs backwards: {line}");
             before = time;
@@ -119,6 +126,7 @@ impl Report {
             }
             "funcgraph_entry" => self.enter(tid, time, info),
             "funcgraph_exit" => self.exit(tid, info),
+            "sched_switch" => self.switch(time.unwrap_or(0), info),
             "print" => assert_eq!(info, "calltap: the last events of this thread are missing"),
             other => panic!("an event {other}"),
         }
@@ -195,7 +203,7 @@ fn calls(recording: &Recording) -> ByThread<Call> {
     let csv = std::fs::read_to_string(export(recording, "csv", "6")).expect("just written");
     let mut calls = ByThread::new();
     for line in csv.lines().skip(1) {
-        let [_, tid, name, _, depth, start, duration, _, caller] = &fields(line)[..] else {
+        let [_, tid, name, _, depth, start, duration, _, caller, ..] = &fields(line)[..] else {
             panic!("{line}")
         };
         calls.entry(tid.parse().expect("a thread id")).or_default().push(Call {
@@ -338,7 +346,7 @@ fn in_kernelshark(what: &str, file: &Path, all: &ByThread<Call>, graph: bool, fu
             "missed_events" => {
                 missed += info.trim_start_matches("missed_events=").parse::<u64>().expect("a count")
             }
-            "ftrace/print" => {}
+            "ftrace/print" | "sched/sched_switch" => {}
             other => panic!("{what}: an event {other}"),
         }
     }

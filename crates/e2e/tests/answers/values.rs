@@ -105,7 +105,7 @@ fn a_recording_has_them_in_every_view() {
         ["-A", "integers", "-A", "texts@a,c/s3", "-R", "integers", "-R", "recursive", "-A", "recursive@arg1"];
     let recording = record(&program, &flags, &Expect::default());
     let trace = recording.trace.to_string_lossy().into_owned();
-    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     for line in [
         "integers(a=-1, b=65535, c=-70000, d=1099511627776, e=true, f='x'); /* ret=",
         "texts(a=\"hello\", c=\"lin\"...);",

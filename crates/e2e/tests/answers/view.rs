@@ -1,4 +1,4 @@
-//! A trace, and a process, as a page: who may see it, what it says, and what it does to a process that runs.
+//! A trace, and a process, as a page: which clients may see it, what it says, and what it does to a process that runs.
 
 use calltap_e2e::{
     GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
@@ -48,7 +48,7 @@ impl View {
     }
 
     fn end(self) -> ExitStatus {
-        // SAFETY: a signal to our own child.
+        // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
         end_of(self.child)
     }
@@ -78,7 +78,7 @@ fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
     (status, whole)
 }
 
-/// Nothing of ours is left, and it goes on to a good end.
+/// Nothing of calltap's is left, and it goes on to a good end.
 fn whole(resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let after = State::of(resident.pid, &["State"]);

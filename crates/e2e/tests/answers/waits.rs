@@ -2,6 +2,7 @@
 
 use calltap_e2e::{BARE, Build, GCC, Program, calltap_run, compile, have_switches};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
@@ -19,7 +20,9 @@ fn record(program: &Program, flags: &[&str]) -> (String, Value) {
     let mut arguments = vec!["record", "-q", "-o", &trace];
     arguments.extend(flags);
     let path = program.path.display().to_string();
-    arguments.extend(["-F", "burn", "-F", "nap", "-F", "want", "-F", "compete", "-F", "main", "--", &path]);
+    let functions = ["burn", "nap", "want", "await_change", "await_byte", "compete", "main"];
+    functions.iter().for_each(|function| arguments.extend(["-F", function]));
+    arguments.extend(["--", &path]);
     let run = calltap_run(&arguments);
     assert!(run.status.success(), "{}", run.stderr);
     let report = calltap_run(&["report", "-i", &trace, "--format", "json"]);
@@ -40,6 +43,9 @@ fn check(build: &Build) {
     let nap = row(&rows, "nap");
     assert!(ns(nap, "blocked_ns") >= 190 * MS && ns(nap, "cpu_ns") < 40 * MS, "{nap}");
     assert!(ns(row(&rows, "want"), "blocked_ns") >= 50 * MS, "{rows}");
+    for function in ["await_change", "await_byte"] {
+        assert!(ns(row(&rows, function), "blocked_ns") >= 20 * MS, "{rows}");
+    }
     // The kernel's two ways to count a thread's time: half a second of work, by the thread's clock.
     let burn = row(&rows, "burn");
     assert!(ns(burn, "cpu_ns").abs_diff(500 * MS) <= 25 * MS, "{burn}\n{said}");
@@ -65,6 +71,78 @@ fn without_context_switches_nothing_is_said_of_waits() {
     let trace = program.directory().join("waits.data").display().to_string();
     let text = calltap_run(&["report", "-i", &trace]).stdout;
     assert!(!text.contains("BLOCKED"), "{text}");
+}
+
+fn said(program: &Program, arguments: &[&str]) -> String {
+    let trace = program.directory().join("waits.data").display().to_string();
+    let run = calltap_run(&[arguments, &["-i", &trace]].concat());
+    assert!(run.status.success(), "{arguments:?}: {}", run.stderr);
+    run.stdout
+}
+
+/// Numbers by stack.
+fn folded(program: &Program, by: &str) -> BTreeMap<String, u64> {
+    let text = said(program, &["export", "--to", "folded", "--by", by]);
+    let line = |line: &str| {
+        let (stack, number) = line.rsplit_once(' ').expect("a number");
+        (stack.to_owned(), number.parse().expect("nanoseconds"))
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn every_view_divides_the_time_of_calls_alike() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
+    let (_, rows) = record(&program, &[]);
+    // Each call.
+    let table = said(&program, &["export", "--to", "csv"]);
+    let mut blocked = 0;
+    for line in table.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| cells[at].parse::<u64>().unwrap_or_else(|_| panic!("{line}"));
+        assert!((number(9) + number(10) + number(11)).abs_diff(number(6)) <= 3, "{line}");
+        blocked += if cells[2] == "nap" { number(11) } else { 0 };
+    }
+    assert!(blocked.abs_diff(ns(row(&rows, "nap"), "blocked_ns")) <= 10, "{table}");
+    // Each path.
+    let [wall, cpu, runnable, blocked] =
+        ["wall", "cpu", "runnable", "blocked"].map(|by| folded(&program, by));
+    for (stack, all) in &wall {
+        let parts = [&cpu, &runnable, &blocked].map(|by| by.get(stack).copied().unwrap_or(0));
+        assert!(parts.iter().sum::<u64>().abs_diff(*all) <= 3, "{stack}: {parts:?} of {all}");
+    }
+    let naps = blocked.iter().filter(|(stack, _)| stack.ends_with("nap")).map(|(_, ns)| ns).sum::<u64>();
+    assert!(naps.abs_diff(ns(row(&rows, "nap"), "self_blocked_ns")) <= 10, "{blocked:?}");
+    let graph: Value = serde_json::from_str(&said(&program, &["graph", "--format", "json"])).expect("JSON");
+    for node in graph.as_array().expect("nodes") {
+        let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| ns(node, key));
+        assert!(parts.iter().sum::<u64>().abs_diff(ns(node, "total_ns")) <= 3, "{node}");
+    }
+    assert!(said(&program, &["graph"]).contains(" BLOCKED "));
+    let picture = said(&program, &["export", "--to", "flamegraph", "--by", "blocked"]);
+    assert!(picture.contains("blocked time; ") && picture.contains(">nap<"), "{picture}");
+    // Each wait, in the call that waits.
+    let replay = said(&program, &["replay"]);
+    let lines: Vec<&str> = replay.lines().collect();
+    let waits =
+        lines.windows(2).filter(|pair| pair[0].contains(" nap() {") && pair[1].contains("/* blocked "));
+    assert_eq!(waits.count(), 10, "{replay}");
+    let without = said(&program, &["replay", "--no-sched"]);
+    assert!(!without.contains("blocked") && without.contains(" nap();"), "{without}");
+}
+
+#[test]
+fn flame_graphs_of_waits_need_context_switches() {
+    let program = compile(GCC, &["divided.c"], &["-pthread"]);
+    record(&program, &["--no-sched"]);
+    let trace = program.directory().join("waits.data").display().to_string();
+    let run = calltap_run(&["export", "--to", "folded", "--by", "blocked", "-i", &trace]);
+    assert!(!run.status.success() && run.stderr.contains("does not say when threads ran"), "{}", run.stderr);
+    let run = calltap_run(&["export", "--to", "csv", "--by", "blocked", "-i", &trace]);
+    assert!(!run.status.success() && run.stderr.contains("--to flamegraph"), "{}", run.stderr);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Clients of the control directory: trace-cmd, and who reads what it records.
+//! Clients of the control directory: trace-cmd, and programs that read what it records.
 
 use calltap_e2e::*;
 use std::fs;

@@ -411,7 +411,7 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     let place = Place(tempfile::tempdir().expect("a directory"));
     let run = calltap_run(&["mount", &place.root().to_string_lossy()]);
     assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
-    // Who was attached to keeps what is traced in it.
+    // A process that was attached to keeps what is traced in it.
     await_that("the first", || place.path(&pids[0]).is_dir());
     let own = |n: usize, name: &str| format!("{}/{name}", pids[n]);
     assert_eq!(place.cat(&own(0, "current_tracer")), "function\n");

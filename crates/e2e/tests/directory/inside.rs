@@ -1,4 +1,4 @@
-//! Programs that use their own control directory: they wait for us, and must not while we wait for them.
+//! Programs that use their own control directory: they wait for calltap, and must not while calltap waits for them.
 
 use calltap_e2e::*;
 use std::process::Command;

@@ -43,7 +43,7 @@ fn the_deepest_stack_is_as_deep_as_the_program_says() {
     let expected = said(&line, &["innermost", "inner", "outer", "main"]);
     assert_eq!(stack(&mounted), expected);
     assert_eq!(mounted.cat("stack_max_size"), format!("{}\n", expected[0].0));
-    // In a thread that is deeper, down to who began it, in the C library; looked at when another function is called.
+    // In a thread that is deeper, down to the function of the C library that began it; looked at when another function is called.
     mounted.echo("inner", "stack_trace_filter");
     assert_eq!(mounted.cat("enabled_functions"), "inner (1)\n");
     let line = deep(&mut mounted);

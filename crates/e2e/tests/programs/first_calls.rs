@@ -354,7 +354,7 @@ fn a_running_process_is_recorded_at_first_call_and_left_as_it_was() {
         assert!(put.status.success(), "{}", put.stderr);
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to our own child.
+        // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
         succeeds(&mut calltap);
         assert_eq!(calltap_e2e::changed_text(resident.pid), text, "{}", build.name);
@@ -489,7 +489,7 @@ fn a_program_whose_recorder_is_killed_runs_on() {
         let mut started = Started::new(&program, &["threads"], &[]);
         started.round();
         started.put("ftraced_enabled", "1");
-        // SAFETY: a signal to our own child.
+        // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(started.calltap.pid as i32, libc::SIGKILL) };
         // What was converted, and what still leads to the recorder.
         started.round();

@@ -137,7 +137,7 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     let told = refusals(&recording);
     assert!(matches!(&told[..], [one] if one.contains("root directory")), "{told:?}");
     assert_eq!(calls(&recording.rows(), "step"), 0);
-    // The same, with the place of the session in it: files are found by way of it, where they are not for us.
+    // The same, with the place of the session in it: files are found by way of it, where they are not for calltap.
     for inside in ["dev/shm", "proc", "only"] {
         std::fs::create_dir_all(root.join(inside)).expect("a directory");
     }

@@ -74,7 +74,7 @@ fn calls_made_while_we_are_there_are_counted_exactly() {
         resident.await_recorder();
         resident.tell();
         resident.wait_for("done");
-        // SAFETY: a signal to our own child.
+        // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
         succeeds(&mut calltap);
         let rows = resident.view("report");

@@ -43,7 +43,10 @@ fn programs_that_cannot_be_run() {
     record(&program, "/tmp", 126, &["directory"]);
     write(&program, "plain", b"\x7fELF", 0o644);
     record(&program, "./plain", 126, &["./plain", "executable"]);
-    write(&program, "script", b"#!/bin/sh\necho ran\n", 0o755);
+    // The interpreter of a script is what runs.
+    write(&program, "script", b"#!/no/such/interpreter\n", 0o755);
+    record(&program, "./script", 127, &["/no/such/interpreter", "no such file"]);
+    write(&program, "script", b"#!\necho ran\n", 0o755);
     record(&program, "./script", 126, &["./script", "script"]);
     write(&program, "text", b"hello, I am no program\n", 0o755);
     record(&program, "./text", 126, &["./text", "ELF"]);

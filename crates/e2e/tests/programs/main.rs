@@ -13,6 +13,7 @@ mod loss;
 mod patch_modes;
 mod processes;
 mod profiling_calls;
+mod python;
 mod recorder;
 mod recordmcount;
 mod registers;

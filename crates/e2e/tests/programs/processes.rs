@@ -116,7 +116,7 @@ fn idle_children(program: &Program, attached: bool) -> u64 {
     let first = forked(&mut resident);
     on(&["set", "-F", "work"]);
     if attached {
-        // Left before it has called anything. Who was forked before is not of the next session.
+        // Left before it has called anything. A child that was forked before is not of the next session.
         on(&["detach"]);
         for pid in [resident.pid, first] {
             assert_eq!(changed_text(pid), Vec::<String>::new());

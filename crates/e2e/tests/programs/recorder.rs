@@ -16,7 +16,7 @@ fn start(program: &Program, flags: &[&str], rounds: &str) -> (Child, BufReader<i
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: a system call; the target is our own child.
+    // SAFETY: a system call; the target is a child of this process.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
 

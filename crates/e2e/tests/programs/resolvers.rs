@@ -32,7 +32,7 @@ fn what_is_chosen_at_the_first_call_is_recorded_and_so_is_the_choice() {
     assert_eq!(resolved(&recording), [twice("library_pick_fast"), twice("library_pick_slow")]);
 }
 
-/// The choice is made before anybody's initialiser runs, the agent's included.
+/// The choice is made before any initialiser runs, the agent's included.
 #[test]
 fn what_is_chosen_at_the_start_is_recorded() {
     let program = program("-Wl,-z,now");

@@ -68,7 +68,7 @@ fn a_recorder_that_is_killed_at_the_start_leaves_a_program_that_runs() {
         strace.args(["record", "-q", "-o", "killed.calltap", "--"]).arg(&program.path);
         strace.current_dir(program.directory());
         let run = run(strace, b"");
-        // The program has our output still: this ends when it does.
+        // The program has the test's output still: this ends when it does.
         assert!(
             run.stdout == alone.stdout || run.stdout.is_empty() && when < 3,
             "{when}: {}{}",

@@ -44,7 +44,7 @@ fn step(program: &Program, tracer: &str) -> String {
         .arg("--")
         .arg(&program.path);
     let mut recorder = recorder.stdout(Stdio::piped()).spawn().expect("calltap runs");
-    // The program says when it is under way, and who it is.
+    // The program says when it is under way, and its id.
     let mut pid = String::new();
     let out = recorder.stdout.take().expect("a pipe");
     BufReader::new(out).read_line(&mut pid).expect("its process id");

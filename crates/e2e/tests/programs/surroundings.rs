@@ -122,7 +122,7 @@ fn waiting(program: &Program, arguments: &[&str]) -> (Child, BufReader<impl Read
 }
 
 fn signal(target: i32, signal: i32) {
-    // SAFETY: a system call; the target is our own child or its group.
+    // SAFETY: a system call; the target is a child of this process, or its group.
     assert_eq!(unsafe { libc::kill(target, signal) }, 0);
 }
 
@@ -205,7 +205,7 @@ fn programs_under_address_sanitizer_start_and_are_watched_over() {
         let program = compile(build, &["poisoned.c"], &["-fsanitize=address"]);
         check(&program, &plain(), &Expect { uncounted: true, ..Expect::default() });
         let trace = program.directory().join("poisoned.ct").display().to_string();
-        // Who is followed is traced, and so cannot have itself traced by what looks for leaks at its end.
+        // A followed process is traced, and so the leak checker cannot trace it at its end.
         let recorded = |argument: &str| {
             let mut command = Command::new(calltap());
             command.env("ASAN_OPTIONS", "detect_leaks=0").args(["record", "--follow", "-F", "sum", "-o"]);

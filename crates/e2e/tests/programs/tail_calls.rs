@@ -92,7 +92,7 @@ fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
         resident.tell();
         assert_eq!(resident.wait_for("left"), "6", "{}", build.name);
     }
-    let run = calltap_run(&["replay", "-i", &resident.trace().to_string_lossy()]);
+    let run = calltap_run(&["replay", "--no-sched", "-i", &resident.trace().to_string_lossy()]);
     let lines: Vec<&str> = run.stdout.lines().filter_map(|line| Some(line.rsplit_once("|  ")?.1)).collect();
     let first = lines.iter().position(|line| *line == "outer() {").expect("the call");
     let behind = &lines[lines.len().min(first + 2)..];

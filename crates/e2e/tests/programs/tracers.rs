@@ -81,7 +81,7 @@ fn a_profile_is_seen_while_it_is_recorded() {
     assert!(table.contains("outer,") && table.contains(",12345,12345,"), "{table}");
     let refused = calltap_run(&["put", "current_tracer", "nop", "-p", &resident.pid.to_string()]);
     assert!(!refused.status.success() && refused.stderr.contains("tracers stay"), "{}", refused.stderr);
-    // SAFETY: a signal to our own child.
+    // SAFETY: a signal to a child of this process.
     unsafe { libc::kill(calltap.id() as i32, libc::SIGINT) };
     succeeds(&mut calltap);
     assert!(resident.end().0.success());

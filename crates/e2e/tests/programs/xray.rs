@@ -83,7 +83,7 @@ fn functions_with_sleds_in_front_of_tail_calls_have_return_stubs() {
     assert!(listed.lines().filter(|line| line.contains("if a filter names it")).count() < 9, "{listed}");
 }
 
-// Two tracers cannot have one place; who comes second says so, and leaves it alone.
+// Two tracers cannot have one place; the second one says so, and leaves it alone.
 #[test]
 fn what_xray_s_own_library_has_taken_is_left_to_it() {
     if !have(XRAY.compilers[0]) {
@@ -95,7 +95,7 @@ fn what_xray_s_own_library_has_taken_is_left_to_it() {
         flags: &["-O2", "-fxray-instrument", "-fxray-instruction-threshold=1"],
     };
     let program = compile(&with_library, &["tail.c"], &[]);
-    // Left alone by the program's settings, the library does nothing, and we trace.
+    // Left alone by the program's settings, the library does nothing, and calltap traces.
     check(&program, &diagonal(0), &Expect { uncounted: true, ..Expect::default() });
     let mut command = Command::new(calltap());
     command.env("XRAY_OPTIONS", "patch_premain=true xray_mode=xray-basic").current_dir(program.directory());
@@ -103,7 +103,7 @@ fn what_xray_s_own_library_has_taken_is_left_to_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("XRAY_OPTIONS has the program's own XRay"), "{errors}");
-    // Nor is that something of ours which would be left behind.
+    // Nor is that something of calltap's which would be left behind.
     let resident = compile(&with_library, &["resident.c"], &[]);
     let mut command = Command::new(&resident.path);
     command.env("XRAY_OPTIONS", "patch_premain=true xray_mode=xray-basic").current_dir(resident.directory());

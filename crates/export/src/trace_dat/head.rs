@@ -160,14 +160,17 @@ impl Head {
         for (_, text) in formats::EVENTS {
             events.extend_from_slice(&sized(text));
         }
+        let mut sched = 1_u32.to_le_bytes().to_vec();
+        sched.extend_from_slice(b"sched\0\x01\0\0\0");
+        sched.extend_from_slice(&sized(formats::SCHED_SWITCH.1));
         let mut symbols = (self.kallsyms.len() as u32).to_le_bytes().to_vec();
         symbols.extend_from_slice(self.kallsyms.as_bytes());
         [
             (option::HEADER_INFO, header),
             (option::FTRACE_EVENTS, events),
-            // No events of other systems, no formats of printk.
-            (option::EVENT_FORMATS, 0_u32.to_le_bytes().to_vec()),
+            (option::EVENT_FORMATS, sched),
             (option::KALLSYMS, symbols),
+            // No formats of printk.
             (option::PRINTK, 0_u32.to_le_bytes().to_vec()),
             (option::CMDLINES, sized(&self.cmdlines)),
         ]

@@ -14,9 +14,9 @@ use super::Options;
 use addresses::Addresses;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::run_threads;
-use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor};
+use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Stretch, Totals, Visitor};
 use calltap_ringbuffer::{Stream, record};
-use calltap_trace::ThreadId;
+use calltap_trace::{RunState, ThreadId};
 use head::Head;
 use lanes::Lanes;
 use std::io::{self, Write};
@@ -28,7 +28,8 @@ const STREAMS: usize = i16::MAX as usize;
 const DEEPEST: u32 = 500;
 
 /// Writes a trace.dat. What the function tracer saw are `function` events, what the function_graph tracer saw
-/// `funcgraph_entry` and `funcgraph_exit`; a call that both saw is two events. A call that had not returned at the
+/// `funcgraph_entry` and `funcgraph_exit`; a call that both saw is two events. When a thread did not run, its stream's processor has
+/// `sched_switch` events to no thread and back, with state S or R. A call that had not returned at the
 /// end has no exit. Where events were lost, readers say how many are missing. Returns whose entries are not known are
 /// left out: a reader takes the return behind an entry of the same function for its own.
 pub fn trace_dat(
@@ -131,6 +132,23 @@ impl Visitor for Exporter<'_> {
         let parent = self.addresses.caller(thread, enter.ticks, enter.parent);
         let record = record::function(self.tid(thread), function, parent);
         self.put(self.source.to_ns(enter.ticks), &record);
+    }
+
+    fn off(&mut self, thread: ThreadId, stretch: &Stretch) {
+        let sleeps = match stretch.state {
+            RunState::Blocked => true,
+            RunState::Runnable => false,
+            // There is no event that says so.
+            RunState::Running | RunState::Unknown => return,
+        };
+        let tid = self.tid(thread);
+        let own = (
+            tid,
+            self.source.meta().threads.get(thread.0 as usize).map_or("", |thread| thread.comm.as_str()),
+        );
+        let none = (0, "swapper");
+        self.put(self.source.to_ns(stretch.from), &record::sched_switch(own, sleeps, none));
+        self.put(self.source.to_ns(stretch.to), &record::sched_switch(none, false, own));
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {

@@ -44,7 +44,7 @@ pub(super) fn system(meta: &Meta) -> String {
         .map_or_else(String::new, |session| format!("Linux {} {}", session.host, session.kernel))
 }
 
-/// Who wrote the recording.
+/// The program that wrote the recording.
 pub(super) fn writer(meta: &Meta) -> String {
     meta.session
         .as_ref()

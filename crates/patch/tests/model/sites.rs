@@ -22,7 +22,7 @@ pub struct Case {
     pub transition: Transition,
 }
 
-/// How to find out who is inside.
+/// How to find the threads that are inside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// Not at all.

@@ -66,7 +66,7 @@ fn check(work: impl FnOnce(u32) -> Result<(), NotHeld> + Send + 'static) {
         done
     });
     if done.is_none() {
-        child.kill().expect("our own child");
+        child.kill().expect("a child of this process");
     }
     let output = child.wait_with_output().expect("its output");
     assert_eq!(done, Some(Ok(())));

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it is tried to find all threads outside our code.
+/// How long it is tried to find all threads outside calltap's code.
 const TRY: Duration = Duration::from_secs(10);
 /// What looks like unwinding for longer is something left over on a stack,
 const UNWINDING: Duration = Duration::from_millis(1500);
@@ -73,7 +73,7 @@ pub(super) fn detach_one(
 /// What came of an attempt.
 enum Attempt {
     Left,
-    /// A thread is in our code, or may come back to it.
+    /// A thread is in calltap's code, or may come back to it.
     InTheWay,
     /// Not all threads could be stopped.
     NotHeld(NotHeld),
@@ -164,7 +164,7 @@ impl<'a> Leaving<'a> {
         }
     }
 
-    /// Finds where our code is, and code that unwinds.
+    /// Finds where calltap's code is, and code that unwinds.
     fn find_code(&mut self, code: u64) {
         let Leaving { shared, inferior, agent, past, .. } = self;
         // A forked child that is in no table has it as its parent has.
@@ -207,7 +207,7 @@ impl<'a> Leaving<'a> {
         Ok(Attempt::Left)
     }
 
-    /// The last step with all threads stopped. False if one is in our code, or may come back to it.
+    /// The last step with all threads stopped. False if one is in calltap's code, or may come back to it.
     fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<bool, Error> {
         let live = self.live;
         self.inferior.regions = maps::read(self.target.pid).unwrap_or_default();
@@ -255,7 +255,7 @@ impl<'a> Leaving<'a> {
         Ok(false)
     }
 
-    /// With all threads stopped outside our code: afterwards nothing leads there. False if a thread is in the way.
+    /// With all threads stopped outside calltap's code: afterwards nothing leads there. False if a thread is in the way.
     fn close(&mut self, held: &[Held], stacks: &Stacks) -> bool {
         let text = &mut self.inferior.text;
         // One of them will be borrowed.
@@ -266,6 +266,10 @@ impl<'a> Leaving<'a> {
             return false;
         }
         frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
+            // CPython may call the agent's profile function as soon as its threads go on.
+            let _ = text.write(Avma(gate), &[0; 8]);
+        }
         for thread in held.iter().filter(|_| self.word != 0) {
             // A thread's pointer to its state.
             let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(self.word)), &[0; 8]);

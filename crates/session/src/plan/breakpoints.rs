@@ -1,6 +1,6 @@
-//! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and who steps over them.
+//! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and which handler steps over them.
 //!
-//! The agent handles SIGTRAP from the first such batch until we leave, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
+//! The agent handles SIGTRAP from the first such batch until calltap detaches, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
 //! what it leaves does no harm, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
 //! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
 //!
@@ -12,6 +12,7 @@ use crate::plan::planner::{PatchMode, Planner};
 use calltap_abi::plan::Phase;
 use calltap_abi::remote;
 use calltap_abi::traps::answer;
+use calltap_collect::governor::Costly;
 use calltap_collect::metadata::Metadata;
 use calltap_process::agent;
 use calltap_process::inferior::Inferior;
@@ -32,14 +33,14 @@ const NO_ANSWER: &str = "its agent did not answer";
 /// that shares its parent's memory is most often another program soon.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// What there is of us in a process.
+/// What a process has of calltap's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ours {
     /// Nothing yet: no agent handles SIGTRAP.
     Nothing,
     /// The agent, which says itself what it finds.
     Agent,
-    /// The agent, and we are the program's tracer for a moment.
+    /// The agent, and calltap is the program's tracer for a moment.
     Tracer,
 }
 
@@ -62,7 +63,7 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
     let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
     let lasting = match () {
-        // A thread that could not be stopped in time is let go of when the thread of ours ends that has tried.
+        // A thread that could not be stopped in time is let go of when the thread of calltap's ends that has tried.
         () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
@@ -145,6 +146,11 @@ impl Planner<'_> {
         modules.flat_map(Loaded::trap_stubs).collect()
     }
 
+    /// The stubs whose events cost more than others.
+    pub(crate) fn costly_stubs(&self) -> Costly {
+        Costly { traps: self.trap_stubs(), python: self.shared.python_sites_on().collect() }
+    }
+
     /// Lists them for the agent, which has not answered yet.
     fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
         let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;
@@ -198,7 +204,7 @@ impl Planner<'_> {
         self.keep_traps(index, target.pid, handle, records);
     }
 
-    /// In one whose agent waits for us to write.
+    /// In one whose agent waits for calltap to write.
     pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<Metadata>) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
             if let Some(why) = obstacle(pid, Ours::Agent) {
@@ -213,7 +219,7 @@ impl Planner<'_> {
         self.keep_traps(index, pid, handle, records);
     }
 
-    /// In one that we hold, as it has not run anything of its own.
+    /// In one that calltap holds, as it has not run anything of its own.
     pub(crate) fn keep_traps_held(
         &mut self,
         pid: u32,
@@ -231,7 +237,7 @@ impl Planner<'_> {
         self.keep_traps(0, pid, handle, records);
     }
 
-    /// A process that shares another's memory has handlers of its own: one that was there before ours has not got it.
+    /// A process that shares another's memory has handlers of its own: one that was there before the agent's has not got it.
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
         let start = Instant::now();
         loop {

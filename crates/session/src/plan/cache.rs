@@ -1,16 +1,19 @@
 //! What was found in large files, kept in the user's cache directory for the next time: to decode a library of a hundred megabytes takes
 //! seconds, and what is found is the same as long as the file and calltap are.
 //!
-//! An entry is named by the build-id of its file. It is used if it was written by this build of calltap, for a file with the same bytes and
-//! the same search, and is whole; else it is ignored. The directory belongs to the user alone, and its size is bounded.
+//! An entry is named by the build-id of its file. It is used if it was written by this build of calltap, for the same search in the same version of the file or in a file with the
+//! same bytes, and is whole; else it is ignored. A file whose version is known is not read. The directory and its entries belong to the user alone, and their size is bounded.
 
-use calltap_sites::{Binary, Discovery, Error, Function, SiteKind, build_id_of, find_prologues, read_by};
+use crate::plan::contents::{Contents, Failure, Version, run_until};
+use calltap_sites::{Binary, Discovery, Error, Function, SiteKind, find_prologues, read_by};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, process};
 
@@ -73,9 +76,27 @@ impl Search {
     }
 }
 
-/// Looks for that in a file, which is called `name`, or finds what was found the last time.
-pub fn analyse(data: &[u8], name: &str, search: Search) -> Result<Binary, Error> {
-    Cache::of_user().map_or_else(|| search.run(data, name), |cache| cache.analyse(data, name, search))
+/// Looks for that in a file, which is called `name`, or finds what was found the last time; until it is interrupted.
+pub fn analyse(
+    contents: &Contents<'_>,
+    name: &str,
+    search: Search,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Binary, Failure> {
+    match Cache::of_user() {
+        Some(cache) => cache.analyse(contents, name, search, interrupted),
+        None => run(contents.bytes()?, name, search, interrupted),
+    }
+}
+
+fn run(
+    data: Arc<Vec<u8>>,
+    name: &str,
+    search: Search,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Binary, Failure> {
+    let name = name.to_owned();
+    Ok(run_until(interrupted, move || search.run(&data, &name))??)
 }
 
 /// What an entry is for, and by whom it was written.
@@ -85,16 +106,23 @@ struct Label {
     writer: [u64; 4],
     search: Search,
     name: String,
-    size: u64,
-    content: u32,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
     label: Label,
+    /// Of the file; none if it had changed too short a time before.
+    version: Option<Version>,
+    /// Length and checksum of its bytes.
+    content: (u64, u32),
     /// Of the packed bytes.
     checksum: u32,
     packed: Vec<u8>,
+}
+
+/// The user whom everything here belongs to.
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 struct Cache {
@@ -115,61 +143,67 @@ impl Cache {
         if let Some(parent) = directory.parent().filter(|parent| !parent.exists()) {
             DirBuilder::new().mode(0o700).create(parent).ok()?;
         }
-        let user = rustix::process::geteuid().as_raw();
-        let is_ours = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.uid() == user);
+        let is_ours = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.uid() == user());
         if !is_ours(directory.parent()?) {
             return None;
         }
         let _ = DirBuilder::new().mode(0o700).create(&directory);
         let meta = fs::symlink_metadata(&directory).ok()?;
-        let is_private = meta.is_dir() && meta.uid() == user && meta.mode() & OTHERS == 0;
+        let is_private = meta.is_dir() && meta.uid() == user() && meta.mode() & OTHERS == 0;
         is_private.then_some(Cache { directory, largest, worth })
     }
 
-    fn analyse(&self, data: &[u8], name: &str, search: Search) -> Result<Binary, Error> {
-        let place = self.place(data, name, search);
-        if let Some(found) = place.as_ref().and_then(|(path, label)| self.find(path, label)) {
+    fn analyse(
+        &self,
+        contents: &Contents<'_>,
+        name: &str,
+        search: Search,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Binary, Failure> {
+        let place = self.place(contents, name, search);
+        if let Some(found) = place.as_ref().and_then(|(path, label)| self.find(path, label, contents)) {
             return Ok(found);
         }
+        let data = contents.bytes()?;
         let start = Instant::now();
-        let binary = search.run(data, name)?;
+        let binary = run(Arc::clone(&data), name, search, interrupted)?;
         if let Some((path, label)) = place.filter(|_| start.elapsed() >= self.worth) {
             // A full disk is no reason to fail: the file is searched again the next time.
-            let _ = self.keep(&path, label, &binary);
+            let _ = self.keep(&path, label, contents, &binary);
         }
         Ok(binary)
     }
 
     /// Where an entry for this is, and what it must say.
-    fn place(&self, data: &[u8], name: &str, search: Search) -> Option<(PathBuf, Label)> {
-        let id = build_id_of(data).filter(|id| !id.is_empty())?;
+    fn place(&self, contents: &Contents<'_>, name: &str, search: Search) -> Option<(PathBuf, Label)> {
+        let id = contents.build_id().filter(|id| !id.is_empty())?;
         let own = fs::metadata("/proc/self/exe").ok()?;
         let changed = own.mtime() as u64 ^ (own.mtime_nsec() as u64) << 32;
         let Search { first_call, decode, int3 } = search;
         let file = format!("{id}-{decode:?}{}{}", u8::from(first_call), u8::from(int3));
-        let label = Label {
-            writer: [own.dev(), own.ino(), own.size(), changed],
-            search,
-            name: name.to_owned(),
-            size: data.len() as u64,
-            content: crc32fast::hash(data),
-        };
-        Some((self.directory.join(file), label))
+        let writer = [own.dev(), own.ino(), own.size(), changed];
+        Some((self.directory.join(file), Label { writer, search, name: name.to_owned() }))
     }
 
-    fn find(&self, path: &Path, label: &Label) -> Option<Binary> {
+    fn find(&self, path: &Path, label: &Label, contents: &Contents<'_>) -> Option<Binary> {
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)
             .ok()?;
-        if !file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= self.largest) {
+        let meta = file.metadata().ok()?;
+        if !meta.is_file() || meta.len() > self.largest || meta.uid() != user() {
             return None;
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).ok()?;
+        // It may grow meanwhile.
+        (&mut file).take(self.largest).read_to_end(&mut bytes).ok()?;
         let entry: Entry = postcard::from_bytes(&bytes).ok()?;
         if entry.label != *label || crc32fast::hash(&entry.packed) != entry.checksum {
+            return None;
+        }
+        let is_version = entry.version.is_some() && entry.version == contents.version;
+        if !is_version && contents.sum().ok()? != entry.content {
             return None;
         }
         let unpacked = zstd::bulk::decompress(&entry.packed, UNPACKED).ok()?;
@@ -180,11 +214,13 @@ impl Cache {
     }
 
     /// Writes an entry, so that readers find all of it or none, and removes what is too much.
-    fn keep(&self, path: &Path, label: Label, binary: &Binary) -> io::Result<()> {
+    fn keep(&self, path: &Path, label: Label, contents: &Contents<'_>, binary: &Binary) -> io::Result<()> {
         let unpacked = postcard::to_stdvec(binary).map_err(io::Error::other)?;
         let packed = zstd::bulk::compress(&unpacked, COMPRESSION)?;
         let checksum = crc32fast::hash(&packed);
-        let bytes = postcard::to_stdvec(&Entry { label, checksum, packed }).map_err(io::Error::other)?;
+        let version = contents.version.clone().filter(Version::is_settled);
+        let entry = Entry { label, version, content: contents.sum()?, checksum, packed };
+        let bytes = postcard::to_stdvec(&entry).map_err(io::Error::other)?;
         if bytes.len() as u64 > self.largest || unpacked.len() > UNPACKED {
             return Ok(());
         }
@@ -231,6 +267,8 @@ mod tests {
     use super::*;
 
     const ALL: Search = Search { first_call: false, decode: Decode::Everything, int3: false };
+    /// A user who is not the superuser.
+    const OTHER: u32 = 65534;
 
     /// This test's own program with another end, as a file of the same build that was changed has.
     fn file(end: u8) -> Vec<u8> {
@@ -241,63 +279,144 @@ mod tests {
 
     fn cache(directory: &Path, largest: u64) -> Cache {
         Cache::at(directory.join("cache").join("calltap"), largest, Duration::ZERO)
-            .expect("our own directory")
+            .expect("calltap's own directory")
     }
 
     fn entries(cache: &Cache) -> Vec<PathBuf> {
         fs::read_dir(&cache.directory).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// After this was done to the only entry, what is found is what is there.
-    fn check(change: impl Fn(&Path, &[u8])) {
+    fn analyse(cache: &Cache, data: Vec<u8>, search: Search) -> Binary {
+        cache.analyse(&Contents::read(data, None), "env", search, &Arc::default()).unwrap()
+    }
+
+    /// After this was done to the only entry, is it used? What is found is in any case what is there.
+    fn check(change: impl Fn(&Path, &[u8]), expected: bool) {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let fresh = ALL.run(&file(0), "env").unwrap();
-        assert_eq!(cache.analyse(&file(0), "env", ALL), Ok(fresh.clone()));
+        assert_eq!(analyse(&cache, file(0), ALL), fresh);
         let [entry] = &entries(&cache)[..] else { panic!("one file, one entry") };
         change(entry, &fs::read(entry).unwrap());
-        assert_eq!(cache.analyse(&file(0), "env", ALL), Ok(fresh));
+        let contents = Contents::read(file(0), None);
+        let (path, label) = cache.place(&contents, "env", ALL).unwrap();
+        assert_eq!(cache.find(&path, &label, &contents).is_some(), expected);
+        assert_eq!(analyse(&cache, file(0), ALL), fresh);
     }
 
     #[test]
     fn the_second_time_an_entry_is_used() {
+        check(|_, _| {}, true);
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
-        let (path, label) = cache.place(&file(0), "env", ALL).unwrap();
-        assert_eq!(cache.find(&path, &label), None);
-        let fresh = cache.analyse(&file(0), "env", ALL).unwrap();
-        assert_eq!(cache.find(&path, &label), Some(fresh));
-        for other in [cache.place(&file(1), "env", ALL), cache.place(&file(0), "false", ALL)] {
-            let (same, label) = other.unwrap();
-            assert_eq!((same, cache.find(&path, &label)), (path.clone(), None), "{label:?}");
+        let contents = |end| Contents::read(file(end), None);
+        let (path, label) = cache.place(&contents(0), "env", ALL).unwrap();
+        assert_eq!(cache.find(&path, &label, &contents(0)), None);
+        let fresh = analyse(&cache, file(0), ALL);
+        assert_eq!(cache.find(&path, &label, &contents(0)), Some(fresh));
+        assert_eq!(cache.find(&path, &label, &contents(1)), None, "other bytes");
+        let (same, label) = cache.place(&contents(0), "false", ALL).unwrap();
+        assert_eq!((same, cache.find(&path, &label, &contents(0))), (path.clone(), None), "{label:?}");
+    }
+
+    #[test]
+    fn a_file_of_a_known_version_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        let program = fs::File::open("/usr/bin/env").unwrap();
+        let first = Contents::of(&program);
+        let search = |contents: &Contents<'_>| cache.analyse(contents, "env", ALL, &Arc::default()).unwrap();
+        let found = search(&first);
+        assert!(first.is_read());
+        let second = Contents::of(&program);
+        assert_eq!(search(&second), found);
+        assert!(!second.is_read());
+        // The same bytes in another file are the same program.
+        let copy = directory.path().join("copy");
+        fs::copy("/usr/bin/env", &copy).unwrap();
+        let copy = fs::File::open(copy).unwrap();
+        let third = Contents::of(&copy);
+        assert_eq!(search(&third), found);
+        assert!(third.is_read());
+    }
+
+    #[test]
+    fn what_was_changed_just_now_may_be_changed_again_unseen() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        let path = directory.path().join("program");
+        fs::write(&path, file(0)).unwrap();
+        let program = fs::File::open(&path).unwrap();
+        for _ in 0..2 {
+            let contents = Contents::of(&program);
+            cache.analyse(&contents, "env", ALL, &Arc::default()).unwrap();
+            assert!(contents.is_read());
         }
     }
 
     #[test]
     fn what_is_not_whole_is_ignored() {
-        check(|entry, bytes| fs::write(entry, &bytes[..bytes.len() / 2]).unwrap());
-        check(|entry, bytes| {
-            let mut bytes = bytes.to_vec();
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 1;
-            fs::write(entry, bytes).unwrap();
-        });
-        check(|entry, _| fs::write(entry, b"").unwrap());
-        check(|entry, _| {
-            fs::remove_file(entry).unwrap();
-            fs::create_dir(entry).unwrap();
-        });
+        check(|entry, bytes| fs::write(entry, &bytes[..bytes.len() / 2]).unwrap(), false);
+        check(
+            |entry, bytes| {
+                let mut bytes = bytes.to_vec();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                fs::write(entry, bytes).unwrap();
+            },
+            false,
+        );
+        check(|entry, _| fs::write(entry, b"").unwrap(), false);
+        check(
+            |entry, _| {
+                fs::remove_file(entry).unwrap();
+                fs::create_dir(entry).unwrap();
+            },
+            false,
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_is_ignored() {
+        let lengthen = |entry: &Path, _: &[u8]| {
+            OpenOptions::new().write(true).open(entry).unwrap().set_len(LARGEST + 1).unwrap()
+        };
+        check(lengthen, false);
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_ignored() {
+        if user() != 0 {
+            println!("SKIPPED: files can be given to another user by the superuser only");
+            return;
+        }
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(OTHER), None).unwrap();
+        check(|entry, _| give(entry), false);
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        give(&cache.directory);
+        assert!(Cache::at(cache.directory, LARGEST, WORTH).is_none());
+    }
+
+    #[test]
+    fn a_search_that_is_interrupted_ends_and_leaves_no_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        let told = Arc::new(AtomicBool::new(true));
+        let found = cache.analyse(&Contents::read(file(0), None), "env", ALL, &told);
+        assert!(matches!(found, Err(Failure::Interrupted)), "{found:?}");
+        assert_eq!(entries(&cache), [] as [PathBuf; 0]);
     }
 
     #[test]
     fn it_does_not_grow_without_bound() {
         let directory = tempfile::tempdir().unwrap();
         let roomy = cache(directory.path(), LARGEST);
-        roomy.analyse(&file(0), "env", ALL).unwrap();
+        analyse(&roomy, file(0), ALL);
         let size = fs::metadata(&entries(&roomy)[0]).unwrap().len();
         let narrow = cache(directory.path(), size * 3 / 2);
         for decode in [Decode::Nothing, Decode::BareProgram, Decode::Everything] {
-            narrow.analyse(&file(0), "env", Search { decode, int3: true, ..ALL }).unwrap();
+            analyse(&narrow, file(0), Search { decode, int3: true, ..ALL });
         }
         let sum: u64 = entries(&narrow).iter().map(|entry| fs::metadata(entry).unwrap().len()).sum();
         assert!(sum <= size * 3 / 2, "{sum} of {size}");

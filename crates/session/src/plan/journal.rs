@@ -97,7 +97,7 @@ impl<'a> FromIterator<&'a Entry> for Entries {
     }
 }
 
-/// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then it may be anybody's child;
+/// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then its parent may be any process;
 /// `shows(address, offset)`: is this byte of the code file mapped there?
 ///
 /// Veneers are written down before they are mapped, so an earlier controller may have failed, or been killed, in between: sites that were to lead

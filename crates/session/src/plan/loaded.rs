@@ -9,7 +9,7 @@ use crate::plan::journal::Entry;
 use crate::plan::modules::Mapped;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
-use calltap_names::{GlobSet, demangle};
+use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::maps::Region;
 use calltap_selection::Listed;
@@ -239,6 +239,12 @@ impl Loaded {
         self.sites.iter().filter_map(stub_of)
     }
 
+    /// The stubs of functions whose exits are rewritten.
+    pub fn stubs_at_exits(&self) -> impl Iterator<Item = u32> {
+        let exits = self.sites.iter().filter(|placed| placed.site.is_exit());
+        exits.flat_map(|placed| placed.stubs.all()).map(|stub| stub.id)
+    }
+
     /// A range of veneers could not be mapped: no site may lead there.
     pub fn lose_veneers(&mut self, start: u64, end: u64) {
         self.veneers.retain(|range| range.address != start);
@@ -311,11 +317,11 @@ impl Loaded {
 
     /// The stubs of functions that a set has.
     pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
-        let is_in_set = |placed: &&Placed| {
+        let module = self.mapped.name();
+        let is_in_set = move |placed: &&Placed| {
             let Some(function) = self.binary.functions.get(placed.function) else { return false };
-            let symbols = function.aliases.iter().chain([&function.name]);
-            let demangled: Vec<String> = symbols.clone().map(|symbol| demangle(symbol)).collect();
-            set.has(symbols.chain(&demangled).map(String::as_str))
+            let symbols = function.aliases.iter().chain([&function.name]).map(String::as_str);
+            set.has(&FunctionNames::new(symbols, Some(&module)))
         };
         self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }

@@ -90,6 +90,11 @@ impl Mapped {
         self.text.1.wrapping_sub(self.text.0)
     }
 
+    /// Bytes of its first executable mapping.
+    pub fn text_bytes(&self) -> u64 {
+        self.text_end - self.text.1
+    }
+
     /// Does the address lie between its first and its last mapping?
     pub fn contains(&self, address: Avma) -> bool {
         (self.range.0..self.range.1).contains(&address.0)

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// What is told of a process that is left.
 #[derive(Default)]
 pub struct Told {
-    /// Something of ours stays there.
+    /// Something of calltap's stays there.
     pub ours: Vec<String>,
     /// What there is is another tool's.
     pub others: Vec<String>,
@@ -141,7 +141,7 @@ impl Past {
         }
     }
 
-    /// What sites are that are to be disabled; each that is not, and is ours.
+    /// What sites are that are to be disabled; each that is not, and is calltap's.
     fn look(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
         let mut found = Found::default();
         // They are in the order of their addresses.

@@ -6,24 +6,28 @@ mod mode;
 mod modules;
 mod processes;
 mod site_requests;
+mod started;
 mod switch;
 mod unwinding;
 
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
+pub use started::{Elsewhere, LargestLibrary, Started};
 pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
+use crate::plan::python;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
+use calltap_patch::Avma;
 use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::text::ProcessText;
@@ -35,13 +39,15 @@ use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::Record;
 use site_requests::Values;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Chooses what the tracers want of a function.
-pub type Choose<'a> = dyn Fn(&Function, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+pub type Choose<'a> =
+    dyn Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
 /// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
@@ -79,9 +85,11 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// The dynamic linker tells when its list of objects changes.
     watched: bool,
+    /// Where its empty function jumps for that: to the agent, or to a veneer near it. None: not found yet.
+    watch_through: Option<Avma>,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
-    /// It has what its parent has by now, who may have changed since it was forked: what its sites are has to be looked at.
+    /// It has what its parent has by now, which may have changed since the fork: the state of its sites has to be looked at.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
 }
@@ -100,6 +108,14 @@ pub struct Planner<'a> {
     /// Is told when that, and the values asked for, make sense.
     accepted: &'a (dyn Fn() + Send + Sync),
     checked: bool,
+    /// The user was told what is on.
+    told: bool,
+    /// The files that the first process has mapped,
+    files: Vec<Mapped>,
+    /// and those of them that were opened while it waited: it may end at once.
+    opened: Vec<(String, File)>,
+    /// Where the code is of a program that has next to none of its own.
+    pub(crate) code_is_in: Option<LargestLibrary>,
     /// Index of a process whose agent took its plan and was not through with it in time.
     stuck: Option<(u32, u32)>,
     pub(crate) processes: HashMap<u32, Process>,
@@ -114,6 +130,10 @@ pub struct Planner<'a> {
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
+    /// Where interpreters keep the current thread state, by file.
+    interpreters: HashMap<Identity, Result<u64, python::Reason>>,
+    /// The module of Python functions is in the trace.
+    pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,
     /// The process whose next batches go through breakpoints,
     pub(crate) armed: Option<u32>,
@@ -127,6 +147,8 @@ pub struct Planner<'a> {
     failed: Vec<first::Failed>,
     /// Something that was found could not be converted yet.
     pending: bool,
+    /// The user wants no more of it: what is being found out is not needed.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// What people should know when all is over.
     pub(crate) warnings: Vec<String>,
     /// What could be chosen from, for messages.
@@ -153,6 +175,10 @@ impl<'a> Planner<'a> {
             check,
             accepted: &|| {},
             checked: false,
+            told: false,
+            files: Vec::new(),
+            opened: Vec::new(),
+            code_is_in: None,
             stuck: None,
             processes: HashMap::new(),
             binaries: HashMap::new(),
@@ -162,6 +188,8 @@ impl<'a> Planner<'a> {
             futures: false,
             types: HashMap::new(),
             values: Values::default(),
+            interpreters: HashMap::new(),
+            introduced_python: false,
             mode: PatchMode::default(),
             armed: None,
             entering: false,
@@ -169,6 +197,7 @@ impl<'a> Planner<'a> {
             discovery: Discovery::AtLoad,
             failed: Vec::new(),
             pending: false,
+            interrupted: Arc::default(),
             warnings: Vec::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
@@ -220,7 +249,7 @@ impl<'a> Planner<'a> {
         Planner { may_choose: Some(may_choose), ..self }
     }
 
-    /// A forked child has what its parent had, unless we have met it before it was in the table.
+    /// A forked child has what its parent had, unless the planner has met it before it was in the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if self.processes.contains_key(&child) {
             return;
@@ -229,7 +258,14 @@ impl<'a> Planner<'a> {
         let inherited = || {
             let Some(parent) = self.processes.get(&parent) else { return Process::default() };
             let (modules, watched) = (parent.modules.iter().map(Loaded::inherited).collect(), parent.watched);
-            Process { modules, watched, named: parent.named.clone(), forked: true, text: None }
+            Process {
+                modules,
+                watched,
+                watch_through: parent.watch_through,
+                named: parent.named.clone(),
+                forked: true,
+                text: None,
+            }
         };
         let process = met.unwrap_or_else(inherited);
         self.processes.insert(child, process);
@@ -278,9 +314,10 @@ impl<'a> Planner<'a> {
         if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
             self.take_mapped(index, &mut records);
             self.keep_traps_waiting(index, pid, &mut records);
-            // Unless it has given us up meanwhile.
+            // Unless the agent has given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
+                self.open_files(pid);
                 entry.phase.store(Phase::Idle as u32, Release);
                 shm::wake(&entry.phase);
             }
@@ -390,7 +427,8 @@ impl<'a> Planner<'a> {
     /// Sites that lead to a stub, and that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.map(Loaded::count).fold((0, 0), |(on, all), (more_on, more)| (on + more_on, all + more))
+        let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
+        modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
     /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
@@ -399,6 +437,7 @@ impl<'a> Planner<'a> {
             Ok(regions) => {
                 self.see_modules(index, pid, fresh, &regions, records);
                 self.want(index, &regions, records);
+                self.reach_watch(index, &regions);
                 self.map_out(index, pid, &regions, records);
             }
             Err(error) => records.push(Metadata::Record(Record::Note {
@@ -409,13 +448,21 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The id by which we know a process of the session.
+    /// The id by which calltap knows a process of the session.
     fn pid_of(&self, index: u32) -> u32 {
         if index & UNLISTED != 0 {
             return index & !UNLISTED;
         }
         let entry = self.shared.process(index);
         entry.map_or(0, proc::pid_of)
+    }
+
+    /// Is what is on new to the user? Once.
+    pub(crate) fn is_new(&mut self) -> bool {
+        if self.opened.is_empty() {
+            self.open_files(self.pid_of(0));
+        }
+        self.checked && !std::mem::replace(&mut self.told, true)
     }
 
     /// Tells the user, and the readers of the trace.
@@ -458,6 +505,8 @@ impl<'a> Planner<'a> {
             let (start, end) = (range.address, range.address + range.length);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
+            let is_lost = |through: &Avma| (start..end).contains(&through.0);
+            process.watch_through = process.watch_through.filter(|through| !is_lost(through));
             let text = format!(
                 "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
             );

@@ -2,18 +2,26 @@
 
 use crate::Error;
 use crate::plan::cache::{self, Decode, Search};
+use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
+use crate::plan::script::interpreted;
 use calltap_names::printable;
 use calltap_selection::MayChoose;
 use calltap_selection::debug_files::{may_choose_in, name_functions};
-use calltap_sites::{Binary, Discovery};
+use calltap_sites::{Binary, Discovery, debug_link};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{env, fs};
+
+/// Scripts that interpret each other, at most; the kernel has the same limit.
+const SCRIPTS: u32 = 4;
 
 /// The program's file.
 pub struct Program {
+    /// What is run: with a script, its interpreter's command.
+    pub command: Vec<OsString>,
     /// Without directories.
     pub name: String,
     /// All of it, without symbolic links.
@@ -25,13 +33,20 @@ pub struct Program {
     /// Is there none, or cannot it load the agent?
     pub is_alone: bool,
     /// The bytes of its file.
-    pub data: Vec<u8>,
+    pub data: Arc<Vec<u8>>,
+    /// What tells it from a later version.
+    version: Version,
 }
 
 impl Program {
-    /// Finds the program as execvp would, and refuses what cannot be traced before it is run.
-    pub fn find(word: Option<&OsString>) -> Result<Program, Error> {
-        let word = word.cloned().unwrap_or_default();
+    /// Finds the program as execvp would, and refuses what cannot be traced before it is run. Of a script it is the interpreter.
+    pub fn find(command: &[OsString]) -> Result<Program, Error> {
+        Program::find_in(command, SCRIPTS)
+    }
+
+    /// The same; an interpreter may be a script itself, so many times.
+    fn find_in(command: &[OsString], scripts: u32) -> Result<Program, Error> {
+        let word = command.first().cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
         let refuse = |reason: &str, exit_code| {
             let (program, reason) = (name.clone(), reason.into());
@@ -56,14 +71,23 @@ impl Program {
         if !is_executable(&path) {
             return Err(refuse("not executable (permission denied)", 126));
         }
-        let data = fs::File::open(&path)
-            .and_then(|file| calltap_sites::load(&file))
-            .map_err(|error| refuse(&error.to_string(), 126))?;
+        let read = |file: fs::File| {
+            let version = Version::of(&file.metadata()?);
+            Ok((calltap_sites::load(&file)?, version))
+        };
+        let (data, version) =
+            fs::File::open(&path).and_then(read).map_err(|error| refuse(&error.to_string(), 126))?;
         if data.starts_with(b"#!") {
-            return Err(refuse(
-                "a script, not an ELF program: record its interpreter, with the script as argument",
-                126,
-            ));
+            let made = scripts
+                .checked_sub(1)
+                .and_then(|left| Some((interpreted(&path, &data, command.get(1..)?)?, left)));
+            return match made {
+                Some((command, left)) => Program::find_in(&command, left),
+                None => Err(refuse(
+                    "a script whose interpreter is not known: record that, with the script as argument",
+                    126,
+                )),
+            };
         }
         let short = printable(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned();
         let interpreter =
@@ -80,7 +104,8 @@ impl Program {
         let file = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
         let file = Identity::of(&(file, meta.ino()), &meta);
         let path = fs::canonicalize(&path).unwrap_or(path);
-        Ok(Program { name: short, path, file, is_static, is_alone, data })
+        let data = Arc::new(data);
+        Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 
     /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
@@ -101,16 +126,18 @@ impl Program {
             };
             let decode = if is_bare && is_whole { Decode::BareProgram } else { Decode::Nothing };
             let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
-            let mut binary = cache::analyse(&self.data, &self.name, search)?;
+            let contents = Contents::read(Arc::clone(&self.data), Some(self.version.clone()));
+            // The program ends with what interrupts it.
+            let mut binary = cache::analyse(&contents, &self.name, search, &Arc::default())?;
             if search.has_decoded(&binary) {
-                name_functions(&mut binary, &self.data, &self.path, Path::new("/"));
+                name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;
             }
             Ok((binary, is_whole))
         };
-        read().map_err(|error: calltap_sites::Error| {
+        read().map_err(|error: Failure| {
             let (program, reason) = (self.name.clone(), error.to_string());
             calltap_process::Error::Program { program, reason, exit_code: 126 }.into()
         })

@@ -12,6 +12,7 @@ use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::*;
 
 /// Veneers and copies mapped near a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,7 +101,29 @@ impl<'a> Stubs<'a> {
 
     /// Stubs that are left.
     pub fn room(&self) -> usize {
-        stub::COUNT - self.next as usize
+        stub::COUNT - self.next.max(self.next_site()) as usize
+    }
+
+    /// The number of the next site, where Python functions take theirs from the same numbers.
+    fn next_site(&self) -> u32 {
+        let table = self.shared.python();
+        table.map_or(0, |table| table.header.next_site.load(Relaxed).min(stub::COUNT as u32))
+    }
+
+    /// Takes so many numbers that follow each other. Those of them that are not used are given back by [`Stubs::return_numbers`].
+    fn take_numbers(&mut self, count: u32) {
+        if let Some(table) = self.shared.python() {
+            let first = table.header.next_site.fetch_add(count, AcqRel);
+            // The program may write there: what was given out is not given out again.
+            self.next = self.next.max(first).min(stub::COUNT as u32);
+        }
+    }
+
+    /// Gives numbers up to `end` back that were not used, unless a Python function has taken the next.
+    fn return_numbers(&self, end: u32) {
+        if let Some(table) = self.shared.python() {
+            let _ = table.header.next_site.compare_exchange(end, self.next, AcqRel, Relaxed);
+        }
     }
 
     /// Are all stubs within reach of a module?
@@ -183,12 +206,23 @@ impl<'a> Stubs<'a> {
         if bytes > 0 {
             self.provide_veneers(process, module, bytes, regions, veneers)?;
         }
+        self.take_numbers(count as u32);
         let first = self.next;
         let range = veneers.last_mut().filter(|_| bytes > 0);
         let first_veneer = range.as_ref().map_or(0, |range| range.used);
         self.to_note.reserve(count);
         let stubs = Vec::with_capacity(count * stub::SIZE);
-        Ok(Batch { first, first_veneer, near, range, owner: self, stubs, veneers: Vec::with_capacity(bytes) })
+        let end = first.saturating_add(count as u32);
+        Ok(Batch {
+            first,
+            end,
+            first_veneer,
+            near,
+            range,
+            owner: self,
+            stubs,
+            veneers: Vec::with_capacity(bytes),
+        })
     }
 }
 
@@ -242,6 +276,8 @@ pub struct Added {
 pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
+    /// One past the last number that was taken for it.
+    end: u32,
     first_veneer: u64,
     /// The stubs are within reach of the module.
     near: bool,
@@ -253,7 +289,7 @@ pub struct Batch<'s, 'a> {
 impl Batch<'_, '_> {
     /// A stub for a site. None if something is out of reach.
     pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: HookSet) -> Option<Added> {
-        let id = self.owner.next;
+        let id = Some(self.owner.next).filter(|id| *id < stub::COUNT as u32)?;
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
@@ -323,6 +359,7 @@ impl Batch<'_, '_> {
     /// Writes them to the code file.
     pub fn finish(self) -> io::Result<()> {
         let code = self.owner.code;
+        self.owner.return_numbers(self.end);
         code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;
         match self.range {
             Some(range) => code.write_all_at(&self.veneers, range.offset + self.first_veneer),

@@ -9,7 +9,7 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::plt;
 
-/// Functions of C libraries that keep their return address, or find out by it who calls. Of those in the same file, the code says it.
+/// Functions of C libraries that keep their return address, or find out their caller by it. Of those in the same file, the code says it.
 const NAMES: [&[u8]; 13] = [
     b"dlopen",
     b"dlmopen",

@@ -158,7 +158,8 @@ impl Branches {
     /// Control may land there, too.
     pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
         self.targets.extend(others);
-        self.targets.sort_unstable();
+        // Stable sorting merges the few that are new with those that are in order already.
+        self.targets.sort();
         self.targets.dedup();
     }
 
@@ -335,6 +336,9 @@ impl Function {
         if calls {
             found.calling.push(start);
         }
+        // Without symbols, what counts as one function may be megabytes of code with as many jumps.
+        self.direct.sort_unstable();
+        self.direct.dedup();
         let indirect = self.indirect.iter();
         let origins =
             indirect.map(|(at, found)| Indirect { at: *at, origin: found.entered_at(*at, &self.direct) });

@@ -1,5 +1,7 @@
 //! The file as the loader sees it: headers, segments, and the bytes behind an address.
 
+use std::ops::Range;
+
 use object::elf::{self, FileHeader64, ProgramHeader64, ProgramType, SectionHeader64, SectionType};
 use object::{LittleEndian as Le, pod};
 use serde::{Deserialize, Serialize};
@@ -129,6 +131,12 @@ impl<'d> Image<'d> {
     /// Whether instructions may run at `address`.
     pub fn is_code(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| segment.executable)
+    }
+
+    /// The addresses of the segment of code that `address` is in; none if it is in no code.
+    pub fn code_around(&self, address: u64) -> Range<u64> {
+        let segment = self.segment(address).filter(|segment| segment.executable);
+        segment.map_or(0..0, |segment| segment.address.0..segment.address.0 + segment.memory_size)
     }
 
     /// Whether the program may write to `address`.

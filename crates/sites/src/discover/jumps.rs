@@ -4,8 +4,6 @@
 //! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
 //! instruction of its function.
 
-use std::collections::BTreeSet;
-
 use super::branches::{Branches, Places, To, between};
 use super::image::Image;
 use super::kept::may_be_summed;
@@ -30,8 +28,8 @@ struct Group {
     /// May a sum be made of such an address, and be kept in memory? And of a label's?
     sums: bool,
     sums_labels: bool,
-    /// What the tables lead to within; all of it, unless there were too many.
-    entries: BTreeSet<u64>,
+    /// What the tables lead to within, in order; all of it, unless there were too many.
+    entries: Vec<u64>,
     is_complete: bool,
 }
 
@@ -115,30 +113,18 @@ impl Group {
             .filter(|formed| is_own(&formed.to) && may_be_summed(tables.image, formed.at))
             .map(|formed| formed.to)
             .collect();
-        let formed: BTreeSet<u64> = all_formed().map(|formed| formed.to).collect();
+        let mut formed: Vec<u64> = all_formed().map(|formed| formed.to).collect();
+        formed.sort_unstable();
+        formed.dedup();
         let has_labels = formed.iter().any(is_label)
             || !parts.takers.is_disjoint(&members)
             || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
         // A function's own beginning is a base, too, if not a label.
         let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
-        let mut entries = BTreeSet::new();
         let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
-        for (start, end) in &ranges {
-            let jumps = between(&branches.indirect, *start, *end, |jump| jump.at);
-            entries.extend(jumps.iter().flat_map(|jump| match jump.origin {
-                Origin::Distances(Some(table)) => tables.entries(table).collect(),
-                Origin::Addresses(table) => tables.addresses(table).map(|(_, target)| target).collect(),
-                _ => Vec::new(),
-            }));
-        }
-        for table in &formed {
-            entries.extend(tables.distances(*table, *table));
-            entries.extend(tables.addresses(*table).map(|(_, target)| target));
-            if is_complete {
-                entries.extend(bases.iter().flat_map(|base| tables.distances(*table, *base)));
-            }
-        }
-        entries.retain(|target| is_in(&ranges, *target));
+        let jumps = || ranges.iter().flat_map(|(s, e)| between(&branches.indirect, *s, *e, |jump| jump.at));
+        let pairs = if is_complete { &bases[..] } else { &[] };
+        let entries = entries(tables, &ranges, jumps().map(|jump| jump.origin), &formed, pairs);
         let (sums, sums_labels) = (!summed.is_empty(), summed.iter().any(is_label));
         let has_base = !bases.is_empty();
         Group { ranges, has_labels, has_base, sums, sums_labels, entries, is_complete }
@@ -177,4 +163,34 @@ impl Group {
             }
         }
     }
+}
+
+/// What tables lead to within these ranges, in order: those that jumps go through, and those that may begin at an address that is formed. Their distances are counted from there, or
+/// from one of the bases.
+fn entries(
+    tables: &Tables<'_, '_>,
+    ranges: &[(u64, u64)],
+    jumps: impl Iterator<Item = Origin>,
+    formed: &[u64],
+    bases: &[u64],
+) -> Vec<u64> {
+    let is_own = |target: &u64| is_in(ranges, *target);
+    let mut found = Vec::new();
+    for jump in jumps {
+        match jump {
+            Origin::Distances(Some(table)) => found.extend(tables.entries(table).filter(is_own)),
+            Origin::Addresses(table) => {
+                found.extend(tables.addresses(table).map(|(_, target)| target).filter(is_own));
+            }
+            _ => {}
+        }
+    }
+    for table in formed {
+        found.extend(tables.addresses(*table).map(|(_, target)| target).filter(is_own));
+        found.extend(tables.distances(*table, *table).filter(is_own));
+        tables.distances_within(*table, bases, ranges, &mut found);
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }

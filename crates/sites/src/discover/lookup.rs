@@ -4,7 +4,7 @@ use crate::Function;
 
 /// Finds the functions around an address.
 ///
-/// Those who ask go through the code nearly in order, so the neighbours of the last answer are tried before the list is
+/// Callers go through the code nearly in order, so the neighbours of the last answer are tried before the list is
 /// searched: for a whole program the searches would cost as much as everything else that is done for its functions.
 pub(super) struct Lookup<'a> {
     functions: &'a [Function],

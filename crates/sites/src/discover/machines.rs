@@ -1,5 +1,5 @@
 //! Virtual machines that look up return addresses: where code they have made calls a function of theirs, they find by its return address which of that code it
-//! was. They know none of ours, and stop with an error.
+//! was. They know no jump of calltap's, and stop with an error.
 
 use memchr::memmem;
 

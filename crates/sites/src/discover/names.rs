@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use object::LittleEndian as Le;
 use object::elf;
+use object::read::ReadRef;
 use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
 
 use super::image::{Image, string};
@@ -72,6 +73,11 @@ fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
 
 /// The build of a file, as it says itself, for a comparison with [`Binary::build_id`].
 pub fn build_id_of(data: &[u8]) -> Option<String> {
+    build_id_in(data)
+}
+
+/// The same of what is read in parts.
+pub(crate) fn build_id_in<'d>(data: impl ReadRef<'d>) -> Option<String> {
     use object::Object as _;
     let id = object::File::parse(data).ok()?.build_id().ok()??.to_vec();
     Some(id.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -184,13 +184,17 @@ impl Links {
             links.add(functions, from, to, functions[to].address.0 != target);
         }
         let tables = Tables::new(image, branches, functions);
+        // The last function of which all tables were read.
+        let mut read = None;
         for jump in &branches.indirect {
             let Some(from) = index_at(functions, jump.at) else { continue };
             let (start, end) = tables.range(from);
             let formed = branches.formed(start, end).iter().map(|formed| formed.to);
             let listed: Vec<u64> = match jump.origin {
                 Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
+                Origin::Distances(None) | Origin::Unclear if read == Some(from) => continue,
                 Origin::Distances(None) | Origin::Unclear => {
+                    read = Some(from);
                     formed.flat_map(|table| tables.distances(table, table)).collect()
                 }
                 Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),

@@ -1,6 +1,6 @@
-//! What the unwinding information says of all instructions: where the return address is, and who looks at it.
+//! What the unwinding information says of all instructions: where the return address is, and which functions look at it.
 //!
-//! Functions look at their own: setjmp, which keeps it, dlsym, which asks who calls. While their return is traced by a stub, another address is in its place.
+//! Functions look at their own: setjmp, which keeps it, dlsym, which asks for its caller. While their return is traced by a stub, another address is in its place.
 //!
 //! Of functions of which it says nothing, see `stack_depth.rs`.
 

@@ -196,7 +196,7 @@ impl Walk<'_> {
             _ => {
                 let flow = instruction.flow_control();
                 let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
-                // Who is called returns; where a return leads to, this stack is no more.
+                // A called function returns; where a return leads to, this stack is no more.
                 let stays = is_call || flow == FlowControl::Return;
                 let moved = if stays { 0 } else { i64::from(instruction.stack_pointer_increment()) };
                 let is_pushed =

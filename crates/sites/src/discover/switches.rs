@@ -41,9 +41,12 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The origin if control may also enter at `targets`, between the instructions that it follows from.
+    /// The origin if control may also enter at `targets`, sorted, between the instructions that it follows from.
     pub fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
-        let enters = |since: u64| targets.iter().any(|target| since < *target && *target <= at);
+        let enters = |since: u64| {
+            let next = targets.partition_point(|target| *target <= since);
+            targets.get(next).is_some_and(|target| *target <= at)
+        };
         match self.origin {
             _ if enters(self.since) => Origin::Unclear,
             Origin::Distances(Some(_)) if enters(self.named) => Origin::Distances(None),

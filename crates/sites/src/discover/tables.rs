@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::branches::Branches;
 use super::image::{Image, Section};
@@ -15,6 +16,8 @@ const LONGEST: u64 = 1 << 14;
 pub(super) struct Tables<'a, 'd> {
     pub image: &'a Image<'d>,
     data: &'a [u64],
+    /// The first segment of code; nearly all files have one.
+    code: Range<u64>,
     /// Where sections begin and end, in order.
     sections: Vec<u64>,
     pub functions: &'a [Function],
@@ -29,7 +32,14 @@ impl<'a, 'd> Tables<'a, 'd> {
         let ends = |section: &Section<'_>| [section.address, section.address.saturating_add(section.size)];
         let mut sections: Vec<u64> = sections.flat_map(ends).collect();
         sections.sort_unstable();
-        Tables { image, data: &branches.data, sections, functions, budget }
+        let first = image.segments.iter().find(|segment| segment.executable);
+        let code = first.map_or(0..0, |segment| image.code_around(segment.address.0));
+        Tables { image, data: &branches.data, code, sections, functions, budget }
+    }
+
+    /// The same as of the image, for millions of words.
+    fn is_code(&self, address: u64) -> bool {
+        self.code.contains(&address) || address >= self.code.end && self.image.is_code(address)
     }
 
     /// From a function's beginning to the next one's.
@@ -56,19 +66,57 @@ impl<'a, 'd> Tables<'a, 'd> {
         self.words(table, base).take_while(|target| self.is_entry(*target))
     }
 
+    /// Of what the [distances](Self::distances) of one table from each of these bases lead to, in order, what lies in these ranges, in order. The table is read once: few of its
+    /// words lead into a function, from whichever of the function's addresses they are counted.
+    pub fn distances_within(&self, table: u64, bases: &[u64], ranges: &[(u64, u64)], found: &mut Vec<u64>) {
+        let (Some(low), Some(high)) = (bases.first(), bases.last()) else { return };
+        let (Some((first, _)), Some(last)) = (ranges.first(), ranges.iter().map(|(_, end)| end).max()) else {
+            return;
+        };
+        let code = self.image.code_around(*low);
+        let from = |to: u64, base: u64| to as i128 - base as i128;
+        // From all bases to code, and from one of them to a range.
+        let (code_low, code_high) = (from(code.start, *low), from(code.end, *high));
+        let (own_low, own_high) = (from(*first, *high), from(*last, *low));
+        let mut live = bases.to_vec();
+        for distance in self.distances_in(table) {
+            let left = self.budget.get();
+            self.budget.set(left.saturating_sub(live.len() as u64));
+            if left == 0 {
+                return;
+            }
+            let target = |base: u64| base.wrapping_add_signed(distance);
+            let distance = i128::from(distance);
+            if !(code_low..code_high).contains(&distance) {
+                live.retain(|base| self.image.is_code(target(*base)));
+                if live.is_empty() {
+                    return;
+                }
+            }
+            if (own_low..own_high).contains(&distance) {
+                found.extend(live.iter().map(|base| target(*base)).filter(|target| is_in(ranges, *target)));
+            }
+        }
+    }
+
     /// The same of a table that a jump goes through, where holes may lead to no code either. Without sections, what follows it may be anything.
     pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
         let has_holes = !self.sections.is_empty();
         let entry = move |target| {
-            let is_code = self.image.is_code(target);
+            let is_code = self.is_code(target);
             (self.may_read() && (is_code || has_holes)).then_some((target, is_code))
         };
         self.words(table, table).map_while(entry).filter_map(|(target, is_code)| is_code.then_some(target))
     }
 
     fn words(&self, table: u64, base: u64) -> impl Iterator<Item = u64> + use<'d> {
+        self.distances_in(table).map(move |distance| base.wrapping_add_signed(distance))
+    }
+
+    /// The words of what may be a table, as far as it may go.
+    fn distances_in(&self, table: u64) -> impl Iterator<Item = i64> + use<'d> {
         let words = self.image.tail(table, self.room(table).min(LONGEST * 4)).as_chunks::<4>().0.iter();
-        words.map(move |word| base.wrapping_add_signed(i32::from_le_bytes(*word).into()))
+        words.map(|word| i64::from(i32::from_le_bytes(*word)))
     }
 
     /// The entries of a table of addresses, and what they lead to.
@@ -79,7 +127,7 @@ impl<'a, 'd> Tables<'a, 'd> {
     }
 
     fn is_entry(&self, target: u64) -> bool {
-        self.may_read() && self.image.is_code(target)
+        self.may_read() && self.is_code(target)
     }
 
     /// Takes an entry from what may still be read.

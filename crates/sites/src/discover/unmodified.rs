@@ -1,6 +1,6 @@
 //! Functions compiled without room for a call: the prologue is overwritten with a jump and executed out of line.
 //!
-//! What is decided here is whether that can be done without anybody noticing, function by function, with a reason where it cannot.
+//! What is decided here is whether that can be done unnoticed by the program, function by function, with a reason where it cannot.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -302,7 +302,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// A breakpoint, if its first instruction can be run elsewhere. What is behind its first byte stays, so it does not matter who lands there.
+    /// A breakpoint, if its first instruction can be run elsewhere. What is behind its first byte stays, so a jump may land there.
     fn trap(&self, at: u64, end: u64) -> Option<SiteForm> {
         let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
         let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();

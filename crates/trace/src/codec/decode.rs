@@ -257,7 +257,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checksums keep accidents away; these are the bytes of someone who computes them.
+        /// Checksums keep accidents away; these are bytes whose checksum was computed on purpose.
         #[test]
         fn any_bytes_do_no_harm(raw in vec(any::<u8>(), 0..300), events in 0..400_u32, max_site in 0..9_u32) {
             try_decode(&raw, events, max_site);

@@ -121,6 +121,7 @@ impl ThreadEncoder {
             EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.callers.place(parent)),
             EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
             | EventKind::Lost { .. } => return self.push_rare(event),
@@ -201,7 +202,8 @@ impl ThreadEncoder {
             }
             kind => {
                 let number = match kind {
-                    EventKind::Left { pops } => FIRST_LEFT + u64::from(pops),
+                    // The format has no parts: all that is known in the file is that the calls did not return.
+                    EventKind::Left { pops } | EventKind::Outside { pops } => FIRST_LEFT + u64::from(pops),
                     EventKind::SwitchedOff => SWITCHED_OFF,
                     EventKind::ThreadEnded => THREAD_ENDED,
                     _ => NOTHING_LOST,
@@ -209,7 +211,7 @@ impl ThreadEncoder {
                 self.spell_head(site, LOST);
                 self.streams.details.extend([0, 0]);
                 put_varint(&mut self.streams.details, number);
-                if let EventKind::Left { pops } = kind {
+                if let EventKind::Left { pops } | EventKind::Outside { pops } = kind {
                     self.tables.close(pops);
                 }
             }

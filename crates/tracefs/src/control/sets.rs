@@ -4,7 +4,7 @@
 //! `available_filter_functions`. With two tracers or more, every line says whose it is.
 
 use super::{Model, Open, Refusal, number};
-use calltap_names::{Glob, GlobSet, demangle, nearest_names};
+use calltap_names::{FunctionNames, Glob, GlobSet, Word, demangle, nearest_names};
 use calltap_selection::{Listed, TracerSelection};
 use std::fmt::Write;
 
@@ -19,8 +19,8 @@ pub enum Which {
 
 /// Is a function in a set?
 pub fn has(set: &GlobSet, function: &Listed) -> bool {
-    let demangled = demangled(function);
-    set.has(names(function, &demangled))
+    let linker = function.aliases.iter().chain([&function.function]).map(String::as_str);
+    set.has(&FunctionNames::new(linker, Some(&function.module)))
 }
 
 /// Is a glob about a function: by its linker symbol, another name, or its demangled one?
@@ -123,13 +123,15 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         return Err(Refusal::invalid(format!("no function matches '{pattern}'{hint}")));
     }
+    // Patterns are ftrace's here: they are compared with whole names.
+    let word = Word::whole(&pattern);
     if !takes {
-        set.push(pattern);
+        set.push(word);
         return Ok(());
     }
     // Of an empty set nothing can be taken, and one that becomes empty is as if nothing had ever been put there.
     if !set.is_empty() {
-        set.push(format!("!{pattern}"));
+        set.push(format!("!{word}"));
         let left = GlobSet::new(&*set);
         if !functions.iter().any(|function| has(&left, function)) {
             set.clear();

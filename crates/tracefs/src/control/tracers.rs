@@ -1,4 +1,4 @@
-//! Who traces: `current_tracer`, `function_tracers`, `function_profile_enabled`.
+//! The tracers: `current_tracer`, `function_tracers`, `function_profile_enabled`.
 //!
 //! One tracer is always the default: the one that `set_ftrace_filter` and `set_ftrace_notrace` change. That is the one that was registered last, until another's
 //! name is written to `function_tracers`.

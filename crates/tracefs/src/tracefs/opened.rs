@@ -169,7 +169,7 @@ impl Tracefs {
                     (Snapshot::Freed, Kind::RawSnapshot) => none,
                     _ => &mut instance.ring,
                 };
-                // Who wants many pages and waits for them shall not get one for each record.
+                // A reader that wants many pages and waits for them shall not get one for each record.
                 let full = waits && !over && size > PAGE_SIZE;
                 match pages.read(ring, symbols, size, full) {
                     data if data.is_empty() && !over => Ok(Read::Wait),

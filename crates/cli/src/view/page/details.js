@@ -1,11 +1,16 @@
 // The chosen function: its numbers, how long its calls take, the slow ones, callers and callees.
 
 import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time } from "./common.js";
+import { parts } from "./states.js";
 
 const panel = $("details");
 const load = newest(async f => [f, await ask("function", { f })]);
 const loadBar = newest((f, bar) => ask("calls", { f, bar }));
 
+// What of a call its thread ran.
+const loadStates = newest(async call => [call, await ask("states", { thread: call.thread, from: call.start, to: call.start + call.length })]);
+
+let call = null;
 let shown = null;
 let bar = null;
 
@@ -14,6 +19,18 @@ function numbers(one) {
   if (one.timed) all.push(["total", time(one.total)], ["self", time(one.self)], ["average", time(one.avg)], ["shortest", time(one.min)], ["longest", time(one.max)],
     ["p50", time(one.p50)], ["p90", time(one.p90)], ["p99", time(one.p99)]);
   return make("dl", {}, ...all.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+// The call that is chosen in the timeline.
+async function drawCall() {
+  const place = panel.querySelector("#call");
+  if (!place) return;
+  const mine = call && call.f === state.selected ? call : null;
+  if (!mine || !state.summary.timed) return place.replaceChildren();
+  const [, states] = (state.summary.switched && await loadStates(mine)) || [mine, null];
+  if (call !== mine) return;
+  const length = `${mine.cut ? "at least " : ""}${time(mine.length)}`;
+  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []));
 }
 
 // Bars on a logarithmic scale of time; heights by the square root, so that the rare slow ones can be seen.
@@ -99,12 +116,16 @@ async function draw() {
     make("div", { class: "actions" }, act("‹ Previous call", "next", true), act("Next call ›", "next", false),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callees"); } }, "What it calls"),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callers"); } }, "Who calls it")),
+    make("div", { id: "call" }),
+    make("h3", {}, "All calls"),
     numbers(one),
+    ...(one.states ? parts(one.states) : []),
     ...(shown.bars.length && state.summary.timed ? [make("h3", {}, "How long its calls take"), histogram(f, shown.bars)] : []),
     slow(f, state.summary.timed ? shown.slowest : [], "Slowest calls"),
     relatives("Called by", shown.callers, "No traced function."),
     relatives("Calls", shown.callees, "Nothing that is traced."));
   panel.scrollTop = at;
+  drawCall();
 }
 
 export const details = {
@@ -113,6 +134,7 @@ export const details = {
     on("select", () => { if (panel.dataset.f !== String(state.selected)) draw(); });
     on("data", () => { if (bar == null && !panel.contains(document.activeElement)) draw(); });
     on("theme", draw);
+    on("call", chosen => { call = chosen; drawCall(); });
     on("live", () => {
       const own = panel.querySelector('[role="switch"]');
       if (own && state.selected != null) own.setAttribute("aria-checked", (functionOf(state.selected).is || "on") === "on");

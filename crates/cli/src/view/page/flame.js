@@ -1,12 +1,15 @@
 // Where the time goes, by call path: callers above, callees below.
 
 import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, time, tip } from "./common.js";
+import { waits } from "./states.js";
 
 const ROW = 19;
 const [canvas, flames, crumbs] = ["boxes", "flames", "crumbs"].map($);
 const modes = [...document.querySelectorAll("[data-mode]")];
+const times = [...document.querySelectorAll("[data-by]")];
 
 let mode = "all";
+let by = "wall";
 let root = 0;
 let graph = null;
 let asked = "";
@@ -21,9 +24,14 @@ async function refresh(force) {
     button.tabIndex = button.dataset.mode === mode ? 0 : -1;
     if (button.dataset.mode !== "all") button.disabled = state.selected == null;
   });
+  times.forEach(button => {
+    button.setAttribute("aria-checked", button.dataset.by === by);
+    button.tabIndex = button.dataset.by === by ? 0 : -1;
+  });
+  $("by").hidden = !state.summary?.switched;
   if (state.selected == null && mode !== "all") return setMode("all");
   if (state.view !== "flame") return;
-  const query = mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 };
+  const query = { by, ...(mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 }) };
   const now = JSON.stringify(query);
   if (force || asked !== now) {
     asked = now;
@@ -31,10 +39,10 @@ async function refresh(force) {
     if (!answer) return;
     graph = answer;
     graph.levels = [];
-    graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own]) => ({ node, f, left, width, level, calls, weight, own }));
+    graph.boxes = graph.boxes.map(([node, f, left, width, level, calls, weight, own, states]) => ({ node, f, left, width, level, calls, weight, own, states }));
     for (const box of graph.boxes) (graph.levels[box.level] ||= []).push(box);
     graph.levels.forEach(level => level.sort((a, b) => a.left - b.left));
-    chosen = null;
+    chosen = hover = null;
     trail();
   }
   draw();
@@ -56,6 +64,7 @@ function trail() {
     if (graph.below.length) parts.push(name(last));
     else parts.push(graph.merged ? `${count(graph.merged)} calls by further paths are part of their callers` : "a click zooms in");
   } else parts.push(mode === "callers" ? `who calls ${functionOf(state.selected).name}, innermost first` : `what ${functionOf(state.selected).name} calls, from wherever it is called`);
+  if (graph.unknown) parts.push(`  ·  of ${time(graph.unknown)} it is not known whether threads ran${by === "wall" ? "" : "; it is left out"}`);
   crumbs.replaceChildren(...parts);
 }
 
@@ -113,7 +122,8 @@ function hit(event) {
 
 function describe(box) {
   const own = mode === "callers" ? "" : `, ${weight(box.own)} of its own`;
-  return `${weight(box.weight)} (${percent(box.width)} of what is shown)${own}; ${plural(box.calls, "call")}`;
+  const waited = box.states ? waits(box.states) : "";
+  return `${weight(box.weight)} (${percent(box.width)} of what is shown)${own}; ${plural(box.calls, "call")}${waited ? `; ${waited}` : ""}`;
 }
 
 canvas.addEventListener("pointermove", event => {
@@ -160,6 +170,14 @@ modes.forEach((button, at) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const next = step && modes[(at + step + 3) % 3];
     if (next && !next.disabled) { setMode(next.dataset.mode); next.focus(); }
+  });
+});
+times.forEach((button, at) => {
+  button.addEventListener("click", () => { by = button.dataset.by; refresh(); });
+  button.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const next = step && times[(at + step + times.length) % times.length];
+    if (next) { by = next.dataset.by; refresh(); next.focus(); }
   });
 });
 on("select", () => refresh());

@@ -6,6 +6,8 @@ const FILE = [
   ["total", "Total", "Time in it and in what it calls; recursion counts once"], ["self", "Self", "Time in it alone"],
   ["calls", "Calls"], ["avg", "Average"], ["p50", "p50", "What half of the calls do not exceed"], ["p99", "p99", "What 99 of a hundred calls do not exceed"], ["max", "Longest"],
 ];
+// Where context switches were recorded.
+const SWITCHED = [["cpu", "CPU", "What of the total its threads ran"], ["blocked", "Blocked", "What of the total its threads slept: in a system call, on a lock, for a page"]];
 const LIVE = [
   ["is", "On", "Switches the function in the running process"], ["rate", "Calls/s", "In the last interval"], ["share", "Time %", "In it and in what it calls, of the last interval"],
   ["nowAvg", "Average", "In the last interval"], ["nowMax", "Longest", "In the last interval"], ["calls", "Calls", "Among the newest events"], ["p99", "p99", "Among the newest events"],
@@ -17,7 +19,7 @@ let sort = null;
 let down = true;
 let limit = STEP;
 
-const columns = () => state.live ? LIVE : FILE;
+const columns = () => state.live ? LIVE : state.summary.switched ? [...FILE.slice(0, 2), ...SWITCHED, ...FILE.slice(2)] : FILE;
 
 function value(one, key) {
   const untimed = !one.timed && !["calls", "rate", "share", "nowAvg", "nowMax", "is"].includes(key);

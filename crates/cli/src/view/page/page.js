@@ -23,8 +23,9 @@ async function load(fresh) {
   const [summary, rows] = [await ask("summary", fresh ? { fresh: 1 } : {}), await ask("functions")];
   state.summary = summary;
   state.functions = new Map(rows.map(row => {
-    const [f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999] = row;
-    return [f, { f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, timed: row.length > 4 }];
+    const [f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states] = row;
+    const [cpu, , blocked] = states || [-1, -1, -1];
+    return [f, { f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states, cpu, blocked, timed: row.length > 4 }];
   }));
   // A running process may have more functions than its newest events.
   for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {

@@ -1,6 +1,7 @@
 // Calls by thread and depth over time. The server sends what can be drawn at the zoom level; what was sent is drawn at once while the rest is on its way.
 
 import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
+import { BAND, band, hatch, tellAt, waits, within } from "./states.js";
 
 const GUTTER = 190;
 const RULER = 24;
@@ -46,7 +47,8 @@ function layout() {
     const shown = open ? Math.min(depth, all ? depth : LEVELS) : Math.min(depth, 1);
     const lane = { thread: id, name, tid, depth, deeper, open, all, shown, top };
     lane.label = processes > 1 ? `${process}[${pid}]` : "";
-    lane.rows = top + HEAD;
+    // The band of states is between the name and the calls.
+    lane.rows = top + HEAD + (state.summary.switched ? BAND + 3 : 0);
     top = lane.rows + shown * ROW + GAP;
     return lane;
   });
@@ -178,9 +180,10 @@ function draw() {
     const has = data?.lanes.get(lane.thread);
     if (!has) continue;
     strip(c, has, lane, top, inks);
+    if (has.states) band(c, has.states, lane.rows - BAND - 3 - top, scale());
     for (let row = first; row <= last; row++) {
       const track = has.tracks[row - has.first];
-      if (track) blocks(c, track, lane.rows + row * ROW - top, drawn, chosen?.thread === lane.thread && row >= chosen.depth ? chosen : null);
+      if (track) blocks(c, track, lane.rows + row * ROW - top, drawn, chosen?.thread === lane.thread && row >= chosen.depth ? chosen : null, has.states);
     }
   }
   // Texts last: one change of colour instead of thousands.
@@ -222,8 +225,9 @@ function draw() {
 }
 
 // Calls of other functions than the chosen one are paler, but for those that the chosen call makes.
-function blocks(c, track, y, texts, around) {
+function blocks(c, track, y, texts, around, states) {
   const focus = state.selected;
+  const drawn = scale();
   for (let i = firstBehind(track, view.from); i < track.length && track[i] <= view.to; i += NUMBERS) {
     const [start, length, f, calls, inside, cut] = [track[i], track[i + 1], track[i + 2], track[i + 3], track[i + 5], track[i + 6]];
     const a = Math.max(x(start), GUTTER - 2);
@@ -235,6 +239,10 @@ function blocks(c, track, y, texts, around) {
     const solid = cut ? wide - Math.min(FADE, wide / 2) : wide;
     c.fillRect(a, y, solid > 3 && !cut ? solid - 0.6 : solid, ROW - 1.5);
     if (cut) for (let px = a + solid + 1; px < a + wide; px += 3) c.fillRect(px, y, 1, ROW - 1.5);
+    if (states && calls === 1 && wide > 3) {
+      c.globalAlpha = 1;
+      hatch(c, states, [start, length], y, ROW - 1.5, drawn);
+    }
     if (wide > 26) {
       const text = (cut ? "~" : "") + (calls > 1 ? `${count(calls)} calls` : functionOf(f).name);
       texts.push([fit(text, wide - 8), Math.max(a, GUTTER) + 4, y + ROW / 2 - 0.5, dim]);
@@ -243,9 +251,11 @@ function blocks(c, track, y, texts, around) {
   c.globalAlpha = 1;
 }
 
+const scale = () => ({ x, left: GUTTER, right: scroller.clientWidth, from: view.from, to: view.to, end: whole() });
+
 // Where the chosen function is called, and where events are missing.
 function strip(c, has, lane, top, inks) {
-  const y = lane.rows - STRIP - 2 - top;
+  const y = lane.top + HEAD - STRIP - 2 - top;
   c.fillStyle = inks.accent;
   for (let i = firstBehind(has.focus, view.from); i < has.focus.length && has.focus[i] <= view.to; i += NUMBERS)
     c.fillRect(x(has.focus[i]), y, Math.max(1.2, x(has.focus[i] + has.focus[i + 1]) - x(has.focus[i])), STRIP);
@@ -348,7 +358,9 @@ function describe(call) {
   const { name, module } = functionOf(call.f);
   const cut = call.cut ? `; the end of ${count(call.cut)} is not known` : "";
   if (call.calls > 1) return [`${count(call.calls)} short calls in ${time(call.length)}`, `the longest: ${name}, ${time(call.longest)}; ${percent(call.busy / (call.length || 1))} within calls${cut}`];
-  return [name, `${call.cut ? "end not known, at least " : ""}${time(call.length)}, from ${time(call.start)}; ${module}, depth ${call.depth}`];
+  const states = within(data?.lanes.get(call.thread)?.states, call.start, call.length);
+  const waited = states ? waits(states) : "";
+  return [name, `${waited ? `${waited} · ` : ""}${call.cut ? "end not known, at least " : ""}${time(call.length)}, from ${time(call.start)}; ${module}, depth ${call.depth}`];
 }
 
 function choose(call, fitted) {
@@ -359,6 +371,7 @@ function choose(call, fitted) {
     if (call.calls <= 1 || call.calls == null) select(call.f, "timeline");
     if (fitted) fitTo(call);
   }
+  tell("call", call && (call.calls <= 1 || call.calls == null) ? call : null);
   change();
 }
 
@@ -473,7 +486,7 @@ canvas.addEventListener("pointermove", event => {
     if (hover) {
       const [first, second] = describe(hover);
       tip(event, make("b", {}, first), make("br"), second);
-    } else tip(event);
+    } else tipOfBand(event);
     return draw();
   }
   if (Math.abs(event.clientX - drag.x) + Math.abs(event.clientY - drag.y) > 3) drag.moved = true;
@@ -490,6 +503,16 @@ canvas.addEventListener("pointermove", event => {
   scroller.scrollTop = drag.top - (event.clientY - drag.y);
   change();
 });
+// What a thread did there.
+function tipOfBand(event) {
+  const box = scroller.getBoundingClientRect();
+  const [px, y] = [event.clientX - box.left, event.clientY - box.top + scroller.scrollTop];
+  const lane = lanes.find(lane => y >= lane.rows - BAND - 4 && y < lane.rows);
+  const states = lane && data?.lanes.get(lane.thread)?.states;
+  if (!states || px < GUTTER || event.clientY - box.top < RULER || at(px) < 0 || at(px) > whole()) return tip(event);
+  const [first, second] = tellAt(states, at(px), (view.to - view.from) / width());
+  tip(event, make("b", {}, `${lane.name} ${lane.tid}: ${first}`), ...(second ? [make("br"), second] : []));
+}
 function drop(event) {
   document.body.classList.remove("dragging");
   const was = drag;
@@ -568,7 +591,10 @@ on("data", () => {
   loadSkyline().then(answer => { if (answer) { skyline = answer; draw(); } });
 });
 on("select", where => {
-  if (where !== "timeline" && chosen?.f !== state.selected) chosen = null;
+  if (where !== "timeline" && chosen?.f !== state.selected) {
+    chosen = null;
+    tell("call", null);
+  }
   change();
 });
 on("theme", draw);

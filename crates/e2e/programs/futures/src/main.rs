@@ -1,6 +1,6 @@
 //! A program on tokio that counts its own polls.
 //!
-//! Prints `future NAME FUTURES POLLS READY PANICKED`; who is not ready and has not panicked was dropped. And `least NAME NANOSECONDS`: for so long at least futures of that type waited, together. With `serve` it runs until its input ends.
+//! Prints `future NAME FUTURES POLLS READY PANICKED`; a future that is not ready and has not panicked was dropped. And `least NAME NANOSECONDS`: for so long at least futures of that type waited, together. With `serve` it runs until its input ends.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -23,7 +23,7 @@ pub(super) fn prefix_of(target: &Target) -> String {
     format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
 }
 
-/// In which process ids are what they are to us.
+/// In which process ids are those of calltap's own.
 pub(super) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }
@@ -40,7 +40,7 @@ pub(super) fn is_of_living(name: &str) -> bool {
     }
 }
 
-/// The processes that have a session in one of our own places. One in a root of its own has it there.
+/// The processes that have a session in one of calltap's own places. One in a root of its own has it there.
 pub fn of_living() -> Vec<u32> {
     let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
     let names = places.flatten().flatten().filter_map(|entry| {

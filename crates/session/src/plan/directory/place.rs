@@ -17,7 +17,7 @@ const ENOUGH: u64 = 32 << 20;
 /// Where directories of sessions may lie.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// As we reach it, whatever becomes of its name.
+    /// As calltap reaches it, whatever becomes of its name.
     pub(super) via: PathBuf,
     /// As the traced process sees it.
     pub(super) inside: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// In our own root.
+    /// In calltap's own root.
     pub(super) fn own(path: PathBuf) -> Base {
         Base { via: path.clone(), inside: path, _open: None }
     }
@@ -84,7 +84,7 @@ pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) ->
     })
 }
 
-/// A session's directory. It belongs to the traced process's user, who is not trusted: whatever he does to its name, this is the directory that was
+/// A session's directory. It belongs to the traced process's user, which is not trusted: whatever that user does to its name, this is the directory that was
 /// looked at.
 #[derive(Debug)]
 pub(super) struct Place {

@@ -26,7 +26,7 @@ pub(super) struct Placed {
     pub wanted: Option<HookSet>,
     /// It shall not: it is called too often, or the user has switched it off.
     pub disabled: bool,
-    /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for us alone.
+    /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for calltap alone.
     pub quiet: bool,
     /// It is a profiling function, and shall lead there.
     pub lead: Option<Avma>,

@@ -43,6 +43,7 @@ impl Planner<'_> {
     ) -> HashMap<u32, String> {
         let mut names = HashMap::new();
         let off = disabled.then(|| self.announce_off(stubs, emit));
+        names.extend(self.shared.switch_python(stubs, disabled));
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
             let Some(process) = self.processes.get_mut(&index) else { continue };
@@ -79,19 +80,29 @@ impl Planner<'_> {
     /// Reports that these sites are going to be switched off, and waits until the collector knows: it reads events
     /// meanwhile, and would take a call that does not record its return any more for one that was left.
     fn announce_off(&self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> Arc<SwitchedOff> {
-        let sites = self.sites_on().into_iter().filter(|site| stubs.contains(&site.0)).collect();
-        let off = Arc::new(SwitchedOff { sites, began: self.event_ticks(), ended: OnceLock::new() });
+        let sites: HashSet<SiteId> =
+            self.sites_on().into_iter().filter(|site| stubs.contains(&site.0)).collect();
+        let unseen = self.without_stub(&sites);
+        let off = Arc::new(SwitchedOff { sites, unseen, began: OnceLock::new(), ended: OnceLock::new() });
         if !off.sites.is_empty() {
             emit(Metadata::SwitchedOff(Arc::clone(&off)));
             wait_until_known(emit);
         }
+        let _ = off.began.set(self.event_ticks());
         off
     }
 
     /// The sites that record calls now.
     pub fn sites_on(&self) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
-        modules.flat_map(Loaded::stubs_on).map(SiteId).collect()
+        modules.flat_map(Loaded::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
+    }
+
+    /// Those of the sites whose functions have rewritten exits: no stub's address is in the place of their return address.
+    fn without_stub(&self, sites: &HashSet<SiteId>) -> HashSet<SiteId> {
+        let modules = self.processes.values().flat_map(|process| &process.modules);
+        let rewritten: HashSet<SiteId> = modules.flat_map(Loaded::stubs_at_exits).map(SiteId).collect();
+        sites.intersection(&rewritten).copied().collect()
     }
 
     /// Reports the sites that recorded calls at that time and do not now.
@@ -103,7 +114,8 @@ impl Planner<'_> {
         let ended = OnceLock::from(self.event_ticks());
         let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
         if !sites.is_empty() {
-            emit(Metadata::SwitchedOff(SwitchedOff { sites, began, ended }.into()));
+            let (unseen, began) = (self.without_stub(&sites), OnceLock::from(began));
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, unseen, began, ended }.into()));
         }
     }
 

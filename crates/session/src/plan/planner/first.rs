@@ -1,4 +1,4 @@
-//! Converts calls of the profiling function that were recorded when they were made: to NOPs, or to calls of the stubs of those who want their functions.
+//! Converts calls of the profiling function that were recorded when they were made: to NOPs, or to calls of the stubs of the tracers that want their functions.
 //!
 //! What was recorded is an address out of a program's memory, and may be anything by now. It is believed if code is mapped there, and is a call that leads to a profiling function; and
 //! looked at again right before it is written, as every site.

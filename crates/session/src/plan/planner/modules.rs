@@ -2,6 +2,7 @@
 
 use super::{Planner, Reach};
 use crate::plan::cache::{self, Decode, Search};
+use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
 use calltap_collect::metadata::Metadata;
@@ -11,13 +12,14 @@ use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_selection::Candidates;
 use calltap_selection::Named;
-use calltap_selection::debug_files::{may_choose_in, name_functions};
+use calltap_selection::debug_files::{debug_link_of, may_choose_in, name_functions};
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
 
 /// What is told where another tracer is at work.
 const OWN_XRAY: &str =
@@ -28,6 +30,9 @@ impl<'a> Planner<'a> {
         let identity = mapped.identity(pid)?;
         if let Some(known) = self.binaries.get(&identity) {
             return known.clone();
+        }
+        if self.interrupted.load(Acquire) {
+            return None;
         }
         let mut passed_over = false;
         let read = |passed_over: &mut bool| {
@@ -41,7 +46,7 @@ impl<'a> Planner<'a> {
             });
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
-                let data = calltap_sites::load(&file).ok()?;
+                let contents = Contents::of(&file);
                 let decode = match (is_of_use, self.reaches_all, may_be_bare) {
                     (true, true, _) => Decode::Everything,
                     (true, false, true) => Decode::BareProgram,
@@ -49,12 +54,12 @@ impl<'a> Planner<'a> {
                 };
                 let first_call = self.discovery == Discovery::FirstCall;
                 let search = Search { first_call, decode, int3: self.int3 };
-                let mut binary = cache::analyse(&data, &mapped.name(), search).ok()?;
+                let mut binary = cache::analyse(&contents, &mapped.name(), search, &self.interrupted).ok()?;
                 if search.has_decoded(&binary) {
-                    name_functions(&mut binary, &data, &mapped.path, &root);
+                    name_functions(&mut binary, || debug_link_of(&file), &mapped.path, &root);
                 }
                 if self.futures {
-                    calltap_sites::find_polls(&data, &mut binary).ok()?;
+                    calltap_sites::find_polls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }
                 return Some(binary);
             }
@@ -65,6 +70,10 @@ impl<'a> Planner<'a> {
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
         let binary = read(&mut passed_over).map(Arc::new);
+        if self.interrupted.load(Acquire) {
+            // What was not found out is not known to be nothing.
+            return binary;
+        }
         self.passed_over |= passed_over;
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
@@ -106,7 +115,7 @@ impl<'a> Planner<'a> {
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }
-        // Whom we have not met yet, we look at then.
+        // A process that was not met yet is looked at then.
         let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
         let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
         for (index, Target { pid, .. }) in living {
@@ -179,6 +188,9 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
+        if index == 0 {
+            self.files.clone_from(&now);
+        }
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
         for mut old in process.modules.drain(..) {

@@ -4,7 +4,7 @@ use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
 use calltap_patch::Avma;
 use calltap_process::agent;
-use calltap_process::maps;
+use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_process::text::ProcessText;
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
             if self.shared.was_replaced(index) {
                 return None;
             }
-            // Whatever has the id by now, only who has our memory is ours.
+            // Whatever process has the id by now: only one that maps the session's memory belongs to it.
             let is_ours = ours.entry(pid).or_insert_with(|| agent::has_mapped(pid, &session));
             let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))
@@ -89,6 +89,21 @@ impl<'a> Planner<'a> {
         let others: Vec<(u32, Target)> =
             others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
         listed.into_iter().chain(others).collect()
+    }
+
+    /// Finds a way from the dynamic linker's empty function to the agent, which may be farther away than a jump leads.
+    pub(super) fn reach_watch(&mut self, index: u32, regions: &[Region]) {
+        let Some(image) = self.image(index, regions) else { return };
+        let (brk, hook) = (Avma(image.loader_brk.load(Acquire)), Avma(image.loader_hook.load(Acquire)));
+        let Some(process) = self.processes.get_mut(&index) else { return };
+        if brk.0 == 0 || process.watched || process.watch_through.is_some() {
+            return;
+        }
+        let Some(linker) = regions.iter().find(|region| (region.start..region.end).contains(&brk.0)) else {
+            return;
+        };
+        let range = (linker.start, linker.end);
+        process.watch_through = self.stubs.lead(index, range, [brk, hook], regions, &mut Vec::new());
     }
 
     /// Finds out what is read of calls through stubs of an earlier controller.

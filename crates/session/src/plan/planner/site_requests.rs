@@ -2,15 +2,17 @@
 
 use super::{Planner, Refusal};
 use crate::plan::loaded::Loaded;
+use crate::plan::python;
 use crate::plan::stubs::Stubs;
 use calltap_collect::metadata::Metadata;
-use calltap_patch::{Agent, Avma};
+use calltap_patch::{Agent, Avma, Bias};
 use calltap_process::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{SiteRequest, ValueReason};
 use calltap_sites::{Discovery, Function};
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// What is told where more was asked for.
@@ -28,6 +30,10 @@ pub(super) struct Values {
     /// There are functions of which only entries are traced, though more was asked for; the second: that was
     /// told.
     cut: (bool, bool),
+    /// The tracers of Python functions, where there is an interpreter that is known.
+    python: Option<u32>,
+    /// The first interpreter that is not, and why.
+    no_python: Option<(String, python::Reason)>,
 }
 
 impl Values {
@@ -61,6 +67,9 @@ impl<'a> Planner<'a> {
             }
             module.want(site_request, stubs, regions, records);
         });
+        if let Some(tracers) = self.values.python {
+            self.introduce_python(index, tracers, records);
+        }
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
             self.warn(CUT, records);
@@ -69,6 +78,9 @@ impl<'a> Planner<'a> {
 
     /// It makes no sense if values were asked for and there are none of any function.
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
+        if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
+            return Err(Refusal::Python { interpreter, why });
+        }
         match self.values.trouble.take() {
             Some((name, why)) if !self.values.read => {
                 Err(calltap_selection::Error::Values { name, why }.into())
@@ -100,7 +112,10 @@ impl<'a> Planner<'a> {
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
+            let interpreters = RefCell::new(&mut self.interpreters);
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
+            let bias = Bias(module.record.bias);
+            let module_name = mapped.name();
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -111,7 +126,28 @@ impl<'a> Planner<'a> {
                 types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
-                let site_request = (self.choose)(function, &typed)?;
+                let mut site_request = (self.choose)(function, &module_name, &typed)?;
+                if site_request.evaluates {
+                    let current = match mapped.identity(pid) {
+                        None => Err(python::Reason::Unreadable),
+                        Some(identity) => {
+                            let mut interpreters = interpreters.borrow_mut();
+                            let look = || python::current_state(mapped.open(pid));
+                            interpreters.entry(identity).or_insert_with(look).clone()
+                        }
+                    };
+                    let mut values = values.borrow_mut();
+                    match current {
+                        Ok(current) => {
+                            values.python = Some(site_request.tracers);
+                            site_request.program = Some(Arc::new(python::program(current, bias)));
+                        }
+                        Err(why) => {
+                            values.no_python = Some((mapped.name(), why));
+                            return None;
+                        }
+                    }
+                }
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);
                 (!undecided).then_some(site_request)

@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
+/// What is told where the dynamic linker is too far from all free memory, or has no empty function.
+const UNWATCHED: &str = "the dynamic linker could not be watched: libraries opened later are not traced";
+
 impl Planner<'_> {
     /// Makes the sites of a process what they shall be.
     pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Metadata>) {
@@ -41,13 +44,14 @@ impl Planner<'_> {
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let armed = self.armed == Some(index);
         text.through = if armed { Transition::Int3 } else { self.mode.transition() };
-        // First of all: what is unmapped, and mapped again, behind our back would be taken for what was switched on.
+        // First of all: what is unmapped, and mapped again, unseen, would be taken for what was switched on.
         if !process.watched {
-            process.watched =
-                watch_loader(index, text, &self.directory.journal, Avma(loader.0), Avma(loader.1));
+            let through = process.watch_through.unwrap_or(Avma(loader.1));
+            process.watched = watch_loader(index, text, &self.directory.journal, Avma(loader.0), through);
             // Where there is no dynamic linker, nothing is opened later.
-            if !process.watched && loader.0 != 0 {
-                note("the dynamic linker could not be watched: libraries opened later are not traced".into());
+            if !process.watched && loader.0 != 0 && !self.warnings.iter().any(|told| told == UNWATCHED) {
+                note(UNWATCHED.into());
+                self.warnings.push(UNWATCHED.into());
             }
         }
         // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.

@@ -1,0 +1,80 @@
+//! How often functions are called, told apart by caller, thread or value.
+
+use super::{AROUND, By, Function, Known, Over, Question};
+use crate::columns;
+use crate::units::{count, counted, one_line};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Counts calls.
+pub struct CountBy {
+    by: By,
+    limit: Option<usize>,
+    rows: HashMap<(Function, Option<u32>), u64>,
+    /// Calls that count for the traced function around them.
+    around: u64,
+}
+
+impl CountBy {
+    /// At most so many rows are shown.
+    pub fn new(by: By, limit: Option<usize>) -> CountBy {
+        CountBy { by, limit, rows: HashMap::new(), around: 0 }
+    }
+
+    /// The most frequent first.
+    fn rows<'k>(&self, known: &'k Known) -> Vec<(Function, &'k str, u64)> {
+        let word = |who: Option<u32>| who.map_or("[unknown]", |who| known.word(who));
+        let mut rows: Vec<_> =
+            self.rows.iter().map(|((function, who), calls)| (*function, word(*who), *calls)).collect();
+        let name = |function: Function| (known.name(function), known.module(function));
+        rows.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (name(a.0), a.1).cmp(&(name(b.0), b.1))));
+        rows
+    }
+
+    fn title(&self) -> (&'static str, &'static str) {
+        match self.by {
+            By::Function | By::Value => ("VALUE", "value"),
+            By::Thread => ("THREAD", "thread"),
+            By::Caller => ("CALLER", "caller"),
+        }
+    }
+}
+
+impl Question for CountBy {
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        if self.by == By::Caller {
+            self.around += u64::from(!over.has_caller());
+        }
+        let who = known.who(self.by, over);
+        *self.rows.entry((over.function, who)).or_default() += 1;
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let rows = self.rows(known);
+        let shown = self.limit.unwrap_or(rows.len()).min(rows.len());
+        let row = |(function, who, calls): &(Function, &str, u64)| {
+            let (module, name) = (known.module(*function), known.name(*function));
+            vec![count(*calls), one_line(module).into(), one_line(name).into(), one_line(who).into()]
+        };
+        let cells: Vec<Vec<String>> = rows[..shown].iter().map(row).collect();
+        let mut out = if self.around > 0 { AROUND.as_bytes().to_vec() } else { Vec::new() };
+        // A vector takes everything.
+        let _ = columns::write(&mut out, &["CALLS", "MODULE", "FUNCTION", self.title().0], 1, &cells);
+        let mut text = String::from_utf8_lossy(&out).into_owned();
+        if shown < rows.len() {
+            text += &format!("# {} not shown\n", counted((rows.len() - shown) as u64, "row"));
+        }
+        text
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let row = |(function, who, calls): &(Function, &str, u64)| {
+            let mut object = json!({ "function": known.name(*function), "module": known.module(*function), "calls": calls });
+            object[self.title().1] = (*who).into();
+            object
+        };
+        let rows: Vec<Value> =
+            self.rows(known).iter().take(self.limit.unwrap_or(usize::MAX)).map(row).collect();
+        json!({ "functions": rows, "traced_callers_only": self.around })
+    }
+}

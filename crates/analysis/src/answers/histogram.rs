@@ -1,0 +1,242 @@
+//! Which values arguments and results have: a histogram for each value that is read, or for each of its threads or callers.
+
+use super::{AROUND, By, Function, Known, Over, Question};
+use crate::units::{count, counted, one_line};
+use crate::values::Shown;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// Stars of the longest bar.
+const BAR: usize = 40;
+
+/// How values are put together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Widths {
+    /// By powers of two, on both sides of zero.
+    Log2,
+    /// In steps.
+    Linear(u64),
+    /// Each value by itself.
+    Each,
+}
+
+impl Widths {
+    /// The lowest value of the bucket that a value is in: buckets ascend as these do.
+    fn place(self, value: i128) -> i128 {
+        match self {
+            Widths::Each => value,
+            Widths::Linear(width) => value.div_euclid(i128::from(width)) * i128::from(width),
+            Widths::Log2 if value > 0 => 1 << value.ilog2(),
+            Widths::Log2 if value == 0 => 0,
+            Widths::Log2 => 1 - (2 << (-value).ilog2()),
+        }
+    }
+
+    /// The highest value of the bucket with this lowest one.
+    fn last(self, place: i128) -> i128 {
+        match self {
+            Widths::Each => place,
+            Widths::Linear(width) => place + i128::from(width) - 1,
+            Widths::Log2 if place > 0 => 2 * place - 1,
+            Widths::Log2 if place == 0 => 0,
+            Widths::Log2 => -((1 - place) / 2),
+        }
+    }
+}
+
+/// Values of one kind.
+#[derive(Default)]
+struct Row {
+    numbers: BTreeMap<i128, u64>,
+    /// Texts, and what else is no whole number.
+    texts: BTreeMap<String, u64>,
+    sum: i128,
+    range: Option<(i128, i128)>,
+    unreadable: u64,
+}
+
+/// Texts that are told apart, of a row; the rest is `(others)`.
+const TEXTS: usize = 1 << 14;
+/// Numbers likewise.
+const NUMBERS: usize = 1 << 16;
+
+impl Row {
+    fn add(&mut self, shown: &Shown, widths: Widths) {
+        let number = shown.json.as_i64().map(i128::from).or(shown.json.as_u64().map(i128::from));
+        match (number, &shown.json) {
+            (Some(number), _) => {
+                self.sum = self.sum.saturating_add(number);
+                let (min, max) = self.range.unwrap_or((number, number));
+                self.range = Some((min.min(number), max.max(number)));
+                let place = widths.place(number);
+                if self.numbers.len() < NUMBERS || self.numbers.contains_key(&place) {
+                    *self.numbers.entry(place).or_default() += 1;
+                } else {
+                    *self.texts.entry("(others)".to_owned()).or_default() += 1;
+                }
+            }
+            (None, Value::Null) => self.unreadable += 1,
+            (None, _) => {
+                let room = self.texts.len() < TEXTS || self.texts.contains_key(&shown.text);
+                let text = if room { shown.text.clone() } else { "(others)".to_owned() };
+                *self.texts.entry(text).or_default() += 1;
+            }
+        }
+    }
+
+    fn values(&self) -> u64 {
+        self.numbers.values().chain(self.texts.values()).sum::<u64>()
+    }
+
+    fn average(&self) -> Option<f64> {
+        let numbers: u64 = self.numbers.values().sum();
+        (numbers > 0 && !self.texts.contains_key("(others)")).then(|| self.sum as f64 / numbers as f64)
+    }
+}
+
+/// Which row: the function, the name of the value, and by whom.
+type Key = (Function, String, Option<u32>);
+
+/// Keeps histograms.
+pub struct Histogram {
+    widths: Widths,
+    by: By,
+    rows: HashMap<Key, Row>,
+    around: u64,
+}
+
+impl Histogram {
+    /// Empty ones.
+    pub fn new(widths: Widths, by: By) -> Histogram {
+        Histogram { widths, by, rows: HashMap::new(), around: 0 }
+    }
+
+    /// Those with most values first.
+    fn rows<'k>(&'k self, known: &'k Known) -> Vec<(&'k Key, &'k Row)> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        let name =
+            |key: &Key| (known.name(key.0).to_owned(), key.1.clone(), key.2.map(|who| known.word(who)));
+        rows.sort_by(|a, b| b.1.values().cmp(&a.1.values()).then_with(|| name(a.0).cmp(&name(b.0))));
+        rows
+    }
+
+    fn bars(&self, row: &Row, text: &mut String) {
+        let most = row.numbers.values().chain(row.texts.values()).copied().max().unwrap_or(1);
+        let mut line = |label: &str, number: u64| {
+            let stars = (u128::from(number) * BAR as u128).div_ceil(u128::from(most)) as usize;
+            *text += &format!("{label:>32} {:>12} |{:<BAR$}|\n", count(number), "*".repeat(stars));
+        };
+        for (place, number) in &row.numbers {
+            match self.widths.last(*place) {
+                last if last == *place => line(&place.to_string(), *number),
+                last => line(&format!("{place} .. {last}"), *number),
+            }
+        }
+        let mut texts: Vec<_> = row.texts.iter().collect();
+        texts.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+        texts.into_iter().for_each(|(value, number)| line(&one_line(value), *number));
+    }
+}
+
+impl Question for Histogram {
+    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+        if self.by == By::Caller {
+            self.around += u64::from(!over.has_caller());
+        }
+        let who = if self.by == By::Value { None } else { known.who(self.by, over) };
+        for shown in over.arguments.iter().chain(over.results) {
+            let row = self.rows.entry((over.function, shown.name.clone(), who)).or_default();
+            row.add(shown, self.widths);
+        }
+    }
+
+    fn text(&self, known: &Known) -> String {
+        let mut text = if self.around > 0 { AROUND.to_owned() } else { String::new() };
+        for ((function, item, who), row) in self.rows(known) {
+            let who = match (self.by, who) {
+                (By::Function | By::Value, _) => String::new(),
+                (By::Thread, who) => format!(", thread {}", who.map_or("[unknown]", |who| known.word(who))),
+                (By::Caller, who) => {
+                    format!(", called by {}", who.map_or("[unknown]", |who| known.word(who)))
+                }
+            };
+            let values = counted(row.values(), "value");
+            let mut heading = format!("{}@{item}{who}: {values}", known.name(*function));
+            if let (Some(average), Some((min, max))) = (row.average(), row.range) {
+                heading += &format!(", avg {average:.1}, min {min}, max {max}, sum {}", row.sum);
+            }
+            if row.unreadable > 0 {
+                heading += &format!("; {} unreadable", count(row.unreadable));
+            }
+            text += &one_line(&heading);
+            text += "\n";
+            self.bars(row, &mut text);
+            text += "\n";
+        }
+        if self.rows.is_empty() { "no values\n".to_owned() } else { text }
+    }
+
+    fn json(&self, known: &Known) -> Value {
+        let row = |((function, item, who), row): (&Key, &Row)| {
+            let numbers: Vec<Value> = row
+                .numbers
+                .iter()
+                .map(|(place, number)| json!({ "from": whole(*place), "last": whole(self.widths.last(*place)), "values": number }))
+                .collect();
+            let texts: Vec<Value> =
+                row.texts.iter().map(|(value, number)| json!({ "value": value, "values": number })).collect();
+            let mut object = json!({
+                "function": known.name(*function),
+                "module": known.module(*function),
+                "item": item,
+                "values": row.values(),
+                "unreadable": row.unreadable,
+                "min": row.range.map(|range| whole(range.0)),
+                "max": row.range.map(|range| whole(range.1)),
+                "avg": row.average(),
+                "buckets": numbers,
+                "texts": texts,
+            });
+            let who = who.map_or("[unknown]", |who| known.word(who));
+            match self.by {
+                By::Function | By::Value => {}
+                By::Thread => object["thread"] = who.into(),
+                By::Caller => object["caller"] = who.into(),
+            }
+            object
+        };
+        let rows: Vec<Value> = self.rows(known).into_iter().map(row).collect();
+        json!({ "histograms": rows, "traced_callers_only": self.around })
+    }
+}
+
+/// A whole number of JSON; one that does not fit is the nearest that does.
+fn whole(number: i128) -> Value {
+    match (i64::try_from(number), u64::try_from(number)) {
+        (Ok(number), _) => number.into(),
+        (_, Ok(number)) => number.into(),
+        _ if number < 0 => i64::MIN.into(),
+        _ => u64::MAX.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_in_its_bucket_and_buckets_do_not_overlap() {
+        let edges = (0..63).flat_map(|bit| [(1i128 << bit) - 1, 1 << bit, (1 << bit) + 1]);
+        let edges: Vec<i128> = edges
+            .flat_map(|value| [value, -value])
+            .chain([i128::from(u64::MAX), i128::from(i64::MIN)])
+            .collect();
+        for widths in [Widths::Log2, Widths::Linear(1), Widths::Linear(100), Widths::Each] {
+            for value in &edges {
+                let (first, last) = (widths.place(*value), widths.last(widths.place(*value)));
+                assert!(first <= *value && *value <= last, "{value} in {first}..={last}, {widths:?}");
+                assert_eq!((widths.place(first), widths.place(last)), (first, first), "{widths:?}");
+            }
+        }
+    }
+}

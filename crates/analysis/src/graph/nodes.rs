@@ -1,0 +1,96 @@
+//! A tree of calls as a list of nodes in JSON.
+
+use super::Options;
+use crate::paths::{By, NodeOff, Of, Paths};
+use crate::units::percent;
+use crate::{Names, Source};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+pub(super) struct List<'a> {
+    source: &'a dyn Source,
+    names: &'a Names<'a>,
+    options: &'a Options,
+    nodes: Vec<Value>,
+}
+
+impl<'a> List<'a> {
+    pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &'a Options) -> Self {
+        Self { source, names, options, nodes: Vec::new() }
+    }
+
+    /// Adds everything below the root, callers before callees; `whole` ticks are 100 %. Of the callers of a function, `which` says that they are.
+    pub(super) fn add(&mut self, paths: &Paths, which: Option<&str>, whole: u64) {
+        let timed = self.source.has_time() && whole > 0;
+        let first = self.nodes.len();
+        // Places in the list, and depths; none of what is not shown.
+        let mut places: Vec<Option<(usize, u32)>> = vec![None; paths.nodes.len()];
+        for node in 1..paths.nodes.len() as u32 {
+            let numbers = &paths.nodes[node as usize];
+            let above = places[numbers.parent as usize];
+            let depth = above.map_or(0, |(_, depth)| depth + 1);
+            let is_hidden = (numbers.parent != 0 && above.is_none())
+                || (self.options.depth > 0 && depth >= self.options.depth)
+                || (timed && percent(numbers.total, whole) < self.options.min_percent);
+            if is_hidden {
+                continue;
+            }
+            places[node as usize] = Some((self.nodes.len() - first, depth));
+            let parent = above.map(|(place, _)| first + place);
+            let row = self.node(paths, node, (parent, depth), which, timed);
+            self.nodes.push(row);
+        }
+    }
+
+    fn node(
+        &self,
+        paths: &Paths,
+        node: u32,
+        (parent, depth): (Option<usize>, u32),
+        which: Option<&str>,
+        timed: bool,
+    ) -> Value {
+        let numbers = &paths.nodes[node as usize];
+        let ns = |ticks: u64| self.source.duration_ns(ticks);
+        let time = |ticks: u64| timed.then(|| ns(ticks));
+        let NodeOff { total: off, .. } = paths.off(node).unwrap_or_default();
+        let is_known = timed && paths.off(node).is_some() && off.unknown == 0;
+        let state = |by: By| is_known.then(|| ns(by.of(numbers.total, &off)));
+        let (function, module, thread) = match paths.of(node) {
+            Of::Site(site) => (Some(self.names.function(site)), Some(self.names.module(site)), None),
+            Of::Thread(thread) => (None, None, Some(self.names.task(thread))),
+            Of::Root => (None, None, None),
+        };
+        let mut row = json!({
+            "parent": parent,
+            "depth": depth,
+            "function": function,
+            "module": module,
+            "calls": numbers.calls,
+            "total_ns": time(numbers.total),
+            "cpu_ns": state(By::Cpu),
+            "runnable_ns": state(By::Runnable),
+            "blocked_ns": state(By::Blocked),
+        });
+        if which != Some("callers") {
+            row["self_ns"] = json!(time(numbers.own));
+            row["cut"] = json!(numbers.cut);
+            row["lost"] = json!(numbers.lost);
+        }
+        if let Some(which) = which {
+            row["of"] = json!(which);
+        }
+        if let Some(thread) = thread {
+            row["thread"] = json!(thread);
+        }
+        row
+    }
+
+    /// A node to a line.
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        for (at, node) in self.nodes.iter().enumerate() {
+            write!(out, "{}{node}", if at == 0 { "[\n" } else { ",\n" })?;
+        }
+        writeln!(out, "{}", if self.nodes.is_empty() { "[]" } else { "\n]" })
+    }
+}

@@ -1,0 +1,169 @@
+//! The way of a slow call through threads: what its thread did, who ended its waits, and what they had done meanwhile.
+//!
+//! It follows from the kernel's words alone; which calls were open then is asked for on the way, and answered later.
+
+use super::lane::{Lane, Segment, State, Wait, Within};
+use super::stacks::{Moment, Run, Stacks};
+use crate::{Error, Source};
+use calltap_trace::{ThreadId, Waking};
+use std::collections::{BTreeMap, HashMap};
+
+/// Threads in a chain: a waker, its waker, ...
+const DEEPEST: usize = 4;
+/// Waits of one thread in a chain whose wakers are followed: the longest.
+const FOLLOWED: usize = 8;
+/// Waits that take a smaller share of the time that is explained are not followed, in thousandths.
+const SMALL: u64 = 10;
+
+/// What a thread did in some time.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) thread: ThreadId,
+    pub(crate) ran: u64,
+    pub(crate) runnable: u64,
+    pub(crate) unknown: u64,
+    /// Whose time it was that it ran.
+    pub(crate) run: Run,
+    pub(crate) waits: Vec<Waited>,
+}
+
+/// A wait in it.
+#[derive(Debug)]
+pub(crate) struct Waited {
+    /// Of the time that is explained.
+    pub(crate) ticks: u64,
+    pub(crate) within: Within,
+    /// Where the thread waited.
+    pub(crate) at: Moment,
+    pub(crate) waker: Waker,
+    /// What the waker did meanwhile.
+    pub(crate) meanwhile: Option<Box<Chain>>,
+}
+
+/// Who ended a wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Waker {
+    Unknown,
+    Interrupt,
+    /// calltap.
+    Recorder,
+    /// Another process's thread, or one that has recorded nothing.
+    Other {
+        pid: u32,
+        tid: u32,
+        comm: String,
+    },
+    /// A traced thread, which was there.
+    Thread(ThreadId, Moment),
+}
+
+/// Makes chains.
+pub(crate) struct Chains<'s> {
+    source: &'s dyn Source,
+    lanes: HashMap<ThreadId, Lane>,
+    /// By kernel id.
+    threads: BTreeMap<u32, Vec<ThreadId>>,
+    recorder: Option<u32>,
+    pub(crate) stacks: Stacks,
+}
+
+impl<'s> Chains<'s> {
+    pub(crate) fn new(source: &'s dyn Source) -> Chains<'s> {
+        let mut threads = BTreeMap::<u32, Vec<ThreadId>>::new();
+        for thread in &source.meta().threads {
+            threads.entry(thread.tid).or_default().push(thread.id);
+        }
+        let recorder = source.meta().kernel_events.as_ref().map(|events| events.recorder);
+        let recorder = recorder.filter(|pid| *pid != 0);
+        Chains { source, lanes: HashMap::new(), threads, recorder, stacks: Stacks::default() }
+    }
+
+    /// What the kernel told of a thread.
+    pub(crate) fn lane(&mut self, thread: ThreadId) -> Result<&Lane, Error> {
+        if !self.lanes.contains_key(&thread) {
+            let lane = Lane::new(self.source, thread)?;
+            self.lanes.insert(thread, lane);
+        }
+        Ok(&self.lanes[&thread])
+    }
+
+    /// What a thread did from `from` to `to`.
+    pub(crate) fn chain(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Chain, Error> {
+        self.link(thread, from, to, to.saturating_sub(from), &mut Vec::new())
+    }
+
+    fn link(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        to: u64,
+        whole: u64,
+        path: &mut Vec<ThreadId>,
+    ) -> Result<Chain, Error> {
+        path.push(thread);
+        let segments = self.lane(thread)?.segments(from, to);
+        let run = self.stacks.run();
+        let mut chain = Chain { thread, ran: 0, runnable: 0, unknown: 0, run, waits: Vec::new() };
+        let mut followed = Vec::new();
+        for Segment { start, end, state } in segments {
+            let ticks = end - start;
+            match state {
+                State::Ran => {
+                    chain.ran += ticks;
+                    self.stacks.stretch(run, thread, start, end);
+                }
+                State::Runnable => chain.runnable += ticks,
+                State::Unknown => chain.unknown += ticks,
+                State::Blocked(Wait { since, within, waking }) => {
+                    let at = self.stacks.moment(thread, since);
+                    let waker = self.waker(thread, waking.as_ref());
+                    followed.push((chain.waits.len(), start, end));
+                    chain.waits.push(Waited { ticks, within, at, waker, meanwhile: None });
+                }
+            }
+        }
+        followed.sort_by_key(|(place, ..)| std::cmp::Reverse(chain.waits[*place].ticks));
+        if path.len() < DEEPEST {
+            for (place, start, end) in followed.into_iter().take(FOLLOWED) {
+                let waited = &mut chain.waits[place];
+                // What is small explains little; who waits for itself is told of already.
+                if let Waker::Thread(waker, _) = waited.waker
+                    && waited.ticks.saturating_mul(1000) >= whole.saturating_mul(SMALL)
+                    && !path.contains(&waker)
+                {
+                    waited.meanwhile = Some(Box::new(self.link(waker, start, end, whole, path)?));
+                }
+            }
+        }
+        path.pop();
+        Ok(chain)
+    }
+
+    /// Who woke a thread.
+    pub(crate) fn waker(&mut self, woken: ThreadId, waking: Option<&Waking>) -> Waker {
+        let Some(Waking { at, interrupt, pid, tid, comm }) = waking else { return Waker::Unknown };
+        if *interrupt {
+            return Waker::Interrupt;
+        }
+        if Some(*pid) == self.recorder {
+            return Waker::Recorder;
+        }
+        match self.thread_at(*tid, *pid, *at).filter(|thread| *thread != woken) {
+            Some(thread) => Waker::Thread(thread, self.stacks.moment(thread, *at)),
+            None => Waker::Other { pid: *pid, tid: *tid, comm: comm.clone() },
+        }
+    }
+
+    /// The traced thread that had this id at a time: ids are used again.
+    fn thread_at(&self, tid: u32, pid: u32, at: u64) -> Option<ThreadId> {
+        let meta = self.source.meta();
+        let is_of = |thread: &&ThreadId| {
+            let process = meta.threads.get(thread.0 as usize).map(|thread| thread.process as usize);
+            process.and_then(|process| meta.processes.get(process)).is_some_and(|process| process.pid == pid)
+        };
+        let own: Vec<ThreadId> = self.threads.get(&tid)?.iter().filter(is_of).copied().collect();
+        let begun =
+            |thread: &&ThreadId| self.source.thread_span(**thread).is_some_and(|(first, _)| first <= at);
+        own.iter().rfind(begun).or(own.first()).copied()
+    }
+}

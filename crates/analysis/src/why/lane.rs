@@ -1,0 +1,203 @@
+//! What the kernel told of one thread, and the states that follow from that.
+
+use crate::{Error, Source};
+use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
+
+/// A thread as the kernel saw it. Times are in ticks.
+#[derive(Default)]
+pub(crate) struct Lane {
+    switches: Vec<Switch>,
+    wakings: KernelLog<Waking>,
+    calls: KernelLog<SystemCall>,
+}
+
+/// A stretch of time in which a thread did one thing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    /// What is of it in the time that was asked for.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) state: State,
+}
+
+/// What a thread did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Ran,
+    /// It could run, and had no processor: preempted, or woken.
+    Runnable,
+    Blocked(Wait),
+    Unknown,
+}
+
+/// A wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wait {
+    /// When it began, which may be before the time that was asked for.
+    pub(crate) since: u64,
+    pub(crate) within: Within,
+    /// Who ended it; None: not known.
+    pub(crate) waking: Option<Waking>,
+}
+
+/// Where in the kernel a thread is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Within {
+    Unknown,
+    /// In none: it waits for a page, or was stopped.
+    NoSystemCall,
+    /// The arguments are not known where the call began before calltap came.
+    SystemCall(u32, Option<[u64; 6]>),
+}
+
+impl Lane {
+    pub(crate) fn new(source: &dyn Source, thread: ThreadId) -> Result<Lane, Error> {
+        Ok(Lane {
+            switches: source.switches(thread)?.unwrap_or_default(),
+            wakings: source.wakings(thread)?,
+            calls: source.system_calls(thread)?,
+        })
+    }
+
+    /// What the thread did from `from` to `to`, oldest first.
+    pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        let mut push = |start: u64, end: u64, state: State| {
+            let (start, end) = (start.max(from), end.min(to));
+            if start < end {
+                segments.push(Segment { start, end, state });
+            }
+        };
+        let first = self.switches.partition_point(|switch| switch.at <= from);
+        let mut since = first.checked_sub(1).map(|at| self.switches[at]);
+        if since.is_none() {
+            push(from, self.switches.first().map_or(to, |switch| switch.at), State::Unknown);
+        }
+        let mut next = first;
+        while let Some(switch) = since.or_else(|| {
+            let switch = self.switches.get(next).copied();
+            next += 1;
+            switch
+        }) {
+            let end = self.switches.get(next).map_or(to.max(switch.at), |next| next.at);
+            match switch.to {
+                RunState::Running => push(switch.at, end, State::Ran),
+                RunState::Runnable => push(switch.at, end, State::Runnable),
+                RunState::Unknown => push(switch.at, end, State::Unknown),
+                RunState::Blocked => {
+                    let wait = self.wait(switch.at, end);
+                    let woken = wait.waking.as_ref().map_or(end, |waking| waking.at);
+                    push(switch.at, woken, State::Blocked(wait));
+                    push(woken, end, State::Runnable);
+                }
+            }
+            if end >= to {
+                break;
+            }
+            since = None;
+        }
+        segments
+    }
+
+    /// The wait that began then, and ended before the thread ran again.
+    fn wait(&self, since: u64, end: u64) -> Wait {
+        let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
+        let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end).cloned();
+        Wait { since, within: self.within(since), waking }
+    }
+
+    /// The system call in which the thread is.
+    fn within(&self, at: u64) -> Within {
+        let next = self.calls.entries.partition_point(|call| call.at <= at);
+        let before = next.checked_sub(1).and_then(|before| self.calls.entries.get(before));
+        let after = self.calls.entries.get(next);
+        match (before, after) {
+            (Some(call), _) if self.calls.knows(call.at, at) => match call.edge {
+                Edge::Enter(arguments) => Within::SystemCall(call.number, Some(arguments)),
+                Edge::Exit(_) => Within::NoSystemCall,
+            },
+            (_, Some(call)) if self.calls.knows(at, call.at) => match call.edge {
+                Edge::Enter(_) => Within::NoSystemCall,
+                Edge::Exit(_) => Within::SystemCall(call.number, None),
+            },
+            _ => Within::Unknown,
+        }
+    }
+
+    /// All waits that are known of the thread, each with its end.
+    pub(crate) fn waits(&self) -> Vec<(Wait, u64)> {
+        let pairs = self.switches.windows(2);
+        let blocked = pairs.filter_map(|pair| match pair {
+            [from, to] if from.to == RunState::Blocked && to.to != RunState::Unknown => {
+                Some((from.at, to.at))
+            }
+            _ => None,
+        });
+        blocked
+            .map(|(since, end)| {
+                let wait = self.wait(since, end);
+                let end = wait.waking.as_ref().map_or(end, |waking| waking.at);
+                (wait, end)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RunState::*;
+
+    fn lane() -> Lane {
+        let switch = |at, to| Switch { at, to };
+        let waking = |at| Waking { at, interrupt: true, pid: 0, tid: 0, comm: String::new() };
+        let call = |at, edge| SystemCall { at, number: 0, edge };
+        Lane {
+            switches: vec![
+                switch(10, Running),
+                switch(20, Blocked),
+                switch(40, Running),
+                switch(50, Blocked),
+            ],
+            wakings: KernelLog { entries: vec![waking(35)], known: vec![(0, 45)] },
+            calls: KernelLog {
+                entries: vec![call(18, Edge::Enter([7; 6])), call(41, Edge::Exit(1))],
+                known: vec![(15, 45)],
+            },
+        }
+    }
+
+    fn blocked(since: u64, within: Within, waking: Option<u64>) -> State {
+        let waking = waking.map(|at| Waking { at, interrupt: true, pid: 0, tid: 0, comm: String::new() });
+        State::Blocked(Wait { since, within, waking })
+    }
+
+    #[test]
+    fn a_wait_ends_where_the_thread_is_woken_and_the_rest_is_unknown() {
+        let segment = |start, end, state| Segment { start, end, state };
+        let within = Within::SystemCall(0, Some([7; 6]));
+        let expected = [
+            segment(5, 10, State::Unknown),
+            segment(10, 20, State::Ran),
+            segment(20, 35, blocked(20, within.clone(), Some(35))),
+            segment(35, 40, State::Runnable),
+            segment(40, 50, State::Ran),
+            // System calls are not known any more then.
+            segment(50, 60, blocked(50, Within::Unknown, None)),
+        ];
+        assert_eq!(lane().segments(5, 60), expected);
+        assert_eq!(lane().segments(25, 30), [segment(25, 30, blocked(20, within, Some(35)))]);
+        assert_eq!(lane().segments(36, 38), [segment(36, 38, State::Runnable)]);
+        assert_eq!(Lane::default().segments(1, 2), [segment(1, 2, State::Unknown)]);
+    }
+
+    #[test]
+    fn a_call_that_began_before_is_known_by_its_return() {
+        assert_eq!(lane().within(16), Within::NoSystemCall);
+        assert_eq!(lane().within(10), Within::Unknown);
+        assert_eq!(lane().within(42), Within::NoSystemCall);
+        let mut lane = lane();
+        lane.calls.entries.remove(0);
+        assert_eq!(lane.within(20), Within::SystemCall(0, None));
+    }
+}

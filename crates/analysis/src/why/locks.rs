@@ -1,0 +1,145 @@
+//! Addresses at which threads waited for each other (futexes): who waited there, how long, and who woke them.
+
+use super::chain::{Chains, Waker};
+use super::lane::Within;
+use super::stacks::Moment;
+use super::system_calls;
+use super::told::Told;
+use crate::units::duration;
+use crate::{Error, Names, Source, threads_with_events};
+use calltap_trace::ThreadId;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Functions that are named of waiters, and of wakers.
+const SHOWN: usize = 3;
+
+/// A wait, with the questions that it asks.
+struct Wait {
+    ticks: u64,
+    thread: ThreadId,
+    at: Moment,
+    waker: Waker,
+}
+
+/// A lock, in words.
+struct Lock {
+    place: String,
+    process: u32,
+    address: u64,
+    recorder: bool,
+    waits: u64,
+    total: u64,
+    longest: u64,
+    /// By function: ticks.
+    waiters: Vec<(String, u64)>,
+    wakers: Vec<(String, u64)>,
+}
+
+/// The answer, as text or JSON.
+pub fn locks(
+    source: &dyn Source,
+    linker_names: bool,
+    limit: Option<usize>,
+    as_json: bool,
+) -> Result<String, Error> {
+    let names = Names::new(source.meta(), linker_names);
+    let mut chains = Chains::new(source);
+    let mut waits = BTreeMap::<(u32, u64), Vec<Wait>>::new();
+    for thread in threads_with_events(source) {
+        let process = source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
+        for (wait, end) in chains.lane(thread)?.waits() {
+            let Within::SystemCall(number, Some(arguments)) = &wait.within else { continue };
+            let Some(futex) = system_calls::futex(*number, arguments).filter(|futex| futex.waits) else {
+                continue;
+            };
+            let at = chains.stacks.moment(thread, wait.since);
+            let waker = chains.waker(thread, wait.waking.as_ref());
+            let ticks = end.saturating_sub(wait.since);
+            waits.entry((process, futex.address)).or_default().push(Wait { ticks, thread, at, waker });
+        }
+    }
+    chains.stacks.answer(source)?;
+    let told = Told::new(source, &names, &chains.stacks);
+    let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&told, at, &waits)).collect();
+    locks.sort_by_key(|lock| std::cmp::Reverse(lock.total));
+    locks.truncate(limit.unwrap_or(usize::MAX));
+    let unknown = super::text::unknown(source.meta(), source.has_switches());
+    if as_json {
+        let rows: Vec<Value> = locks.iter().map(|lock| row(&told, lock)).collect();
+        let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown });
+        return Ok(format!("{object:#}\n"));
+    }
+    let mut text: String = unknown.iter().map(|line| format!("# {line}\n")).collect();
+    let _ = writeln!(text, "{:>8} {:>12} {:>12}  LOCK", "WAITS", "TOTAL", "LONGEST");
+    for lock in &locks {
+        let time = |ticks| duration(source.duration_ns(ticks));
+        let (total, longest) = (time(lock.total), time(lock.longest));
+        let own = if lock.recorder { " (waits for calltap)" } else { "" };
+        let _ = writeln!(text, "{:>8} {total:>12} {longest:>12}  {}{own}", lock.waits, lock.place);
+        for (what, functions) in [("waits in", &lock.waiters), ("woken in", &lock.wakers)] {
+            let shown: Vec<String> = functions
+                .iter()
+                .take(SHOWN)
+                .map(|(function, ticks)| format!("{function} {}", time(*ticks)))
+                .collect();
+            let _ = writeln!(text, "{:36}{what} {}", "", shown.join(", "));
+        }
+    }
+    Ok(text)
+}
+
+fn lock(told: &Told<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock {
+    let (mut waiters, mut wakers) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
+    for wait in waits {
+        let outside = |thread: ThreadId| format!("{}, outside of traced calls", told.thread(thread));
+        let waiter = told.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
+        let waker = match &wait.waker {
+            Waker::Unknown => "(unknown)".to_owned(),
+            Waker::Interrupt => "an interrupt".to_owned(),
+            Waker::Recorder => "calltap".to_owned(),
+            Waker::Other { pid, comm, .. } => format!("{comm} (process {pid})"),
+            Waker::Thread(thread, at) => told.innermost(*at).unwrap_or_else(|| outside(*thread)),
+        };
+        *waiters.entry(waiter).or_default() += wait.ticks;
+        *wakers.entry(waker).or_default() += wait.ticks;
+    }
+    let sorted = |functions: BTreeMap<String, u64>| {
+        let mut functions: Vec<(String, u64)> = functions.into_iter().collect();
+        functions.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
+        functions
+    };
+    let recorder = told.address(process, address).is_some_and(|address| address.recorder);
+    Lock {
+        place: told.place(process, address),
+        process,
+        address,
+        recorder,
+        waits: waits.len() as u64,
+        total: waits.iter().map(|wait| wait.ticks).sum(),
+        longest: waits.iter().map(|wait| wait.ticks).max().unwrap_or(0),
+        waiters: sorted(waiters),
+        wakers: sorted(wakers),
+    }
+}
+
+fn row(told: &Told<'_>, lock: &Lock) -> Value {
+    let ns = |ticks: u64| told.source.duration_ns(ticks);
+    let functions = |functions: &[(String, u64)]| -> Vec<Value> {
+        functions.iter().map(|(function, ticks)| json!({ "function": function, "ns": ns(*ticks) })).collect()
+    };
+    let pid = told.source.meta().processes.get(lock.process as usize).map(|process| process.pid);
+    json!({
+        "lock": lock.place,
+        "symbol": told.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
+        "address": lock.address,
+        "pid": pid,
+        "recorder": lock.recorder,
+        "waits": lock.waits,
+        "total_ns": ns(lock.total),
+        "longest_ns": ns(lock.longest),
+        "waits_in": functions(&lock.waiters),
+        "woken_in": functions(&lock.wakers),
+    })
+}

@@ -1,0 +1,92 @@
+//! Why calls were slow: what their threads did, who woke them from their waits, and what those had done meanwhile.
+
+mod chain;
+mod explained;
+mod json;
+mod lane;
+mod locks;
+mod slow;
+mod stacks;
+mod summary;
+mod system_calls;
+mod text;
+mod told;
+
+pub use locks::locks;
+pub use slow::Rule;
+
+use crate::units::counted;
+use crate::{Error, Names, Source, head};
+use chain::Chains;
+use explained::Explained;
+use serde_json::json;
+use told::Told;
+
+/// Calls that a summary is made of.
+const SUMMED: usize = 10_000;
+/// Calls that are explained where it is not said how many.
+const SHOWN: usize = 10;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// Which calls are slow.
+    pub rules: Vec<Rule>,
+    /// So many of the slowest, or so many causes.
+    pub limit: Option<usize>,
+    /// Causes of all slow calls together, instead of each one's.
+    pub summary: bool,
+    /// For programs.
+    pub json: bool,
+    /// Functions keep their linker symbols.
+    pub linker_names: bool,
+}
+
+/// Answers, as text or as JSON.
+pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
+    let names = Names::new(source.meta(), why.linker_names);
+    let most = if why.summary { SUMMED } else { why.limit.unwrap_or(SHOWN) };
+    let found = slow::find(source, &names, &why.rules, most)?;
+    let mut chains = Chains::new(source);
+    let mut explained = Explained { chains: Vec::new(), began: began(source) };
+    for slow in &found.slowest {
+        let chain = chains.chain(slow.thread, slow.call.start, slow.call.end)?;
+        explained.chains.push((*slow, chain));
+    }
+    chains.stacks.answer(source)?;
+    let told = Told::new(source, &names, &chains.stacks);
+    let unknown = text::unknown(source.meta(), source.has_switches());
+    if why.json {
+        let mut object = json!({
+            "calltap_why": 1,
+            "slow_calls": found.calls,
+            "total_ns": source.duration_ns(found.ticks),
+            "unknown": unknown,
+        });
+        if why.summary {
+            object["causes"] = summary::json(&explained, &told);
+        } else {
+            object["calls"] = json::chains(&explained, &told);
+        }
+        return Ok(format!("{object:#}\n"));
+    }
+    let mut text = head::head(source, &found.totals);
+    unknown.iter().for_each(|line| text += &format!("# {line}\n"));
+    let (slow, shown) = (counted(found.calls, "slow call"), explained.chains.len() as u64);
+    if shown < found.calls {
+        text += &format!("# {slow}; these are the {shown} slowest\n");
+    } else if found.calls == 0 {
+        text += &format!("# {slow}\n");
+    }
+    text += &if why.summary {
+        summary::text(&explained, &told, why.limit)
+    } else {
+        text::chains(&explained, &told)
+    };
+    Ok(text)
+}
+
+/// When the recording began, nanoseconds.
+fn began(source: &dyn Source) -> u64 {
+    source.meta().session.as_ref().map_or(0, |session| session.start_monotonic_ns)
+}

@@ -1,0 +1,111 @@
+//! The calls that are asked about: those that take longer than a time, outermost where they contain each other.
+
+use crate::{Call, Enter, Error, Names, Source, Totals, Visitor, Word, run_by_thread};
+use calltap_trace::ThreadId;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Calls of these functions that take longer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Functions, as a glob.
+    pub function: String,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// A slow call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slow {
+    pub(crate) thread: ThreadId,
+    pub(crate) call: Call,
+}
+
+/// The slowest, and how many there are.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) slowest: Vec<Slow>,
+    pub(crate) calls: u64,
+    /// Their time together, ticks.
+    pub(crate) ticks: u64,
+    pub(crate) totals: Totals,
+}
+
+/// How slow a kept call is: its time, its beginning, its thread, and its place among those that are kept.
+type Rank = (u64, Reverse<u64>, u32, usize);
+
+struct Search<'s> {
+    source: &'s dyn Source,
+    /// By site: the shortest time that is slow; None: not asked about. The last is of unknown sites.
+    limits: Vec<Option<u64>>,
+    /// Open calls of the thread that are asked about.
+    open: u32,
+    most: usize,
+    heap: BinaryHeap<Reverse<Rank>>,
+    kept: Vec<Option<Slow>>,
+    calls: u64,
+    ticks: u64,
+}
+
+impl Visitor for Search<'_> {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.open += u32::from(self.limit(enter.site.0).is_some());
+    }
+
+    fn close(&mut self, thread: ThreadId, call: &Call) {
+        let Some(ns) = self.limit(call.site.0) else { return };
+        self.open = self.open.saturating_sub(1);
+        if self.open > 0 || self.source.duration_ns(call.total) <= ns {
+            return;
+        }
+        self.calls += 1;
+        self.ticks = self.ticks.saturating_add(call.total);
+        let place = if self.kept.len() < self.most {
+            self.kept.push(None);
+            self.kept.len() - 1
+        } else {
+            match self.heap.peek() {
+                Some(Reverse((total, _, _, place))) if *total < call.total => {
+                    let place = *place;
+                    self.heap.pop();
+                    place
+                }
+                _ => return,
+            }
+        };
+        self.kept[place] = Some(Slow { thread, call: *call });
+        self.heap.push(Reverse((call.total, Reverse(call.start), thread.0, place)));
+    }
+
+    fn thread_end(&mut self, _: ThreadId) -> std::io::Result<()> {
+        self.open = 0;
+        Ok(())
+    }
+}
+
+impl Search<'_> {
+    fn limit(&self, site: u32) -> Option<u64> {
+        self.limits.get(site as usize).copied().flatten()
+    }
+}
+
+/// Finds the slowest calls, at most so many, slowest first.
+pub(crate) fn find(
+    source: &dyn Source,
+    names: &Names<'_>,
+    rules: &[Rule],
+    most: usize,
+) -> Result<Found, Error> {
+    let words: Vec<(Word, u64)> = rules.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect();
+    let limit = |site: &calltap_trace::Site| {
+        let own = words.iter().filter(|(word, _)| names.is(site.id, word));
+        own.map(|(_, ns)| *ns).min()
+    };
+    let limits = source.meta().sites.iter().map(limit).collect();
+    let (heap, kept) = (BinaryHeap::new(), Vec::new());
+    let mut search = Search { source, limits, open: 0, most, heap, kept, calls: 0, ticks: 0 };
+    let totals = run_by_thread(source, &mut search, None)?;
+    let mut slowest: Vec<Slow> = search.kept.into_iter().flatten().collect();
+    slowest.sort_by_key(|slow| (Reverse(slow.call.total), slow.call.start));
+    Ok(Found { slowest, calls: search.calls, ticks: search.ticks, totals })
+}

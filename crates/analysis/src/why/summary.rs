@@ -1,0 +1,67 @@
+//! The time of all slow calls, by cause.
+
+use super::explained::Explained;
+use super::told::{Cause, Told, ToldWaker};
+use crate::units::{counted, duration, percent};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Causes, and their ticks, most first.
+fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
+    let mut causes = BTreeMap::<String, u64>::new();
+    for (slow, chain) in &explained.chains {
+        let mut add = |cause: String, ticks: u64| *causes.entry(cause).or_default() += ticks;
+        told.ran(chain).into_iter().for_each(|(function, ticks)| add(format!("ran {function}"), ticks));
+        add("runnable: no processor".to_owned(), chain.runnable);
+        add("unknown".to_owned(), chain.unknown);
+        for one in told.alike(chain, Some(slow.call.site)) {
+            add(cause(&one.cause), one.ticks);
+        }
+    }
+    let mut causes: Vec<(String, u64)> = causes.into_iter().filter(|(_, ticks)| *ticks > 0).collect();
+    causes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    causes
+}
+
+/// One for all threads: by functions, not by who they are.
+fn cause(cause: &Cause) -> String {
+    let Cause { within, path, waker } = cause;
+    let within = within.as_deref().unwrap_or("(the system call is not known)");
+    let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
+    let waker = match waker {
+        ToldWaker::Unknown => "an unknown waker".to_owned(),
+        ToldWaker::Interrupt => "an interrupt".to_owned(),
+        ToldWaker::Recorder => return format!("calltap: time that tracing took, in {within}{path}"),
+        ToldWaker::Stopped => "calltap, which stopped the thread".to_owned(),
+        ToldWaker::Other { pid, comm } if comm.is_empty() => format!("process {pid}"),
+        ToldWaker::Other { comm, .. } => comm.clone(),
+        ToldWaker::Thread { path, .. } if path.is_empty() => "a thread outside of traced calls".to_owned(),
+        ToldWaker::Thread { path, .. } => path.join(" <- "),
+    };
+    format!("blocked in {within}{path}, until woken by {waker}")
+}
+
+/// As text.
+pub(crate) fn text(explained: &Explained, told: &Told<'_>, limit: Option<usize>) -> String {
+    let whole: u64 = explained.chains.iter().map(|(slow, _)| slow.call.total).sum();
+    let mut text = format!(
+        "# {}, {} together\n",
+        counted(explained.chains.len() as u64, "slow call"),
+        duration(told.source.duration_ns(whole))
+    );
+    for (cause, ticks) in causes(explained, told).into_iter().take(limit.unwrap_or(usize::MAX)) {
+        let time = duration(told.source.duration_ns(ticks));
+        let _ = writeln!(text, "{:5.1} % {time:>12}  {cause}", percent(ticks, whole));
+    }
+    text
+}
+
+/// As JSON.
+pub(crate) fn json(explained: &Explained, told: &Told<'_>) -> Value {
+    let causes = causes(explained, told).into_iter();
+    let causes = causes
+        .map(|(cause, ticks)| json!({ "cause": cause, "ns": told.source.duration_ns(ticks) }))
+        .collect();
+    Value::Array(causes)
+}

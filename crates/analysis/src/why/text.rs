@@ -1,0 +1,162 @@
+//! Chains as text.
+
+use super::chain::Chain;
+use super::explained::Explained;
+use super::told::{Alike, Cause, Told, ToldWaker};
+use crate::units::{counted, duration};
+use calltap_trace::{Meta, SiteId};
+use std::fmt::Write;
+
+/// Functions that are named of those that ran.
+const RAN: usize = 4;
+/// Kinds of waits that are shown of a thread.
+const WAITS: usize = 6;
+/// A waker's time is shown from this share of the wait on, in thousandths.
+const SMALL: u64 = 10;
+
+/// What is not known of the recording, a line each.
+pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !has_switches {
+        lines.push("it was not recorded when threads ran and when they waited".to_owned());
+    }
+    match &meta.kernel_events {
+        None => lines.push(
+            "it was not recorded who woke a thread, nor in which system call it waited ('record --events sched,syscalls' does)"
+                .to_owned(),
+        ),
+        Some(events) => {
+            lines.extend(events.refused.iter().cloned());
+            if !events.wakings && events.refused.is_empty() {
+                lines.push("it was not recorded who woke a thread ('record --events sched' does)".to_owned());
+            }
+            if !events.system_calls && events.refused.is_empty() {
+                lines.push("system calls were not recorded ('record --events syscalls' does)".to_owned());
+            }
+            if events.lost > 0 {
+                let lost = counted(events.lost, "record");
+                lines.push(format!("the kernel lost {lost}: what they cover is not known"));
+            }
+        }
+    }
+    lines
+}
+
+/// All chains.
+pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> String {
+    let mut text = String::new();
+    for (slow, chain) in &explained.chains {
+        let call = &slow.call;
+        let at = explained.since_start(told.source, call.start);
+        let open = if call.ending.is_cut() { ">" } else { "" };
+        let _ = writeln!(
+            text,
+            "{open}{}  {}  {}  at {}.{:06} s",
+            duration(told.source.duration_ns(call.total)),
+            told.names.function(call.site),
+            told.thread(slow.thread),
+            at / 1_000_000_000,
+            at / 1000 % 1_000_000
+        );
+        let mut lines = Lines { told, text: &mut text };
+        lines.chain(chain, Some(call.site), 2, call.total);
+        text.push('\n');
+    }
+    text
+}
+
+struct Lines<'a> {
+    told: &'a Told<'a>,
+    text: &'a mut String,
+}
+
+impl Lines<'_> {
+    fn time(&self, ticks: u64) -> String {
+        duration(self.told.source.duration_ns(ticks))
+    }
+
+    fn line(&mut self, indent: usize, ticks: u64, what: &str) {
+        let time = self.time(ticks);
+        let _ = writeln!(self.text, "{:indent$}{time:>11}  {what}", "");
+    }
+
+    fn more(&mut self, indent: usize, what: &str) {
+        let _ = writeln!(self.text, "{:indent$}{what}", "", indent = indent + 13);
+    }
+
+    /// What a thread did; paths begin within `from`.
+    fn chain(&mut self, chain: &Chain, from: Option<SiteId>, indent: usize, whole: u64) {
+        let is_small = |ticks: u64| ticks == 0 || ticks.saturating_mul(1000) < whole.saturating_mul(SMALL);
+        if !is_small(chain.ran) || (from.is_some() && chain.ran > 0) {
+            let ran = self.ran(chain);
+            self.line(indent, chain.ran, &ran);
+        }
+        let alike = self.told.alike(chain, from);
+        let shown = alike.iter().filter(|one| !is_small(one.ticks)).count().min(WAITS);
+        for one in &alike[..shown] {
+            self.wait(one, indent);
+        }
+        let rest = &alike[shown..];
+        let ticks: u64 = rest.iter().map(|one| one.ticks).sum();
+        if !is_small(ticks) || (from.is_some() && ticks > 0) {
+            let waits = counted(rest.iter().map(|one| one.count).sum(), "other wait");
+            self.line(indent, ticks, &format!("blocked in {waits}"));
+        }
+        if !is_small(chain.runnable) || (from.is_some() && chain.runnable > 0) {
+            self.line(indent, chain.runnable, "runnable: it could run, and had no processor");
+        }
+        if chain.unknown > 0 {
+            self.line(indent, chain.unknown, "unknown: it is not recorded whether it ran");
+        }
+    }
+
+    fn ran(&self, chain: &Chain) -> String {
+        let ran = self.told.ran(chain);
+        let mut shown: Vec<String> =
+            ran.iter().take(RAN).map(|(name, ticks)| format!("{name} {}", self.time(*ticks))).collect();
+        if ran.len() > RAN {
+            shown.push(format!("{} more", ran.len() - RAN));
+        }
+        if shown.is_empty() { "ran".to_owned() } else { format!("ran: {}", shown.join(", ")) }
+    }
+
+    fn wait(&mut self, one: &Alike<'_>, indent: usize) {
+        let Cause { within, path, waker } = &one.cause;
+        let times = if one.count > 1 { format!(" {} times", one.count) } else { String::new() };
+        let within = match within {
+            Some(within) => format!("in {within}"),
+            None => "(the system call is not known)".to_owned(),
+        };
+        let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
+        self.line(indent, one.ticks, &format!("blocked{times} {within}{path}"));
+        self.more(indent, &waker_text(self.told, waker));
+        if let (Some(meanwhile), ToldWaker::Thread { thread, .. }) = (&one.longest.meanwhile, waker) {
+            let thread = self.told.thread(*thread);
+            let which = if one.count > 1 {
+                format!(" (of the longest, {})", self.time(one.longest.ticks))
+            } else {
+                String::new()
+            };
+            self.more(indent, &format!("meanwhile {thread}{which}:"));
+            self.chain(meanwhile, None, indent + 13, one.longest.ticks);
+        }
+    }
+}
+
+/// `woken by worker-2 in evict <- handle`
+pub(crate) fn waker_text(told: &Told<'_>, waker: &ToldWaker) -> String {
+    match waker {
+        ToldWaker::Unknown => "it is not known who woke it".to_owned(),
+        ToldWaker::Interrupt => "woken by an interrupt (a timer, a device, the network)".to_owned(),
+        ToldWaker::Recorder => "woken by calltap: this is time that tracing took".to_owned(),
+        ToldWaker::Stopped => "interrupted by calltap, which stopped the thread".to_owned(),
+        ToldWaker::Other { pid, comm } if comm.is_empty() => format!("woken by process {pid}"),
+        ToldWaker::Other { pid, comm } => format!("woken by {comm} (process {pid})"),
+        ToldWaker::Thread { thread, path } if path.is_empty() => {
+            format!("woken by {}, outside of traced calls", told.thread(*thread))
+        }
+        ToldWaker::Thread { thread, path } => {
+            format!("woken by {} in {}", told.thread(*thread), path.join(" <- "))
+        }
+    }
+}

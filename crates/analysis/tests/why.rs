@@ -1,0 +1,131 @@
+//! Chains of waits: who kept a slow call waiting, in text and JSON.
+
+use crate::common::recording;
+use calltap_analysis::MemorySource;
+use calltap_analysis::why::{Rule, Why, locks, why};
+use calltap_trace::RunState::*;
+use calltap_trace::*;
+use serde_json::Value;
+
+const LOCK: u64 = 0x404040;
+
+/// Main waits for a lock that a worker holds, which waits for a pipe, which another process fills; both burn a little.
+fn waiting() -> MemorySource {
+    let mut source = recording(
+        "main: E handle @10ms; E want_lock @11ms; X want_lock @30ms; X handle @31ms
+         worker: E evict @5ms; E fill @8ms; X fill @28ms; X evict @29ms",
+    );
+    let ms = 1_000_000;
+    let switches = |list: &[(u64, RunState)]| -> Vec<Switch> {
+        list.iter().map(|(at, to)| Switch { at: at * ms, to: *to }).collect()
+    };
+    let (main, worker) = (ThreadId(0), ThreadId(1));
+    source.switches.insert(main, switches(&[(1, Running), (12, Blocked), (29, Running)]));
+    source.switches.insert(worker, switches(&[(1, Running), (9, Blocked), (26, Running)]));
+    let waking =
+        |at, interrupt, pid, tid, comm: &str| Waking { at: at * ms, interrupt, pid, tid, comm: comm.into() };
+    let known = vec![(0, 40 * ms)];
+    let log = |entries| KernelLog { entries, known: known.clone() };
+    source.wakings.insert(main, log(vec![waking(28, false, 100, 101, "app")]));
+    source.wakings.insert(worker, log(vec![waking(24, false, 77, 78, "cat")]));
+    let enter =
+        |at, number, first| SystemCall { at: at * ms, number, edge: Edge::Enter([first, 128, 2, 0, 0, 0]) };
+    source.system_calls.insert(main, KernelLog { entries: vec![enter(12, 202, LOCK)], known: known.clone() });
+    source.system_calls.insert(worker, KernelLog { entries: vec![enter(9, 0, 7)], known });
+    let (name, place) = (Some("m".to_owned()), "/usr/bin/app".to_owned());
+    source.meta.addresses.push(Address { process: 0, address: LOCK, name, place, recorder: false });
+    let events = KernelEvents { wakings: true, system_calls: true, recorder: 999, ..KernelEvents::default() };
+    source.meta.kernel_events = Some(events);
+    source
+}
+
+fn question(json: bool, summary: bool) -> Why {
+    let rules = vec![Rule { function: "handle".into(), ns: 10_000_000 }];
+    Why { rules, limit: None, summary, json, linker_names: false }
+}
+
+fn ask(source: &MemorySource, json: bool, summary: bool) -> String {
+    why(source, &question(json, summary)).expect("an answer")
+}
+
+#[test]
+fn a_chain_leads_from_the_slow_call_to_another_process() {
+    let expected = "21.000 ms  handle  main-100  at 0.010000 s
+     4.000 ms  ran: handle 2.000 ms, want_lock 2.000 ms
+    16.000 ms  blocked in futex(m, FUTEX_WAIT) <- want_lock
+               woken by worker-101 in evict
+               meanwhile worker-101:
+                   2.000 ms  ran: fill 2.000 ms
+                  12.000 ms  blocked in read(7) <- fill <- evict
+                             woken by cat (process 77)
+                   2.000 ms  runnable: it could run, and had no processor
+     1.000 ms  runnable: it could run, and had no processor
+";
+    let text = ask(&waiting(), false, false);
+    let body = text.split_once("21.000").map(|(_, rest)| format!("21.000{rest}")).expect("the call");
+    assert_eq!(body.trim_end(), expected.trim_end(), "{text}");
+}
+
+#[test]
+fn the_parts_are_all_of_the_time() {
+    let answer: Value = serde_json::from_str(&ask(&waiting(), true, false)).expect("JSON");
+    let did = &answer["calls"][0]["did"];
+    let part = |value: &Value| value.as_u64().expect("a time");
+    let all = part(&did["ran_ns"]) + part(&did["runnable_ns"]) + part(&did["blocked"][0]["ns"]);
+    assert_eq!(all, 21_000_000);
+    let summed: Value = serde_json::from_str(&ask(&waiting(), true, true)).expect("JSON");
+    let causes = summed["causes"].as_array().expect("causes");
+    assert_eq!(causes.iter().map(|cause| part(&cause["ns"])).sum::<u64>(), 21_000_000, "{summed:#}");
+    assert_eq!(causes[0]["cause"], "blocked in futex(m, FUTEX_WAIT) <- want_lock, until woken by evict");
+}
+
+#[test]
+fn what_is_not_known_is_not_made_up() {
+    let mut source = waiting();
+    source.wakings.clear();
+    source.system_calls.clear();
+    source.meta.kernel_events = None;
+    let text = ask(&source, false, false);
+    assert!(text.contains("blocked (the system call is not known) <- want_lock"), "{text}");
+    assert!(text.contains("it is not known who woke it") && text.contains("--events"), "{text}");
+    source.switches.clear();
+    assert!(ask(&source, false, false).contains("21.000 ms  unknown"), "{text}");
+}
+
+#[test]
+fn time_that_the_recorder_took_is_told_apart() {
+    let mut source = waiting();
+    let waking = &mut source.wakings.get_mut(&ThreadId(0)).expect("a log").entries[0];
+    (waking.pid, waking.tid) = (999, 999);
+    // The wait for the lock is the program's own, whatever ended it.
+    assert!(ask(&source, false, false).contains("interrupted by calltap"));
+    let stopped = SystemCall { at: 11_900_000, number: 1, edge: Edge::Exit(0) };
+    source.system_calls.get_mut(&ThreadId(0)).expect("a log").entries = vec![stopped];
+    assert!(ask(&source, false, false).contains("woken by calltap"));
+    let mut source = waiting();
+    source.meta.addresses[0].recorder = true;
+    assert!(ask(&source, false, true).contains("calltap: time that tracing took"));
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_followed_once() {
+    let mut source = waiting();
+    let waking = &mut source.wakings.get_mut(&ThreadId(1)).expect("a log").entries[0];
+    (waking.pid, waking.tid) = (100, 100);
+    let answer: Value = serde_json::from_str(&ask(&source, true, false)).expect("JSON");
+    let inner = &answer["calls"][0]["did"]["blocked"][0]["meanwhile"]["blocked"][0];
+    assert_eq!(inner["woken_by"]["thread"], "main", "{answer:#}");
+    assert_eq!(inner["meanwhile"], Value::Null, "{answer:#}");
+}
+
+#[test]
+fn locks_are_told_by_symbol() {
+    let answer: Value =
+        serde_json::from_str(&locks(&waiting(), false, None, true).expect("an answer")).expect("JSON");
+    let lock = &answer["locks"][0];
+    assert_eq!((&lock["symbol"], &lock["waits"]), (&"m".into(), &1.into()), "{answer:#}");
+    assert_eq!((&lock["total_ns"], &lock["longest_ns"]), (&16_000_000.into(), &16_000_000.into()));
+    assert_eq!(lock["waits_in"][0]["function"], "want_lock");
+    assert_eq!(lock["woken_in"][0]["function"], "evict");
+    assert_eq!(answer["locks"].as_array().map(Vec::len), Some(1), "a read is no lock");
+}

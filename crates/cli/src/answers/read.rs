@@ -1,0 +1,138 @@
+//! Which values of calls are read for a question: `malloc@arg1`, `accept@retval .. close@arg1`.
+
+use crate::arguments::Arguments;
+use crate::values;
+use anyhow::{Result, bail};
+use calltap_analysis::answers::{Side, Widths};
+use calltap_analysis::{Names, Word};
+use calltap_trace::Meta;
+
+/// What is read of calls.
+#[derive(Clone)]
+pub struct Read {
+    /// The functions, as globs.
+    pub functions: Vec<String>,
+    /// As for `-A`.
+    pub arguments: Vec<String>,
+    /// As for `-R`.
+    pub results: Vec<String>,
+    /// Of spans: where they begin and end.
+    pub sides: [Side; 2],
+}
+
+impl Default for Read {
+    fn default() -> Read {
+        let none = || Side { text: String::new(), item: String::new(), returns: false };
+        Read { functions: Vec::new(), arguments: Vec::new(), results: Vec::new(), sides: [none(), none()] }
+    }
+}
+
+impl Read {
+    /// `BEGIN@ITEM .. END@ITEM`.
+    pub fn sides(text: &str) -> Result<Read> {
+        let Some((begin, end)) = text.split_once("..") else {
+            bail!(
+                "'{text}': a span has two ends, 'BEGIN@ITEM .. END@ITEM', as in 'accept@retval .. close@arg1'"
+            );
+        };
+        let mut read = Read::default();
+        for (at, text) in [begin.trim(), end.trim()].into_iter().enumerate() {
+            let (function, item) = text.split_once('@').unwrap_or((text, ""));
+            if function.is_empty() || item.is_empty() || item.contains(',') {
+                bail!("'{text}': one value of a function is named, as in 'close@arg1' or 'accept@retval'");
+            }
+            read.sides[at] = read.add(text, function, item);
+        }
+        Ok(read)
+    }
+
+    /// `FUNCTION@ITEM,...` each.
+    pub fn values(words: &[String]) -> Result<Read> {
+        let mut read = Read::default();
+        for text in words {
+            let Some((function, items)) =
+                text.split_once('@').filter(|(function, items)| !function.is_empty() && !items.is_empty())
+            else {
+                bail!("'{text}': which value of its calls: '{text}@arg1', '{text}@retval'");
+            };
+            for item in items.split(',') {
+                read.add(text, function, item);
+            }
+        }
+        Ok(read)
+    }
+
+    fn add(&mut self, text: &str, function: &str, item: &str) -> Side {
+        let name = item.rsplit_once('/').map_or(item, |(name, _)| name).trim().to_owned();
+        let returns = name.contains("retval");
+        let rule = format!("{function}@{item}");
+        if returns {
+            self.results.push(rule)
+        } else {
+            self.arguments.push(rule)
+        }
+        self.functions.push(function.to_owned());
+        Side { text: text.to_owned(), item: name, returns }
+    }
+
+    /// Does a recording have the values?
+    pub fn check(&self, meta: &Meta) -> Result<()> {
+        let names = Names::new(meta, false);
+        for (rules, flag, returns) in [(&self.arguments, "-A", false), (&self.results, "-R", true)] {
+            for rule in rules {
+                let (function, item) = rule.split_once('@').unwrap_or((rule, ""));
+                let (word, name) =
+                    (Word::new(function), item.rsplit_once('/').map_or(item, |(name, _)| name));
+                let has = meta.sites.iter().filter(|site| names.is(site.id, &word)).any(|site| {
+                    let captured = site.captured.as_deref();
+                    captured.is_some_and(|captured| {
+                        let values = if returns { &captured.results } else { &captured.arguments };
+                        values.iter().any(|value| value.name == name)
+                    })
+                });
+                if !has {
+                    bail!("it was recorded without this value: 'calltap record {flag} {rule}' reads it");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `--linear`, `--each`: how values are put together.
+pub fn widths(arguments: &Arguments) -> Result<Widths> {
+    if arguments.is_set("each") || arguments.text("by").as_deref() == Some("value") {
+        return Ok(Widths::Each);
+    }
+    let Some(text) = arguments.text("linear") else { return Ok(Widths::Log2) };
+    match values::size(&text)? {
+        0 => bail!("--linear: steps of 0"),
+        width => Ok(Widths::Linear(width)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_ends_of_one_value_each() {
+        let read = Read::sides("accept@retval/d32 .. close@arg1").unwrap();
+        assert_eq!(read.functions, ["accept", "close"]);
+        assert_eq!(
+            (&read.arguments[..], &read.results[..]),
+            (&["close@arg1".to_owned()][..], &["accept@retval/d32".to_owned()][..])
+        );
+        assert_eq!((read.sides[0].item.as_str(), read.sides[0].returns), ("retval", true));
+        for bad in ["f@arg1", "f .. g@arg1", "f@arg1 .. g", "f@arg1,arg2 .. g@arg1", "@arg1 .. g@arg1"] {
+            assert!(Read::sides(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn values_are_named_with_their_functions() {
+        let read = Read::values(&["malloc@arg1,retval".to_owned()]).unwrap();
+        assert_eq!((read.arguments.len(), read.results.len()), (1, 1));
+        assert!(Read::values(&["malloc".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! `calltap why`, `calltap locks`: what slow calls waited for, and who kept them waiting.
+
+use crate::answers::Of;
+use crate::arguments::Arguments;
+use crate::output::Output;
+use crate::table::MAX_WAIT;
+use crate::{keep, live, record, values, views};
+use anyhow::{Context, Result, bail};
+use calltap_analysis::why::{self, Rule, Why};
+use calltap_selection::{ParsedSelection, Selection};
+use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Subject};
+use calltap_trace::{ClockKind, TraceReader, TracerKind};
+use std::fs::{self, DirBuilder};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What is asked.
+enum Question {
+    Why(Why),
+    Locks { linker_names: bool, limit: Option<usize>, json: bool },
+}
+
+impl Question {
+    fn new(name: &str, arguments: &Arguments) -> Result<Question> {
+        let (limit, json) = (arguments.number("limit")?, arguments.is_set("json"));
+        let linker_names = arguments.is_set("linker-names");
+        if name == "locks" {
+            return Ok(Question::Locks { linker_names, limit, json });
+        }
+        let rule = |text: &String| {
+            let rule = keep::rule("why", text)?;
+            Ok(Rule { function: rule.function, ns: rule.ns })
+        };
+        let rules = arguments.texts("operand").iter().map(rule).collect::<Result<Vec<Rule>>>()?;
+        Ok(Question::Why(Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names }))
+    }
+
+    /// Functions that have to be traced.
+    fn functions(&self) -> Vec<String> {
+        match self {
+            Question::Why(why) => why.rules.iter().map(|rule| rule.function.clone()).collect(),
+            Question::Locks { .. } => Vec::new(),
+        }
+    }
+
+    fn answer(&self, reader: &TraceReader) -> Result<String> {
+        Ok(match self {
+            Question::Why(question) => why::why(reader, question)?,
+            Question::Locks { linker_names, limit, json } => {
+                why::locks(reader, *linker_names, *limit, *json)?
+            }
+        })
+    }
+}
+
+/// Answers; calltap ends with a program's exit status.
+pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    let command = arguments.words(if name == "locks" { "operand" } else { "program" });
+    let (of, question) = (Of::new(arguments, command)?, Question::new(name, arguments)?);
+    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+        bail!("--duration: with '-p PID' only");
+    }
+    let subject = match of {
+        Of::File(path) => {
+            of_file(&question, &path, arguments)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Of::Program(command) => Subject::Program(command),
+        Of::Process(pid) => Subject::Process {
+            pid,
+            max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
+            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+        },
+    };
+    let recording = Recording::new()?;
+    let options = options(subject, &question, recording.file(), arguments)?;
+    let outcome = match calltap_session::record(&options) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("calltap: {error}");
+            let Error::Process(ProcessError::Program { exit_code, .. }) = error else {
+                return Ok(ExitCode::FAILURE);
+            };
+            return Ok(ExitCode::from(exit_code));
+        }
+    };
+    say(&outcome);
+    of_file(&question, &options.output, arguments)?;
+    let left = ExitCode::from(u8::from(!outcome.whole || outcome.failed.is_some()));
+    Ok(outcome.status.map_or(left, crate::end_as))
+}
+
+fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &Arguments) -> Result<Options> {
+    let starts = matches!(subject, Subject::Program(_));
+    let mut words = Selection {
+        tracers: calltap_selection::tracers(&[TracerKind::FunctionGraph]),
+        filter: arguments.texts("filter"),
+        notrace: arguments.texts("notrace"),
+        int3: arguments.is_set("allow-int3"),
+        ..Selection::default()
+    };
+    let about = question.functions();
+    calltap_selection::add(&mut words, &about);
+    Ok(Options {
+        subject,
+        output,
+        selection: ParsedSelection::about(&words, arguments.is_set("later"), &about)?,
+        clock: Clock::Tsc,
+        buffer_size: values::buffer_size(arguments)?,
+        overwrite: false,
+        wait: values::time(MAX_WAIT)?,
+        patch_mode: values::patch_mode(arguments, starts)?,
+        discovery: Discovery::AtLoad,
+        slow: None,
+        subtree: None,
+        flight: None,
+        follow: false,
+        sched: true,
+        wakings: true,
+        system_calls: true,
+        version: env!("CARGO_PKG_VERSION"),
+        tell: crate::progress::tell,
+        started: crate::started::tell,
+    })
+}
+
+fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()> {
+    let reader = TraceReader::open(path)?;
+    let counts = reader.meta().session.as_ref().is_some_and(|session| session.clock == ClockKind::Counter);
+    if counts {
+        let why = "it was recorded with '--clock counter': it does not say how long calls took";
+        return Err(anyhow::Error::msg(why)).context(path.display().to_string());
+    }
+    reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
+    question.functions().iter().try_for_each(|glob| views::must_match(reader.meta(), glob))?;
+    let mut out = Output::create(arguments)?;
+    out.write_all(question.answer(&reader)?.as_bytes())?;
+    out.finish()
+}
+
+/// What the user should know besides.
+fn say(outcome: &Outcome) {
+    let mut notes = outcome.notes.clone();
+    notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));
+    if !outcome.disabled.is_empty() {
+        notes.push(record::disabled(&outcome.disabled, ""));
+    }
+    notes.extend(outcome.failed.as_ref().map(|error| format!("the answer is not complete: {error}")));
+    live::say(&notes);
+}
+
+/// The recording that the answer is made of, which ends with it.
+struct Recording(PathBuf);
+
+impl Recording {
+    fn new() -> Result<Recording> {
+        let place = std::env::temp_dir();
+        for n in 0..1000 {
+            let directory = place.join(format!("calltap-why.{}.{n}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&directory) {
+                Ok(()) => return Ok(Recording(directory)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| directory.display().to_string()),
+            }
+        }
+        bail!("{}: there is no name left for a recording", place.display())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("calltap.data")
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

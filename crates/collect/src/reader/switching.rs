@@ -1,0 +1,156 @@
+//! Calls that are open while their functions are switched off.
+//!
+//! Where a function's exits are rewritten, a call that is open when they are written back returns without a record. An event that
+//! comes then may be of a callee, or of what its caller calls next: nothing tells which. So that no call is shown beneath one that
+//! is over, events from the time in which functions are switched off are held back until that time has passed. A call whose
+//! return is among them was open until then. Any other ends as cut where the next function is entered while it is the innermost
+//! call; calls that are open still inside it prove that it goes on, and end first.
+
+use super::encode::Encode;
+use crate::metadata::SwitchedOff;
+use crate::pairing::{Frame, frame_of};
+use crate::raw::RawEvent;
+use calltap_abi::event::code;
+use calltap_trace::{Event, EventKind, SiteId};
+use std::collections::{HashMap, VecDeque};
+use std::mem::take;
+use std::sync::Arc;
+
+/// Events of a thread that are held back, at most: then they are taken as if all open calls went on.
+const MOST: usize = 1 << 17;
+
+/// An event that is held back, with what was read of it.
+#[derive(Debug)]
+struct Held {
+    raw: RawEvent,
+    values: Vec<u8>,
+    stack: Vec<u8>,
+}
+
+/// Functions that are switched off, as far as a thread is read.
+#[derive(Debug, Default)]
+pub(super) struct Switching {
+    /// Oldest first, at times that are not read up to yet.
+    off: VecDeque<Arc<SwitchedOff>>,
+    /// Events of these times.
+    held: Vec<Held>,
+}
+
+impl Switching {
+    /// Functions are going to be switched off.
+    pub(super) fn announce(&mut self, off: &Arc<SwitchedOff>) {
+        self.off.push_back(Arc::clone(off));
+    }
+
+    /// Is nothing switched off?
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.off.is_empty()
+    }
+
+    /// Are events held back?
+    pub(super) fn holds_events(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// May a call of this function have returned at that time without a record?
+    fn is_unseen(&self, site: SiteId, ticks: u64) -> bool {
+        self.off.iter().any(|off| off.has_begun_before(ticks) && off.unseen.contains(&site))
+    }
+}
+
+/// What comes next of each frame among the events that are held back: true is its return, false another entry.
+struct Fates {
+    next: HashMap<Frame, bool>,
+    /// The same behind each event.
+    behind: Vec<Option<bool>>,
+}
+
+impl Fates {
+    fn new(held: &[Held]) -> Fates {
+        let (mut next, mut behind) = (HashMap::new(), vec![None; held.len()]);
+        for (held, behind) in held.iter().zip(&mut behind).rev() {
+            if held.raw.code() != code::CALL {
+                *behind = next.insert(frame_of(held.raw), held.raw.code() == code::EXIT);
+            }
+        }
+        Fates { next, behind }
+    }
+
+    /// The event at a place has happened.
+    fn pass(&mut self, place: usize, raw: RawEvent) {
+        match self.behind[place] {
+            Some(returns) => drop(self.next.insert(frame_of(raw), returns)),
+            None => drop(self.next.remove(&frame_of(raw))),
+        }
+    }
+
+    /// Is the call of an open frame over? `passed`: no return of it is recorded after these events.
+    fn is_over(&self, frame: Frame, passed: bool) -> bool {
+        self.next.get(&frame).map_or(passed, |returns| !returns)
+    }
+}
+
+impl Encode<'_> {
+    /// Holds an event back that comes from a time in which functions are switched off. False if it does not.
+    pub(super) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) -> bool {
+        self.end_before(raw.ticks);
+        let switching = &mut *self.switching;
+        let is_meanwhile = switching.off.iter().any(|off| off.has_begun_before(raw.ticks));
+        if is_meanwhile && switching.held.len() < MOST {
+            switching.held.push(Held { raw, values: values.to_vec(), stack: stack.to_vec() });
+            return true;
+        }
+        self.release(false);
+        false
+    }
+
+    /// Cuts what is open of functions that were switched off before that.
+    pub(super) fn end_before(&mut self, ticks: u64) {
+        let front = |switching: &Switching| {
+            let off = switching.off.front()?;
+            Some((Arc::clone(off), off.ended_before(ticks)?))
+        };
+        while let Some((off, ended)) = front(self.switching) {
+            self.release(true);
+            self.switching.off.pop_front();
+            self.cut(&off, ended);
+            self.open.mute(&off.unseen);
+        }
+    }
+
+    /// Takes the events that are held back. `passed`: the time in which functions are switched off has passed; else more may come.
+    pub(super) fn release(&mut self, passed: bool) {
+        let held = take(&mut self.switching.held);
+        let mut fates = Fates::new(&held);
+        for (place, Held { raw, values, stack }) in held.iter().enumerate() {
+            while let Some((frame, site)) = self.open.innermost_before(*raw)
+                && self.switching.is_unseen(site, raw.ticks)
+                && fates.is_over(frame, passed)
+            {
+                let event = |kind| Event { ticks: raw.ticks, site, kind };
+                self.encoder.push(event(EventKind::SwitchedOff));
+                self.encoder.push(event(EventKind::Left { pops: 1 }));
+                self.open.leave_innermost();
+            }
+            if self.open.is_evidence(*raw) {
+                self.cut_meanwhile(raw.ticks);
+            }
+            self.pair(*raw, values, stack);
+            fates.pass(place, *raw);
+        }
+    }
+
+    /// Cuts what is open of functions that are being switched off, before an event that shows that their calls are over.
+    fn cut_meanwhile(&mut self, ticks: u64) {
+        let off = self.switching.off.iter().filter(|off| off.has_begun_before(ticks));
+        let meanwhile: Vec<_> = off.cloned().collect();
+        meanwhile.iter().for_each(|off| self.cut(off, ticks));
+    }
+
+    fn cut(&mut self, off: &SwitchedOff, ticks: u64) {
+        for site in self.open.open_of(&off.sites) {
+            self.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Functions are found by as much of their names as tells them, and the start says which are on.
+
+use calltap_e2e::*;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Records a program with a word, and returns the functions that were called and what calltap said.
+fn called(program: &Program, word: &str) -> (BTreeSet<String>, String) {
+    let trace = program.directory().join("named.data").to_string_lossy().into_owned();
+    let path = program.path.to_string_lossy().into_owned();
+    let run = calltap_run(&["record", "-o", &trace, "-F", word, "--", &path]);
+    assert!(run.status.success(), "{word}: {}", run.stderr);
+    // Several forms of one command line: the file behind the options, and --json.
+    let report = calltap_run(&["report", &trace, "--json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).expect("rows");
+    let names = rows.iter().map(|row| row["function"].as_str().expect("a name").to_owned());
+    (names.collect(), run.stderr)
+}
+
+fn program() -> Option<Program> {
+    let is_there = have("g++");
+    if !is_there {
+        skipped("g++");
+    }
+    is_there.then(|| compile(GCC, &["names.cpp"], &[]))
+}
+
+#[test]
+fn words_name_what_the_compiler_made_of_them() {
+    let Some(program) = program() else { return };
+    let check = |word: &str, expected: &[&str]| {
+        let (names, said) = called(&program, word);
+        assert_eq!(names, expected.iter().map(|name| (*name).to_owned()).collect(), "{word}: {said}");
+    };
+    let handles = ["net::Srv::handle(int)", "net::Srv::handle(char const*)"];
+    check("handle_request", &["handle_request(Request&)"]);
+    check("Srv::handle", &handles);
+    check("net::Srv::handle", &handles);
+    check("Srv::handle(int)", &handles[..1]);
+    check("compute", &["compute<int>(int)", "compute<double>(double)"]);
+    check("compute<int>,handle_request", &["compute<int>(int)", "handle_request(Request&)"]);
+    check("Srv::*", &handles);
+}
+
+#[test]
+fn the_start_says_what_is_on_and_what_else_there_is() {
+    let Some(program) = program() else { return };
+    let name = program.path.file_name().expect("a name").to_string_lossy().into_owned();
+    let (_, said) = called(&program, "free*");
+    assert!(said.contains(&format!("1 function on, in {name}; libc.so.6 has ")), "{said}");
+    assert!(said.contains(" more: -F 'libc:free*'"), "{said}");
+    let (names, said) = called(&program, "free");
+    assert!(said.contains("1 function on, in libc.so.6") && names.len() == 1, "{names:?} {said}");
+    let (_, said) = called(&program, "libc:mall*");
+    assert!(said.contains(" on, in libc.so.6\n"), "{said}");
+    let (_, said) = called(&program, "mall*:mod:libc");
+    assert!(said.contains(" on, in libc.so.6\n"), "{said}");
+}
+
+#[test]
+fn names_on_a_terminal_are_short_and_in_full_elsewhere() {
+    let Some(program) = program() else { return };
+    called(&program, "Srv::handle,compute,handle_request");
+    let trace = program.directory().join("named.data").to_string_lossy().into_owned();
+    let terminal = Terminal::start(&["report", &trace, "--columns", "calls"]);
+    // Overloads keep what tells them apart.
+    for name in ["Srv::handle(int)", "compute<..>(int)", "handle_request\r\n"] {
+        terminal.wait_for(name);
+    }
+    assert!(end_of(terminal.child).success());
+    let terminal = Terminal::start(&["report", &trace, "--columns", "calls", "--full-names"]);
+    terminal.wait_for("handle_request(Request&)");
+    assert!(end_of(terminal.child).success());
+    assert!(calltap_run(&["report", &trace]).stdout.contains("handle_request(Request&)"));
+}
+
+#[test]
+fn scripts_are_recorded_by_their_interpreters() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let script = program.directory().join("script");
+    let trace = program.directory().join("script.data").to_string_lossy().into_owned();
+    for line in ["#!/bin/sh\necho \"told $1\"\n", "#!/usr/bin/env sh\necho \"told $1\"\n"] {
+        write_program(&script, line.as_bytes(), 0o755);
+        let run = calltap_run(&["record", "-o", &trace, "--", &script.to_string_lossy(), "a word"]);
+        assert!(run.status.success() && run.stdout == "told a word\n", "{} {}", run.stdout, run.stderr);
+        assert!(run.stderr.contains(" functions on, in "), "{}", run.stderr);
+    }
+    // One that becomes another program says what traces that.
+    let run = calltap_run(&["record", "-o", &trace, "--", "timeout", "5", "sleep", "0.5"]);
+    assert!(
+        run.stderr.contains("timeout ran another program, sleep") && run.stderr.contains("--follow"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn several_processes_by_name_and_the_trace_before_is_kept() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let (a, b) = (Resident::start(&program, &[]), Resident::start(&program, &[]));
+    let pids = format!("{},{}", a.pid, b.pid);
+    let output = program.directory().join("many").to_string_lossy().into_owned();
+    let run = calltap_run(&["record", "-p", &pids, "--duration", "0.3", "-o", &output]);
+    assert!(run.status.success(), "{}", run.stderr);
+    for pid in [a.pid, b.pid] {
+        let info = calltap_run(&["info", "--json", &format!("{output}.{pid}")]);
+        assert!(info.status.success(), "{}", info.stderr);
+        assert_eq!(changed_text(pid), [""; 0]);
+    }
+    let name = program.path.file_name().expect("a name").to_string_lossy().into_owned();
+    let one = calltap_run(&["status", "-p", &name]);
+    one_line(&one, &["this command takes one", &a.pid.to_string(), &b.pid.to_string()]);
+    assert!(a.end().0.success() && b.end().0.success());
+    let path = program.path.to_string_lossy().into_owned();
+    let record = || {
+        let mut command = Command::new(calltap());
+        command.args(["record", "-q", "-F", "main", "--", &path]).current_dir(program.directory());
+        assert!(command.stdin(std::process::Stdio::null()).output().expect("calltap").status.success());
+    };
+    record();
+    let first = std::fs::read(program.directory().join("calltap.data")).expect("a trace");
+    record();
+    assert_eq!(std::fs::read(program.directory().join("calltap.data.old")).expect("the one before"), first);
+}

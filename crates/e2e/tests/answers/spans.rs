@@ -1,0 +1,173 @@
+//! Spans between calls that share a value, histograms of values, and counts by caller, thread and value: live and from a file.
+
+use calltap_e2e::{GCC, Program, calltap_run, compile};
+use serde_json::Value;
+use std::path::Path;
+
+const REQUESTS: u64 = 40;
+
+fn program() -> Program {
+    compile(GCC, &["spans.c"], &[])
+}
+
+/// The answer of `calltap WORDS --json -o FILE BEHIND`.
+fn ask(directory: &Path, words: &[&str], behind: &[&str]) -> Value {
+    let answer = directory.join("answer");
+    let path = answer.to_string_lossy();
+    let run = calltap_run(&[words, &["--json", "-o", &path], behind].concat());
+    assert!(run.status.success(), "{words:?}: {}", run.stderr);
+    serde_json::from_str(&std::fs::read_to_string(&answer).expect("an answer")).expect("JSON")
+}
+
+fn check_spans(answer: &Value) {
+    assert_eq!((&answer["spans"], &answer["open"]), (&(REQUESTS - 1).into(), &1.into()), "{answer}");
+    for none in ["unknown", "ended_without_start", "begun_again", "unread", "lost"] {
+        assert_eq!(answer[none], 0, "{none}: {answer}");
+    }
+    let slowest = answer["slowest"].as_array().expect("slowest");
+    assert_eq!(slowest.len(), 3);
+    assert!(slowest.iter().all(|span| span["duration_ns"].as_u64() >= Some(20_000_000)), "{answer}");
+    assert!(slowest.iter().all(|span| span["start_tid"] != span["end_tid"]), "{answer}");
+    let ns = |key: &str| answer[key].as_u64().unwrap_or_else(|| panic!("{key}: {answer}"));
+    assert!(ns("p50_ns") <= ns("p90_ns") && ns("p90_ns") <= ns("p99_ns") && ns("p999_ns") <= ns("max_ns"));
+}
+
+#[test]
+fn a_span_is_the_time_between_two_calls_with_the_same_value() {
+    let program = program();
+    let path = program.path.to_string_lossy();
+    let trace = program.directory().join("trace").to_string_lossy().into_owned();
+    let recorded = calltap_run(&[
+        "record",
+        "-o",
+        &trace,
+        "-A",
+        "begin@arg1",
+        "-A",
+        "finish@arg1",
+        "-R",
+        "opened@retval",
+        "--",
+        &path,
+    ]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    for words in ["begin@arg1 .. finish@arg1", "opened@retval .. finish@arg1"] {
+        let words = ["span", words, "-n", "3"];
+        check_spans(&ask(program.directory(), &words, &["--", &path]));
+        check_spans(&ask(program.directory(), &words, &["-i", &trace]));
+    }
+    let other = calltap_run(&["span", "begin@arg2 .. finish@arg1", "-i", &trace]);
+    assert!(other.stderr.contains("calltap record -A begin@arg2"), "{}", other.stderr);
+}
+
+#[test]
+fn histograms_hold_every_value() {
+    let program = program();
+    let path = program.path.to_string_lossy();
+    let answer =
+        ask(program.directory(), &["histogram", "opened@retval,arg1", "--linear", "128"], &["--", &path]);
+    let rows = answer["histograms"].as_array().expect("histograms");
+    for (item, max) in [("retval", 4096 + 16 * (REQUESTS - 1)), ("arg1", REQUESTS - 1)] {
+        let row = rows.iter().find(|row| row["item"] == item).unwrap_or_else(|| panic!("{item}: {answer}"));
+        assert_eq!((&row["values"], &row["max"]), (&REQUESTS.into(), &max.into()), "{answer}");
+        let buckets = row["buckets"].as_array().expect("buckets");
+        assert_eq!(buckets.iter().filter_map(|bucket| bucket["values"].as_u64()).sum::<u64>(), REQUESTS);
+        assert_eq!(buckets[0]["values"], if item == "arg1" { REQUESTS } else { 8 }, "{answer}");
+    }
+}
+
+#[test]
+fn calls_are_counted_by_caller_thread_and_value() {
+    let program = program();
+    let path = program.path.to_string_lossy();
+    let rows = |by: &str, function: &str| -> Vec<(String, u64)> {
+        let answer = ask(program.directory(), &["count", function, "--by", by], &["--", &path]);
+        let rows = answer["functions"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        rows.iter()
+            .map(|row| (row[by].as_str().unwrap_or("").to_owned(), row["calls"].as_u64().unwrap_or(0)))
+            .collect()
+    };
+    assert_eq!(rows("caller", "begin"), [("main".to_owned(), REQUESTS)]);
+    assert_eq!(rows("thread", "finish").iter().map(|row| row.1).collect::<Vec<_>>(), [REQUESTS - 1]);
+    let values = rows("value", "begin@arg1");
+    assert!(values.len() as u64 == REQUESTS && values.iter().all(|row| row.1 == 1), "{values:?}");
+}
+
+#[test]
+fn a_part_of_a_file_has_its_calls() {
+    let program = program();
+    let (path, trace) = (program.path.to_string_lossy(), program.directory().join("trace"));
+    let trace = trace.to_string_lossy();
+    let recorded = calltap_run(&["record", "-o", &trace, "--", &path]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let show = |words: &[&str]| {
+        let run = calltap_run(&[words, &["-i", &trace]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        run
+    };
+    let long = show(&["replay", "--longer", "15ms", "--time", "wall"]).stdout;
+    assert_eq!(long.matches("lie();").count(), 5, "{long}");
+    assert!(
+        !long.contains("finish") && long.starts_with("# part of the trace: calls longer than 15.000 ms"),
+        "{long}"
+    );
+    let line = long.lines().find(|line| line.contains("lie();")).expect("a line");
+    let time = line.split_whitespace().next().expect("a time");
+    let from = &time[..8];
+    let later = show(&["replay", "--from", from, "--graph", "lie"]).stdout;
+    assert!(later.contains("lie();") && !later.contains("begin"), "{later}");
+    let csv = show(&["export", "--to", "csv", "--graph", "lie", "--from", "0"]);
+    assert_eq!(csv.stdout.lines().count(), 6, "{}", csv.stdout);
+    assert!(
+        csv.stderr.contains("a part of the trace: from 0.000000 s; lie and what it calls"),
+        "{}",
+        csv.stderr
+    );
+    let main = show(&["report", "--thread", "spans", "--depth", "1", "--format", "csv"]).stdout;
+    assert!(main.contains("main") && !main.contains("begin"), "{main}");
+    for (words, expected) in [
+        (&["replay", "--from", "99h"][..], "'99h' is not a time"),
+        (&["replay", "--from", "9999999"], "after the last event of the trace"),
+        (&["report", "--until", "0"], "is not after"),
+        (&["graph", "--thread", "nosuch"], "no thread nosuch"),
+        (&["graph", "--graph", "nosuch"], "no function of the trace matches"),
+    ] {
+        let run = calltap_run(&[words, &["-i", &trace]].concat());
+        assert!(!run.status.success() && run.stderr.contains(expected), "{words:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
+    let program = compile(GCC, &["requests.c"], &[]);
+    let (path, trace) = (program.path.to_string_lossy(), program.directory().join("trace"));
+    let trace = trace.to_string_lossy();
+    let calls = |words: &[&str]| -> (Vec<(String, u64)>, String) {
+        let run = calltap_run(&[&["record", "-o", &trace], words, &["--", &path]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        let report = calltap_run(&["report", "-i", &trace, "--format", "json"]).stdout;
+        let rows: Vec<Value> =
+            serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+        let row = |row: &Value| {
+            (row["function"].as_str().expect("a name").to_owned(), row["calls"].as_u64().expect("calls"))
+        };
+        let mut rows: Vec<(String, u64)> = rows.iter().map(row).collect();
+        rows.sort();
+        (rows, run.stderr)
+    };
+    let of = |rows: &[(&str, u64)]| {
+        rows.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect::<Vec<_>>()
+    };
+    let (rows, told) = calls(&["--graph", "front"]);
+    assert_eq!(rows, of(&[("disk", 6), ("front", 60), ("handle", 60), ("leaf", 360)]));
+    assert!(told.contains("of front and what it calls (of "), "{told}");
+    assert_eq!(calls(&["--graph", "front", "--depth", "2"]).0, of(&[("front", 60), ("handle", 60)]));
+    let (rows, _) = calls(&["--depth", "2"]);
+    assert!(rows.contains(&("front".to_owned(), 60)), "{rows:?}");
+    assert!(!rows.iter().any(|(name, _)| name == "handle" || name == "back"), "{rows:?}");
+    let info = calltap_run(&["info", "-i", &trace]).stdout;
+    assert!(info.contains("only calls of all functions, 2 levels deep were kept"), "{info}");
+    assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
+    let both = calltap_run(&["record", "--graph", "front", "--slow", "front>1ms", "--", &path]);
+    assert!(both.stderr.contains("do not go with --slow"), "{}", both.stderr);
+}

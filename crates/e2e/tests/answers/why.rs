@@ -1,0 +1,145 @@
+//! Why calls were slow: what they waited for, who woke them, and what those had done meanwhile, as the program knows it.
+
+use calltap_e2e::{BARE, Build, GCC, Program, Run, calltap_run, compile, have_switches, have_tracepoints};
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+
+fn ask(arguments: &[&str]) -> (Run, Value) {
+    let run = calltap_run(arguments);
+    assert!(run.status.success(), "{}", run.stderr);
+    (run, Value::Null)
+}
+
+/// The answer of a command, which it writes beside the program.
+fn answer(program: &Program, arguments: &[&str], behind: &[&str]) -> (String, Value) {
+    let file = program.directory().join("answer.json");
+    let path = file.display().to_string();
+    let all = [arguments, &["--json", "-o", &path], behind].concat();
+    let (run, _) = ask(&all);
+    let text = std::fs::read(&file).expect("the answer");
+    (run.stdout, serde_json::from_slice(&text).expect("an object"))
+}
+
+fn call<'a>(answer: &'a Value, function: &str) -> &'a Value {
+    let calls = answer["calls"].as_array().expect("calls");
+    let found = calls.iter().find(|call| call["function"] == function);
+    &found.unwrap_or_else(|| panic!("no {function} in {answer:#}"))["did"]
+}
+
+/// The wait that took longest; it took most of the 80 ms.
+fn wait(did: &Value) -> &Value {
+    let wait = &did["blocked"][0];
+    assert!(wait["ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{did:#}");
+    wait
+}
+
+fn tid(said: &str, name: &str) -> u64 {
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    line.unwrap_or_else(|| panic!("no {name} in {said}"))
+}
+
+fn is_thread(wait: &Value, said: &str, name: &str, path: &[&str]) {
+    let waker = &wait["woken_by"];
+    assert_eq!((&waker["kind"], &waker["thread"]), (&"thread".into(), &name.into()), "{wait:#}");
+    assert_eq!(waker["tid"], tid(said, name), "{wait:#}");
+    let frames = waker["path"].as_array().expect("a path");
+    let shown: Vec<&str> = frames.iter().filter_map(Value::as_str).collect();
+    assert!(shown.starts_with(path), "{wait:#}");
+}
+
+fn is_in(wait: &Value, within: &str, path: &[&str]) {
+    assert!(wait["in"].as_str().is_some_and(|told| told.starts_with(within)), "{within}: {wait:#}");
+    let frames = wait["path"].as_array().expect("a path");
+    assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
+}
+
+/// Each sentence of the answer against what the program does.
+fn is_as_the_program_knows(said: &str, answer: &Value) {
+    assert_eq!(answer["unknown"], Value::Array(Vec::new()), "{answer:#}");
+    let lock = wait(call(answer, "handle_lock"));
+    is_in(lock, "futex(cache_lock, FUTEX_WAIT", &["want_lock"]);
+    is_thread(lock, said, "holder", &["hold_lock"]);
+    let read = wait(&lock["meanwhile"]);
+    is_in(read, "read(", &["wait_pipe", "hold_lock", "holder"]);
+    is_thread(read, said, "filler", &["fill_pipe"]);
+    let nap = wait(&read["meanwhile"]);
+    is_in(nap, "clock_nanosleep(", &["fill_pipe", "filler"]);
+    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
+    let condition = wait(call(answer, "handle_condition"));
+    is_in(condition, "futex(ready_cond", &[]);
+    is_thread(condition, said, "signaler", &["give_signal"]);
+    let nap = wait(call(answer, "handle_nap"));
+    is_in(nap, "clock_nanosleep(", &[]);
+    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
+    let child = wait(call(answer, "handle_child"));
+    is_in(child, "read(", &[]);
+    let waker = &child["woken_by"];
+    assert_eq!((&waker["kind"], &waker["name"]), (&"process".into(), &"sh".into()), "{child:#}");
+}
+
+fn check(build: &Build) {
+    let program = compile(build, &["kept_waiting.c"], &["-pthread"]);
+    let path = program.path.display().to_string();
+    let (said, told) = answer(&program, &["why", "handle_*>60ms"], &["--", &path]);
+    is_as_the_program_knows(&said, &told);
+}
+
+#[test]
+fn a_slow_call_is_explained_across_threads() {
+    if have_switches() && have_tracepoints() {
+        check(GCC);
+        check(&BARE[0]);
+    }
+}
+
+#[test]
+fn a_recording_explains_the_same_as_text_summary_and_locks() {
+    if !have_switches() || !have_tracepoints() {
+        return;
+    }
+    let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
+    let trace = trace.display().to_string();
+    let (run, _) = ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+    let (_, told) = answer(&program, &["why", "handle_*>60ms"], &["-i", &trace]);
+    is_as_the_program_knows(&run.stdout, &told);
+    let text = ask(&["why", "handle_lock>60ms", "-i", &trace]).0.stdout;
+    let expected = ["blocked in futex(cache_lock, FUTEX_WAIT", "woken by holder-", " in hold_lock <- holder"];
+    assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+    let (_, summed) = answer(&program, &["why", "handle_*>60ms", "--summary"], &["-i", &trace]);
+    let causes = summed["causes"].as_array().expect("causes");
+    let all: u64 = causes.iter().filter_map(|cause| cause["ns"].as_u64()).sum();
+    assert!(
+        all.abs_diff(summed["total_ns"].as_u64().unwrap()) < MS,
+        "all of the time has a cause: {summed:#}"
+    );
+    let (_, locks) = answer(&program, &["locks"], &["-i", &trace]);
+    let rows = locks["locks"].as_array().expect("locks");
+    let lock = rows.iter().find(|lock| lock["symbol"] == "cache_lock").expect("the lock");
+    assert_eq!(
+        (&lock["waits_in"][0]["function"], &lock["woken_in"][0]["function"]),
+        (&"want_lock".into(), &"hold_lock".into()),
+        "{lock:#}"
+    );
+    assert!(lock["total_ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{lock:#}");
+}
+
+#[test]
+fn what_was_not_recorded_is_said_to_be_unknown() {
+    let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
+    let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
+    let trace = trace.display().to_string();
+    ask(&["record", "-q", "-o", &trace, "--", &path]);
+    let (_, told) = answer(&program, &["why", "handle_lock>60ms"], &["-i", &trace]);
+    assert!(!told["unknown"].as_array().expect("a list").is_empty(), "{told:#}");
+    if have_switches() {
+        let wait = wait(call(&told, "handle_lock"));
+        assert!(
+            wait["in"].is_null() && wait["woken_by"].is_null() && wait["meanwhile"].is_null(),
+            "{wait:#}"
+        );
+    }
+    let run = calltap_run(&["why", "handle_lock", "-i", &trace]);
+    assert!(!run.status.success() && run.stderr.contains("is not a function and a time"), "{}", run.stderr);
+}

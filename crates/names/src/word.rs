@@ -1,0 +1,182 @@
+//! A word by which a user names functions. docs/names.md has the rule for users.
+
+use crate::function::Shape;
+use crate::{FunctionNames, Glob};
+
+/// Separates a function from its module, as ftrace has it.
+const MOD: &str = ":mod:";
+
+/// A word for functions, compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Word {
+    /// As it was written.
+    text: String,
+    /// All of it as a pattern: names with a single colon exist.
+    raw: Option<Glob>,
+    module: Option<Module>,
+    /// Compared with whole names.
+    pub(crate) whole: Glob,
+    /// Compared with as much of a name as the word tells.
+    pub(crate) short: Option<(Shape, Glob)>,
+}
+
+/// The files that a word means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Module {
+    glob: Glob,
+    /// All others.
+    not: bool,
+}
+
+impl Word {
+    /// Compiles a word. Any text is one.
+    pub fn new(text: &str) -> Word {
+        if let Some(name) = text.strip_prefix('=') {
+            return Word {
+                text: text.to_owned(),
+                raw: None,
+                module: None,
+                whole: Glob::new(name),
+                short: None,
+            };
+        }
+        let (module, pattern) = split(text);
+        let raw = module.is_some().then(|| Glob::new(text));
+        // A pattern for all names needs no other reading.
+        let is_for_all = pattern.bytes().all(|byte| byte == b'*');
+        let short = Shape::of(pattern).filter(|_| !is_for_all).map(|(shape, text)| (shape, Glob::new(&text)));
+        Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short }
+    }
+
+    /// The word for the function with exactly this linker symbol.
+    pub fn exactly(symbol: &str) -> String {
+        format!("={}", Glob::escape(symbol))
+    }
+
+    /// The word for what ftrace's own rules mean by a pattern: whole names only.
+    pub fn whole(pattern: &str) -> String {
+        format!("={pattern}")
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Is it compared with whole names only, as ftrace's own rules have it?
+    pub fn is_whole(&self) -> bool {
+        self.text.starts_with('=')
+    }
+
+    /// Has it no wildcards?
+    pub fn is_exact(&self) -> bool {
+        self.whole.exact().is_some()
+    }
+
+    /// Does it say in which module?
+    pub fn has_module(&self) -> bool {
+        self.module.is_some()
+    }
+
+    /// Does it mean functions by their names, and not all of them?
+    pub fn is_for_all(&self) -> bool {
+        self.module.is_none() && self.whole.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
+    }
+
+    /// Does it name a function?
+    pub fn matches(&self, function: &FunctionNames<'_>) -> bool {
+        if self.raw.as_ref().is_some_and(|raw| function.whole().any(|name| raw.matches(name))) {
+            return true;
+        }
+        self.is_in(function)
+            && (function.whole().any(|name| self.whole.matches(name))
+                || self
+                    .short
+                    .as_ref()
+                    .is_some_and(|(shape, glob)| function.spelled(*shape).any(|name| glob.matches(&name))))
+    }
+
+    /// Is a function in a module that it means?
+    pub(crate) fn is_in(&self, function: &FunctionNames<'_>) -> bool {
+        self.may_be_in(function.module())
+    }
+
+    /// May it mean functions of a file of this name?
+    pub fn may_be_in(&self, file: Option<&str>) -> bool {
+        let Some(module) = &self.module else { return true };
+        file.is_some_and(|file| spellings(file).any(|name| module.glob.matches(name)) != module.not)
+    }
+
+    /// May a function with this linker symbol be meant? False only where demangling it can be spared: identifiers stand in symbols as they are.
+    pub fn may_name(&self, symbol: &str) -> bool {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let pattern = self.whole.pattern();
+        // What stands in brackets may be a class, or arguments that a symbol abbreviates.
+        let open = pattern.find(['[', '(', '<', '\\', '{']).unwrap_or(pattern.len());
+        let longest =
+            pattern[..open].split(|c| !is_plain(c)).max_by_key(|part| part.len()).unwrap_or_default();
+        symbol.contains(longest) || !symbol.is_ascii()
+    }
+
+    /// The pattern of names in it, without its module.
+    pub fn pattern(&self) -> &str {
+        self.whole.pattern()
+    }
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Word {
+        Word::new(text)
+    }
+}
+
+/// `libssl.so.3` is also `libssl.so`, `libssl` and `ssl`; `libc-2.31.so` also `libc` and `c`.
+fn spellings(file: &str) -> impl Iterator<Item = &str> {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let stem = name.find(".so").filter(|at| name[at + 3..].is_empty() || name[at + 3..].starts_with('.'));
+    let stem = stem.map(|at| &name[..at]);
+    let linked = stem.map(|stem| &name[..stem.len() + 3]);
+    let unversioned = stem.and_then(|stem| {
+        let (start, version) = stem.rsplit_once('-')?;
+        version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then_some(start)
+    });
+    let names = [Some(name), linked, stem, unversioned];
+    let bare = [stem, unversioned].map(|name| name?.strip_prefix("lib").filter(|name| !name.is_empty()));
+    names.into_iter().chain(bare).flatten()
+}
+
+/// The module of a word, and its pattern of names: `MODULE:PATTERN`, or `PATTERN:mod:MODULE` as ftrace has it.
+fn split(word: &str) -> (Option<Module>, &str) {
+    let or_all = |pattern| if str::is_empty(pattern) { "*" } else { pattern };
+    if let Some((pattern, module)) = word.split_once(MOD).filter(|(_, module)| !module.is_empty()) {
+        let (not, module) = module.strip_prefix('!').map_or((false, module), |module| (true, module));
+        return (Some(Module { glob: Glob::new(module), not }), or_all(pattern));
+    }
+    let bytes = word.as_bytes();
+    let is_single = |at: &usize| {
+        bytes[*at] == b':' && bytes.get(at + 1) != Some(&b':') && (*at == 0 || bytes[at - 1] != b':')
+    };
+    let colon = (0..bytes.len()).find(is_single).filter(|at| *at > 0);
+    match colon {
+        // A colon in brackets is part of a name: `f[abi:cxx11]`, or of a class.
+        Some(at) if !word[..at].contains(['[', '(', '<', '{']) => {
+            (Some(Module { glob: Glob::new(&word[..at]), not: false }), or_all(&word[at + 1..]))
+        }
+        _ => (None, word),
+    }
+}
+
+/// The words of a list with commas. A comma inside of brackets, or in the name of an operator, separates nothing: `max<int, int>`, `f(int, int)`.
+pub fn split_list(list: &str) -> Vec<String> {
+    let (mut words, mut rest) = (Vec::new(), list);
+    while let Some(at) = crate::path::at_top(rest, ",") {
+        words.push(rest[..at].trim().to_owned());
+        rest = &rest[at + 1..];
+    }
+    words.push(rest.trim().to_owned());
+    // An empty list is an empty word: it clears what was set.
+    if words.len() > 1 {
+        words.retain(|word| !word.is_empty());
+    }
+    words
+}

@@ -1,0 +1,22 @@
+//! Context switches of a process's threads.
+
+use crate::perf::What;
+use crate::records;
+use crate::refused::{Refused, Subject};
+use crate::rings::Opening;
+use crate::stream::Stream;
+use calltap_trace::Switch;
+
+/// Bytes of a processor's ring: room for ten thousand switches.
+const RING: usize = 256 << 10;
+
+/// The context switches of a process.
+pub type Sched = Stream<Switch>;
+
+/// Records the context switches of all threads of a process, and of those they will begin; with `follow`, also of the processes they will begin.
+pub fn switches(pid: u32, follow: bool) -> Result<Sched, Refused> {
+    let mut opening = Opening::new(RING);
+    let opened = opening.open_threads(pid, follow, &[What::Switches]);
+    opened.map_err(|cause| Refused::of(Subject::Switches, cause))?;
+    Ok(Stream::new(opening, records::SWITCH, Box::new(|bytes, take| records::read(bytes, take))))
+}

@@ -1,0 +1,123 @@
+//! What tracefs says of a tracepoint: its number, and where its fields lie.
+//!
+//! Where tracefs is not mounted, root opens a mount of its own that has no place in any directory, and ends with this process.
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Where it is mounted, if it is.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// No file that is read here is longer.
+const LONGEST: u64 = 64 << 10;
+
+/// A tracepoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tracepoint {
+    /// Its number.
+    pub(crate) id: u64,
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Field {
+    name: String,
+    offset: usize,
+    size: usize,
+}
+
+/// The directory of the kernel's events.
+pub(crate) struct Tracefs(OwnedFd);
+
+impl Tracefs {
+    /// Finds it, or mounts it.
+    pub(crate) fn open() -> io::Result<Tracefs> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut refused = None;
+        for place in PLACES {
+            match openat(rustix::fs::CWD, format!("{place}/events"), flags, Mode::empty()) {
+                Ok(events) => return Ok(Tracefs(events)),
+                Err(errno @ (Errno::ACCESS | Errno::PERM)) => refused = Some(errno),
+                Err(_) => {}
+            }
+        }
+        let mounted = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
+            fsconfig_create(context.as_fd())?;
+            fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)
+        });
+        let mounted = mounted.map_err(|errno| refused.unwrap_or(errno))?;
+        Ok(Tracefs(openat(mounted, "events", flags, Mode::empty())?))
+    }
+
+    /// A tracepoint, as in `sched/sched_waking`.
+    pub(crate) fn tracepoint(&self, name: &str) -> io::Result<Tracepoint> {
+        let id = self.read(&format!("{name}/id"))?;
+        let format = self.read(&format!("{name}/format"))?;
+        parse(&id, &format).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        let file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+        let mut text = String::new();
+        file.take(LONGEST).read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// From the text of its files: ` field:pid_t pid; offset:24; size:4; signed:1;`
+fn parse(id: &str, format: &str) -> Option<Tracepoint> {
+    let field = |line: &str| {
+        let mut parts = line.trim().split(';').map(str::trim);
+        let name = parts.next()?.strip_prefix("field:")?.split_whitespace().last()?;
+        let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
+        let size = parts.next()?.strip_prefix("size:")?.parse().ok()?;
+        let name = name.split('[').next()?.to_owned();
+        Some(Field { name, offset, size })
+    };
+    Some(Tracepoint { id: id.trim().parse().ok()?, fields: format.lines().filter_map(field).collect() })
+}
+
+impl Tracepoint {
+    /// A field's bytes in raw data.
+    pub(crate) fn bytes<'r>(&self, raw: &'r [u8], name: &str) -> Option<&'r [u8]> {
+        let field = self.fields.iter().find(|field| field.name == name)?;
+        raw.get(field.offset..field.offset.checked_add(field.size)?)
+    }
+
+    /// A number in raw data, with its sign.
+    pub(crate) fn number(&self, raw: &[u8], name: &str) -> Option<i64> {
+        Some(match *self.bytes(raw, name)? {
+            [byte] => byte.into(),
+            [a, b] => i16::from_le_bytes([a, b]).into(),
+            [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
+            ref bytes => i64::from_le_bytes(bytes.try_into().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const WAKING: &str = "name: sched_waking\nID: 317\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n\tfield:int prio;\toffset:28;\tsize:4;\tsigned:1;\n\tfield:int target_cpu;\toffset:32;\tsize:4;\tsigned:1;\n\nprint fmt: \"comm=%s\", REC->comm\n";
+    pub(crate) const ENTER: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\tfield:unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;\n";
+    pub(crate) const EXIT: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n";
+
+    pub(crate) fn point(id: &str, format: &str) -> Tracepoint {
+        parse(id, format).unwrap()
+    }
+
+    #[test]
+    fn fields_are_found_where_the_format_says() {
+        let point = point("317\n", WAKING);
+        let mut raw = vec![0; 36];
+        (raw[2], raw[24], raw[27]) = (0x18, 7, 0x80);
+        assert_eq!((point.id, point.number(&raw, "common_flags")), (317, Some(0x18)));
+        assert_eq!(point.number(&raw, "pid"), Some(i64::from(i32::MIN + 7)));
+        assert_eq!((point.number(&raw, "absent"), point.number(&raw[..26], "pid")), (None, None));
+        assert_eq!(parse("x", WAKING), None);
+    }
+}

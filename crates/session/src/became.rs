@@ -1,0 +1,51 @@
+//! A program that runs another one: that is seen from outside, so that the user learns of `--follow`.
+
+use crate::options::Options;
+use calltap_process::proc;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// Looks what a program and its children have become.
+pub(crate) struct Became {
+    /// The files that are no other program: the recorder's before its child's execve, and the program's.
+    known: Vec<PathBuf>,
+    program: String,
+    pid: u32,
+    looked: Instant,
+    /// It is known, or is not of interest.
+    done: bool,
+}
+
+impl Became {
+    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> Became {
+        let known = fs::read_link("/proc/self/exe").into_iter().collect();
+        Became { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
+    }
+
+    /// What the user should know, once.
+    pub(crate) fn look(&mut self) -> Option<String> {
+        if self.done || self.looked.elapsed() < LOOK {
+            return None;
+        }
+        self.looked = Instant::now();
+        let exe = |pid: u32| fs::read_link(proc::place(pid).join("exe")).ok();
+        let own = exe(self.pid)?;
+        if self.known.len() < 2 {
+            self.known.extend((!self.known.contains(&own)).then(|| own.clone()));
+            return None;
+        }
+        let children = proc::place(self.pid).join(format!("task/{}/children", self.pid));
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| exe(pid.parse().ok()?));
+        let other = [own].into_iter().chain(children).find(|exe| !self.known.contains(exe))?;
+        self.done = true;
+        let (program, other) = (&self.program, other.file_name()?.to_string_lossy().into_owned());
+        Some(format!(
+            "{program} ran another program, {other}, which was not traced: record --follow traces it too"
+        ))
+    }
+}

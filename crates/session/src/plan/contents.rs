@@ -1,0 +1,125 @@
+//! The file that is searched, which is read only if that is needed, and the search, which can be interrupted.
+
+use calltap_sites::{Error, build_id_of, build_id_of_file, load};
+use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, SystemTime};
+use std::{panic, thread};
+
+/// Times of files are as coarse as some clocks: two changes within this time may look like one.
+const COARSE: Duration = Duration::from_secs(2);
+/// How often it is looked whether a search is interrupted.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What tells a version of a file from another, though it is not read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Version {
+    file: [u64; 3],
+    changed: (i64, i64),
+}
+
+impl Version {
+    /// Of a file.
+    pub fn of(meta: &Metadata) -> Version {
+        Version { file: [meta.dev(), meta.ino(), meta.len()], changed: (meta.ctime(), meta.ctime_nsec()) }
+    }
+
+    /// Has the file changed so long ago that another change would show?
+    pub fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.changed.0.saturating_add(COARSE.as_secs() as i64) < now.as_secs() as i64
+    }
+}
+
+/// Why nothing was found.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The search was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The file could not be read,
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// or is none that can be searched.
+    #[error(transparent)]
+    Sites(#[from] Error),
+}
+
+/// A file, read when its bytes are asked for.
+pub struct Contents<'f> {
+    file: Option<&'f File>,
+    /// None if it is not known, or was another one when the bytes were read.
+    pub version: Option<Version>,
+    bytes: OnceCell<Arc<Vec<u8>>>,
+}
+
+impl<'f> Contents<'f> {
+    /// Of an open file.
+    pub fn of(file: &'f File) -> Contents<'f> {
+        let version = file.metadata().ok().map(|meta| Version::of(&meta));
+        Contents { file: Some(file), version, bytes: OnceCell::new() }
+    }
+
+    /// Of a file that was read, as [`load`] does.
+    pub fn read(bytes: impl Into<Arc<Vec<u8>>>, version: Option<Version>) -> Contents<'f> {
+        Contents { file: None, version, bytes: OnceCell::from(bytes.into()) }
+    }
+
+    /// Were its bytes read?
+    #[cfg(test)]
+    pub fn is_read(&self) -> bool {
+        self.bytes.get().is_some()
+    }
+
+    /// The bytes of the file, as [`load`] reads them.
+    pub fn bytes(&self) -> io::Result<Arc<Vec<u8>>> {
+        if let (None, Some(file)) = (self.bytes.get(), self.file) {
+            let _ = self.bytes.set(Arc::new(load(file)?));
+        }
+        Ok(self.bytes.get().cloned().unwrap_or_default())
+    }
+
+    /// Their number and checksum.
+    pub fn sum(&self) -> io::Result<(u64, u32)> {
+        let bytes = self.bytes()?;
+        Ok((bytes.len() as u64, crc32fast::hash(&bytes)))
+    }
+
+    /// The linker's identifier of this build.
+    pub fn build_id(&self) -> Option<String> {
+        match (self.bytes.get(), self.file) {
+            (Some(bytes), _) => build_id_of(bytes),
+            (None, Some(file)) => build_id_of_file(file),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What `work` makes, which goes on in vain where that is interrupted.
+pub fn run_until<T: Send + 'static>(
+    interrupted: &AtomicBool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    if interrupted.load(Acquire) {
+        return Err(Failure::Interrupted);
+    }
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || drop(sender.send(work())));
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(found) => return Ok(found),
+            Err(RecvTimeoutError::Timeout) if interrupted.load(Acquire) => return Err(Failure::Interrupted),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let why = worker.join().err().unwrap_or_else(|| Box::new("a worker without a result"));
+                panic::resume_unwind(why);
+            }
+        }
+    }
+}

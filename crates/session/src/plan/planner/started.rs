@@ -1,0 +1,105 @@
+//! What a session has switched on when it starts, and what the same words mean in files that it left alone.
+
+use super::Planner;
+use crate::plan::modules::Mapped;
+use calltap_names::{FunctionNames, Word};
+use std::collections::BTreeMap;
+use std::fs::File;
+
+/// What is on, and where else the user's words name functions.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Started {
+    /// Functions that are on, by file name of their module; most first.
+    pub modules: Vec<(String, usize)>,
+    /// Files of which nothing was chosen.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// A word names functions of a file that are not on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// The word of a filter.
+    pub word: String,
+    /// File name of the module.
+    pub module: String,
+    /// How many functions of it the word names.
+    pub count: usize,
+}
+
+/// Where the code of a program is that has next to none of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LargestLibrary {
+    /// File name of the library,
+    pub module: String,
+    /// and without `.so` and version.
+    pub stem: String,
+    /// File name of the program.
+    pub program: String,
+}
+
+/// Words of a filter that are looked up in other files. A list of more names was not written by hand.
+const WORDS: usize = 16;
+/// Functions of which a program that is no stub has more.
+const STUB: usize = 64;
+/// How much more code a library has than a stub.
+const LARGER: u64 = 8;
+/// Libraries that programs of every kind use.
+const COMMON: [&str; 9] =
+    ["libc", "libm", "libpthread", "libstdc++", "libgcc_s", "libdl", "librt", "ld-linux-x86-64", "libgmp"];
+
+impl Planner<'_> {
+    /// The functions that are on in the first process, by module; `words`: those of the filter that mean functions of the program.
+    pub(crate) fn started(&self, words: &[&Word]) -> Started {
+        let mut on: BTreeMap<String, usize> = BTreeMap::new();
+        for module in self.processes.get(&0).into_iter().flat_map(|process| &process.modules) {
+            *on.entry(module.mapped.name()).or_default() += module.count().0;
+        }
+        let mut modules: Vec<(String, usize)> = on.into_iter().filter(|(_, on)| *on > 0).collect();
+        modules.sort_by_key(|(_, on)| std::cmp::Reverse(*on));
+        let mut elsewhere = Vec::new();
+        for word in words.iter().filter(|_| words.len() <= WORDS) {
+            for (module, file) in
+                self.opened.iter().filter(|(file, _)| !modules.iter().any(|(on, _)| on == file))
+            {
+                let count = count_in(module, file, word);
+                let (word, module) = (word.text().to_owned(), module.clone());
+                elsewhere.extend((count > 0).then_some(Elsewhere { word, module, count }));
+            }
+        }
+        elsewhere.sort_by_key(|found| std::cmp::Reverse(found.count));
+        Started { modules, elsewhere }
+    }
+
+    /// The library with most code, if the program is nearly nothing but the start of it.
+    pub(crate) fn largest_library(&self) -> Option<LargestLibrary> {
+        let (on, _) = self.count();
+        let program = std::fs::read_link(calltap_process::proc::place(self.pid_of(0)).join("exe")).ok()?;
+        let (own, libraries): (Vec<&Mapped>, Vec<&Mapped>) =
+            self.files.iter().partition(|file| file.path == program);
+        let program = own.first()?;
+        let stem = |file: &Mapped| file.name().split(".so").next().unwrap_or_default().to_owned();
+        let others = libraries.into_iter().filter(|file| !COMMON.contains(&stem(file).as_str()));
+        let largest = others.max_by_key(|file| file.text_bytes())?;
+        let is_stub = on <= STUB && largest.text_bytes() / LARGER > program.text_bytes();
+        is_stub.then(|| LargestLibrary {
+            module: largest.name(),
+            stem: stem(largest),
+            program: program.name(),
+        })
+    }
+
+    /// Opens what the first process has mapped, for what is told when it may have ended.
+    pub(crate) fn open_files(&mut self, pid: u32) {
+        if !self.told {
+            let open = |file: &Mapped| Some((file.name(), file.open(pid)?));
+            self.opened = self.files.iter().filter_map(open).collect();
+        }
+    }
+}
+
+/// How many functions of a file a word names, by the file's tables of symbols.
+fn count_in(module: &str, file: &File, word: &Word) -> usize {
+    let is_named =
+        |symbol: &str| word.may_name(symbol) && word.matches(&FunctionNames::new([symbol], Some(module)));
+    calltap_sites::count_functions(file, is_named)
+}

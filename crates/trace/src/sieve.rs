@@ -1,0 +1,290 @@
+//! The events of one thread that belong to a part of what it did: [`Sieve`] lets them pass, for views of a part of a trace, and for a recorder that
+//! writes only a part.
+//!
+//! The calls of a part are calls of the whole trace: open calls are kept by [`Calls`], as in the tree builder, and what passes is written
+//! again as events that open and end the same calls. Those that are shown are always consecutive: from the outermost call of the part's
+//! functions, as deep as asked for, as far as they are known to be long enough. A longer call never lies within a shorter one.
+
+use crate::{Batch, Calls, Closing, Ending, Event, EventKind, SiteId};
+use std::collections::VecDeque;
+
+/// What belongs to a part. Times in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Sifting {
+    /// The first tick of the part.
+    pub from: u64,
+    /// The first tick behind it.
+    pub to: u64,
+    /// Only calls of some functions, and what they call.
+    pub rooted: bool,
+    /// Levels that are shown.
+    pub depth: usize,
+    /// Only calls that take longer.
+    pub longer: Option<u64>,
+}
+
+/// No call returns: see [`Sieve::judge`].
+const ALL_OPEN: (usize, usize) = (usize::MAX, usize::MAX);
+
+/// What is kept of an open call: its entry, as it is written when the call turns out to be part of what is shown.
+#[derive(Debug)]
+struct Held {
+    start: u64,
+    kind: EventKind,
+    values: Box<[u8]>,
+}
+
+/// One thread.
+#[derive(Debug)]
+pub struct Sieve {
+    rules: Sifting,
+    calls: Calls<Held>,
+    last: u64,
+    /// How many open calls lie below the outermost one that is of the part's functions.
+    root: Option<usize>,
+    /// So many calls from there on are shown.
+    shown: usize,
+    /// What may have ended calls, and how many were open then: see [`Sieve::hold_mark`].
+    marks: VecDeque<(usize, Event)>,
+    /// An event of the part, or behind it, was seen.
+    begun: bool,
+    over: bool,
+}
+
+impl Sieve {
+    /// Of a thread that has done nothing yet.
+    pub fn new(rules: Sifting) -> Sieve {
+        Sieve {
+            rules,
+            calls: Calls::default(),
+            last: 0,
+            root: None,
+            shown: 0,
+            marks: VecDeque::new(),
+            begun: false,
+            over: false,
+        }
+    }
+
+    /// Nothing more passes.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The thread's next event; what passes is added to `out`. `is_root`: its function is one of those whose calls are shown, with what they call.
+    pub fn take(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
+        if self.over {
+            return;
+        }
+        let now = event.ticks.max(self.last);
+        // Calls are known to be open until an event of theirs, or until the one before where an event tells that they ended earlier.
+        let known = match event.kind {
+            EventKind::Left { .. }
+            | EventKind::Lost { .. }
+            | EventKind::SwitchedOff
+            | EventKind::ThreadEnded => self.last,
+            _ => now,
+        };
+        let returns = match event.kind {
+            EventKind::Exit { pops } => self.calls.exit(event.site, pops),
+            _ => None,
+        };
+        self.begun |= now >= self.rules.from;
+        self.judge(known, returns.map_or(ALL_OPEN, |closing| (closing.depth(), closing.returned())), out);
+        self.pass_marks(out);
+        if now >= self.rules.to {
+            return self.leave(out);
+        }
+        if !matches!(event.kind, EventKind::Left { .. } | EventKind::SwitchedOff | EventKind::ThreadEnded) {
+            self.last = now;
+        }
+        self.pass(&Event { ticks: now, ..*event }, is_root || !self.rules.rooted, values, out);
+    }
+
+    fn pass(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
+        if let Some(tail) = event.kind.enters() {
+            return self.enter(event, tail, is_root, values, out);
+        }
+        match (event.kind, self.calls.end(event)) {
+            (EventKind::ThreadEnded, closing) => {
+                closing.inspect(|closing| self.end(event, values, closing, out));
+                if self.begun {
+                    push(out, *event, values);
+                }
+            }
+            (_, Some(closing)) => self.end(event, values, &closing, out),
+            (EventKind::Exit { .. }, None) => self.orphan(event, values, out),
+            (EventKind::Call { .. }, None) => self.mark(event, is_root, values, out),
+            (EventKind::Lost { .. } | EventKind::SwitchedOff, None) => {
+                self.hold_mark(event);
+                self.pass_marks(out);
+            }
+            _ => {}
+        }
+    }
+
+    /// The thread has no more events; its open calls are as open as in the whole trace.
+    pub fn finish(&mut self, out: &mut Batch) {
+        self.begun = true;
+        self.judge(self.last, ALL_OPEN, out);
+        self.over = true;
+    }
+
+    fn enter(&mut self, event: &Event, tail: bool, is_root: bool, values: &[u8], out: &mut Batch) {
+        let depth = self.calls.depth();
+        if self.root.is_none() && is_root {
+            (self.root, self.shown) = (Some(depth), 0);
+        }
+        let held = Held { start: event.ticks, kind: event.kind, values: values.into() };
+        self.calls.enter(event.site, tail, held);
+        self.judge(event.ticks, ALL_OPEN, out);
+    }
+
+    /// Shows the open calls that are known by now to belong to the part. Calls from `ends.0` to `ends.1` return now; those above are cut.
+    fn judge(&mut self, now: u64, ends: (usize, usize), out: &mut Batch) {
+        let (Some(root), true) = (self.root, self.begun) else { return };
+        let open = self.calls.open();
+        let first = root + self.shown;
+        let last = open.len().min(root.saturating_add(self.rules.depth)).min(ends.1);
+        if first >= last {
+            return;
+        }
+        let is_long = |at: usize| {
+            let is_open = open[at].cut.is_none() || at >= ends.0;
+            self.rules.longer.is_none_or(|limit| is_open && now.saturating_sub(open[at].data.start) > limit)
+        };
+        if open[first].cut.is_none() && !is_long(first) {
+            return;
+        }
+        let Some(innermost) = (first..last).rev().find(|at| is_long(*at)) else { return };
+        for at in first..=innermost {
+            self.shown = at - root;
+            self.pass_marks(out);
+            let Some(call) = self.calls.open().get(at) else { return };
+            let Held { start, kind, values } = &call.data;
+            push(out, Event { ticks: (*start).max(self.rules.from), site: call.site, kind: *kind }, values);
+        }
+        self.shown = innermost + 1 - root;
+        self.pass_marks(out);
+    }
+
+    /// Something happened that may have ended calls: losses, or a function that was switched off. It is passed on behind the entries that came before it.
+    fn hold_mark(&mut self, event: &Event) {
+        let mut event = *event;
+        if !self.begun {
+            // What was lost before the part is not lost in it, but what was open then may have ended since.
+            event.ticks = self.rules.from;
+            if let EventKind::Lost { entries, exits } = &mut event.kind {
+                (*entries, *exits) = (0, 0);
+            }
+        }
+        let mark = (self.calls.depth(), event);
+        if self.marks.back() != Some(&mark) || self.begun {
+            self.marks.push_back(mark);
+        }
+    }
+
+    /// Passes on what is held back, unless entries before it are held back.
+    fn pass_marks(&mut self, out: &mut Batch) {
+        if !self.begun || self.marks.is_empty() {
+            return;
+        }
+        let waiting = match self.root {
+            Some(root) if self.shown < self.rules.depth => root + self.shown,
+            _ => usize::MAX,
+        };
+        while self.marks.front().is_some_and(|(depth, _)| *depth <= waiting) {
+            if let Some((_, event)) = self.marks.pop_front() {
+                push(out, event, &[]);
+            }
+        }
+    }
+
+    /// Calls end: those that are shown are ended in what passes.
+    fn end(&mut self, event: &Event, values: &[u8], closing: &Closing, out: &mut Batch) {
+        let ticks = event.ticks;
+        // Tail calls, innermost first, that end with the frame they share.
+        let mut tails: Vec<SiteId> = Vec::new();
+        while let Some((call, ending)) = self.calls.close(closing) {
+            let depth = self.calls.depth();
+            let Some(root) = self.root else { continue };
+            let is_shown = depth < root + self.shown;
+            self.shown = self.shown.min(depth.saturating_sub(root));
+            if depth == root {
+                self.root = None;
+            }
+            self.marks.iter_mut().for_each(|(before, _)| *before = (*before).min(depth));
+            self.pass_marks(out);
+            if !is_shown {
+                continue;
+            }
+            let began_before = call.data.start < self.rules.from;
+            let (site, pops) = (call.site, tails.len() as u32 + 1);
+            match ending {
+                Ending::Tail if !began_before => tails.push(site),
+                Ending::Returned if !began_before => {
+                    push(out, Event { ticks, site, kind: EventKind::Exit { pops } }, values);
+                    tails.clear();
+                }
+                Ending::Returned | Ending::Tail => {
+                    end_tails(&mut tails, ticks, out);
+                    push(out, Event { ticks, site, kind: EventKind::Outside { pops: 1 } }, &[]);
+                }
+                // The thread's end is passed on itself.
+                _ if event.kind == EventKind::ThreadEnded => {}
+                _ => push(out, Event { ticks, site, kind: EventKind::Left { pops: 1 } }, &[]),
+            }
+        }
+        end_tails(&mut tails, ticks, out);
+    }
+
+    /// A return without an entry.
+    fn orphan(&mut self, event: &Event, values: &[u8], out: &mut Batch) {
+        if self.begun
+            && self.rules.longer.is_none()
+            && self.has_level()
+            && (self.root.is_some() || !self.rules.rooted)
+        {
+            push(out, Event { kind: EventKind::Exit { pops: 0 }, ..*event }, values);
+        }
+    }
+
+    /// A call that has no duration.
+    fn mark(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
+        let is_inside = self.root.is_some() || is_root;
+        if self.begun && self.rules.longer.is_none() && is_inside && self.has_level() {
+            push(out, *event, values);
+        }
+    }
+
+    /// Would a call that begins now be as deep as is shown?
+    fn has_level(&self) -> bool {
+        self.root.is_none_or(|root| self.calls.depth() - root < self.rules.depth)
+    }
+
+    /// The part is over: what is open goes on after it.
+    fn leave(&mut self, out: &mut Batch) {
+        self.over = true;
+        let innermost = self.calls.open().last();
+        if let (Some(call), true) = (innermost, self.shown > 0) {
+            let kind = EventKind::Outside { pops: self.shown as u32 };
+            push(out, Event { ticks: self.rules.to, site: call.site, kind }, &[]);
+        }
+    }
+}
+
+/// Tail calls end whose frame's owner is not shown, or began before the part.
+fn end_tails(tails: &mut Vec<SiteId>, ticks: u64, out: &mut Batch) {
+    if let Some(&site) = tails.last() {
+        let kind = EventKind::Exit { pops: tails.len() as u32 };
+        push(out, Event { ticks, site, kind }, &[]);
+        tails.clear();
+    }
+}
+
+fn push(out: &mut Batch, event: Event, values: &[u8]) {
+    if !values.is_empty() {
+        out.values.add(out.events.len(), values);
+    }
+    out.events.push(event);
+}
