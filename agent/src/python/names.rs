@@ -147,7 +147,7 @@ pub fn write(entry: &Entry, code: u64, globals: u64) {
     if let Some(file) = file {
         // Of a path that is too long, the end says more.
         let most = (TEXT - NAME) as u64 / if file.width == 1 { 2 } else { 3 + (file.width == 4) as u64 };
-        let from = if file.length > most { file.length - most } else { 0 };
+        let from = file.length.saturating_sub(most);
         writer.add(file, from);
     }
     entry.line.store(half(code + FIRST_LINE), Relaxed);

@@ -211,7 +211,7 @@ mod tests {
             filter_length: AtomicU64::new(0),
             filter: [const { AtomicU8::new(0) }; FILTER],
         };
-        const EMPTY: Entry = Entry {
+        let empty = |_| Entry {
             code: AtomicU64::new(0),
             process: AtomicU32::new(0),
             state: AtomicU32::new(0),
@@ -224,7 +224,7 @@ mod tests {
         Box::new(Table {
             header,
             buckets: [const { AtomicU32::new(0) }; BUCKETS],
-            entries: [const { EMPTY }; FUNCTIONS],
+            entries: std::array::from_fn(empty),
         })
     }
 

@@ -13,7 +13,7 @@ const LOCK: u64 = 0x404040;
 fn waiting() -> MemorySource {
     let mut source = recording(
         "main: E handle @10ms; E want_lock @11ms; X want_lock @30ms; X handle @31ms
-         worker: E evict @5ms; E fill @8ms; X fill @28ms; X evict @29ms",
+         worker: E evict @5ms; E fill @8ms; X fill @27ms; X evict @29ms",
     );
     let ms = 1_000_000;
     let switches = |list: &[(u64, RunState)]| -> Vec<Switch> {
@@ -55,10 +55,10 @@ fn a_chain_leads_from_the_slow_call_to_another_process() {
     16.000 ms  blocked in futex(m, FUTEX_WAIT) <- want_lock
                woken by worker-101 in evict
                meanwhile worker-101:
-                   2.000 ms  ran: fill 2.000 ms
-                  12.000 ms  blocked in read(7) <- fill <- evict
-                             woken by cat (process 77)
-                   2.000 ms  runnable: it could run, and had no processor
+                  2.000 ms  ran: evict 1.000 ms, fill 1.000 ms
+                 12.000 ms  blocked in read(7) <- fill <- evict
+                            woken by cat (process 77)
+                  2.000 ms  runnable: it could run, and had no processor
      1.000 ms  runnable: it could run, and had no processor
 ";
     let text = ask(&waiting(), false, false);

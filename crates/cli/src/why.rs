@@ -4,7 +4,7 @@ use crate::answers::Of;
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{keep, live, record, values, views};
+use crate::{keep, live, progress, record, started, values, views};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -121,8 +121,8 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         wakings: true,
         system_calls: true,
         version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::tell,
-        started: crate::started::tell,
+        tell: progress::tell,
+        started: started::tell,
     })
 }
 

@@ -3,22 +3,22 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+mod kernel;
 mod threads;
 
 use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
-use crate::kernel::{Kernel, Tracepoints};
+use crate::kernel::Kernel;
 use crate::living::Living;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
 use crate::profile::Sums;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
-use crate::switches::{self, Switches};
+use crate::switches::Switches;
 use calltap_abi::{Clock, ThreadState};
 use calltap_process::{clock, proc};
-use calltap_sched::{Refused, Sched};
 use calltap_trace::{ClockPair, Error, Record};
 use std::collections::HashMap;
 use std::fs;
@@ -205,27 +205,6 @@ impl<'a> Collector<'a> {
     /// How long a tick is, is known before the first event is handed over.
     pub fn settled(self, settled: bool) -> Self {
         Collector { settled, ..self }
-    }
-
-    /// Hands over context switches as well, or says why there are none.
-    pub fn scheduling(mut self, sched: Option<Result<Sched, Refused>>) -> Self {
-        let Some(sched) = sched else { return self };
-        let sched =
-            sched.map_err(|refused| self.output.record(&Record::Scheduling(switches::refusal(&refused))));
-        self.switches = sched.ok().map(Switches::new);
-        if let Some(switches) = &self.switches {
-            self.output.record(&Record::Scheduling(switches.outcome()));
-        }
-        self
-    }
-
-    /// Hands over wakings and system calls as well, or says why there are none.
-    pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
-        self.kernel = Kernel::new(tracepoints, self.shared);
-        if let Some(kernel) = &self.kernel {
-            self.output.record(&kernel.outcome());
-        }
-        self
     }
 
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
@@ -470,26 +449,6 @@ impl<'a> Collector<'a> {
             kernel.hand_over(&mut self.output);
         }
         self.output.flush(now);
-    }
-
-    /// Reads the kernel's rings; at the end also what they do not show at once.
-    fn read_switches(&mut self, last: bool) {
-        if last && (self.switches.is_some() || self.kernel.is_some()) {
-            std::thread::sleep(calltap_sched::SETTLE);
-        }
-        if let Some(switches) = &mut self.switches {
-            switches.read();
-            let outcome = switches.outcome();
-            if last && outcome.lost > 0 {
-                self.output.record(&Record::Scheduling(outcome));
-            }
-        }
-        if let Some(kernel) = &mut self.kernel {
-            kernel.read(&mut self.output);
-            if last {
-                self.output.record(&kernel.outcome());
-            }
-        }
     }
 
     /// What was summed up in the program.

@@ -180,7 +180,7 @@ mod tests {
     use crate::{Edge, SystemCall, Waking};
 
     fn waking(at: u64, tid: u32) -> Waking {
-        Waking { at, interrupt: tid % 2 == 0, pid: 7, tid, comm: "waker".to_owned() }
+        Waking { at, interrupt: tid.is_multiple_of(2), pid: 7, tid, comm: "waker".to_owned() }
     }
 
     fn join(payloads: &[Payload]) -> KernelLog<Waking> {
