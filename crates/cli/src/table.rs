@@ -38,7 +38,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ("Read", &["report", "replay", "graph", "info", "view", "tui"]),
     ("Compare and export", &["diff", "export"]),
     ("Control directory", &["tracefs"]),
-    ("Build", &["sites", "tools", "man", "completions"]),
+    ("Build", &["sites", "tools", "man", "completions", "install-completions"]),
 ];
 
 /// Commands that are one thing: `calltap tracefs mount`. By their names alone they are understood, too, and not shown.
