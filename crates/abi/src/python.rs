@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// Code objects of a session, those of forked children included.
-pub const FUNCTIONS: usize = 1 << 14;
+pub const FUNCTIONS: usize = 1 << 13;
 /// Buckets of the hash, a power of two; half of them stay empty.
 pub const BUCKETS: usize = 2 * FUNCTIONS;
 /// Buckets that are searched for a code object.

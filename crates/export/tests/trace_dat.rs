@@ -53,7 +53,10 @@ fn decoded(file: &[u8]) -> String {
         let size = reader.number::<8>();
         assert!(reader.text(size).starts_with("name: "));
     }
-    assert_eq!(reader.number::<4>(), 0, "no other events");
+    assert_eq!(reader.number::<4>(), 1, "one system of other events");
+    reader.literal(b"sched\0\x01\0\0\0");
+    let size = reader.number::<8>();
+    assert!(reader.text(size).starts_with("name: sched_switch"));
     let size = reader.number::<4>();
     let symbols = reader.text(size);
     assert_eq!(reader.number::<4>(), 0, "no formats of printk");
