@@ -24,5 +24,5 @@ fn durations_are_measured() {
 
 #[test]
 fn a_program_watches_itself() {
-    check("trace_self", &["   3  trace_self::parse", "   1  calls that both ops saw"]);
+    check("trace_self", &["   6  trace_self::parse", "   3  calls that both ops saw"]);
 }
