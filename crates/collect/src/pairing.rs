@@ -20,7 +20,7 @@ use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
 use std::collections::{BTreeSet, HashSet};
 
-/// An open frame: its site, [`TAIL`], [`MUTED`], and from bit [`SLOT`] on its slot in units of 8 bytes, modulo 2^42.
+/// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes, modulo 2^42.
 pub type Frame = u64;
 /// Set in a frame that was entered by a jump, and shares the slot of the frame that jumped.
 const TAIL: Frame = 1 << 20;

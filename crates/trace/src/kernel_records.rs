@@ -36,7 +36,7 @@ pub struct KernelEvents {
 /// What is at an address that threads have waited at.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Address {
-    /// Index in [`Meta::processes`].
+    /// Index in `Meta::processes`.
     pub process: u32,
     /// The address.
     pub address: u64,

@@ -23,7 +23,7 @@ pub struct Waking {
 /// A thread entered or left the kernel by a system call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SystemCall {
-    /// When, as in [`Waking::at`].
+    /// When, as in `Waking::at`.
     pub at: u64,
     /// Its number, as the kernel of the machine counts them.
     pub number: u32,
