@@ -93,9 +93,18 @@ fn the_tutorial_s_five_commands_find_the_slow_request() {
     let pid = busy.pid();
     let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    $ ")).collect();
     assert_eq!(commands.len(), FOUND.len(), "{commands:?}");
+    let mut all = String::new();
     for (command, found) in commands.iter().zip(FOUND) {
-        let said = busy.output(&command.replace(PID, &pid));
+        let mut said = busy.output(&command.replace(PID, &pid));
+        // On a busy machine no slow call may be whole in these seconds: the command is repeated, as the tutorial advises.
+        for _ in 0..2 {
+            if said.contains("calltap: 0 events of slow calls") {
+                all += &said;
+                said = busy.output(&command.replace(PID, &pid));
+            }
+        }
+        all += &said;
         let finds = |line: &str| found.iter().all(|words| line.contains(words));
-        assert!(said.lines().any(finds), "{command}: {said}");
+        assert!(said.lines().any(finds), "{command}: {all}");
     }
 }
