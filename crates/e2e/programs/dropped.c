@@ -1,5 +1,5 @@
 // Gives up its privileges as servers do, calls work all the time, and opens a library for each line of its input.
-// Arguments: a directory to change its root to, or "-"; the library's path, if any.
+// Arguments: a directory to change its root to, or "-"; the library's path, if any; "far": 3 GB beside the dynamic linker are reserved.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <grp.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 __attribute__((noinline)) long work(long n) { __asm__ volatile("" : "+r"(n)); return n * 3 + 1; }
@@ -23,6 +24,7 @@ static void open_library(const char *path) {
 
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 3 && mmap(0, 3UL << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) return 6;
     if (argc > 1 && strcmp(argv[1], "-") && (chroot(argv[1]) || chdir("/"))) return 4;
     if (setgroups(0, NULL) || setgid(65534) || setuid(65534)) return 5;
     puts("ready");

@@ -68,7 +68,7 @@ fn first_attach_to_a_program_in_a_root_without_proc_works() {
 }
 
 /// A library that is opened after the privileges were dropped is traced: every call.
-fn library_is_seen(root: &str, attached: bool) {
+fn library_is_seen(root: &str, attached: bool, more: &[&str]) {
     if !may_drop() {
         return;
     }
@@ -82,7 +82,7 @@ fn library_is_seen(root: &str, attached: bool) {
     let trace = program.directory().join("late.calltap");
     let flags = ["record", "-q", "--max-overhead", "none", "--later", "-F", "one_function", "-o"];
     let (mut resident, recorder) = if attached {
-        let resident = Resident::start(&program, &[root, &library]);
+        let resident = Resident::start(&program, &[&[root, &library], more].concat());
         let pid = resident.pid.to_string();
         let mut command = Command::new(calltap());
         command.args(flags).arg(&trace).args(["-p", &pid]);
@@ -91,7 +91,7 @@ fn library_is_seen(root: &str, attached: bool) {
         (resident, Some(recorder))
     } else {
         let mut command = Command::new(calltap());
-        command.args(flags).arg(&trace).arg("--").arg(&program.path).args([root, &library]);
+        command.args(flags).arg(&trace).arg("--").arg(&program.path).args([root, &library]).args(more);
         let mut resident = Resident::spawn(command, program.directory().to_owned());
         resident.wait_for("ready");
         (resident, None)
@@ -108,15 +108,21 @@ fn library_is_seen(root: &str, attached: bool) {
 
 #[test]
 fn library_opened_by_another_user_is_traced() {
-    library_is_seen("", false);
+    library_is_seen("", false, &[]);
 }
 
 #[test]
 fn library_opened_in_another_root_is_traced() {
-    library_is_seen("changed", false);
+    library_is_seen("changed", false, &[]);
 }
 
 #[test]
 fn library_opened_while_attached_is_traced() {
-    library_is_seen("changed", true);
+    library_is_seen("changed", true, &[]);
+}
+
+/// No jump of the linker's reaches the agent: one near it leads there.
+#[test]
+fn library_is_traced_where_the_dynamic_linker_is_far_from_the_agent() {
+    library_is_seen("", true, &["far"]);
 }
