@@ -46,11 +46,13 @@ fn overview() -> String {
     let rest: Vec<&str> =
         commands().map(|command| command.name).filter(|name| !is_hidden(name) && !grouped(name)).collect();
     let more = (!rest.is_empty()).then_some(("More", &rest[..]));
+    let names = GROUPS.iter().flat_map(|(_, names)| *names).chain(&rest);
+    let width = names.map(|name| name.len()).max().unwrap_or_default();
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
     for (title, names) in GROUPS.iter().copied().chain(more) {
         text += &format!("\n{title}:\n");
         for name in names {
-            text += &format!("  {name:<13}{}\n", about(name).unwrap_or_default());
+            text += &format!("  {name:<width$}  {}\n", about(name).unwrap_or_default());
         }
     }
     text + "\nOptions:\n{options}\n\n'calltap help COMMAND' tells more; docs/commands.md has the commands by task."

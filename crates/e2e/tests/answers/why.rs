@@ -54,6 +54,12 @@ fn is_in(wait: &Value, within: &str, path: &[&str]) {
     assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
 }
 
+/// The timer's interrupt wakes a thread that naps. Now and then the kernel's record of it is not found: then the waker is unknown, and no other.
+fn is_interrupt(nap: &Value) {
+    let waker = &nap["woken_by"];
+    assert!(waker.is_null() || waker["kind"] == "interrupt", "{nap:#}");
+}
+
 /// Each sentence of the answer against what the program does.
 fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!(answer["unknown"], Value::Array(Vec::new()), "{answer:#}");
@@ -65,13 +71,13 @@ fn is_as_the_program_knows(said: &str, answer: &Value) {
     is_thread(read, said, "filler", &["fill_pipe"]);
     let nap = wait(&read["meanwhile"]);
     is_in(nap, "clock_nanosleep(", &["fill_pipe", "filler"]);
-    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
+    is_interrupt(nap);
     let condition = wait(call(answer, "handle_condition"));
     is_in(condition, "futex(ready_cond", &[]);
     is_thread(condition, said, "signaler", &["give_signal"]);
     let nap = wait(call(answer, "handle_nap"));
     is_in(nap, "clock_nanosleep(", &[]);
-    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
+    is_interrupt(nap);
     let child = wait(call(answer, "handle_child"));
     is_in(child, "read(", &[]);
     let waker = &child["woken_by"];
