@@ -318,7 +318,7 @@ mod tests {
         check("f@req->head.size", Ok("[(Field(Field(Named(\"req\"), \"head\"), \"size\"), None)]"));
         check("f@+16(arg1)/u8", Ok("[(At(16, Argument(1)), Some(Unsigned(1)))]"));
         check("f@$stack,+8($stack)", Ok("[(Stack, Some(Hex(8))), (At(8, Stack), None)]"));
-        check("f@$callers,arg1", Ok("[(Callers(4096), None), (Argument(1), None)]"));
+        check("f@$callers,arg1", Ok("[(Callers(8192), None), (Argument(1), None)]"));
         check("f@$callers/512", Ok("[(Callers(512), None)]"));
         check("f@-0x8(+0(arg2))", Ok("[(At(-8, At(0, Argument(2))), None)]"));
     }
