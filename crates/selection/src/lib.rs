@@ -13,6 +13,7 @@ mod request;
 mod selector;
 mod words;
 
+pub use calltap_values::words::STACK_SIZE as DEFAULT_STACK_SIZE;
 pub use calltap_values::{Program, Reason as ValueReason};
 pub use candidates::Candidates;
 pub use error::Error;
