@@ -91,7 +91,7 @@ pub enum Role {
 
 impl Role {
     /// Why it cannot be traced for that.
-    fn reason(&self) -> Option<Reason> {
+    pub(crate) fn reason(&self) -> Option<Reason> {
         match self {
             Role::Function => None,
             Role::ColdPart(Some(function)) => Some(Reason::ColdPartOf { function: function.clone() }),
