@@ -6,7 +6,7 @@ use calltap_tracefs::{Moment, Read};
 use rustix::fs::OFlags;
 
 /// The events of pages: time, what follows the event's header. And how many are missing before.
-fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
+pub fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
     let (mut events, mut missing) = (Vec::new(), 0);
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     for page in pages.chunks(4096) {

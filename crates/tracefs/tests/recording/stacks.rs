@@ -1,6 +1,7 @@
 //! Stacks at a call, and the deepest stack.
 
 use super::check;
+use super::pages::events;
 use super::world::{BASE, World};
 use rustix::fs::OFlags;
 
