@@ -324,13 +324,12 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
     #[inline]
     fn close(&mut self, _: ThreadId, call: &Call) {
         let Some(open) = self.open.pop() else { return };
-        let node = &mut self.paths.nodes[(open & !MERGED) as usize];
-        node.own = node.own.saturating_add(call.self_ticks);
-        if !call.off.is_none() {
+        if self.paths.offs.is_some() && !call.off.is_none() {
             let total = if open & MERGED == 0 { call.off } else { Off::default() };
             self.paths.add_off(open & !MERGED, &NodeOff { total, own: call.self_off });
         }
         let node = &mut self.paths.nodes[(open & !MERGED) as usize];
+        node.own = node.own.saturating_add(call.self_ticks);
         if open & MERGED == 0 {
             node.total = node.total.saturating_add(call.total);
             node.cut += u64::from(call.ending.is_cut());

@@ -161,8 +161,9 @@ impl<E: Extra> Visitor for Collector<E> {
         stats.squares = stats.squares.wrapping_add(u128::from(call.total) * u128::from(call.total));
         stats.min = stats.min.min(call.total);
         stats.max = stats.max.max(call.total);
-        if !call.off.is_none() {
-            self.off(at, call, outermost);
+        if let Some(off) = self.offs.get_mut(at).filter(|_| !call.off.is_none()) {
+            off.own += call.self_off;
+            off.outermost += if outermost { call.off } else { Off::default() };
         }
         self.extra.close(at, call, outermost);
     }
@@ -181,14 +182,6 @@ impl<E: Extra> Visitor for Collector<E> {
 }
 
 impl<E: Extra> Collector<E> {
-    /// A call during which its thread did not run all the time, as far as that is known.
-    fn off(&mut self, site: usize, call: &Call, outermost: bool) {
-        if let Some(off) = self.offs.get_mut(site) {
-            off.own += call.self_off;
-            off.outermost += if outermost { call.off } else { Off::default() };
-        }
-    }
-
     /// A call that has no time.
     #[inline]
     fn count(&mut self, site: usize) {

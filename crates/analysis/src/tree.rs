@@ -201,8 +201,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        let now = event.ticks.max(self.last);
-        totals.backwards += u64::from(event.ticks < self.last);
+        let now = if event.ticks < self.last { self.behind(totals) } else { event.ticks };
         match event.kind {
             EventKind::Entry => self.push(thread, event.site, now, 0, false, visitor, totals),
             EventKind::Exit { pops } => self.exit(thread, event.site, now, pops, visitor, totals),
@@ -225,6 +224,13 @@ impl Stack {
             | EventKind::ThreadEnded
             | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
         }
+    }
+
+    /// An event is older than its predecessor: it is taken to happen at the same time.
+    #[cold]
+    fn behind(&self, totals: &mut Totals) -> u64 {
+        totals.backwards += 1;
+        self.last
     }
 
     #[cold]
@@ -281,6 +287,24 @@ impl Stack {
 
     #[inline(always)]
     fn exit<V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        site: SiteId,
+        now: u64,
+        pops: u32,
+        visitor: &mut V,
+        totals: &mut Totals,
+    ) {
+        if let Some(call) = self.calls.return_innermost(site, pops) {
+            self.pass(thread, now, self.depth() + 1, visitor);
+            self.close(thread, &call, Ending::Returned, visitor);
+            return;
+        }
+        self.exit_many(thread, site, now, pops, visitor, totals);
+    }
+
+    /// A return that ends several calls, or none.
+    fn exit_many<V: Visitor>(
         &mut self,
         thread: ThreadId,
         site: SiteId,

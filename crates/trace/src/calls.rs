@@ -122,6 +122,12 @@ impl<T> Calls<T> {
         (depth < self.open.len()).then_some(Closing { depth, returned: depth, otherwise })
     }
 
+    /// The innermost call, if a return ends it and nothing else: what nearly all returns do.
+    #[inline(always)]
+    pub fn return_innermost(&mut self, site: SiteId, pops: u32) -> Option<OpenCall<T>> {
+        self.open.pop_if(|innermost| pops == 1 && innermost.site == site)
+    }
+
     /// What a return ends that claims to end `pops` calls: as many, if the outermost of them is of that function; else the newest call
     /// of the function that has a frame of its own, and everything above it; else it belongs to no open call.
     #[inline(always)]
