@@ -48,8 +48,10 @@ pub fn chunks_in(size: u64) -> u32 {
 
 /// Chunks that are allocated at a time.
 const STEP: u32 = 64;
-/// Chunks that are kept ahead of use: a signal handler must not wait for one.
-const AHEAD: u32 = 512;
+/// Chunks that are kept ahead of use, as a signal handler must not wait for one: so many of each that was ever used, from so many to so many.
+const AHEAD_OF_EACH: u32 = 8;
+const LEAST_AHEAD: u32 = 128;
+const MOST_AHEAD: u32 = 512;
 /// Threads for which one chunk more is kept ahead.
 const THREADS_AHEAD: u32 = 4;
 /// Steps in one go: the recorder has to read, too.
@@ -142,16 +144,22 @@ impl Shared {
 
     /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
     pub fn provide_chunks(&self, threads: u32) -> bool {
-        // A program that has taken none yet may hardly call anything, or is still being started.
-        let any_taken = self.control().chunk_bump.load(Relaxed) > 0;
-        let ahead = if any_taken { AHEAD + threads / THREADS_AHEAD } else { 0 };
+        let ahead = match self.control().chunk_bump.load(Relaxed) {
+            // The program may hardly call anything, or is still being started.
+            0 => 0,
+            used => {
+                let of_each = used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD);
+                of_each + threads / THREADS_AHEAD
+            }
+        };
         let most = self.by_few.saturating_add(threads);
-        let last = (0..STEPS).map(|_| self.provide(ahead, most)).find(|step| *step != Provided::Step);
-        last != Some(Provided::Nothing)
+        let mut available = None;
+        let mut provide = |_| self.provide(ahead, most, &mut available);
+        (0..STEPS).map(&mut provide).find(|step| *step != Provided::Step) != Some(Provided::Nothing)
     }
 
-    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use.
-    fn provide(&self, ahead: u32, most: u32) -> Provided {
+    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use. `available`: bytes of memory, once they were asked for.
+    fn provide(&self, ahead: u32, most: u32, available: &mut Option<u64>) -> Provided {
         let control = self.control();
         let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
         let count = control.chunk_count.load(Relaxed);
@@ -161,7 +169,7 @@ impl Shared {
         }
         let offset = CHUNKS_AT + count as usize * CHUNK_SIZE;
         let length = step as usize * CHUNK_SIZE;
-        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few)
+        if count > 0 && !self.can_spare(length as u64, count + step > self.by_few, available)
             || self.allocate(offset, length).is_err()
         {
             return Provided::Nothing;
@@ -171,10 +179,14 @@ impl Shared {
         Provided::Step
     }
 
-    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory.
-    fn can_spare(&self, bytes: u64, beyond_few: bool) -> bool {
+    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory. They are taken off what
+    /// is available, which is asked for once: that reads a dozen files.
+    fn can_spare(&self, bytes: u64, beyond_few: bool, available: &mut Option<u64>) -> bool {
         let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        free / 2 >= bytes && memory::available() / if beyond_few { PLENTY } else { SPARE } >= bytes
+        let available = available.get_or_insert_with(memory::available);
+        let is_spare = free / 2 >= bytes && *available / if beyond_few { PLENTY } else { SPARE } >= bytes;
+        *available = available.saturating_sub(bytes);
+        is_spare
     }
 
     /// So many threads that wait for a chunk can go on.
@@ -187,7 +199,8 @@ impl Shared {
     /// Allocates all chunks, where no controller will be there to do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
-        let _ = (0..=self.chunks / STEP).all(|_| self.provide(u32::MAX, self.chunks) == Provided::Step);
+        let _ = (0..=self.chunks / STEP)
+            .all(|_| self.provide(u32::MAX, self.chunks, &mut None) == Provided::Step);
     }
 
     /// The file's inode, by which it is known among a process's mappings; 0 if it cannot be asked for.
