@@ -20,6 +20,13 @@ grep -q ' tracefs ' /proc/self/mounts || mount -t tracefs nodev /sys/kernel/trac
 for place in /sys/kernel/tracing /sys/kernel/debug/tracing; do
     [ -d "$place" ] && mount --bind "$directory" "$place" 2>/dev/null && bound=1
 done
+# And wherever else one is mounted: a client that takes that one would trace the kernel.
+while read -r _ place type _; do
+    case $type:$place in
+    tracefs:/sys/kernel/tracing | tracefs:/sys/kernel/debug/tracing) ;;
+    tracefs:*) mount --bind "$directory" "$(printf %b "$place")" || exit 125 ;;
+    esac
+done </proc/self/mounts
 if [ -z "$bound" ]; then
     echo "calltap: /sys/kernel/tracing cannot be covered: is tracefs mounted?" >&2
     exit 125

@@ -83,9 +83,12 @@ fn calls(recording: &Recording) -> Vec<Slice> {
     sorted(csv.lines().skip(1).map(call).collect())
 }
 
-/// The same, but that a difference of times was rounded before it was taken or after.
+/// The same, but that a difference of times was rounded before it was taken or after: two moments are placed by the clock pairs around
+/// them, a duration by all pairs.
 fn same(a: &Slice, b: &Slice) -> bool {
-    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4) && (a.5.abs_diff(b.5) <= 1 || b.5 == UNKNOWN)
+    let rounding = 1 + b.5.unsigned_abs() / 10_000;
+    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4)
+        && (a.5.abs_diff(b.5) <= rounding || b.5 == UNKNOWN)
 }
 
 /// The threads that have calls, with their processes.

@@ -32,6 +32,14 @@ fn trace_cmd_works_on_a_process() {
     assert!(!mounted.cat("trace").contains("outer"));
     trace_cmd(&["reset"]);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
+    // Also where the kernel's directory is mounted a second time.
+    let script =
+        r#"mkdir "$0" && mount -t tracefs nodev "$0" && "$@"; code=$?; umount "$0"; rmdir "$0"; exit $code"#;
+    let second = std::env::temp_dir().join(format!("calltap-tracefs-{pid}"));
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&second).arg(calltap());
+    command.args(["exec", "-p", &pid, "--", "trace-cmd", "list", "-t"]);
+    assert_eq!(run(command, b"").stdout, "function_graph function nop\n");
     let run = calltap_run(&["exec", "-p", &pid, "--", "no-such-program"]);
     assert_eq!(run.status.code(), Some(127));
     one_line(&run, &["no-such-program", "no such program in PATH"]);

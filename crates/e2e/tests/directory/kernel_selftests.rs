@@ -97,7 +97,8 @@ fn check_on_its_shell(chosen: &[&str], count: usize) {
     // In a mount namespace of its own the shell has its own directory where the kernel's is.
     let script = r#"
         mount --make-rprivate / || exit 125
-        grep -q ' tracefs ' /proc/self/mounts || mount -t tracefs nodev /sys/kernel/tracing || exit 125
+        # The tests look for it where the first of this type is mounted.
+        umount -l -a -t tracefs && mount -t tracefs nodev /sys/kernel/tracing || exit 125
         # The stack tracer's switch is the directory's. (A link to it, as a mount of it would keep the directory mounted; and not every kernel has one.)
         mkdir -p "$2/sysctls" "$2/links" && mount --rbind /proc/sys/kernel "$2/sysctls" &&
             ln -s "$2"/sysctls/* "$2/links" &&
