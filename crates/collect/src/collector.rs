@@ -125,6 +125,8 @@ pub struct Collector<'a> {
     next_thread: u32,
     /// Threads that are read.
     threads: u32,
+    /// How many there may be at once, before any of them is known.
+    expected: u32,
     totals: Totals,
     namespace: u64,
     rates: Option<Arc<Rates>>,
@@ -168,6 +170,7 @@ impl<'a> Collector<'a> {
             switched_off: Vec::new(),
             next_thread: 0,
             threads: 0,
+            expected: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
             rates: None,
@@ -190,6 +193,11 @@ impl<'a> Collector<'a> {
     /// The session began at that time.
     pub fn since(self, began: ClockPair) -> Self {
         Collector { began: Some(began), ..self }
+    }
+
+    /// So many threads may begin to be traced at once.
+    pub fn expecting(self, threads: usize) -> Self {
+        Collector { expected: u32::try_from(threads).unwrap_or(u32::MAX), ..self }
     }
 
     /// Counts events by site as well.
@@ -233,7 +241,7 @@ impl<'a> Collector<'a> {
             // The agent clears this when the recorder was stopped for too long.
             let accepts = !last && self.output.failed.is_none();
             self.shared.control().recording.store(accepts.into(), Relaxed);
-            self.shared.provide_chunks(self.threads);
+            self.shared.provide_chunks(self.threads.max(self.expected));
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
@@ -353,7 +361,7 @@ impl<'a> Collector<'a> {
             }
             // A pass over many threads takes long, and others take chunks meanwhile.
             if came && has_memory && extent != Extent::Rest {
-                has_memory = self.shared.provide_chunks(self.threads);
+                has_memory = self.shared.provide_chunks(self.threads.max(self.expected));
             }
         }
         got

@@ -48,12 +48,11 @@ pub fn chunks_in(size: u64) -> u32 {
 
 /// Chunks that are allocated at a time.
 const STEP: u32 = 64;
-/// Chunks that are kept ahead of use, as a signal handler must not wait for one: so many of each that was ever used, from so many to so many.
+/// Chunks that are kept ahead of use, as a signal handler must not wait for one: so many for each that was ever used, from so many to so many, and one for
+/// each thread, up to as many again, as all may begin at once.
 const AHEAD_OF_EACH: u32 = 8;
 const LEAST_AHEAD: u32 = 128;
 const MOST_AHEAD: u32 = 512;
-/// Threads for which one chunk more is kept ahead.
-const THREADS_AHEAD: u32 = 4;
 /// Steps in one go: the recorder has to read, too.
 const STEPS: u32 = 16;
 /// How many times a step's memory must be available,
@@ -144,14 +143,12 @@ impl Shared {
 
     /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
     pub fn provide_chunks(&self, threads: u32) -> bool {
-        let ahead = match self.control().chunk_bump.load(Relaxed) {
+        let of_used = match self.control().chunk_bump.load(Relaxed) {
             // The program may hardly call anything, or is still being started.
             0 => 0,
-            used => {
-                let of_each = used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD);
-                of_each + threads / THREADS_AHEAD
-            }
+            used => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
         };
+        let ahead = of_used + threads.min(MOST_AHEAD);
         let most = self.by_few.saturating_add(threads);
         let mut available = None;
         let mut provide = |_| self.provide(ahead, most, &mut available);
@@ -461,4 +458,25 @@ pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
 /// Wakes all threads that wait on the word.
 pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_kept_ahead_of_use_and_of_threads_that_may_all_begin() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(control_size(8192)).unwrap();
+        let shared = Shared::map(&file, 8192, 8192).unwrap();
+        let ahead = |threads, used: u32| {
+            shared.control().chunk_bump.store(used, Relaxed);
+            assert!(shared.provide_chunks(threads));
+            shared.control().chunk_count.load(Relaxed) - used
+        };
+        assert_eq!(ahead(2, 0), STEP);
+        assert!((LEAST_AHEAD..LEAST_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
+        assert!(ahead(1000, 1) >= LEAST_AHEAD + MOST_AHEAD);
+        assert!(ahead(1, 1000) >= MOST_AHEAD);
+    }
 }

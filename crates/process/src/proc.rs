@@ -45,6 +45,11 @@ pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
+/// How many threads a process has.
+pub fn count_threads(pid: u32) -> Option<usize> {
+    words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(17)?.parse().ok()
+}
+
 /// The unit of times in stat files: USER_HZ is 100 on x86-64.
 const TICK_MS: u64 = 10;
 

@@ -13,8 +13,8 @@ use calltap_collect::governor::Rates;
 use calltap_collect::heartbeat;
 use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
-use calltap_process::launch;
 use calltap_process::stops::Stops;
+use calltap_process::{launch, proc};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, mpsc};
@@ -92,6 +92,7 @@ impl AttachSession<'_> {
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
+            .expecting(proc::count_threads(self.target.pid).unwrap_or(0))
             .scheduling(kernel.sched)
             .tracepoints(kernel.tracepoints)
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))

@@ -19,10 +19,8 @@ impl Held {
         let _urgent = Urgent::now();
         let mut held = take_back(process, None);
         loop {
-            let new: Vec<u32> = proc::threads(process)
-                .into_iter()
-                .filter(|tid| held.iter().all(|held| held.tid != *tid))
-                .collect();
+            let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
+            let new = proc::threads(process).into_iter().filter(|tid| !known.contains(tid));
             let mut seized = Vec::new();
             for tid in new {
                 match seize(tid) {
@@ -48,8 +46,8 @@ impl Held {
             if let Some(failed) = failed {
                 return Err(failed);
             }
-            // Those that were running may have started others meanwhile.
-            if held.len() == before {
+            // Those that were running may have started others meanwhile. Counting is enough where all are held, and takes no time of a stop.
+            if held.len() == before || proc::count_threads(process) == Some(held.len()) {
                 return Ok(held);
             }
         }
