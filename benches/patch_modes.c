@@ -29,7 +29,7 @@ enum { COUNT = sizeof functions / sizeof *functions };
 
 static _Atomic unsigned long longest, wrong;
 
-/* (What tells the time is not patched.) */
+/* What tells the time is not patched. */
 #define OWN __attribute__((patchable_function_entry(0, 0)))
 OWN static void *call(void *unused) {
     for (unsigned long before = __rdtsc();;)

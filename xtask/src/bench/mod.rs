@@ -14,6 +14,7 @@ mod overhead;
 mod patch_modes;
 mod reading;
 mod start;
+mod stops;
 mod subjects;
 mod unmodified;
 mod workloads;
@@ -49,13 +50,14 @@ pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("cost of a call", calls::table),
         ("cost when off", off::table),
         ("mcount, NOPs, tracing", overhead::table),
         ("reading traces", reading::table),
         ("start-up and memory", start::table),
         ("switching a running program", live::table),
+        ("stops", stops::table),
         ("control directory", directory::table),
         ("patch-modes", patch_modes::table),
         ("unmodified functions", unmodified::table),
