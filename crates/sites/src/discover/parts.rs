@@ -8,7 +8,7 @@ use super::image::Image;
 use super::names;
 use super::pointers::Pointer;
 use super::return_address::Rows;
-use super::switches::Origin;
+use super::switches::{Indirect, Origin};
 use super::tables::{self, Tables};
 use crate::{Function, Reason, Role};
 
@@ -52,15 +52,16 @@ impl Unproven {
 }
 
 impl Parts {
-    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call.
+    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call. What is
+    /// not known to be called may be a part, unless not `all` code was decoded.
     pub fn find(
         image: &Image<'_>,
         functions: &mut [Function],
-        branches: &Branches,
+        (branches, all): (&Branches, bool),
         (frames, rows): (&BTreeMap<u64, bool>, &Rows),
         pointers: &[Pointer],
     ) -> Parts {
-        let links = Links::find(image, functions, branches, (frames, rows), pointers);
+        let links = Links::find(image, functions, (branches, all), (frames, rows), pointers);
         let entry = image.header.e_entry.get(object::LittleEndian);
         let entry = functions.binary_search_by_key(&entry, |function| function.address.0).ok();
         let is_proven = |n: &usize| links.proven.contains(n) || entry == Some(*n);
@@ -161,12 +162,12 @@ impl Links {
     fn find(
         image: &Image<'_>,
         functions: &[Function],
-        branches: &Branches,
+        (branches, all): (&Branches, bool),
         (frames, rows): (&BTreeMap<u64, bool>, &Rows),
         pointers: &[Pointer],
     ) -> Links {
         let is_candidate = |function: &Function| {
-            names::is_unnamed(function)
+            all && names::is_unnamed(function)
                 && !function.is_part()
                 && frames.contains_key(&function.address.0)
                 && !branches.is_called(function.address.0)
@@ -188,18 +189,12 @@ impl Links {
         let mut read = None;
         for jump in &branches.indirect {
             let Some(from) = index_at(functions, jump.at) else { continue };
-            let (start, end) = tables.range(from);
-            let formed = branches.formed(start, end).iter().map(|formed| formed.to);
-            let listed: Vec<u64> = match jump.origin {
-                Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
-                Origin::Distances(None) | Origin::Unclear if read == Some(from) => continue,
-                Origin::Distances(None) | Origin::Unclear => {
-                    read = Some(from);
-                    formed.flat_map(|table| tables.distances(table, table)).collect()
-                }
-                Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
-                Origin::Stored | Origin::Spilled | Origin::Computed => continue,
-            };
+            if matches!(jump.origin, Origin::Distances(None) | Origin::Unclear)
+                && read.replace(from) == Some(from)
+            {
+                continue;
+            }
+            let listed = listed(&tables, branches, jump, from);
             for target in listed {
                 if let Some(to) = index_at(functions, target)
                     && (links.candidates.contains(&to) || functions[to].is_part())
@@ -335,6 +330,20 @@ impl Links {
             }
         }
         found
+    }
+}
+
+/// What the tables lead to that an indirect jump of a function may go through.
+pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indirect, from: usize) -> Vec<u64> {
+    let (start, end) = tables.range(from);
+    match jump.origin {
+        Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
+        Origin::Distances(None) | Origin::Unclear => {
+            let formed = branches.formed(start, end).iter().map(|formed| formed.to);
+            formed.flat_map(|table| tables.distances(table, table)).collect()
+        }
+        Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
+        Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
 }
 
