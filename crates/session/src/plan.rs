@@ -13,4 +13,5 @@ pub mod planner;
 pub mod program;
 pub mod python;
 mod script;
+pub mod search;
 pub mod stubs;
