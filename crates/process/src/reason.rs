@@ -90,7 +90,7 @@ calltap_sites::reasons! {
     Unwritable = "unwritable",
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
-        "it may map no more memory", "raise its limit of address space";
+        "it may map no more memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     Fault { signal: i32 } = "fault",
         "the call that was to bring the agent in ended by signal {signal}", "try again";
     Late = "late",
@@ -100,7 +100,7 @@ calltap_sites::reasons! {
     AgentNotMapped = "agent-not-mapped",
         "the agent could not be mapped", "raise its limit of address space";
     AgentNoMemory = "agent-no-memory",
-        "the agent could not map its memory", "raise its limit of address space, or give --buffer-size";
+        "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v), or give a smaller --buffer-size", "raise the limit, or give --buffer-size";
     UnwinderUntold = "unwinder-untold",
         "its unwinder cannot be told of the agent's frames", "start it with calltap record -- PROGRAM";
     UnwinderUnaware = "unwinder",
