@@ -11,7 +11,6 @@ pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
-pub mod python;
 mod script;
 pub mod search;
 pub mod stubs;

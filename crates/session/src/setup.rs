@@ -1,18 +1,19 @@
 //! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
 
+use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
-use crate::{Error, enter, started};
+use crate::{enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
 use calltap_collect::kernel::Tracepoints;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
+use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::proc;
-use calltap_process::reason::Reason;
 use calltap_process::target::Target;
 use calltap_sched::{Refused, Sched};
 use calltap_selection::Candidates;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
-    LittleEndian, PartialFrameDescriptionEntry, Register, UnwindSection, X86_64, constants,
+    LittleEndian, PartialFrameDescriptionEntry, Register, UnwindSection, X86_64,
 };
 use object::elf;
 

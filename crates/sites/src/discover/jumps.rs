@@ -12,7 +12,7 @@ use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::Origin;
 use super::tables::{Tables, claimed, is_in};
-use crate::Function;
+use crate::function::Function;
 
 /// The most pairs of a base and a table of label differences that are tried in one function.
 const MOST_PAIRS: usize = 1 << 10;
@@ -55,7 +55,7 @@ pub(super) fn resolve(
 ) {
     let (mut jumps, mut stays, mut perhaps, mut unresolved) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let tables = Tables::new(image, branches, functions);
+    let tables = Tables::new(image, &branches.data, functions);
     let claimed = claimed(&tables, branches);
     let mut stored: Vec<u64> =
         pointers.iter().filter(|pointer| !is_in(&claimed, pointer.at)).map(|pointer| pointer.to).collect();

@@ -10,7 +10,8 @@ use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::{Indirect, Origin};
 use super::tables::{self, Tables};
-use crate::{Function, Reason, Role};
+use crate::function::{Function, Role};
+use crate::reason::Reason;
 
 /// What a part without a name is called, behind the name of its function: as gcc does.
 const COLD: &str = ".cold";
@@ -184,7 +185,7 @@ impl Links {
             };
             links.add(functions, from, to, functions[to].address.0 != target);
         }
-        let tables = Tables::new(image, branches, functions);
+        let tables = Tables::new(image, &branches.data, functions);
         // The last function of which all tables were read.
         let mut read = None;
         for jump in &branches.indirect {

@@ -8,6 +8,7 @@
 //! there, and parts that jump into one. Of everything else, only references to members count. Where that does not settle all that is asked of a whole file, there is no
 //! scope, and all of the file is decoded.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use object::LittleEndian as Le;
@@ -21,7 +22,8 @@ use super::pointers::Pointer;
 use super::search::{Areas, By, Reference, references};
 use super::switches::Origin;
 use super::tables::Tables;
-use crate::{Function, JUMP};
+use crate::function::Function;
+use crate::site::JUMP;
 
 /// All of a file is decoded where more than one part in so many would be.
 const SHARE: u64 = 8;
@@ -132,8 +134,8 @@ struct Growing<'a, 'd> {
 
 impl Growing<'_, '_> {
     fn add(&mut self, n: usize) {
-        if !self.members.contains_key(&n) {
-            self.members.insert(n, Branches::default());
+        if let Entry::Vacant(new) = self.members.entry(n) {
+            new.insert(Branches::default());
             self.open.push(n);
         }
     }
@@ -212,7 +214,7 @@ impl Growing<'_, '_> {
     fn follow(&mut self) -> Option<()> {
         while let Some(n) = self.open.pop() {
             let own = self.decode(self.range(n))?;
-            let targets = own.leavings.iter().filter_map(|leaving| target(leaving));
+            let targets = own.leavings.iter().filter_map(target);
             let mut next: Vec<usize> = targets.filter_map(|target| self.index_at(target)).collect();
             if !own.indirect.is_empty() {
                 for formed in own.formed(0, u64::MAX) {
@@ -232,8 +234,8 @@ impl Growing<'_, '_> {
 
     /// Where tables end at the latest, as far as that is known: by where they begin.
     fn windows(&self) -> Vec<(u64, u64)> {
-        let named = Branches { data: self.data.iter().copied().collect(), ..Branches::default() };
-        let tables = Tables::new(self.image, &named, self.functions);
+        let data = Vec::from_iter(self.data.iter().copied());
+        let tables = Tables::new(self.image, &data, self.functions);
         let end = |table: u64| table.saturating_add(tables.room(table).min(LONGEST_TABLE));
         self.tables.iter().map(|table| (*table, end(*table))).collect()
     }
@@ -332,8 +334,8 @@ impl Growing<'_, '_> {
                 next.push(from);
             }
         }
-        let named = Branches { data: self.data.iter().copied().collect(), ..Branches::default() };
-        let tables = Tables::new(self.image, &named, self.functions);
+        let data = Vec::from_iter(self.data.iter().copied());
+        let tables = Tables::new(self.image, &data, self.functions);
         for (n, own) in &self.members {
             for target in own.indirect.iter().flat_map(|jump| listed(&tables, own, jump, *n)) {
                 next.extend(self.index_at(target).filter(|to| to != n && self.may_be_part(*to)));
@@ -344,8 +346,9 @@ impl Growing<'_, '_> {
 
     /// Members without a name have to be called: then they are functions.
     fn prove_calls(&mut self) -> Option<()> {
-        let members: Vec<usize> = self.members.keys().copied().collect();
-        for n in members.into_iter().filter(|n| self.may_be_part(*n) && !self.is_part(*n)) {
+        let is_open = |n: &usize| self.may_be_part(*n) && !self.is_part(*n);
+        let open: Vec<usize> = self.members.keys().copied().filter(is_open).collect();
+        for n in open {
             let start = self.starts[n];
             let all = self.members.values().chain(self.others.values());
             if all.into_iter().any(|code| code.is_called(start)) {
@@ -395,8 +398,8 @@ impl Growing<'_, '_> {
 
     /// May a jump of a member through a pointer lead to a part, or to what may be one, by a pointer in data that the member names?
     fn has_labels(&self, n: usize, own: &Branches) -> bool {
-        let named = Branches { data: self.data.iter().copied().collect(), ..Branches::default() };
-        let tables = Tables::new(self.image, &named, self.functions);
+        let data = Vec::from_iter(self.data.iter().copied());
+        let tables = Tables::new(self.image, &data, self.functions);
         let is_leaf = !own.calls(self.starts[n]);
         own.formed(0, u64::MAX).iter().any(|formed| {
             let end = formed.to.saturating_add(tables.room(formed.to));
