@@ -17,6 +17,8 @@ use object::elf;
 use super::branches::{Branches, Leaving, Places, To, between};
 use super::image::Image;
 use super::names;
+use super::nops;
+use super::padding;
 use super::parts::{self, listed};
 use super::pointers::Pointer;
 use super::search::{Areas, By, Reference, references};
@@ -40,6 +42,8 @@ const SHORT: u64 = 0x82;
 pub(super) struct Scope {
     /// The functions that are decided about, by index, in order.
     pub wanted: Vec<usize>,
+    /// Others that follow them, by index, in order: where the site of one would be in the padding, exits in front of it may not.
+    pub behind: Vec<usize>,
     /// Those whose code matters.
     pub members: BTreeSet<usize>,
     /// Their addresses.
@@ -63,6 +67,8 @@ impl Scope {
         let code = image.segments.iter().filter(|segment| segment.executable);
         let most = (code.map(|segment| segment.file_size).sum::<u64>() / SHARE).max(LEAST);
         let mut growing = Growing {
+            wanted: &wanted,
+            behind: BTreeSet::new(),
             image,
             functions,
             starts,
@@ -91,7 +97,8 @@ impl Scope {
         for other in std::mem::take(&mut growing.others).into_values() {
             references.join(other.referring_to(|to| areas.contain(to) || data.contains(&to)));
         }
-        Some(Scope { wanted, members: growing.members.into_keys().collect(), areas, references })
+        let (behind, members) = (growing.behind.into_iter().collect(), growing.members.into_keys().collect());
+        Some(Scope { wanted, behind, members, areas, references })
     }
 
     /// How that code branches, and what leads there.
@@ -111,6 +118,10 @@ fn range(image: &Image<'_>, starts: &[u64], n: usize) -> (u64, u64) {
 
 /// A scope that is being found.
 struct Growing<'a, 'd> {
+    /// In order.
+    wanted: &'a [usize],
+    /// Members that follow those, or parts.
+    behind: BTreeSet<usize>,
     image: &'a Image<'d>,
     functions: &'a [Function],
     starts: &'a [u64],
@@ -207,7 +218,33 @@ impl Growing<'_, '_> {
             self.read_neighbours()?;
             self.end_tables(&windows, &operands)?;
             self.follow_tables();
+            self.add_behind();
         }
+    }
+
+    /// Adds functions whose site may be in padding that an exit in front of them would take.
+    fn add_behind(&mut self) {
+        let is_wanted = |n: usize| self.wanted.binary_search(&n).is_ok();
+        let members = self.members.iter().filter(|(n, _)| is_wanted(**n) || self.is_part(**n));
+        let next = members.filter_map(|(n, own)| self.next_in_padding(*n, own));
+        let next: Vec<usize> = next.filter(|next| !is_wanted(*next)).collect();
+        for n in next {
+            self.behind.insert(n);
+            self.add(n);
+        }
+    }
+
+    /// The function behind a member, if both may take the same padding.
+    fn next_in_padding(&self, n: usize, own: &Branches) -> Option<usize> {
+        let next = self.functions.get(n + 1).filter(|next| next.form.is_none() && !next.is_part())?;
+        let start = next.address.0;
+        let is_near =
+            |leaving: &Leaving| leaving.to == To::Caller && leaving.at + JUMP + padding::ROOM > start;
+        if !own.leavings.iter().any(is_near) {
+            return None;
+        }
+        let place = (start, nops::skip_endbr(self.image, start), parts::end(self.functions, n + 1));
+        padding::jump(self.image, place, self.functions.get(n)).map(|_| n + 1)
     }
 
     /// Decodes the members that are open, and adds what they jump to.

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions};
 use object::LittleEndian as Le;
 
 use super::askers;
@@ -19,8 +19,10 @@ use super::image::Image;
 use super::jumps;
 use super::landings::Landings;
 use super::machines;
+use super::movable::{check_movable, ends};
 use super::names;
 use super::nops::{self, skip_endbr};
+use super::padding;
 use super::parts::{self, Parts, Unproven};
 use super::pointers::{self, Pointer};
 use super::return_address::{self, Rows};
@@ -36,10 +38,6 @@ use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 use calltap_abi::PAGE;
 
-/// And of one that leads no further than 127.
-const SHORT: u64 = 2;
-/// How far in front of the function the longer jump may end.
-const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 
@@ -91,11 +89,13 @@ fn find_sites(
         Scope::find(&image, (functions, &starts), &pointers, wanted.collect())
     });
     let all = scope.is_none();
+    let behind = scope.as_ref().map(|scope| scope.behind.clone()).unwrap_or_default();
+    let undecided: Vec<Function> = behind.iter().map(|n| binary.functions[*n].clone()).collect();
     let mut finder = Finder::new(&image, (&mut binary.functions, &starts), &pointers, scope);
     finder.find_users(&binary.functions, &code_of_go);
     finder.resolve(&binary.functions, &pointers);
     finder.find_tail_callers(&binary.functions);
-    for n in finder.wanted.clone() {
+    for n in finder.wanted.iter().copied().chain(behind.iter().copied()) {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
         if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
@@ -115,6 +115,9 @@ fn find_sites(
         }
     }
     finder.find_exits(&mut binary.functions);
+    for (n, old) in behind.into_iter().zip(undecided) {
+        binary.functions[n] = old;
+    }
     Ok((finder.branches, all))
 }
 
@@ -365,32 +368,11 @@ impl<'a, 'd> Finder<'a, 'd> {
         Some(SiteForm::Trap { at: Svma(at), old: self.image.bytes(at, first.len() as u64)?.to_vec() })
     }
 
-    /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one.
+    /// A jump in the padding in front of a function, if there is room and nothing lands in what gives way.
     fn beside(&self, address: u64, at: u64, end: u64, before: Option<&Function>) -> Option<SiteForm> {
-        let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
-        let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
-        let length = first.len() as u64;
-        if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
-            return None;
-        }
-        let before = before.filter(|before| before.size > 0)?;
-        let start = before.address.0.checked_add(before.size)?;
-        let between = self.image.bytes(start, address.checked_sub(start)?)?;
-        let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
-        let code = self.image.bytes(before.address.0, before.size)?;
-        let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
-        // A thread that runs on through the padding executes a NOP still, if the jump lies in its operand.
-        let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
-        let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
-        let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
-        // What is behind a short function may be part of its own jump.
-        let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
-        if !is_whole || !is_free {
-            return None;
-        }
-        let front_old = self.image.bytes(front, at - front)?.to_vec();
-        let old = self.image.bytes(at, length)?.to_vec();
-        Some(SiteForm::PaddingJump { front: Svma(front), front_old, at: Svma(at), old })
+        let form = padding::jump(self.image, (address, at, end), before)?;
+        let SiteForm::PaddingJump { old, .. } = &form else { return None };
+        self.branches.behind(at, old.len() as u64).is_none().then_some(form)
     }
 
     /// The bytes that give way: whole instructions that can be run elsewhere.
@@ -427,51 +409,5 @@ impl<'a, 'd> Finder<'a, 'd> {
         let wanted = (to - from) as usize;
         let filled = padding.get(..wanted).is_some_and(is_filler) || nops::run(padding) >= wanted;
         if filled && to <= next { Ok(()) } else { Err(Reason::Short { bytes: JUMP - (to - from) }) }
-    }
-}
-
-/// Does nothing follow it?
-pub fn ends(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.flow_control(),
-        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
-    )
-}
-
-/// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
-fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
-    let is_far = |code| {
-        matches!(
-            code,
-            Code::Retfw
-                | Code::Retfd
-                | Code::Retfq
-                | Code::Retfw_imm16
-                | Code::Retfd_imm16
-                | Code::Retfq_imm16
-                | Code::Iretw
-                | Code::Iretd
-                | Code::Iretq
-                | Code::Jmp_m1616
-                | Code::Jmp_m1632
-                | Code::Jmp_m1664
-                | Code::Call_m1616
-                | Code::Call_m1632
-                | Code::Call_m1664
-        )
-    };
-    let uses_stack = instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP;
-    match instruction.flow_control() {
-        _ if instruction.is_invalid() => Err(Reason::NoInstructions),
-        _ if is_far(instruction.code()) => Err(Reason::FarTransfer),
-        FlowControl::Next | FlowControl::ConditionalBranch => Ok(()),
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => Ok(()),
-        FlowControl::Call if instruction.mnemonic() != Mnemonic::Call => Err(Reason::SystemCall),
-        FlowControl::Call | FlowControl::IndirectCall if end < JUMP => {
-            Err(Reason::CallReturnsInto { byte: end })
-        }
-        FlowControl::IndirectCall if uses_stack => Err(Reason::CallThroughStack),
-        FlowControl::Call | FlowControl::IndirectCall => Ok(()),
-        _ => Err(Reason::BeginsWith { instruction: format!("{:?}", instruction.mnemonic()).to_lowercase() }),
     }
 }
