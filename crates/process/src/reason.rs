@@ -98,7 +98,7 @@ calltap_sites::reasons! {
     AgentNotMapped = "agent-not-mapped",
         "the agent could not be mapped", "raise its limit of address space";
     AgentNoMemory = "agent-no-memory",
-        "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v), or give a smaller --buffer-size", "raise the limit, or give --buffer-size";
+        "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     UnwinderUntold = "unwinder-untold",
         "its unwinder cannot be told of the agent's frames", "start it with calltap record -- PROGRAM";
     UnwinderUnaware = "unwinder",
