@@ -238,7 +238,7 @@ impl Links {
         let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
         let bare = through_pointers.iter().filter(|(n, is_bare)| *is_bare && is_leaf(n));
         let bare = with_sources(self, bare.map(|(n, _)| *n).collect());
-        let claimed = tables::claimed(tables, branches);
+        let claimed = tables::claimed(tables, &branches.indirect);
         let stored: Vec<Pointer> =
             pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
         let mut in_tables = BTreeSet::new();

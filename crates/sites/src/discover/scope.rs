@@ -23,7 +23,7 @@ use super::parts::{self, listed};
 use super::pointers::Pointer;
 use super::search::{Areas, By, Reference, references};
 use super::switches::Origin;
-use super::tables::Tables;
+use super::tables::{self, Tables};
 use crate::function::Function;
 use crate::site::JUMP;
 
@@ -430,7 +430,26 @@ impl Growing<'_, '_> {
                 return None;
             }
         }
-        Some(())
+        (!self.has_stored_labels()).then_some(())
+    }
+
+    /// Is the address of a label stored that is in a member with an indirect jump, or in a part, but by tables that members' jumps go through? Tables that
+    /// other jumps go through may hold it, too: then it is none.
+    fn has_stored_labels(&self) -> bool {
+        let jumping = self.members.iter().filter(|(n, own)| !own.indirect.is_empty() || self.is_part(**n));
+        let jumping = Areas::new(jumping.map(|(n, _)| self.range(*n)).collect(), self.end());
+        let is_label = |to: u64| {
+            jumping.contain(to) && self.index_at(to).is_none_or(|n| self.starts[n] != to || self.is_part(n))
+        };
+        let mut stored = self.pointers.iter().filter(|pointer| is_label(pointer.to)).peekable();
+        if stored.peek().is_none() {
+            return false;
+        }
+        let data = Vec::from_iter(self.data.iter().copied());
+        let tables = Tables::new(self.image, &data, self.functions);
+        let jumps = self.members.values().flat_map(|own| &own.indirect).copied();
+        let claimed = tables::claimed(&tables, &Vec::from_iter(jumps));
+        stored.any(|pointer| !tables::is_in(&claimed, pointer.at))
     }
 
     /// May a jump of a member through a pointer lead to a part, or to what may be one, by a pointer in data that the member names?

@@ -4,9 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::branches::Branches;
 use super::image::{Image, Section};
-use super::switches::Origin;
+use super::switches::{Indirect, Origin};
 use crate::function::Function;
 
 /// A table has no more entries than this.
@@ -145,9 +144,9 @@ impl<'a, 'd> Tables<'a, 'd> {
 }
 
 /// The words of tables of addresses that indirect jumps go through: first byte and the one behind, in order. They are no labels whose address is taken.
-pub(super) fn claimed(tables: &Tables<'_, '_>, branches: &Branches) -> Vec<(u64, u64)> {
+pub(super) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, u64)> {
     let mut claimed = BTreeSet::new();
-    for jump in &branches.indirect {
+    for jump in jumps {
         if let Origin::Addresses(table) = jump.origin
             && let Some((last, _)) = tables.addresses(table).last()
         {
