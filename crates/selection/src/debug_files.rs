@@ -89,7 +89,8 @@ pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
-fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
+/// May another file have names for functions of this one?
+pub fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
     let cache = ReadCache::new(file);
     let Ok(parsed) = object::File::parse(&cache) else { return true };
     let id = parsed.build_id().ok().flatten();

@@ -5,7 +5,7 @@
 //! same bytes, and is whole; else it is ignored. A file whose version is known is not read. The directory and its entries belong to the user alone, and their size is bounded.
 
 use crate::plan::contents::{Contents, Failure, Version};
-use crate::plan::search::{Few, Search, run};
+use crate::plan::search::{ChosenBy, Few, Search, run};
 use calltap_sites::Binary;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -52,7 +52,7 @@ struct Label {
     search: Search,
     name: String,
     /// What chose the functions that were looked for alone.
-    few: Option<Vec<Vec<String>>>,
+    few: Option<ChosenBy>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -109,9 +109,9 @@ impl Cache {
         interrupted: &Arc<AtomicBool>,
     ) -> Result<(Binary, bool), Failure> {
         let find = |(path, label): &(PathBuf, Label)| self.find(path, label, contents);
-        let words = few.as_ref().map(|few| few.words.clone());
+        let chosen_by = few.as_ref().map(|few| few.chosen_by.clone());
         let place = self.place(contents, name, search, None);
-        let of_few = words.and_then(|words| self.place(contents, name, search, Some(words)));
+        let of_few = chosen_by.and_then(|by| self.place(contents, name, search, Some(by)));
         if let Some(found) = of_few.as_ref().and_then(find) {
             return Ok((found, false));
         }
@@ -135,7 +135,7 @@ impl Cache {
         contents: &Contents<'_>,
         name: &str,
         search: Search,
-        few: Option<Vec<Vec<String>>>,
+        few: Option<ChosenBy>,
     ) -> Option<(PathBuf, Label)> {
         let id = contents.build_id().filter(|id| !id.is_empty())?;
         let own = fs::metadata("/proc/self/exe").ok()?;
@@ -230,6 +230,8 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::plan::search::Decode;
+    use calltap_sites::Function;
+    use std::collections::BTreeSet;
 
     const ALL: Search = Search { first_call: false, decode: Decode::Everything, int3: false };
     /// A user who is not the superuser.
@@ -387,6 +389,36 @@ mod tests {
         }
         let sum: u64 = entries(&narrow).iter().map(|entry| fs::metadata(entry).unwrap().len()).sum();
         assert!(sum <= size * 3 / 2, "{sum} of {size}");
+    }
+
+    #[test]
+    fn what_was_found_for_a_few_functions_is_used_where_the_same_are_chosen() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
+        let whole = run(Arc::new(linker()), "ld.so", ALL, None, &Arc::default()).unwrap().0;
+        let named = whole.functions.iter().filter(|function| function.form.is_some());
+        let named = named.filter(|function| !calltap_sites::is_unnamed(function));
+        let address = named.map(|function| function.address).next().expect("a function with a name");
+        let analyse = |word: &str, has_debugging_file| {
+            let chosen_by = ChosenBy { words: vec![vec![word.to_owned()]], has_debugging_file };
+            let asked = std::cell::Cell::new(false);
+            let choose = |_: &Binary| {
+                asked.set(true);
+                Some(BTreeSet::from([address]))
+            };
+            let few = Some(Few { chosen_by, choose: &choose });
+            let found = cache.analyse(&Contents::read(linker(), None), "ld.so", ALL, few, &Arc::default());
+            (found.unwrap(), asked.get())
+        };
+        let (first, asked) = analyse("one", false);
+        assert!(asked && !first.1, "the whole file was decoded");
+        assert_eq!(analyse("one", false), (first.clone(), false), "kept");
+        // Other words, or names that another file may have by now.
+        assert!(analyse("two", false).1);
+        assert!(analyse("one", true).1);
+        let is_it = |function: &&Function| function.address == address;
+        assert_eq!(first.0.functions.iter().find(is_it), whole.functions.iter().find(is_it));
     }
 
     #[test]

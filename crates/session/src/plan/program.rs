@@ -5,9 +5,9 @@ use crate::plan::cache;
 use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
 use crate::plan::script::interpreted;
-use crate::plan::search::{Decode, Few, Search};
+use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_names::printable;
-use calltap_selection::debug_files::{chosen_in, may_choose_in, name_functions};
+use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
 use calltap_selection::{Named, Selector};
 use calltap_sites::{Binary, Discovery, debug_link};
 use std::ffi::OsString;
@@ -132,8 +132,13 @@ impl Program {
             // The program ends with what interrupts it.
             let choose =
                 |binary: &Binary| chosen_in(binary, file.as_ref().ok()?, (&self.path, root), &may_choose);
-            let few = Few { words: selector.choosing_words(false), choose: &choose };
-            let few = Some(few).filter(|_| !futures);
+            let chosen_by = || ChosenBy {
+                words: selector.choosing_words(false),
+                has_debugging_file: file
+                    .as_ref()
+                    .map_or(true, |file| has_debugging_file(file, &self.path, root)),
+            };
+            let few = (!futures).then(|| Few { chosen_by: chosen_by(), choose: &choose });
             let (mut binary, is_whole) = cache::analyse(&contents, &self.name, search, few, &Arc::default())?;
             if search.has_decoded(&binary) {
                 name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));

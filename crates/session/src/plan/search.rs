@@ -78,10 +78,19 @@ impl Search {
     }
 }
 
+/// What chooses functions of a file: by the same, the same ones are chosen.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct ChosenBy {
+    /// The words of filters.
+    pub words: Vec<Vec<String>>,
+    /// Another file may have names for functions of this one.
+    pub has_debugging_file: bool,
+}
+
 /// The functions that are looked for alone.
 pub struct Few<'a> {
-    /// The words that choose them.
-    pub words: Vec<Vec<String>>,
+    /// What chooses them.
+    pub chosen_by: ChosenBy,
     /// Chooses them by address; None: all of them.
     pub choose: &'a dyn Fn(&Binary) -> Option<BTreeSet<Svma>>,
 }

@@ -5,7 +5,7 @@ use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
-use crate::plan::search::{Decode, Few, Search};
+use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::maps::{self, Region};
@@ -13,7 +13,9 @@ use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_selection::Candidates;
 use calltap_selection::Named;
-use calltap_selection::debug_files::{chosen_in, debug_link_of, may_choose_in, name_functions};
+use calltap_selection::debug_files::{
+    chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
+};
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;
@@ -59,9 +61,11 @@ impl<'a> Planner<'a> {
                 let search = Search { first_call, decode, int3: self.int3 };
                 let choose =
                     |binary: &Binary| chosen_in(binary, &file, (&mapped.path, &root), may_choose.as_ref()?);
-                let words = || selector.map(|selector| selector.choosing_words(!is_program));
-                let few = Few { words: words().unwrap_or_default(), choose: &choose };
-                let few = selector.map(|_| few);
+                let few = selector.map(|selector| {
+                    let words = selector.choosing_words(!is_program);
+                    let has_debugging_file = has_debugging_file(&file, &mapped.path, &root);
+                    Few { chosen_by: ChosenBy { words, has_debugging_file }, choose: &choose }
+                });
                 let (mut binary, is_whole) =
                     cache::analyse(&contents, &mapped.name(), search, few, &self.interrupted).ok()?;
                 *passed_over |= !is_whole;
