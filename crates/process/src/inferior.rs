@@ -100,7 +100,10 @@ impl<'a> Inferior<'a> {
                     return Ok(thread);
                 }
                 // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
-                Ok(_) | Err(NotHeld::Stuck) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
+                other @ (Ok(_) | Err(NotHeld::Stuck)) => {
+                    drop(other);
+                    return self.thread_outside(TRY, |_, _, _| None::<&str>);
+                }
                 Err(why) => last = why,
             }
         }
@@ -120,17 +123,19 @@ impl<'a> Inferior<'a> {
             let tids = threads::list_politely(pid);
             let has_other =
                 |tid| tids.iter().any(|other| *other != tid && !threads::has_children(pid, *other));
+            let is_spared =
+                |tid| start.elapsed() < SPARED && threads::has_children(pid, tid) && has_other(tid);
             for tid in tids.iter().copied() {
+                if is_spared(tid) {
+                    last = Reason::Busy;
+                    continue;
+                }
                 match Held::take(pid, tid) {
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
                         last = Reason::NoStack;
                     }
                     // It has begun one just now.
-                    Ok(_)
-                        if start.elapsed() < SPARED && threads::has_children(pid, tid) && has_other(tid) =>
-                    {
-                        last = Reason::Busy;
-                    }
+                    Ok(_) if is_spared(tid) => last = Reason::Busy,
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
                         Some(what) => last = Reason::Inside { what: what.to_string() },
