@@ -45,8 +45,25 @@ pub fn join(own: &[u8]) -> Option<()> {
     let joined = map_session(own);
     if joined.is_none() {
         leave();
+        tell_unmapped(own);
     }
     joined
+}
+
+/// Tells the recorder that this process has no room for what the agent has to map. Nothing of that is mapped any more, so there is room for a page.
+fn tell_unmapped(own: &[u8]) -> Option<()> {
+    let control = open_beside(own, b"control\0")?;
+    let rw = sys::PROT_READ | sys::PROT_WRITE;
+    // SAFETY: a new mapping of the first page, at an address of the kernel's choice.
+    let first = unsafe { sys::map(0, PAGE, rw, sys::MAP_SHARED, Some((&control, 0))) }.ok()?;
+    // SAFETY: just mapped; any bytes are a valid Control.
+    let header = unsafe { &*(first as *const Control) };
+    if header.magic.load(Acquire) == MAGIC && header.version.load(Relaxed) == VERSION {
+        header.unmapped.fetch_add(1, Relaxed);
+    }
+    // SAFETY: the mapping just made; `header` is not used again.
+    unsafe { sys::unmap(first, PAGE) };
+    Some(())
 }
 
 /// Reserves address space for the control file, as far as the program can spare it: address and length.

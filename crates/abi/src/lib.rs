@@ -34,7 +34,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -124,8 +124,10 @@ pub struct Control {
     pub locked: AtomicU32,
     /// Agent: [`Control::chunks_returned`] when a thread had waited in vain, plus one. Until the recorder returns a chunk, no thread waits again.
     pub in_vain: AtomicU32,
+    /// Processes whose agent could not map its memory: they run untraced.
+    pub unmapped: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU32; 7],
+    pub _pad0: [AtomicU32; 6],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]

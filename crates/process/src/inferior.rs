@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub const CALL: Duration = Duration::from_secs(5);
 /// How long to look for a thread that can make a call.
 pub const TRY: Duration = Duration::from_secs(10);
+/// A thread that has child processes is spared for so long, while there are others.
+const SPARED: Duration = Duration::from_millis(100);
 
 /// A process that calltap operates on.
 pub struct Inferior<'a> {
@@ -91,9 +93,17 @@ impl<'a> Inferior<'a> {
         let mut last = NotHeld::Gone;
         for tid in threads::list_politely(self.target.pid) {
             match Held::take(self.target.pid, tid) {
-                Ok(thread) if go::has_room(&thread, &mut self.text) => return Ok(thread),
+                Ok(thread)
+                    if go::has_room(&thread, &mut self.text)
+                        && !threads::has_children(self.target.pid, tid) =>
+                {
+                    return Ok(thread);
+                }
                 // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
-                Ok(_) | Err(NotHeld::Stuck) => return self.thread_outside(TRY, |_, _, _| None::<&str>),
+                other @ (Ok(_) | Err(NotHeld::Stuck)) => {
+                    drop(other);
+                    return self.thread_outside(TRY, |_, _, _| None::<&str>);
+                }
                 Err(why) => last = why,
             }
         }
@@ -109,11 +119,23 @@ impl<'a> Inferior<'a> {
         let start = Instant::now();
         let mut last = Reason::NoThread;
         while start.elapsed() < patience {
-            for tid in threads::list_politely(self.target.pid) {
-                match Held::take(self.target.pid, tid) {
+            let pid = self.target.pid;
+            let tids = threads::list_politely(pid);
+            let has_other =
+                |tid| tids.iter().any(|other| *other != tid && !threads::has_children(pid, *other));
+            let is_spared =
+                |tid| start.elapsed() < SPARED && threads::has_children(pid, tid) && has_other(tid);
+            for tid in tids.iter().copied() {
+                if is_spared(tid) {
+                    last = Reason::Busy;
+                    continue;
+                }
+                match Held::take(pid, tid) {
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
                         last = Reason::NoStack;
                     }
+                    // It has begun one just now.
+                    Ok(_) if is_spared(tid) => last = Reason::Busy,
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
                         Some(what) => last = Reason::Inside { what: what.to_string() },

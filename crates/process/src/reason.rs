@@ -88,7 +88,7 @@ calltap_sites::reasons! {
     Unwritable = "unwritable",
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
-        "it may map no more memory", "raise its limit of address space";
+        "it may map no more memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     Fault { signal: i32 } = "fault",
         "the call that was to bring the agent in ended by signal {signal}", "try again";
     Late = "late",
@@ -98,7 +98,7 @@ calltap_sites::reasons! {
     AgentNotMapped = "agent-not-mapped",
         "the agent could not be mapped", "raise its limit of address space";
     AgentNoMemory = "agent-no-memory",
-        "the agent could not map its memory", "raise its limit of address space, or give --buffer-size";
+        "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     UnwinderUntold = "unwinder-untold",
         "its unwinder cannot be told of the agent's frames", "start it with calltap record -- PROGRAM";
     UnwinderUnaware = "unwinder",

@@ -102,7 +102,8 @@ fn pid(tid: u32) -> Pid {
     Pid::from_raw(tid as i32)
 }
 
-/// The threads a process has now, those last that wait in a call which the kernel ends with EINTR when they are held.
+/// The threads a process has now, those last that wait in a call which the kernel ends with EINTR when they are held, and behind them those that have
+/// [children](has_children).
 pub fn list_politely(process: u32) -> Vec<u32> {
     let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
@@ -110,8 +111,15 @@ pub fn list_politely(process: u32) -> Vec<u32> {
         let number = call.split(' ').next().and_then(|word| word.parse().ok());
         number.is_some_and(|number| RESTARTABLE.contains(&number))
     };
-    tids.sort_by_cached_key(waits);
+    tids.sort_by_cached_key(|tid| (has_children(process, *tid), waits(tid)));
     tids
+}
+
+/// Does a thread have child processes? When one ends, the kernel sends SIGCHLD to the thread that began it. It drops the signal where the program leaves it at its default, but
+/// not for a traced thread. While that thread stands still, another one is woken for the signal, whose wait may then end with EINTR.
+pub fn has_children(process: u32, tid: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{tid}/children"));
+    children.is_ok_and(|children| !children.trim().is_empty())
 }
 
 /// Makes this thread the tracer of another; that one runs on.

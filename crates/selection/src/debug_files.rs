@@ -3,10 +3,11 @@
 use crate::named::{MayChoose, Named};
 use calltap_sites::types::Types;
 use calltap_sites::{
-    Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,
-    load, load_all, open, open_itself,
+    Binary, Function, Inlined, Svma, add_names, build_id_of, debug_link, file_may_define, inlined,
+    is_unnamed, lacks_names, load, load_all, open, open_itself,
 };
 use object::{Object, ReadCache};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -56,6 +57,31 @@ pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoo
         || has_debugging_file(file, path, root)
 }
 
+/// The functions of a file that may be chosen, by their addresses; None: any of them may be, or names that are not known yet would tell.
+pub fn chosen_in(
+    binary: &Binary,
+    file: &File,
+    (path, root): (&Path, &Path),
+    may_choose: &MayChoose<'_>,
+) -> Option<BTreeSet<Svma>> {
+    let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let by_place = may_choose(Named::ByPlace(&module));
+    if lacks_names(binary) && (by_place || has_debugging_file(file, path, root)) {
+        return None;
+    }
+    let is_chosen = |function: &&Function| {
+        let mut names = [&function.name].into_iter().chain(&function.aliases);
+        !is_unnamed(function) && names.any(|name| may_choose(Named::By(&[name], &module)))
+    };
+    let chosen: BTreeSet<Svma> =
+        binary.functions.iter().filter(is_chosen).map(|function| function.address).collect();
+    // To decode all of it takes no longer then.
+    (chosen.len() <= binary.functions.len() / MANY).then_some(chosen)
+}
+
+/// One function in so many is few.
+const MANY: usize = 8;
+
 /// What [`debug_link`] finds, of a file of which only headers are read.
 pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
@@ -63,7 +89,8 @@ pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
-fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
+/// May another file have names for functions of this one?
+pub fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
     let cache = ReadCache::new(file);
     let Ok(parsed) = object::File::parse(&cache) else { return true };
     let id = parsed.build_id().ok().flatten();

@@ -163,6 +163,15 @@ impl Selector {
         self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
     }
 
+    /// The words by which functions may be chosen, of libraries or of the program: what is found with the same words is found again.
+    pub fn choosing_words(&self, library: bool) -> Vec<Vec<String>> {
+        let words = |set: &GlobSet| set.words().map(|word| word.text().to_owned()).collect();
+        match self.reached.get().filter(|_| library) {
+            Some(reached) => reached.filters.iter().map(words).collect(),
+            None => self.filters.iter().map(|(filter, _)| words(filter)).collect(),
+        }
+    }
+
     /// The words of filters that mean functions of the program, and might mean others: those without a module, that no library was asked for.
     pub fn own_words(&self) -> Vec<&Word> {
         let reached = self.reached.get();

@@ -12,4 +12,5 @@ pub mod past;
 pub mod planner;
 pub mod program;
 mod script;
+pub mod search;
 pub mod stubs;

@@ -22,7 +22,6 @@ use calltap_process::launch::{self, Signals};
 use calltap_process::target::Target;
 use calltap_process::threads::Held;
 use calltap_process::{preload, proc};
-use calltap_selection::Named;
 use calltap_trace::Session;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -262,9 +261,8 @@ impl Planning<'_, '_> {
     fn begin(&self, planner: &mut Planner<'_>) -> Result<(), Error> {
         let Planning { program, session, begun, sender, .. } = self;
         let options = session.options;
-        let may_choose = |named: Named<'_>| options.selection.selector.may_choose(named, false);
         let words = &options.selection.words;
-        let read = program.read(options.discovery, words.futures, words.int3, &may_choose)?;
+        let read = program.read(options.discovery, words.futures, words.int3, &options.selection.selector)?;
         planner.know(program.file.clone(), &program.name, &program.path, read);
         if !self.is_held {
             return Ok(());

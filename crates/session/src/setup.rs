@@ -11,6 +11,7 @@ use calltap_collect::collector::Totals;
 use calltap_collect::kernel::Tracepoints;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
+use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
@@ -226,7 +227,7 @@ pub fn with_planner<T>(
         .accepting(accepted)
         .by(options.patch_mode)
         .reaching(Box::new(|candidates| options.selection.selector.reach(candidates)))
-        .choosing_among(Box::new(|named, library| options.selection.selector.may_choose(named, library)))
+        .choosing_by(&options.selection.selector)
         .discovering(options.discovery)
         .awaiting(options.selection.words.futures)
         .allowing(options.selection.words.int3);
@@ -289,7 +290,11 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
 /// What the agents had trouble with, for people.
 pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
-    if totals.processes == 0 {
+    let unmapped = shared.control().unmapped.load(Relaxed);
+    if unmapped > 0 {
+        let those = if unmapped == 1 { "a process".to_owned() } else { format!("{unmapped} processes") };
+        notes.push(format!("{program}: {those} ran untraced: {}", Reason::AgentNoMemory));
+    } else if totals.processes == 0 {
         notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
     }
     if totals.processes as usize >= PROCESS_MAX {

@@ -6,5 +6,6 @@ mod hostile;
 mod landing;
 mod listing;
 mod matrix;
+mod selected;
 mod support;
 mod unmodified;

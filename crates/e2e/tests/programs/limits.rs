@@ -1,6 +1,6 @@
 //! Where a table or the buffer of a recording is full, calls are lost and counted, and the program goes on.
 
-use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, run};
+use calltap_e2e::{Expect, GCC, Program, Resident, calltap, calltap_run, check, compile, run};
 use std::process::Command;
 
 fn program() -> Program {
@@ -60,4 +60,38 @@ fn a_small_address_space_means_a_smaller_buffer() {
         let info: serde_json::Value = serde_json::from_str(&info).expect("json");
         assert_eq!(info["calls"]["recorded"].as_u64(), Some(8 * 200), "{bytes}: {}", info["calls"]);
     }
+}
+
+/// What is said where a process has no room for the agent.
+const NO_ROOM: &str = "limit of address space (RLIMIT_AS, ulimit -v)";
+
+#[test]
+fn a_program_with_too_small_an_address_space_runs_untraced_and_that_is_said() {
+    let program = compile(GCC, &["many_threads.c"], &["-pthread"]);
+    let trace = program.directory().join("trace");
+    let mut record = Command::new(calltap());
+    record.args(["record", "--follow", "-F", "leaf", "-o"]).arg(&trace);
+    record.args(["--", "prlimit", "--as=200000000"]).arg(&program.path).args(["8", "100"]);
+    let recorded = run(record, b"");
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let lines = recorded.stderr.lines().filter(|line| line.contains(NO_ROOM)).count();
+    assert_eq!(lines, 1, "{}", recorded.stderr);
+}
+
+#[test]
+fn a_process_with_too_small_an_address_space_is_refused_in_a_line() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &["ignored"]);
+    let pid = resident.pid.to_string();
+    // Room for nothing; and for the agent, but not for what it maps.
+    for bytes in ["20000000", "150000000"] {
+        let limit = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}:")]).status();
+        assert!(limit.expect("prlimit").success());
+        let run = calltap_run(&["record", "-p", &pid, "--duration", "20ms", "-o", "/dev/null"]);
+        assert!(!run.status.success() && run.stderr.contains(NO_ROOM), "{bytes}: {}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{bytes}: {}", run.stderr);
+        assert!(resident.runs());
+    }
+    let (status, output, errors) = resident.end();
+    assert!(status.success(), "{output}{errors}");
 }

@@ -1,6 +1,6 @@
 //! All threads of a process are stopped, and some of them kept so between two stops.
 
-use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_ended, interrupt, seize};
+use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
 use crate::traced::{self, Reaper};
 use crate::urgent::Urgent;
 use crate::{proc, sharing};
@@ -130,9 +130,13 @@ pub fn stop_machine<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
-        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
+        let parents: HashSet<u32> =
+            proc::threads(process).into_iter().filter(|tid| has_children(process, *tid)).collect();
+        let mut held = Held::take_all_patiently(process, LONG_PATIENCE)?;
         let since = held.iter().map(|thread| thread.since).min();
         let done = work();
+        // The end of a child would end waits of threads that run again, while the one that began it stands still.
+        held.sort_by_key(|thread| !parents.contains(&thread.tid));
         drop(held);
         Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
     };

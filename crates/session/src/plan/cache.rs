@@ -4,8 +4,9 @@
 //! An entry is named by the build-id of its file. It is used if it was written by this build of calltap, for the same search in the same version of the file or in a file with the
 //! same bytes, and is whole; else it is ignored. A file whose version is known is not read. The directory and its entries belong to the user alone, and their size is bounded.
 
-use crate::plan::contents::{Contents, Failure, Version, run_until};
-use calltap_sites::{Binary, Discovery, Error, Function, SiteKind, find_prologues, read_by};
+use crate::plan::contents::{Contents, Failure, Version};
+use crate::plan::search::{ChosenBy, Few, Search, run};
+use calltap_sites::Binary;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -28,75 +29,19 @@ const COMPRESSION: i32 = 1;
 /// What other users have in the mode of a directory.
 const OTHERS: u32 = 0o077;
 
-/// What is looked for in a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Search {
-    /// How calls of the profiling function are found.
-    pub first_call: bool,
-    /// Whose functions are decoded that were not built for tracing.
-    pub decode: Decode,
-    /// Those of them that have no room for a jump are found, too.
-    pub int3: bool,
-}
-
-/// Whose functions are decoded that were not built for tracing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Decode {
-    /// No file's.
-    Nothing,
-    /// A program's of which nothing was built for it.
-    BareProgram,
-    /// Every file's.
-    Everything,
-}
-
-impl Search {
-    /// Was code decoded for what was found? Then functions without a name matter.
-    pub fn has_decoded(self, found: &Binary) -> bool {
-        let is_bare = |function: &Function| matches!(function.kind, SiteKind::Prologue | SiteKind::None);
-        match self.decode {
-            Decode::Nothing => false,
-            Decode::BareProgram => found.is_program && found.functions.iter().all(is_bare),
-            Decode::Everything => true,
-        }
-    }
-
-    fn run(self, data: &[u8], name: &str) -> Result<Binary, Error> {
-        let discovery = if self.first_call { Discovery::FirstCall } else { Discovery::AtLoad };
-        let mut binary = read_by(data, name, discovery)?;
-        let decodes = match self.decode {
-            Decode::Nothing => false,
-            Decode::BareProgram => binary.is_bare(),
-            Decode::Everything => true,
-        };
-        if decodes {
-            find_prologues(data, &mut binary, self.int3)?;
-        }
-        Ok(binary)
-    }
-}
-
-/// Looks for that in a file, which is called `name`, or finds what was found the last time; until it is interrupted.
+/// Looks for that in a file, which is called `name`, or finds what was found the last time; until it is interrupted. Was all of it looked for, or only what
+/// concerns a `few` functions?
 pub fn analyse(
     contents: &Contents<'_>,
     name: &str,
     search: Search,
+    few: Option<Few<'_>>,
     interrupted: &Arc<AtomicBool>,
-) -> Result<Binary, Failure> {
+) -> Result<(Binary, bool), Failure> {
     match Cache::of_user() {
-        Some(cache) => cache.analyse(contents, name, search, interrupted),
-        None => run(contents.bytes()?, name, search, interrupted),
+        Some(cache) => cache.analyse(contents, name, search, few, interrupted),
+        None => run(contents.bytes()?, name, search, few, interrupted),
     }
-}
-
-fn run(
-    data: Arc<Vec<u8>>,
-    name: &str,
-    search: Search,
-    interrupted: &Arc<AtomicBool>,
-) -> Result<Binary, Failure> {
-    let name = name.to_owned();
-    Ok(run_until(interrupted, move || search.run(&data, &name))??)
 }
 
 /// What an entry is for, and by whom it was written.
@@ -106,6 +51,8 @@ struct Label {
     writer: [u64; 4],
     search: Search,
     name: String,
+    /// What chose the functions that were looked for alone.
+    few: Option<ChosenBy>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,31 +105,48 @@ impl Cache {
         contents: &Contents<'_>,
         name: &str,
         search: Search,
+        few: Option<Few<'_>>,
         interrupted: &Arc<AtomicBool>,
-    ) -> Result<Binary, Failure> {
-        let place = self.place(contents, name, search);
-        if let Some(found) = place.as_ref().and_then(|(path, label)| self.find(path, label, contents)) {
-            return Ok(found);
+    ) -> Result<(Binary, bool), Failure> {
+        let find = |(path, label): &(PathBuf, Label)| self.find(path, label, contents);
+        let chosen_by = few.as_ref().map(|few| few.chosen_by.clone());
+        let place = self.place(contents, name, search, None);
+        let of_few = chosen_by.and_then(|by| self.place(contents, name, search, Some(by)));
+        if let Some(found) = of_few.as_ref().and_then(find) {
+            return Ok((found, false));
+        }
+        if let Some(found) = place.as_ref().and_then(find) {
+            return Ok((found, true));
         }
         let data = contents.bytes()?;
         let start = Instant::now();
-        let binary = run(Arc::clone(&data), name, search, interrupted)?;
+        let (binary, is_whole) = run(Arc::clone(&data), name, search, few, interrupted)?;
+        let place = if is_whole { place } else { of_few };
         if let Some((path, label)) = place.filter(|_| start.elapsed() >= self.worth) {
             // A full disk is no reason to fail: the file is searched again the next time.
             let _ = self.keep(&path, label, contents, &binary);
         }
-        Ok(binary)
+        Ok((binary, is_whole))
     }
 
     /// Where an entry for this is, and what it must say.
-    fn place(&self, contents: &Contents<'_>, name: &str, search: Search) -> Option<(PathBuf, Label)> {
+    fn place(
+        &self,
+        contents: &Contents<'_>,
+        name: &str,
+        search: Search,
+        few: Option<ChosenBy>,
+    ) -> Option<(PathBuf, Label)> {
         let id = contents.build_id().filter(|id| !id.is_empty())?;
         let own = fs::metadata("/proc/self/exe").ok()?;
         let changed = own.mtime() as u64 ^ (own.mtime_nsec() as u64) << 32;
         let Search { first_call, decode, int3 } = search;
-        let file = format!("{id}-{decode:?}{}{}", u8::from(first_call), u8::from(int3));
+        let words =
+            few.as_ref().map(|few| format!("-{:08x}", crc32fast::hash(format!("{few:?}").as_bytes())));
+        let words = words.unwrap_or_default();
+        let file = format!("{id}-{decode:?}{}{}{words}", u8::from(first_call), u8::from(int3));
         let writer = [own.dev(), own.ino(), own.size(), changed];
-        Some((self.directory.join(file), Label { writer, search, name: name.to_owned() }))
+        Some((self.directory.join(file), Label { writer, search, name: name.to_owned(), few }))
     }
 
     fn find(&self, path: &Path, label: &Label, contents: &Contents<'_>) -> Option<Binary> {
@@ -265,6 +229,9 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::search::Decode;
+    use calltap_sites::Function;
+    use std::collections::BTreeSet;
 
     const ALL: Search = Search { first_call: false, decode: Decode::Everything, int3: false };
     /// A user who is not the superuser.
@@ -287,19 +254,20 @@ mod tests {
     }
 
     fn analyse(cache: &Cache, data: Vec<u8>, search: Search) -> Binary {
-        cache.analyse(&Contents::read(data, None), "env", search, &Arc::default()).unwrap()
+        let found = cache.analyse(&Contents::read(data, None), "env", search, None, &Arc::default());
+        found.map(|(binary, is_whole)| (assert!(is_whole), binary).1).unwrap()
     }
 
     /// After this was done to the only entry, is it used? What is found is in any case what is there.
     fn check(change: impl Fn(&Path, &[u8]), expected: bool) {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
-        let fresh = ALL.run(&file(0), "env").unwrap();
+        let fresh = run(Arc::new(file(0)), "env", ALL, None, &Arc::default()).unwrap().0;
         assert_eq!(analyse(&cache, file(0), ALL), fresh);
         let [entry] = &entries(&cache)[..] else { panic!("one file, one entry") };
         change(entry, &fs::read(entry).unwrap());
         let contents = Contents::read(file(0), None);
-        let (path, label) = cache.place(&contents, "env", ALL).unwrap();
+        let (path, label) = cache.place(&contents, "env", ALL, None).unwrap();
         assert_eq!(cache.find(&path, &label, &contents).is_some(), expected);
         assert_eq!(analyse(&cache, file(0), ALL), fresh);
     }
@@ -310,12 +278,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let contents = |end| Contents::read(file(end), None);
-        let (path, label) = cache.place(&contents(0), "env", ALL).unwrap();
+        let (path, label) = cache.place(&contents(0), "env", ALL, None).unwrap();
         assert_eq!(cache.find(&path, &label, &contents(0)), None);
         let fresh = analyse(&cache, file(0), ALL);
         assert_eq!(cache.find(&path, &label, &contents(0)), Some(fresh));
         assert_eq!(cache.find(&path, &label, &contents(1)), None, "other bytes");
-        let (same, label) = cache.place(&contents(0), "false", ALL).unwrap();
+        let (same, label) = cache.place(&contents(0), "false", ALL, None).unwrap();
         assert_eq!((same, cache.find(&path, &label, &contents(0))), (path.clone(), None), "{label:?}");
     }
 
@@ -325,7 +293,8 @@ mod tests {
         let cache = cache(directory.path(), LARGEST);
         let program = fs::File::open("/usr/bin/env").unwrap();
         let first = Contents::of(&program);
-        let search = |contents: &Contents<'_>| cache.analyse(contents, "env", ALL, &Arc::default()).unwrap();
+        let search =
+            |contents: &Contents<'_>| cache.analyse(contents, "env", ALL, None, &Arc::default()).unwrap();
         let found = search(&first);
         assert!(first.is_read());
         let second = Contents::of(&program);
@@ -349,7 +318,7 @@ mod tests {
         let program = fs::File::open(&path).unwrap();
         for _ in 0..2 {
             let contents = Contents::of(&program);
-            cache.analyse(&contents, "env", ALL, &Arc::default()).unwrap();
+            cache.analyse(&contents, "env", ALL, None, &Arc::default()).unwrap();
             assert!(contents.is_read());
         }
     }
@@ -403,7 +372,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
         let told = Arc::new(AtomicBool::new(true));
-        let found = cache.analyse(&Contents::read(file(0), None), "env", ALL, &told);
+        let found = cache.analyse(&Contents::read(file(0), None), "env", ALL, None, &told);
         assert!(matches!(found, Err(Failure::Interrupted)), "{found:?}");
         assert_eq!(entries(&cache), [] as [PathBuf; 0]);
     }
@@ -420,6 +389,36 @@ mod tests {
         }
         let sum: u64 = entries(&narrow).iter().map(|entry| fs::metadata(entry).unwrap().len()).sum();
         assert!(sum <= size * 3 / 2, "{sum} of {size}");
+    }
+
+    #[test]
+    fn what_was_found_for_a_few_functions_is_used_where_the_same_are_chosen() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path(), LARGEST);
+        let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
+        let whole = run(Arc::new(linker()), "ld.so", ALL, None, &Arc::default()).unwrap().0;
+        let named = whole.functions.iter().filter(|function| function.form.is_some());
+        let named = named.filter(|function| !calltap_sites::is_unnamed(function));
+        let address = named.map(|function| function.address).next().expect("a function with a name");
+        let analyse = |word: &str, has_debugging_file| {
+            let chosen_by = ChosenBy { words: vec![vec![word.to_owned()]], has_debugging_file };
+            let asked = std::cell::Cell::new(false);
+            let choose = |_: &Binary| {
+                asked.set(true);
+                Some(BTreeSet::from([address]))
+            };
+            let few = Some(Few { chosen_by, choose: &choose });
+            let found = cache.analyse(&Contents::read(linker(), None), "ld.so", ALL, few, &Arc::default());
+            (found.unwrap(), asked.get())
+        };
+        let (first, asked) = analyse("one", false);
+        assert!(asked && !first.1, "the whole file was decoded");
+        assert_eq!(analyse("one", false), (first.clone(), false), "kept");
+        // Other words, or names that another file may have by now.
+        assert!(analyse("two", false).1);
+        assert!(analyse("one", true).1);
+        let is_it = |function: &&Function| function.address == address;
+        assert_eq!(first.0.functions.iter().find(is_it), whole.functions.iter().find(is_it));
     }
 
     #[test]

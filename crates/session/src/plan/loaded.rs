@@ -12,7 +12,7 @@ use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::maps::Region;
-use calltap_selection::Listed;
+use calltap_selection::{Listed, SiteRequest};
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
 use placed::Placed;
@@ -85,9 +85,23 @@ impl Loaded {
 
     /// More of its functions are known to be traceable.
     pub fn know_more(&mut self, binary: Arc<Binary>) {
-        if binary.functions.len() == self.binary.functions.len() {
-            self.binary = binary;
+        let place = |n: &usize| {
+            let known = self.binary.functions.get(*n)?;
+            binary.functions.binary_search_by_key(&known.address, |function| function.address).ok()
+        };
+        let sites = self.sites.iter().map(|placed| placed.function).filter(|n| *n != usize::MAX);
+        let used: HashSet<usize> = sites.chain(self.found.keys().copied()).collect();
+        let places: Option<HashMap<usize, usize>> = used.iter().map(|n| Some((*n, place(n)?))).collect();
+        // A list in which one of its functions is missing is another file's.
+        let Some(places) = places else { return };
+        for placed in &mut self.sites {
+            placed.function = places.get(&placed.function).copied().unwrap_or(usize::MAX);
         }
+        let found = std::mem::take(&mut self.found).into_iter();
+        self.found = found.map(|(n, found)| (places[&n], found)).collect();
+        self.places = vec![0; binary.functions.len()];
+        self.binary = binary;
+        self.note_places();
     }
 
     /// Is it code that is in no file?
@@ -123,6 +137,18 @@ impl Loaded {
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
     pub fn leave_watched(&mut self, start: Avma) {
         self.watched = Some(start);
+    }
+
+    /// The function that is left to the agent, if it is all of the module that would be traced.
+    pub fn wants_watched(
+        &self,
+        site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
+    ) -> Option<&Function> {
+        let (n, start, address) = self.function_at(self.watched?.0)?;
+        let function = self.binary.functions.get(n)?;
+        let is_all = || !self.traceable().any(|(_, function)| site_request(function).is_some());
+        let is_it = start == address && function.form.is_some();
+        (is_it && site_request(function).is_some() && is_all()).then_some(function)
     }
 
     /// Its functions that can be traced, with their indices. A program may map a part of a file for itself: then those in that part.

@@ -33,8 +33,7 @@ use calltap_process::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::text::ProcessText;
 use calltap_selection::Candidates;
-use calltap_selection::Named;
-use calltap_selection::{Listed, SiteRequest, Typed};
+use calltap_selection::{Listed, Selector, SiteRequest, Typed};
 use calltap_sites::types::Types;
 use calltap_sites::{Binary, Discovery, Function};
 use calltap_trace::Record;
@@ -52,9 +51,6 @@ pub type Choose<'a> =
 
 /// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
-
-/// May a function that is known by this be chosen, of a library or of the program?
-pub type MayChoose<'a> = dyn Fn(Named<'_>, bool) -> bool + Send + std::marker::Sync + 'a;
 
 /// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
@@ -101,8 +97,8 @@ pub struct Planner<'a> {
     pub(crate) directory: &'a Directory,
     choose: Box<Choose<'a>>,
     reach: Box<Reach<'a>>,
-    /// Which files are decoded; None: all that the selection reaches.
-    may_choose: Option<Box<MayChoose<'a>>>,
+    /// Chooses which functions are decoded; None: all that the selection reaches.
+    selector: Option<&'a Selector>,
     /// Some was not decoded.
     passed_over: bool,
     check: &'a Check<'a>,
@@ -171,7 +167,7 @@ impl<'a> Planner<'a> {
             directory,
             choose,
             reach: Box::new(|_| false),
-            may_choose: None,
+            selector: None,
             passed_over: false,
             check,
             accepted: &|| {},

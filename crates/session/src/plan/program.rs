@@ -1,13 +1,14 @@
 //! The program that is to be started.
 
 use crate::error::Error;
-use crate::plan::cache::{self, Decode, Search};
+use crate::plan::cache;
 use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
 use crate::plan::script::interpreted;
+use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_names::printable;
-use calltap_selection::MayChoose;
-use calltap_selection::debug_files::{may_choose_in, name_functions};
+use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
+use calltap_selection::{Named, Selector};
 use calltap_sites::{Binary, Discovery, debug_link};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -110,32 +111,42 @@ impl Program {
 
     /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
     ///
-    /// What was not built for tracing is decoded if a function may be chosen by one of its names. None of it is decoded otherwise: then the second value is false.
+    /// What was not built for tracing is decoded as far as it decides about functions that may be chosen by their names. The second value: was all of it?
     pub fn read(
         &self,
         discovery: Discovery,
         futures: bool,
         int3: bool,
-        may_choose: &MayChoose<'_>,
+        selector: &Selector,
     ) -> Result<(Binary, bool), Error> {
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
-            let is_whole = !is_bare || futures || {
-                let file = fs::File::open(&self.path);
-                file.map_or(true, |file| may_choose_in(&file, &self.path, Path::new("/"), may_choose))
-            };
-            let decode = if is_bare && is_whole { Decode::BareProgram } else { Decode::Nothing };
+            let (root, file) = (Path::new("/"), fs::File::open(&self.path));
+            let may_choose = |named: Named<'_>| selector.may_choose(named, false);
+            let is_of_use = !is_bare
+                || futures
+                || file.as_ref().map_or(true, |file| may_choose_in(file, &self.path, root, &may_choose));
+            let decode = if is_bare && is_of_use { Decode::BareProgram } else { Decode::Nothing };
             let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
             let contents = Contents::read(Arc::clone(&self.data), Some(self.version.clone()));
             // The program ends with what interrupts it.
-            let mut binary = cache::analyse(&contents, &self.name, search, &Arc::default())?;
+            let choose =
+                |binary: &Binary| chosen_in(binary, file.as_ref().ok()?, (&self.path, root), &may_choose);
+            let chosen_by = || ChosenBy {
+                words: selector.choosing_words(false),
+                has_debugging_file: file
+                    .as_ref()
+                    .map_or(true, |file| has_debugging_file(file, &self.path, root)),
+            };
+            let few = (!futures).then(|| Few { chosen_by: chosen_by(), choose: &choose });
+            let (mut binary, is_whole) = cache::analyse(&contents, &self.name, search, few, &Arc::default())?;
             if search.has_decoded(&binary) {
                 name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;
             }
-            Ok((binary, is_whole))
+            Ok((binary, is_of_use && is_whole))
         };
         read().map_err(|error: Failure| {
             let (program, reason) = (self.name.clone(), error.to_string());

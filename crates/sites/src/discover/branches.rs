@@ -19,7 +19,7 @@ use super::workers;
 const ENDBR: u64 = ENDBR64.len() as u64;
 
 /// How the code of a file branches.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Branches {
     /// Where control may land: jumped to, called, or with an address that is taken, in order.
     targets: Vec<u64>,
@@ -142,17 +142,44 @@ impl Branches {
             let ends = boundaries.iter().copied().filter(|at| *at > first && *at < end).chain([end]);
             functions.extend(starts.zip(ends));
         }
+        Branches::of(image, &functions, places)
+    }
+
+    /// Goes through the code of these functions alone: first byte and the one behind the last, in order.
+    pub fn of(image: &Image<'_>, functions: &[(u64, u64)], places: &Places<'_>) -> Branches {
         let mut found = Branches::default();
         for part in
-            workers::share(&functions, |(start, end)| end - start, |part| Branches::read(image, places, part))
+            workers::share(functions, |(start, end)| end - start, |part| Branches::read(image, places, part))
         {
             found.add(part);
         }
-        for list in [&mut found.data, &mut found.called] {
+        found.put_in_order();
+        found
+    }
+
+    fn put_in_order(&mut self) {
+        self.leavings.sort_by_key(|leaving| leaving.at);
+        for list in [&mut self.data, &mut self.called] {
             list.sort_unstable();
             list.dedup();
         }
-        found
+    }
+
+    /// What is left of it where only these places matter: that control may land there, and that they are jumped to, called or named.
+    pub fn referring_to(mut self, is_there: impl Fn(u64) -> bool) -> Branches {
+        self.leavings
+            .retain(|leaving| matches!(leaving.to, To::If(target) | To::Address(target) if is_there(target)));
+        for list in [&mut self.targets, &mut self.called, &mut self.data] {
+            list.retain(|to| is_there(*to));
+        }
+        let Branches { targets, leavings, data, called, .. } = self;
+        Branches { targets, leavings, data, called, ..Branches::default() }
+    }
+
+    /// Adds those of other functions, wherever they are.
+    pub fn join(&mut self, others: Branches) {
+        self.add(others);
+        self.put_in_order();
     }
 
     /// Control may land there, too.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CieOrFde, DwEhPe, EhFrame, EhFrameHdr, EndianSlice,
-    FrameDescriptionEntry, LittleEndian, PartialFrameDescriptionEntry, Register, UnwindSection, X86_64,
-    constants,
+    BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, PartialFrameDescriptionEntry, Register, UnwindSection, X86_64,
 };
 use object::elf;
 
+use super::entries::DISTANCE;
 use super::image::{Image, Section};
 use super::plt;
 
@@ -30,9 +30,6 @@ struct Cfa(Option<(Register, u64)>);
 
 /// At a function's first byte only the return address is on the stack.
 const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
-
-/// How nearly every frame states its address: as a signed 32-bit distance from that statement.
-const DISTANCE: DwEhPe = DwEhPe(constants::DW_EH_PE_pcrel.0 | constants::DW_EH_PE_sdata4.0);
 
 /// The frames in executable memory, by address, but for those at addresses that are `settled` without them. PLT stubs and
 /// signal trampolines are left out.

@@ -55,8 +55,8 @@ pub(super) fn resolve(
 ) {
     let (mut jumps, mut stays, mut perhaps, mut unresolved) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let tables = Tables::new(image, branches, functions);
-    let claimed = claimed(&tables, branches);
+    let tables = Tables::new(image, &branches.data, functions);
+    let claimed = claimed(&tables, &branches.indirect);
     let mut stored: Vec<u64> =
         pointers.iter().filter(|pointer| !is_in(&claimed, pointer.at)).map(|pointer| pointer.to).collect();
     stored.sort_unstable();

@@ -11,6 +11,7 @@ use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
 
 use super::image::{Image, string};
 use crate::discover::Binary;
+use crate::error::Error;
 use crate::function::Function;
 
 /// A symbol table is no larger than this when it is unpacked.
@@ -92,8 +93,23 @@ pub fn debug_link(data: &[u8]) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
+/// Gives functions the names that a symbol table packed into their own file has.
+pub fn add_packed_names(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
+    add_packed(&Image::parse(data, &mut Vec::new())?, binary);
+    Ok(())
+}
+
+/// The same of a file that was looked at.
+pub(super) fn add_packed(image: &Image<'_>, binary: &mut Binary) {
+    if lacks_names(binary)
+        && let Some(table) = packed(image)
+    {
+        add_names(binary, &table);
+    }
+}
+
 /// The symbol table that is packed into the file.
-pub(super) fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
+fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
     let bytes = image.section_data(image.section(b".gnu_debugdata")?)?;
     let mut unpacked = Limited(Vec::new());
     lzma_rs::xz_decompress(&mut io::Cursor::new(bytes), &mut unpacked).ok()?;

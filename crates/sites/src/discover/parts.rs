@@ -8,7 +8,7 @@ use super::image::Image;
 use super::names;
 use super::pointers::Pointer;
 use super::return_address::Rows;
-use super::switches::Origin;
+use super::switches::{Indirect, Origin};
 use super::tables::{self, Tables};
 use crate::function::{Function, Role};
 use crate::reason::Reason;
@@ -53,15 +53,16 @@ impl Unproven {
 }
 
 impl Parts {
-    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call.
+    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call. What is
+    /// not known to be called may be a part, unless not `all` code was decoded.
     pub fn find(
         image: &Image<'_>,
         functions: &mut [Function],
-        branches: &Branches,
+        (branches, all): (&Branches, bool),
         (frames, rows): (&BTreeMap<u64, bool>, &Rows),
         pointers: &[Pointer],
     ) -> Parts {
-        let links = Links::find(image, functions, branches, (frames, rows), pointers);
+        let links = Links::find(image, functions, (branches, all), (frames, rows), pointers);
         let entry = image.header.e_entry.get(object::LittleEndian);
         let entry = functions.binary_search_by_key(&entry, |function| function.address.0).ok();
         let is_proven = |n: &usize| links.proven.contains(n) || entry == Some(*n);
@@ -162,12 +163,12 @@ impl Links {
     fn find(
         image: &Image<'_>,
         functions: &[Function],
-        branches: &Branches,
+        (branches, all): (&Branches, bool),
         (frames, rows): (&BTreeMap<u64, bool>, &Rows),
         pointers: &[Pointer],
     ) -> Links {
         let is_candidate = |function: &Function| {
-            names::is_unnamed(function)
+            all && names::is_unnamed(function)
                 && !function.is_part()
                 && frames.contains_key(&function.address.0)
                 && !branches.is_called(function.address.0)
@@ -184,23 +185,17 @@ impl Links {
             };
             links.add(functions, from, to, functions[to].address.0 != target);
         }
-        let tables = Tables::new(image, branches, functions);
+        let tables = Tables::new(image, &branches.data, functions);
         // The last function of which all tables were read.
         let mut read = None;
         for jump in &branches.indirect {
             let Some(from) = index_at(functions, jump.at) else { continue };
-            let (start, end) = tables.range(from);
-            let formed = branches.formed(start, end).iter().map(|formed| formed.to);
-            let listed: Vec<u64> = match jump.origin {
-                Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
-                Origin::Distances(None) | Origin::Unclear if read == Some(from) => continue,
-                Origin::Distances(None) | Origin::Unclear => {
-                    read = Some(from);
-                    formed.flat_map(|table| tables.distances(table, table)).collect()
-                }
-                Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
-                Origin::Stored | Origin::Spilled | Origin::Computed => continue,
-            };
+            if matches!(jump.origin, Origin::Distances(None) | Origin::Unclear)
+                && read.replace(from) == Some(from)
+            {
+                continue;
+            }
+            let listed = listed(&tables, branches, jump, from);
             for target in listed {
                 if let Some(to) = index_at(functions, target)
                     && (links.candidates.contains(&to) || functions[to].is_part())
@@ -243,7 +238,7 @@ impl Links {
         let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
         let bare = through_pointers.iter().filter(|(n, is_bare)| *is_bare && is_leaf(n));
         let bare = with_sources(self, bare.map(|(n, _)| *n).collect());
-        let claimed = tables::claimed(tables, branches);
+        let claimed = tables::claimed(tables, &branches.indirect);
         let stored: Vec<Pointer> =
             pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
         let mut in_tables = BTreeSet::new();
@@ -336,6 +331,20 @@ impl Links {
             }
         }
         found
+    }
+}
+
+/// What the tables lead to that an indirect jump of a function may go through.
+pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indirect, from: usize) -> Vec<u64> {
+    let (start, end) = tables.range(from);
+    match jump.origin {
+        Origin::Distances(Some(table)) => tables.distances(table, table).collect(),
+        Origin::Distances(None) | Origin::Unclear => {
+            let formed = branches.formed(start, end).iter().map(|formed| formed.to);
+            formed.flat_map(|table| tables.distances(table, table)).collect()
+        }
+        Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
+        Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
 }
 

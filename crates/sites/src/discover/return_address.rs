@@ -5,6 +5,7 @@
 //! Of functions of which it says nothing, see `stack_depth.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext,
@@ -13,8 +14,10 @@ use gimli::{
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use object::elf;
 
+use super::entries::Common;
 use super::image::Image;
 use super::landing;
+use super::search::Areas;
 
 /// What is found in a file's unwinding information.
 #[derive(Default)]
@@ -39,16 +42,16 @@ impl Rows {
     }
 }
 
-/// Reads all of it.
-pub(super) fn rows(image: &Image<'_>) -> Rows {
+/// Reads all of it, or what concerns the code in these areas.
+pub(super) fn rows(image: &Image<'_>, areas: Option<&Areas>) -> Rows {
     let mut found = Rows::default();
-    read(image, &mut found);
+    read(image, areas, &mut found);
     found.bare.sort_unstable();
     found.unread.sort_unstable();
     found
 }
 
-fn read(image: &Image<'_>, found: &mut Rows) {
+fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
     let Some((address, bytes)) = frames(image) else { return };
     let section = EhFrame::new(bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(address);
@@ -57,14 +60,27 @@ fn read(image: &Image<'_>, found: &mut Rows) {
     // Every byte of code is in one frame; a hostile file may say that all of it is in each.
     let mut budget = image.data.len() as u64 * 3;
     let mut calls = image.data.len() as u64;
+    let mut common = Common::default();
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
+        let concerns = |code: &Range<u64>| areas.is_none_or(|areas| areas.overlap(code));
+        if areas.is_some()
+            && let Some((code, has_landings)) = common.code(&section, (&bases, address), bytes, &partial)
+            && !has_landings
+            && !concerns(&code)
+        {
+            continue;
+        }
         let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
         if let Some(Pointer::Direct(lsda)) = fde.lsda() {
             match landing::pads(image.tail(lsda, LONGEST_LSDA), fde.initial_address(), &mut calls) {
                 Some(pads) => found.landings.extend(pads),
                 None => found.unread.push(fde.initial_address()),
             }
+        }
+        // Exceptions may land in other code than the function's own.
+        if !concerns(&(fde.initial_address()..fde.initial_address().saturating_add(fde.len()))) {
+            continue;
         }
         // What frames have in common is evaluated for each of them.
         let Some(left) = budget.checked_sub(fde.cie().entry_len() as u64) else { return };

@@ -4,9 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::branches::Branches;
 use super::image::{Image, Section};
-use super::switches::Origin;
+use super::switches::{Indirect, Origin};
 use crate::function::Function;
 
 /// A table has no more entries than this.
@@ -26,7 +25,8 @@ pub(super) struct Tables<'a, 'd> {
 }
 
 impl<'a, 'd> Tables<'a, 'd> {
-    pub fn new(image: &'a Image<'d>, branches: &'a Branches, functions: &'a [Function]) -> Tables<'a, 'd> {
+    /// `data`: the addresses of data that instructions name, in order.
+    pub fn new(image: &'a Image<'d>, data: &'a [u64], functions: &'a [Function]) -> Tables<'a, 'd> {
         let budget = Cell::new((image.data.len() as u64).saturating_mul(8));
         let sections = image.sections.iter().filter(|section| section.address != 0);
         let ends = |section: &Section<'_>| [section.address, section.address.saturating_add(section.size)];
@@ -34,7 +34,7 @@ impl<'a, 'd> Tables<'a, 'd> {
         sections.sort_unstable();
         let first = image.segments.iter().find(|segment| segment.executable);
         let code = first.map_or(0..0, |segment| image.code_around(segment.address.0));
-        Tables { image, data: &branches.data, code, sections, functions, budget }
+        Tables { image, data, code, sections, functions, budget }
     }
 
     /// The same as of the image, for millions of words.
@@ -144,9 +144,9 @@ impl<'a, 'd> Tables<'a, 'd> {
 }
 
 /// The words of tables of addresses that indirect jumps go through: first byte and the one behind, in order. They are no labels whose address is taken.
-pub(super) fn claimed(tables: &Tables<'_, '_>, branches: &Branches) -> Vec<(u64, u64)> {
+pub(super) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, u64)> {
     let mut claimed = BTreeSet::new();
-    for jump in &branches.indirect {
+    for jump in jumps {
         if let Origin::Addresses(table) = jump.origin
             && let Some((last, _)) = tables.addresses(table).last()
         {

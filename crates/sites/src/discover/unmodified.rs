@@ -2,11 +2,11 @@
 //!
 //! What is decided here is whether that can be done unnoticed by the program, function by function, with a reason where it cannot.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions};
 use object::LittleEndian as Le;
 
 use super::askers;
@@ -19,12 +19,15 @@ use super::image::Image;
 use super::jumps;
 use super::landings::Landings;
 use super::machines;
+use super::movable::{check_movable, ends};
 use super::names;
 use super::nops::{self, skip_endbr};
+use super::padding;
 use super::parts::{self, Parts, Unproven};
-use super::pointers;
+use super::pointers::{self, Pointer};
 use super::return_address::{self, Rows};
 use super::rseq;
+use super::scope::Scope;
 use super::stack_depth::{self, Finding};
 use super::workers;
 use crate::address::Svma;
@@ -35,79 +38,70 @@ use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 use calltap_abi::PAGE;
 
-/// And of one that leads no further than 127.
-const SHORT: u64 = 2;
-/// How far in front of the function the longer jump may end.
-const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 
 /// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
 /// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
 pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
-    find_sites(data, binary, int3).map(drop)
+    find_sites(data, binary, int3, None).map(drop)
+}
+
+/// The same for functions that are wanted alone, where less than all of the file has to be decoded for that. Was all of it decoded? Then there are sites for the
+/// others, too.
+pub fn find_prologues_of(
+    data: &[u8],
+    binary: &mut Binary,
+    int3: bool,
+    is_wanted: &dyn Fn(&Function) -> bool,
+) -> Result<bool, Error> {
+    find_sites(data, binary, int3, Some(is_wanted)).map(|(_, all)| all)
 }
 
 /// The same, for the places where the file's jumps may land.
 pub fn find_landings(data: &[u8], binary: &mut Binary) -> Result<Landings, Error> {
-    Ok(Landings::new(find_sites(data, binary, false)?, &binary.functions))
+    Ok(Landings::new(find_sites(data, binary, false, None)?.0, &binary.functions))
 }
 
-/// Finds the sites, and how the code of the file branches.
-fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, Error> {
+/// Finds the sites, and how the code of the file branches; and whether all of it was decoded.
+fn find_sites(
+    data: &[u8],
+    binary: &mut Binary,
+    int3: bool,
+    is_wanted: Option<&dyn Fn(&Function) -> bool>,
+) -> Result<(Branches, bool), Error> {
     let image = Image::parse(data, &mut Vec::new())?;
-    if names::lacks_names(binary)
-        && let Some(table) = names::packed(&image)
-    {
-        names::add_names(binary, &table);
-    }
+    names::add_packed(&image, binary);
     let on_demand = !binary.is_bare();
-    let code_of_go = match go::is_go(&image) {
+    let (code_of_go, has_go) = match go::is_go(&image) {
         true => {
             let dynamic = Dynamic::parse(&image, &mut Vec::new());
-            go::find(&image, &dynamic, &mut binary.functions, on_demand)
+            (go::find(&image, &dynamic, &mut binary.functions, on_demand), true)
         }
-        false => 0..0,
+        false => (0..0, false),
     };
     let starts: Vec<u64> = binary.functions.iter().map(|function| function.address.0).collect();
-    let sites: Vec<u64> = starts.iter().map(|start| skip_endbr(&image, *start)).collect();
     let pointers = pointers::into_code(&image);
-    let places = Places { starts: &sites, width: JUMP, pointers: &pointers };
-    let (rows, mut branches) = workers::both(
-        data.len() as u64,
-        || return_address::rows(&image),
-        || Branches::find(&image, &starts, &places),
-    );
-    let frames: BTreeMap<u64, bool> = frames::frames(&image, |_| false, &mut Vec::new())
-        .into_iter()
-        .map(|frame| (frame.address, frame.called))
-        .collect();
-    let parts = Parts::find(&image, &mut binary.functions, &branches, (&frames, &rows), &pointers);
-    branches.add_targets(pointers.iter().map(|pointer| pointer.to).chain(rows.landings.iter().copied()));
-    branches.add_targets(rseq::kept(&image, &pointers));
-    let mut finder = Finder {
-        branches,
-        frames,
-        rows,
-        parts,
-        ranges: starts.iter().copied().zip(starts.iter().skip(1).copied().chain([u64::MAX])).collect(),
-        lost: BTreeMap::new(),
-        pops: BTreeMap::new(),
-        entry: image.header.e_entry.get(Le),
-        image: &image,
-    };
+    let scope = is_wanted.filter(|_| !has_go).and_then(|is_wanted| {
+        let functions = &binary.functions;
+        let is_open = |function: &Function| function.form.is_none() && !function.is_part();
+        let wanted = (0..functions.len()).filter(|n| is_open(&functions[*n]) && is_wanted(&functions[*n]));
+        Scope::find(&image, (functions, &starts), &pointers, wanted.collect())
+    });
+    let all = scope.is_none();
+    let behind = scope.as_ref().map(|scope| scope.behind.clone()).unwrap_or_default();
+    let undecided: Vec<Function> = behind.iter().map(|n| binary.functions[*n].clone()).collect();
+    let mut finder = Finder::new(&image, (&mut binary.functions, &starts), &pointers, scope);
     finder.find_users(&binary.functions, &code_of_go);
-    let Finder { branches, parts, rows, .. } = &mut finder;
-    jumps::resolve(&image, branches, (&binary.functions, parts), (&places, rows), &pointers);
-    finder.find_tail_callers(&binary.functions, &sites);
-    let nexts = starts.iter().skip(1).copied().chain([u64::MAX]);
-    for (n, (site, next)) in sites.iter().zip(nexts).enumerate() {
+    finder.resolve(&binary.functions, &pointers);
+    finder.find_tail_callers(&binary.functions);
+    for n in finder.wanted.iter().copied().chain(behind.iter().copied()) {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
         if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
             continue;
         }
-        let found = finder.site(n, function, *site, next, before.last()).and_then(|form| match form {
+        let found = finder.site(n, function, before.last()).and_then(|form| match form {
             (SiteForm::Trap { .. }, Some(why)) if !int3 => Err(Reason::OnlyBreakpoint { why: Box::new(why) }),
             (form, _) => Ok(form),
         });
@@ -121,7 +115,10 @@ fn find_sites(data: &[u8], binary: &mut Binary, int3: bool) -> Result<Branches, 
         }
     }
     finder.find_exits(&mut binary.functions);
-    Ok(finder.branches)
+    for (n, old) in behind.into_iter().zip(undecided) {
+        binary.functions[n] = old;
+    }
+    Ok((finder.branches, all))
 }
 
 struct Finder<'a, 'd> {
@@ -133,6 +130,11 @@ struct Finder<'a, 'd> {
     parts: Parts,
     /// From each function's beginning to the next one's.
     ranges: Vec<(u64, u64)>,
+    /// Where a site would be: at its beginning, or behind an `endbr64`.
+    sites: Vec<u64>,
+    /// The functions that are decided about, and those whose code matters for that; None: all.
+    wanted: Vec<usize>,
+    members: Option<BTreeSet<usize>>,
     /// Functions that may move their return address, and the instruction from which on that is not known.
     lost: BTreeMap<u64, u64>,
     /// Functions that take arguments from the stack when they return, and the instruction that does.
@@ -140,12 +142,65 @@ struct Finder<'a, 'd> {
     entry: u64,
 }
 
+/// Entries of the unwinding information, of the functions whose code matters: are they entered by calls? Empty only if there are none of any function.
+fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
+    let read = |is_left_out: &dyn Fn(u64) -> bool| {
+        let frames = frames::frames(image, is_left_out, &mut Vec::new());
+        frames.into_iter().map(|frame| (frame.address, frame.called)).collect::<BTreeMap<u64, bool>>()
+    };
+    let some = scope.map(|scope| read(&|address| !scope.areas.contain(address)));
+    some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
+}
+
 /// Where a function ends, at the latest where the next one begins.
 fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
 }
 
-impl Finder<'_, '_> {
+impl<'a, 'd> Finder<'a, 'd> {
+    /// Decodes what matters, and tells functions from parts.
+    fn new(
+        image: &'a Image<'d>,
+        (functions, starts): (&mut [Function], &[u64]),
+        pointers: &[Pointer],
+        scope: Option<Scope>,
+    ) -> Finder<'a, 'd> {
+        let matters = |n: usize| scope.as_ref().is_none_or(|scope| scope.members.contains(&n));
+        let site = |(n, start): (usize, &u64)| if matters(n) { skip_endbr(image, *start) } else { *start };
+        let sites: Vec<u64> = starts.iter().enumerate().map(site).collect();
+        let places = Places { starts: &sites, width: JUMP, pointers };
+        let areas = scope.as_ref().map(|scope| &scope.areas);
+        let (rows, mut branches) = workers::both(
+            image.data.len() as u64,
+            || return_address::rows(image, areas),
+            || match &scope {
+                Some(scope) => scope.branches(image, starts, &places),
+                None => Branches::find(image, starts, &places),
+            },
+        );
+        let frames = all_frames(image, scope.as_ref());
+        let all = scope.is_none();
+        let parts = Parts::find(image, functions, (&branches, all), (&frames, &rows), pointers);
+        branches.add_targets(pointers.iter().map(|pointer| pointer.to).chain(rows.landings.iter().copied()));
+        branches.add_targets(rseq::kept(image, pointers));
+        let (wanted, members) = match scope {
+            Some(Scope { wanted, members, .. }) => (wanted, Some(members)),
+            None => ((0..functions.len()).collect(), None),
+        };
+        let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
+        let ranges = starts.iter().copied().zip(ends).collect();
+        let (lost, pops) = (BTreeMap::new(), BTreeMap::new());
+        let entry = image.header.e_entry.get(Le);
+        Finder { image, branches, frames, rows, parts, ranges, sites, wanted, members, lost, pops, entry }
+    }
+
+    /// Finds out where indirect jumps lead.
+    fn resolve(&mut self, functions: &[Function], pointers: &[Pointer]) {
+        let places = Places { starts: &self.sites, width: JUMP, pointers };
+        let Finder { image, branches, parts, rows, .. } = self;
+        jumps::resolve(image, branches, (functions, parts), (&places, rows), pointers);
+    }
+
     /// The functions that look at their own return address, or may move it. Where a file has no unwinding information at all, compilers have made its
     /// functions like any other's.
     fn find_users(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
@@ -154,7 +209,7 @@ impl Finder<'_, '_> {
         for (n, function) in functions.iter().enumerate() {
             let start = function.address.0;
             let is_known = self.frames.contains_key(&start) || code_of_go.contains(&start);
-            if is_known || function.is_part() {
+            if is_known || function.is_part() || self.members.as_ref().is_some_and(|all| !all.contains(&n)) {
                 continue;
             }
             let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
@@ -173,7 +228,7 @@ impl Finder<'_, '_> {
     }
 
     /// What holds of a function holds of those that jump to it: their return address becomes its own.
-    fn find_tail_callers(&mut self, functions: &[Function], sites: &[u64]) {
+    fn find_tail_callers(&mut self, functions: &[Function]) {
         for at in &self.branches.pops {
             if let Some(n) = parts::index_at(functions, *at) {
                 for member in self.parts.group(n) {
@@ -194,7 +249,7 @@ impl Finder<'_, '_> {
                 let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
                     continue;
                 };
-                for function in self.branches.from(user, sites[n] - user + 1) {
+                for function in self.branches.from(user, self.sites[n] - user + 1) {
                     if let Entry::Vacant(new) = found.entry(function) {
                         new.insert(user);
                         open.push(function);
@@ -208,23 +263,22 @@ impl Finder<'_, '_> {
     /// virtual machine's that looks up return addresses is.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
-        let numbers: Vec<usize> = (0..functions.len()).collect();
         let machine = machines::inside(self.image);
         let find_one = |n: usize| {
             let refused = self.refusal(functions[n].address.0, machine);
             (exits.find(n, &refused.clone().map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
         };
         let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| find_one(*n)));
-        let found = workers::share(&numbers, |n| functions[*n].size, find).into_iter().flatten();
-        let own = |function: &&mut Function| {
-            matches!(
+        let found: Vec<_> =
+            workers::share(&self.wanted, |n| functions[*n].size, find).into_iter().flatten().collect();
+        for (n, ((returns, form), refused)) in self.wanted.iter().zip(found) {
+            let function = &mut functions[*n];
+            if !matches!(
                 function.form,
                 Some(SiteForm::Prologue { .. } | SiteForm::PaddingJump { .. } | SiteForm::Trap { .. })
-            )
-        };
-        for (function, ((returns, form), refused)) in
-            functions.iter_mut().zip(found).filter(|(function, _)| own(function))
-        {
+            ) {
+                continue;
+            }
             if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
                 function.reason = Some(reason);
@@ -251,11 +305,9 @@ impl Finder<'_, '_> {
         &self,
         n: usize,
         function: &Function,
-        at: u64,
-        next: u64,
         before: Option<&Function>,
     ) -> Result<(SiteForm, Option<Reason>), Reason> {
-        let address = function.address.0;
+        let (at, (address, next)) = (self.sites[n], self.ranges[n]);
         if address == self.entry {
             return Err(Reason::EntryPoint);
         }
@@ -316,32 +368,11 @@ impl Finder<'_, '_> {
         Some(SiteForm::Trap { at: Svma(at), old: self.image.bytes(at, first.len() as u64)?.to_vec() })
     }
 
-    /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one.
+    /// A jump in the padding in front of a function, if there is room and nothing lands in what gives way.
     fn beside(&self, address: u64, at: u64, end: u64, before: Option<&Function>) -> Option<SiteForm> {
-        let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
-        let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
-        let length = first.len() as u64;
-        if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
-            return None;
-        }
-        let before = before.filter(|before| before.size > 0)?;
-        let start = before.address.0.checked_add(before.size)?;
-        let between = self.image.bytes(start, address.checked_sub(start)?)?;
-        let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
-        let code = self.image.bytes(before.address.0, before.size)?;
-        let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
-        // A thread that runs on through the padding executes a NOP still, if the jump lies in its operand.
-        let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
-        let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
-        let is_whole = front / PAGE == (at + SHORT - 1) / PAGE && self.branches.behind(at, length).is_none();
-        // What is behind a short function may be part of its own jump.
-        let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
-        if !is_whole || !is_free {
-            return None;
-        }
-        let front_old = self.image.bytes(front, at - front)?.to_vec();
-        let old = self.image.bytes(at, length)?.to_vec();
-        Some(SiteForm::PaddingJump { front: Svma(front), front_old, at: Svma(at), old })
+        let form = padding::jump(self.image, (address, at, end), before)?;
+        let SiteForm::PaddingJump { old, .. } = &form else { return None };
+        self.branches.behind(at, old.len() as u64).is_none().then_some(form)
     }
 
     /// The bytes that give way: whole instructions that can be run elsewhere.
@@ -378,51 +409,5 @@ impl Finder<'_, '_> {
         let wanted = (to - from) as usize;
         let filled = padding.get(..wanted).is_some_and(is_filler) || nops::run(padding) >= wanted;
         if filled && to <= next { Ok(()) } else { Err(Reason::Short { bytes: JUMP - (to - from) }) }
-    }
-}
-
-/// Does nothing follow it?
-pub fn ends(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.flow_control(),
-        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
-    )
-}
-
-/// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
-fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
-    let is_far = |code| {
-        matches!(
-            code,
-            Code::Retfw
-                | Code::Retfd
-                | Code::Retfq
-                | Code::Retfw_imm16
-                | Code::Retfd_imm16
-                | Code::Retfq_imm16
-                | Code::Iretw
-                | Code::Iretd
-                | Code::Iretq
-                | Code::Jmp_m1616
-                | Code::Jmp_m1632
-                | Code::Jmp_m1664
-                | Code::Call_m1616
-                | Code::Call_m1632
-                | Code::Call_m1664
-        )
-    };
-    let uses_stack = instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP;
-    match instruction.flow_control() {
-        _ if instruction.is_invalid() => Err(Reason::NoInstructions),
-        _ if is_far(instruction.code()) => Err(Reason::FarTransfer),
-        FlowControl::Next | FlowControl::ConditionalBranch => Ok(()),
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => Ok(()),
-        FlowControl::Call if instruction.mnemonic() != Mnemonic::Call => Err(Reason::SystemCall),
-        FlowControl::Call | FlowControl::IndirectCall if end < JUMP => {
-            Err(Reason::CallReturnsInto { byte: end })
-        }
-        FlowControl::IndirectCall if uses_stack => Err(Reason::CallThroughStack),
-        FlowControl::Call | FlowControl::IndirectCall => Ok(()),
-        _ => Err(Reason::BeginsWith { instruction: format!("{:?}", instruction.mnemonic()).to_lowercase() }),
     }
 }

@@ -1,10 +1,11 @@
 //! What processes have loaded, and what is read of their files.
 
 use super::{Planner, Reach};
-use crate::plan::cache::{self, Decode, Search};
+use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
+use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::maps::{self, Region};
@@ -12,7 +13,9 @@ use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_selection::Candidates;
 use calltap_selection::Named;
-use calltap_selection::debug_files::{debug_link_of, may_choose_in, name_functions};
+use calltap_selection::debug_files::{
+    chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
+};
 use calltap_sites::{Binary, Discovery, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;
@@ -40,9 +43,11 @@ impl<'a> Planner<'a> {
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
             let root = proc::place(pid).join("root");
-            let is_of_use = self.may_choose.as_ref().filter(|_| !self.futures).is_none_or(|may_choose| {
-                let may_choose = |named: Named<'_>| may_choose(named, !is_program);
-                !may_be_bare || may_choose_in(&file, &mapped.path, &root, &may_choose)
+            let selector = self.selector.filter(|_| !self.futures);
+            let may_choose =
+                selector.map(|selector| move |named: Named<'_>| selector.may_choose(named, !is_program));
+            let is_of_use = may_choose.as_ref().is_none_or(|may_choose| {
+                !may_be_bare || may_choose_in(&file, &mapped.path, &root, may_choose)
             });
             *passed_over |= !is_of_use;
             if may_be_bare && (is_program || is_of_use) || calltap_sites::file_may_have_sites(&file) {
@@ -54,7 +59,16 @@ impl<'a> Planner<'a> {
                 };
                 let first_call = self.discovery == Discovery::FirstCall;
                 let search = Search { first_call, decode, int3: self.int3 };
-                let mut binary = cache::analyse(&contents, &mapped.name(), search, &self.interrupted).ok()?;
+                let choose =
+                    |binary: &Binary| chosen_in(binary, &file, (&mapped.path, &root), may_choose.as_ref()?);
+                let few = selector.map(|selector| {
+                    let words = selector.choosing_words(!is_program);
+                    let has_debugging_file = has_debugging_file(&file, &mapped.path, &root);
+                    Few { chosen_by: ChosenBy { words, has_debugging_file }, choose: &choose }
+                });
+                let (mut binary, is_whole) =
+                    cache::analyse(&contents, &mapped.name(), search, few, &self.interrupted).ok()?;
+                *passed_over |= !is_whole;
                 if search.has_decoded(&binary) {
                     name_functions(&mut binary, || debug_link_of(&file), &mapped.path, &root);
                 }
@@ -96,7 +110,7 @@ impl<'a> Planner<'a> {
 
     /// Has everything decoded that was passed over.
     pub(crate) fn decode_all(&mut self, pid: u32) {
-        self.may_choose = None;
+        self.selector = None;
         if std::mem::take(&mut self.passed_over) {
             self.read_again(pid);
             let known: Vec<u32> = self.processes.keys().copied().collect();

@@ -1,6 +1,7 @@
 //! What a planner is told before it begins.
 
-use super::{Choose, Discovery, MayChoose, PatchMode, Planner, Reach};
+use super::{Choose, Discovery, PatchMode, Planner, Reach};
+use calltap_selection::Selector;
 
 impl<'a> Planner<'a> {
     /// Tells when what is asked for makes sense for what can be traced.
@@ -43,8 +44,8 @@ impl<'a> Planner<'a> {
         Planner { reach, ..self }
     }
 
-    /// Only files are decoded of which a function may be chosen.
-    pub fn choosing_among(self, may_choose: Box<MayChoose<'a>>) -> Self {
-        Planner { may_choose: Some(may_choose), ..self }
+    /// Only functions are decoded that may be chosen, and what decides about them.
+    pub fn choosing_by(self, selector: &'a Selector) -> Self {
+        Planner { selector: Some(selector), ..self }
     }
 }

@@ -21,6 +21,10 @@ use std::sync::atomic::Ordering::*;
 const CUT: &str =
     "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
 
+/// Why a function is not traced that was named.
+const WATCHED: &str =
+    "calltap learns there of libraries that the program opens; trace dlopen and dlclose, or what calls it";
+
 /// How reading values of functions went.
 #[derive(Debug, Default)]
 pub(super) struct Values {
@@ -59,6 +63,7 @@ impl<'a> Planner<'a> {
         let (hook, watched) = (Avma(image.first_hook.load(Acquire)), Avma(image.loader_brk.load(Acquire)));
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
+        let mut left = None;
         self.with_wishes(index, |module, site_request, stubs| {
             module.leave_watched(watched);
             if leads {
@@ -68,7 +73,11 @@ impl<'a> Planner<'a> {
                 module.quieten(stubs);
             }
             module.want(site_request, stubs, regions, records);
+            left = module.wants_watched(site_request).map(|function| function.name.clone()).or(left.take());
         });
+        if let Some(name) = left {
+            self.warn(&format!("{name} is not traced: {WATCHED}"), records);
+        }
         if let Some(tracers) = self.values.python {
             self.introduce_python(index, tracers, records);
         }
