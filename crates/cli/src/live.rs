@@ -77,6 +77,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         tell,
         started: started::tell,
+        recording: crate::progress::keep_quiet_of,
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);

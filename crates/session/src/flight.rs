@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
+use crate::record::GoingOn;
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
@@ -281,6 +282,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let asked = Asked::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
+    let mut going_on = GoingOn::new(options);
     let outcome = watch(
         options,
         Watch {
@@ -288,7 +290,10 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             interval: LOOK,
             settled: true,
             over: &|| false,
-            meanwhile: &mut |_| {
+            meanwhile: &mut |controls| {
+                if matches!(options.subject, Subject::Process { .. }) {
+                    going_on.look(controls.calls());
+                }
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: asked for by SIGUSR1".to_owned());
                 }

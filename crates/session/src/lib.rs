@@ -48,7 +48,7 @@ pub use controller::Controls;
 pub use detach::Left;
 pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
-pub use options::{Flight, Options, Outcome, Subject, Trigger};
+pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
 pub use plan::planner::{Elsewhere, LargestLibrary, PatchMode, Started, Tally};
 pub use record::record;
 pub use requests::{Answer, Mailbox, Request, ask};

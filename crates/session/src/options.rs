@@ -70,6 +70,17 @@ pub struct Options {
     pub tell: fn(&str),
     /// Tells the user what was switched on at the start.
     pub started: fn(&Started),
+    /// Tells the user once a second what is recorded of a process that runs without calltap.
+    pub recording: fn(&Recording),
+}
+
+/// What a recording amounts to so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// Since everything was switched on.
+    pub elapsed: Duration,
+    /// Calls that the recorder has read.
+    pub calls: u64,
 }
 
 /// What came of a recording.

@@ -1,7 +1,7 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach_session::AttachSession;
-use crate::options::{Options, Outcome, Subject};
+use crate::options::{Options, Outcome, Recording, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::run::{RunOptions, SessionOutcome};
 use crate::{Error, flight};
@@ -76,6 +76,7 @@ fn record_process(
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
+    let mut going_on = GoingOn::new(options);
     let outcome = attach_session.run(RunOptions {
         consumer: keeper.consumer(),
         interval: None,
@@ -84,7 +85,7 @@ fn record_process(
         arrived: &|| file.keep(),
         duration,
         over: &|| false,
-        meanwhile: &mut |_| {},
+        meanwhile: &mut |controls| going_on.look(controls.calls()),
         mailbox: None,
         due: None,
     })?;
@@ -119,6 +120,29 @@ fn record_process(
         notes,
         failed,
     })
+}
+
+/// Tells the user once a second what is recorded.
+pub(crate) struct GoingOn {
+    tell: fn(&Recording),
+    /// When everything was switched on, and the seconds since that were told.
+    began: Option<Instant>,
+    told: u64,
+}
+
+impl GoingOn {
+    pub(crate) fn new(options: &Options) -> GoingOn {
+        GoingOn { tell: options.recording, began: None, told: 0 }
+    }
+
+    /// Called every few milliseconds, from when everything is switched on.
+    pub(crate) fn look(&mut self, calls: u64) {
+        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+        if elapsed.as_secs() > self.told {
+            self.told = elapsed.as_secs();
+            (self.tell)(&Recording { elapsed, calls });
+        }
+    }
 }
 
 /// Writes everything, what is slow, or what lies beneath some functions.

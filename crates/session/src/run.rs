@@ -14,7 +14,7 @@ use calltap_collect::profile::Sums;
 use calltap_process::launch;
 use calltap_process::stops::Stops;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -79,6 +79,7 @@ impl AttachSession<'_> {
         let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
         let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
+        let calls = AtomicU64::new(0);
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
@@ -87,13 +88,15 @@ impl AttachSession<'_> {
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
             .settled(run.settled)
             .counting(rates.clone())
-            .summing(Arc::clone(&sums));
+            .summing(Arc::clone(&sums))
+            .telling(&calls);
         let alive = AtomicBool::new(false);
         let is_left = || !self.target.lives() && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
         controller.limit = run.max_overhead.zip(rates.as_deref());
         controller.mailbox = run.mailbox;
+        controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
         let stop = AtomicBool::new(false);
         let (result, collected) = thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 mod feed;
 mod lookup;
+mod of;
 mod printer;
 mod question;
 mod read;
@@ -19,6 +20,7 @@ use calltap_session::{
 };
 use calltap_trace::TraceReader;
 use feed::Feed;
+pub use of::{Of, take_trace};
 use printer::Printer;
 use question::{Asked, Kind};
 use std::ffi::OsString;
@@ -32,32 +34,11 @@ const SOON: Duration = Duration::from_millis(100);
 /// A screen is drawn so often.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// The process that is looked at.
-pub enum Of {
-    /// A program that is started.
-    Program(Vec<OsString>),
-    /// A running process.
-    Process(u32),
-    /// A recording.
-    File(PathBuf),
-}
-
-impl Of {
-    /// From the command line, on which this command stands.
-    pub fn new(arguments: &Arguments, command: Vec<OsString>) -> Result<Of> {
-        match (command.is_empty(), crate::processes::one(arguments)?, arguments.path("input")) {
-            (false, None, None) => Ok(Of::Program(command)),
-            (true, Some(pid), None) => Ok(Of::Process(pid)),
-            (true, None, Some(path)) => Ok(Of::File(path)),
-            (true, None, None) => bail!("what to look at: '-p PID', '-- PROGRAM' or '-i FILE'"),
-            _ => bail!("one of '-p PID', '-- PROGRAM' and '-i FILE'"),
-        }
-    }
-}
-
 /// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let (of, kind) = (Of::new(arguments, arguments.words("program"))?, Kind::new(name, arguments)?);
+    let mut words = arguments.words("operand");
+    let of = Of::new(arguments, &mut words, arguments.words("program"))?;
+    let kind = Kind::new(name, arguments, words, matches!(of, Of::File(_)))?;
     let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
@@ -109,6 +90,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         version: env!("CARGO_PKG_VERSION"),
         tell: progress::tell,
         started: started::tell,
+        recording: crate::progress::keep_quiet_of,
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }

@@ -173,6 +173,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
         started: crate::started::keep_quiet,
+        recording: crate::progress::keep_quiet_of,
     })
 }
 

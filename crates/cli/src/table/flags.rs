@@ -215,7 +215,7 @@ pub const FUNCTIONS: Option<Operand> = Some(Operand {
     name: "FUNCTION",
     takes: Takes::ManyAndProgram,
     optional: false,
-    help: "Functions, as globs.",
+    help: "Functions, as globs; last a trace to read, as -i FILE.",
 });
 pub const FILE: Option<Operand> =
     Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });

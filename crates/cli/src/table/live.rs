@@ -89,7 +89,7 @@ pub const LIVE: &[Command] = &[
             name: "FUNCTION@ITEM,...",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Functions, as globs, and which of their values.",
+            help: "Functions, as globs, and which of their values; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -119,7 +119,7 @@ pub const LIVE: &[Command] = &[
             name: "BEGIN@ITEM .. END@ITEM",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Where spans begin and end, in quotes.",
+            help: "Where spans begin and end, in quotes; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -175,7 +175,7 @@ pub const LIVE: &[Command] = &[
             name: "TIME [FUNCTION]",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Longer than this (ns, us, ms, s); functions, as globs.",
+            help: "Longer than this (ns, us, ms, s); functions, as globs; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -230,7 +230,7 @@ pub const LIVE: &[Command] = &[
             name: "TYPE",
             takes: Takes::ManyAndProgram,
             optional: true,
-            help: "Only futures whose types match, as globs.",
+            help: "Only futures whose types match, as globs; last a trace, as -i FILE.",
         }),
     },
     Command {

@@ -112,6 +112,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         version: env!("CARGO_PKG_VERSION"),
         tell: crate::progress::keep_quiet,
         started: crate::started::tell,
+        recording: crate::progress::keep_quiet_of,
     })
 }
 
