@@ -124,6 +124,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         min_change: values::share(&arguments.text("min-change").unwrap_or_default())?.unwrap_or(0.0),
         conditions: conditions.collect::<Result<_>>()?,
         linker_names: arguments.is_set("linker-names"),
+        short_names: output::is_short(arguments),
         ..diff::Options::default()
     };
     let by_function = |measure: &&diff::Measure| options.by_path && !measure.is_by_path();

@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use std::io::{IsTerminal, stderr, stdin};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -63,26 +64,43 @@ fn sentence(recording: &Recording) -> String {
 /// Appears after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Nothing is drawn any more: the terminal is a pager's.
+static GIVES_WAY: AtomicBool = AtomicBool::new(false);
+/// The bar that is drawn.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Takes the bar away for good.
+pub fn give_way() {
+    GIVES_WAY.store(true, Relaxed);
+    clear_bar();
+}
+
+fn clear_bar() {
+    if let Some(bar) = BAR.lock().ok().and_then(|mut bar| bar.take()) {
+        bar.finish_and_clear();
+    }
+}
+
 /// The bar, once it is needed.
 pub struct Progress {
     total: u64,
     started: Instant,
     terminal: bool,
-    bar: Option<ProgressBar>,
 }
 
 impl Progress {
     /// For so many events.
     pub fn new(total: u64) -> Progress {
-        Progress { total, started: Instant::now(), terminal: stderr().is_terminal(), bar: None }
+        Progress { total, started: Instant::now(), terminal: stderr().is_terminal() }
     }
 
     /// So many are done.
     pub fn set(&mut self, done: u64) {
-        if !self.terminal || self.started.elapsed() < PATIENCE {
+        if !self.terminal || self.started.elapsed() < PATIENCE || GIVES_WAY.load(Relaxed) {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| {
+        let Ok(mut bar) = BAR.lock() else { return };
+        let bar = bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr_with_hz(10));
             let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} events, {eta} left");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -93,9 +111,7 @@ impl Progress {
 
     /// All done.
     pub fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
+        clear_bar();
     }
 }
 

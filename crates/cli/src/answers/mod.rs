@@ -95,8 +95,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
 
-/// With times as the user wants them.
+/// With names and times as the user wants them.
 fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+    if output::is_short(arguments) {
+        known.shorten_names();
+    }
     known.wall = (arguments.text("time").as_deref() == Some("wall")).then_some(part::wall);
     known
 }
@@ -155,9 +158,6 @@ fn of_process(
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
-        if output::is_short(arguments) {
-            listener.known.shorten_names();
-        }
         let mut out = Output::create(arguments)?;
         answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
@@ -201,9 +201,6 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
-    if output::is_short(arguments) && !kind.streams() {
-        listener.known.shorten_names();
-    }
     let names = Names::new(reader.meta(), false);
     let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
     answer(&mut listener, kind, limited.collect(), &mut out)?;

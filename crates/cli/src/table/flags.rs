@@ -28,6 +28,11 @@ pub const PART: &[Flag] = &[
 pub const DEPTH: Flag =
     value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
 pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
+pub const NO_PAGER: Flag = switch(
+    "no-pager",
+    None,
+    "On a terminal: write to it, not into a pager (CALLTAP_PAGER, PAGER, else less).",
+);
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
 pub const FILTER: Flag =

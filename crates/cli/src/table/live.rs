@@ -19,7 +19,7 @@ pub const LIVE: &[Command] = &[
         flags: &[
             &[PID],
             LOOKING,
-            &[PYTHON],
+            &[PYTHON, FULL_NAMES],
             &[
                 choice(
                     value("sort", Some('s'), "COLUMN", "Column to sort by."),
@@ -295,7 +295,7 @@ pub const LIVE: &[Command] = &[
         details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
                   s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
                   of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
-        flags: &[&[WATCHED, TRACE], LOOKING],
+        flags: &[&[WATCHED, TRACE, FULL_NAMES], LOOKING],
         operand: SHOWN,
     },
 ];

@@ -8,6 +8,7 @@ pub mod switches;
 pub mod view;
 
 use crate::arguments::Arguments;
+use crate::output;
 use crate::record;
 use crate::select;
 use crate::values;
@@ -33,6 +34,8 @@ struct Show {
     limit: Option<usize>,
     /// Intervals.
     count: Option<u64>,
+    /// Names on a screen are shortened.
+    short: bool,
 }
 
 impl Show {
@@ -43,7 +46,13 @@ impl Show {
             bail!("--count: at least 1");
         }
         let sort = arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
-        Ok(Show { interval, sort, limit: arguments.number("limit")?, count })
+        Ok(Show {
+            interval,
+            sort,
+            limit: arguments.number("limit")?,
+            count,
+            short: output::is_short(arguments),
+        })
     }
 }
 
