@@ -14,6 +14,7 @@ mod jumps;
 mod kept;
 mod landing;
 mod landings;
+mod libcalls;
 mod lookup;
 mod machines;
 mod names;
@@ -47,6 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Function, Reason, SiteKind, Svma};
 pub use landings::{Contradiction, Landings};
+pub use libcalls::add_library_calls;
 pub(crate) use names::build_id_in;
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use plt::slot_of as plt_slot;

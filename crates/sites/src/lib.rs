@@ -31,6 +31,8 @@ pub enum SiteKind {
     Xray,
     /// The compiler left nothing: the function's first instructions themselves, which are run elsewhere while it is traced.
     Prologue,
+    /// A stub of the linker, through which the program calls a library.
+    Plt,
     /// There is nothing to patch.
     None,
 }
@@ -45,6 +47,7 @@ impl SiteKind {
             SiteKind::Mcount => "mcount",
             SiteKind::Xray => "xray",
             SiteKind::Prologue => "prologue",
+            SiteKind::Plt => "plt",
             SiteKind::None => "none",
         }
     }
@@ -279,9 +282,9 @@ mod quick;
 pub mod reason;
 pub mod types;
 pub use discover::{
-    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,
-    build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues, interpreter_of,
-    is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
+    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_library_calls,
+    add_names, beginning, build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues,
+    interpreter_of, is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use inlined::{Inlined, inlined};
