@@ -1,7 +1,7 @@
 //! `calltap diff`: two sides, compared, each of one recording or several.
 
 use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{values, views};
 use anyhow::{Context, Result, anyhow, bail};

@@ -31,9 +31,9 @@ pub fn recording(recording: &Recording) {
     let text = sentence(recording);
     let fits = tcgetwinsize(stderr()).is_ok_and(|size| usize::from(size.ws_col) > text.len());
     // In the background the line would get between what others write.
-    let is_mine = tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp());
+    let is_behind = tcgetpgrp(stderr()).is_ok_and(|group| group != getpgrp());
     // A recorder that another calltap has started, one of many, has no keyboard.
-    if stderr().is_terminal() && stdin().is_terminal() && fits && is_mine {
+    if stderr().is_terminal() && stdin().is_terminal() && fits && !is_behind {
         eprint!("{CLEARED}{text}");
         IS_SHOWN.store(true, Relaxed);
     }

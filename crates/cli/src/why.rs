@@ -64,10 +64,10 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let (mut words, mut command) = (arguments.words("operand"), arguments.words("program"));
     if name == "locks" {
         // The one word may be a trace: then there is no program.
-        command = match &words[..] {
-            [word] if take_trace(&mut vec![word.clone()]).is_some() => Vec::new(),
-            _ => std::mem::take(&mut words),
-        };
+        let is_trace = words.len() == 1 && take_trace(&mut words.clone()).is_some();
+        if !is_trace {
+            command = std::mem::take(&mut words);
+        }
     }
     let of = Of::new(arguments, &mut words, command)?;
     let question = Question::new(name, arguments, &words)?;

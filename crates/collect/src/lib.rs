@@ -23,3 +23,4 @@ pub mod slow;
 pub mod subtree;
 mod switches;
 pub mod trace_file;
+pub mod triggers;

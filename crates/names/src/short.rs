@@ -36,9 +36,9 @@ impl ShortNames {
 
     /// What is shown of a name.
     pub fn of(&self, name: &str) -> String {
-        let forms = [Detail::Path, Detail::Arguments].into_iter().map(|detail| fold(name, detail));
+        let mut forms = [Detail::Path, Detail::Arguments].into_iter().map(|detail| fold(name, detail));
         let is_its_own = |form: &String| self.forms.get(form).is_none_or(|names| *names == 1);
-        forms.into_iter().find(is_its_own).unwrap_or_else(|| name.to_owned())
+        forms.find(is_its_own).unwrap_or_else(|| name.to_owned())
     }
 }
 

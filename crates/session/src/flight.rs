@@ -16,6 +16,7 @@ use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
     Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, Switch, ThreadEncoder, ThreadId,
+    uses,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -99,6 +100,10 @@ struct Recorder<'a> {
     history: Option<History>,
     began_ns: u64,
     rules: Vec<(Word, u64)>,
+    /// Functions whose calls ask for a snapshot, and how often still.
+    calls: Vec<(Word, Option<i64>)>,
+    /// Which of them, by site.
+    called: HashMap<SiteId, usize>,
     /// Paths of modules, by id.
     modules: HashMap<u32, String>,
     names: HashMap<SiteId, String>,
@@ -120,7 +125,13 @@ impl<'a> Recorder<'a> {
             Trigger::Slow(rule) => Some((Word::new(&rule.function), rule.ns)),
             _ => None,
         };
+        let call = |trigger: &Trigger| match trigger {
+            Trigger::Called { function, count } => Some((Word::new(function), *count)),
+            _ => None,
+        };
         Recorder {
+            calls: flight.on.iter().filter_map(call).collect(),
+            called: HashMap::new(),
             flight,
             output,
             asked,
@@ -181,6 +192,12 @@ impl<'a> Recorder<'a> {
         let lane = self.lanes.entry(batch.thread).or_default();
         let is_slow = |ticks: u64, limit: u64| ticks as f64 * per_tick > limit as f64;
         for event in &batch.events {
+            if let Some(call) = self.called.get(&event.site).filter(|_| event.kind.begins_call())
+                && uses(&mut self.calls[*call].1)
+            {
+                let name = self.names.get(&event.site).map_or("?", String::as_str);
+                self.asked.ask(format!("snapshot: {name} was called"));
+            }
             let limit = limits.get(event.site.0 as usize).copied().flatten();
             if let Some((site, ticks)) = lane.take(event, limit, &is_slow) {
                 let name = self.names.get(&site).map_or("?", String::as_str);
@@ -216,7 +233,7 @@ impl Consumer for Recorder<'_> {
             }
             Record::Clock(pair) => self.now(*pair),
             Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
-            Record::Sites { sites } if !self.rules.is_empty() => {
+            Record::Sites { sites } if !self.rules.is_empty() || !self.calls.is_empty() => {
                 for site in sites {
                     let place = site.id.0 as usize;
                     self.limits.resize(self.limits.len().max(place + 1), None);
@@ -224,7 +241,9 @@ impl Consumer for Recorder<'_> {
                     let is = |word: &Word| is_named(word, site.names(), module);
                     let rules = self.rules.iter().filter(|(word, _)| is(word));
                     self.limits[place] = rules.map(|(_, ns)| *ns).min();
-                    if self.limits[place].is_some() {
+                    let call = self.calls.iter().position(|(word, _)| is(word));
+                    self.called.extend(call.map(|call| (site.id, call)));
+                    if self.limits[place].is_some() || call.is_some() {
                         self.names.insert(site.id, demangle(&site.name));
                     }
                 }
@@ -237,7 +256,7 @@ impl Consumer for Recorder<'_> {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), calltap_trace::Error> {
         let Some(mut history) = self.history.take() else { return Ok(()) };
-        let watches = !self.rules.is_empty();
+        let watches = !self.rules.is_empty() || !self.calls.is_empty();
         let taken = history.events(encoder, &mut |batch| {
             if watches {
                 self.look(batch);

@@ -117,6 +117,13 @@ pub struct Outcome {
 pub enum Trigger {
     /// A call takes longer.
     Slow(SlowRule),
+    /// A function is called.
+    Called {
+        /// Which: a glob.
+        function: String,
+        /// So often; None: always.
+        count: Option<i64>,
+    },
     /// calltap is sent SIGUSR1.
     Signal,
     /// The program ends by a signal.

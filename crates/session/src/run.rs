@@ -78,8 +78,8 @@ impl AttachSession<'_> {
         let interrupted = launch::interruption()?;
         let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
-        let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
-        let calls = AtomicU64::new(0);
+        let (on, sums, calls) =
+            (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
@@ -90,7 +90,7 @@ impl AttachSession<'_> {
             .counting(rates.clone())
             .summing(Arc::clone(&sums))
             .telling(&calls);
-        let alive = AtomicBool::new(false);
+        let (alive, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let is_left = || !self.target.lives() && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
@@ -98,8 +98,7 @@ impl AttachSession<'_> {
         controller.mailbox = run.mailbox;
         controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
-        let stop = AtomicBool::new(false);
-        let (result, collected) = thread::scope(|scope| {
+        let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
                 heartbeat::hurry();
                 collector.run(&|| stop.load(Acquire))
@@ -121,17 +120,14 @@ impl AttachSession<'_> {
         let cpu = controller.cpu.saturating_sub(controller.settings.cpu);
         let (disabled, warnings, code_is_in) =
             (controller.limits.told, controller.warnings, controller.code_is_in);
-        let ((attached, sites, attaching), left) = result;
         self.directory.keep(!left.whole);
         attached?;
         self.shared.check()?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
-        notes.extend(warnings);
-        notes.extend(left.notes);
+        let trouble = setup::trouble(&self.shared, &self.target.name, totals);
+        notes.extend(trouble.into_iter().chain(warnings).chain(left.notes));
         notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
-        let ended = !self.target.lives();
         Ok(SessionOutcome {
             status: None,
             stops: [attaching, left.stops],
@@ -141,7 +137,7 @@ impl AttachSession<'_> {
             code_is_in,
             notes,
             failed,
-            ended,
+            ended: !self.target.lives(),
             whole: left.whole,
             cpu,
         })

@@ -23,7 +23,6 @@ use feed::Feed;
 pub use of::{Of, take_trace};
 use printer::Printer;
 use question::{Asked, Kind};
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

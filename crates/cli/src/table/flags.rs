@@ -151,6 +151,12 @@ pub const PYTHON: Flag = many(value(
     "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
 ));
 
+pub const LIBCALLS: Flag = switch(
+    "libcalls",
+    None,
+    "Also trace the calls that the program makes into libraries, by the linker's stubs, and nothing inside the libraries; -N takes some away (docs/unmodified.md).",
+);
+
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,
@@ -213,8 +219,24 @@ pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURA
 pub const ASKING: &[Flag] =
     &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// How a process is traced for a live view.
-pub const LOOKING: &[Flag] =
-    &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];
+pub const LOOKING: &[Flag] = &[
+    FILTER,
+    NOTRACE,
+    GRAPH,
+    LEVELS,
+    LATER,
+    PATCH_MODE,
+    ALLOW_INT3,
+    PATCH_LOG,
+    INTERVAL,
+    MAX_OVERHEAD,
+    BUFFER_SIZE,
+];
+/// Which calls of a process go on from the recorder.
+pub const GRAPH: Flag =
+    many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call."));
+pub const LEVELS: Flag =
+    value("depth", None, "LEVELS", "Keep only so many levels of calls; with --graph, from its functions on.");
 
 pub const FUNCTIONS: Option<Operand> = Some(Operand {
     name: "FUNCTION",

@@ -8,6 +8,7 @@ pub mod switches;
 pub mod view;
 
 use crate::arguments::Arguments;
+use crate::keep;
 use crate::output;
 use crate::record;
 use crate::select;
@@ -99,7 +100,10 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 
 /// How a process is watched.
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
-    let selection = ParsedSelection::new(&select::words(arguments)?, arguments.is_set("later"))?;
+    let (mut words, subtree) = (select::words(arguments)?, keep::subtree(arguments)?);
+    let about = keep::functions(None, subtree.as_ref(), None);
+    calltap_selection::add(&mut words, &about);
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     Ok(Options {
         subject: Subject::Process { pid, duration: None, max_overhead },
@@ -112,7 +116,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery: Discovery::AtLoad,
         slow: None,
-        subtree: None,
+        subtree,
         flight: None,
         follow: false,
         sched: false,

@@ -8,6 +8,7 @@ mod states;
 mod table;
 
 use crate::arguments::Arguments;
+use crate::keep;
 use crate::output;
 use crate::progress::Progress;
 use crate::seen::Seen;
@@ -43,6 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("this is no terminal: see 'calltap report', 'calltap top' and 'calltap view'");
     }
     match pid {
+        None if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
         None => file(path.unwrap_or_else(|| "calltap.data".into()), output::is_short(arguments)),
         Some(pid) => process(pid, arguments),
     }
