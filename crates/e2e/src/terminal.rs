@@ -27,6 +27,15 @@ pub struct Terminal {
 impl Terminal {
     /// Runs calltap on a terminal of twelve rows.
     pub fn start(arguments: &[&str]) -> Terminal {
+        Terminal::with(arguments, &[], false)
+    }
+
+    /// The same, with these variables in its environment, and what it says on standard error on the terminal, too.
+    pub fn whole(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
+        Terminal::with(arguments, environment, true)
+    }
+
+    fn with(arguments: &[&str], environment: &[(&str, &str)], whole: bool) -> Terminal {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
         let name = ptsname(&controller, Vec::new()).expect("its name");
@@ -36,8 +45,9 @@ impl Terminal {
             .expect("a size");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
         let mut command = Command::new(calltap());
-        command.args(arguments);
-        let child = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().expect("calltap");
+        command.args(arguments).envs(environment.iter().copied());
+        let stderr = if whole { end() } else { Stdio::null() };
+        let child = command.stdin(end()).stdout(end()).stderr(stderr).spawn().expect("calltap");
         let controller = File::from(controller);
         let shown = Arc::new(Mutex::new(String::new()));
         let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
@@ -53,6 +63,11 @@ impl Terminal {
     /// Waits until this is drawn.
     pub fn wait_for(&self, what: &str) {
         wait_until(what, || self.shown.lock().unwrap().contains(what));
+    }
+
+    /// What was drawn so far.
+    pub fn shown(&self) -> String {
+        self.shown.lock().unwrap().clone()
     }
 
     /// Waits until the program leaves its page for what the terminal showed before.

@@ -264,7 +264,7 @@ impl Planning<'_, '_> {
         let options = session.options;
         let may_choose = |named: Named<'_>| options.selection.selector.may_choose(named, false);
         let words = &options.selection.words;
-        let read = program.read(options.discovery, words.futures, words.int3, &may_choose)?;
+        let read = program.read(options.discovery, words, &may_choose)?;
         planner.know(program.file.clone(), &program.name, &program.path, read);
         if !self.is_held {
             return Ok(());

@@ -17,9 +17,9 @@ pub mod types;
 
 pub use address::Svma;
 pub use discover::{
-    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names, beginning,
-    build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues, interpreter_of,
-    is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
+    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_library_calls,
+    add_names, beginning, build_id_of, called, debug_link, ends, find_landings, find_polls, find_prologues,
+    interpreter_of, is_go_alone, is_unnamed, lacks_names, needed, plt_slot, profilers, read, read_by,
 };
 pub use error::Error;
 pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte};

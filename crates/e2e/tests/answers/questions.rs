@@ -112,6 +112,9 @@ fn a_file_answers_as_the_program_did() {
         let words: Vec<&str> = words.split(' ').collect();
         let answer = calltap_run(&[&words[..], &["--json", "-i", &trace]].concat());
         assert!(answer.status.success(), "{}", answer.stderr);
+        // A trace is also the last word.
+        let same = calltap_run(&[&words[..], &[&trace, "--json"]].concat());
+        assert_eq!(same.stdout, answer.stdout, "{words:?}: {}", same.stderr);
         last(&answer.stdout)
     };
     let own = |name: &str| -> u64 {
@@ -129,7 +132,7 @@ fn a_file_answers_as_the_program_did() {
     let callers = of("latency handle --by caller");
     assert_eq!(sum(&rows(&callers, "handle"), "calls"), own("handle"), "{callers}");
     assert_eq!(of("stacks leaf")["paths"].as_array().map(Vec::len), Some(2));
-    let watched = calltap_run(&["watch", "disk", "-n", "3", "-i", &trace]);
+    let watched = calltap_run(&["watch", "disk", "-n", "3", &trace]);
     assert_eq!(watched.stdout.lines().filter(|line| is_disk(line)).count(), 3);
     one_line(
         &calltap_run(&["latency", "hendle", "-i", &trace]),

@@ -6,8 +6,8 @@ use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;
 use crate::plan::script::interpreted;
 use calltap_names::printable;
-use calltap_selection::MayChoose;
 use calltap_selection::debug_files::{may_choose_in, name_functions};
+use calltap_selection::{MayChoose, Selection};
 use calltap_sites::{Binary, Discovery, debug_link};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -108,16 +108,16 @@ impl Program {
         Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 
-    /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
+    /// What can be traced in it that these words may mean. There is time for that while it is being loaded.
     ///
     /// What was not built for tracing is decoded if a function may be chosen by one of its names. None of it is decoded otherwise: then the second value is false.
     pub fn read(
         &self,
         discovery: Discovery,
-        futures: bool,
-        int3: bool,
+        words: &Selection,
         may_choose: &MayChoose<'_>,
     ) -> Result<(Binary, bool), Error> {
+        let Selection { futures, int3, libcalls, .. } = *words;
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
             let is_whole = !is_bare || futures || {
@@ -131,6 +131,9 @@ impl Program {
             let mut binary = cache::analyse(&contents, &self.name, search, &Arc::default())?;
             if search.has_decoded(&binary) {
                 name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));
+            }
+            if libcalls {
+                calltap_sites::add_library_calls(&self.data, &mut binary)?;
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;
