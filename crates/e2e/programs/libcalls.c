@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <setjmp.h>
 
-COUNTED(strlen), COUNTED(abs), COUNTED(toupper), COUNTED(qsort), COUNTED(_setjmp), COUNTED(longjmp), COUNTED(cos);
-COUNTED(malloc), COUNTED(free), COUNTED(compare), COUNTED(length);
+COUNTED(strlen); COUNTED(abs); COUNTED(toupper); COUNTED(qsort); COUNTED(_setjmp); COUNTED(longjmp); COUNTED(cos);
+COUNTED(malloc); COUNTED(free); COUNTED(compare); COUNTED(length);
 
 TRACED size_t length(const char *of) {
     HIT(length), HIT(strlen), HIT(abs);
