@@ -30,7 +30,7 @@ impl Terminal {
         Terminal::with(arguments, &[], false)
     }
 
-    /// The same, with these variables in its environment, and what it says on standard error on the terminal, too.
+    /// The same on a wider one, with these variables in its environment, and what it says on standard error on the terminal, too.
     pub fn whole(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         Terminal::with(arguments, environment, true)
     }
@@ -41,11 +41,14 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new()).expect("its name");
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
         let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 })
-            .expect("a size");
+        // A table of `diff` has its names beyond the hundredth column.
+        let ws_col = if whole { 200 } else { 100 };
+        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
         let mut command = Command::new(calltap());
-        command.args(arguments).envs(environment.iter().copied());
+        // Pagers and colours are those of the test, not of the user who runs it.
+        command.env_remove("CALLTAP_PAGER").env_remove("LESS").env_remove("NO_COLOR");
+        command.args(arguments).env("PAGER", "cat").envs(environment.iter().copied());
         let stderr = if whole { end() } else { Stdio::null() };
         let child = command.stdin(end()).stdout(end()).stderr(stderr).spawn().expect("calltap");
         let controller = File::from(controller);

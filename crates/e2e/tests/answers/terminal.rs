@@ -47,10 +47,9 @@ fn names_are_short_wherever_a_terminal_shows_them() {
     let (short, full) = ("handle_request", "handle_request(Request&)");
     check(&["replay", &trace], short, full);
     check(&["diff", &trace, &trace, "--all"], short, full);
-    // Lines of calls have no pager.
     let words = ["watch", "handle_request,Srv::handle", &trace];
     let terminal = Terminal::whole(&words, &[]);
-    terminal.wait_for(" handle_request  ");
+    terminal.wait_for("  handle_request\r\n");
     terminal.wait_for("Srv::handle(int)");
     assert!(!terminal.shown().contains(full), "{}", terminal.shown());
     assert!(calltap_run(&words).stdout.contains(full));
@@ -112,11 +111,14 @@ fn colours_are_left_out_where_the_user_wants_none() {
     for (environment, coloured) in [(&[][..], true), (&[("NO_COLOR", "1")][..], false)] {
         let mut terminal = Terminal::whole(&["tui", &trace], environment);
         terminal.wait_for("nap");
+        let table = terminal.shown();
         terminal.press("2");
         terminal.wait_for(" .. ");
+        // Keys clear what was drawn.
+        let drawn = table + &terminal.shown();
         terminal.press("q");
         terminal.wait_for_leave();
-        assert_eq!(has_colour(&terminal.shown()), coloured, "{environment:?}: {:?}", terminal.shown());
+        assert_eq!(has_colour(&drawn), coloured, "{environment:?}: {drawn:?}");
         assert!(end_of(terminal.child).success());
     }
 }
