@@ -23,16 +23,29 @@ pub enum Of {
 impl Of {
     /// From the command line, on which this command stands. Of these words a trace may be the last, which is taken.
     pub fn new(arguments: &Arguments, words: &mut Vec<OsString>, command: Vec<OsString>) -> Result<Of> {
-        match (command.is_empty(), processes::one(arguments)?, arguments.path("input")) {
-            (false, None, None) => Ok(Of::Program(command)),
-            (true, Some(pid), None) => Ok(Of::Process(pid)),
-            (true, None, Some(path)) => Ok(Of::File(path)),
+        let of = match (command.is_empty(), processes::one(arguments)?, arguments.path("input")) {
+            (false, None, None) => Of::Program(command),
+            (true, Some(pid), None) => Of::Process(pid),
+            (true, None, Some(path)) => Of::File(path),
             (true, None, None) => match take_trace(words) {
-                Some(path) => Ok(Of::File(path)),
-                None => bail!("what to look at: '-p PID', '-- PROGRAM' or FILE, a trace"),
+                Some(path) => Of::File(path),
+                None => return missing(words),
             },
             _ => bail!("one of '-p PID', '-- PROGRAM' and FILE, a trace"),
+        };
+        match words.last().map(Path::new).filter(|word| TraceReader::is_trace(word)) {
+            Some(another) => bail!("{}: one of '-p PID', '-- PROGRAM' and FILE, a trace", another.display()),
+            None => Ok(of),
         }
+    }
+}
+
+/// The error of a command line on which nothing is named to look at.
+fn missing(words: &[OsString]) -> Result<Of> {
+    const WANTED: &str = "what to look at: '-p PID', '-- PROGRAM' or FILE, a trace";
+    match words {
+        [_, .., last] if Path::new(last).exists() => bail!("{} is not a trace; {WANTED}", last.display()),
+        _ => bail!(WANTED),
     }
 }
 

@@ -46,6 +46,7 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["count", "nap", "-p", p, "-i", t], &["one of"]),
         (&["count", "nap", "/no/such.data"], &["/no/such.data", "No such file"]),
         (&["count", t], &["what to look at", "FILE"]),
+        (&["count", "nap", t], &[t, "is not a trace", "what to look at"]),
         (&["locks", "/no/such.data"], &["/no/such.data", "No such file"]),
         (&["slower", "nap", "-p", p], &["'nap' is not a time"]),
         (&["latency", "napp", "-p", p], &["no traceable function matches 'napp'", "nearest: nap"]),
