@@ -5,8 +5,8 @@
 //! stopped, nor anything switched off, to take a snapshot.
 
 use crate::error::Error;
+use crate::going_on::GoingOn;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
-use crate::record::GoingOn;
 use crate::watch::{Watch, watch};
 use calltap_collect::chosen::Chosen;
 use calltap_collect::collector::Due;

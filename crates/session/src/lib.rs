@@ -16,6 +16,7 @@ mod error;
 mod first;
 mod flight;
 mod follow;
+mod going_on;
 mod limits;
 mod live;
 mod options;

@@ -3,7 +3,8 @@
 use crate::attach_session::AttachSession;
 use crate::error::Error;
 use crate::flight;
-use crate::options::{Options, Outcome, Recording, Subject};
+use crate::going_on::GoingOn;
+use crate::options::{Options, Outcome, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::Live;
@@ -132,29 +133,6 @@ fn record_process(
 fn interval(options: &Options) -> Option<Duration> {
     let mut triggers = options.subtree.iter().flat_map(|subtree| &subtree.triggers);
     triggers.any(|trigger| trigger.action.switches()).then_some(INTERVAL)
-}
-
-/// Tells the user once a second what is recorded.
-pub(crate) struct GoingOn {
-    tell: fn(&Recording),
-    /// When everything was switched on, and the seconds since that were told.
-    began: Option<Instant>,
-    told: u64,
-}
-
-impl GoingOn {
-    pub(crate) fn new(options: &Options) -> GoingOn {
-        GoingOn { tell: options.recording, began: None, told: 0 }
-    }
-
-    /// Called every few milliseconds, from when everything is switched on.
-    pub(crate) fn look(&mut self, calls: u64) {
-        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
-        if elapsed.as_secs() > self.told {
-            self.told = elapsed.as_secs();
-            (self.tell)(&Recording { elapsed, calls });
-        }
-    }
 }
 
 /// Writes everything, what is slow, or what lies beneath some functions.
