@@ -12,7 +12,7 @@ fn a_wrong_usage_is_told_in_one_line() {
     std::fs::write(&text, "no trace\n").expect("a file");
     let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
     // The words, and what the line has to have in it.
-    let cases: [(&[&str], &[&str]); 39] = [
+    let cases: [(&[&str], &[&str]); 40] = [
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
         (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
