@@ -43,7 +43,7 @@ pub mod units;
 pub mod values;
 pub mod why;
 
-pub use calltap_names::{Glob, GlobSet, Word, demangle, is_named, nearest_names, shorten, split_list};
+pub use calltap_names::{Glob, GlobSet, ShortNames, Word, demangle, is_named, nearest_names, split_list};
 pub use drive::{Progress, run_by_thread, run_in_file_order, run_threads};
 pub use error::Error;
 pub use future_spans::future_spans;

@@ -1,6 +1,6 @@
 //! Names as users read them: demangled, cached by site.
 
-use calltap_names::{Word, demangle, is_named, shorten};
+use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -22,9 +22,8 @@ impl<'a> Names<'a> {
         let names = Self::new(meta, linker_names);
         if !linker_names {
             let full: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
-            let shown = shorten(full.iter().map(String::as_str));
-            let forms = full.iter().filter_map(|name| shown.get(name.as_str()));
-            names.functions.iter().zip(forms).for_each(|(cell, form)| drop(cell.set(form.clone())));
+            let short: ShortNames = full.iter().map(String::as_str).collect();
+            names.functions.iter().zip(&full).for_each(|(cell, name)| drop(cell.set(short.of(name))));
         }
         names
     }

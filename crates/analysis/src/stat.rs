@@ -120,10 +120,8 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
         row.module = row.module.rsplit('/').next().unwrap_or_default().to_owned();
     }
     if options.short_names && !options.linker_names {
-        let full: Vec<String> = rows.iter().map(|row| row.function.clone()).collect();
-        let shown = calltap_names::shorten(full.iter().map(String::as_str));
-        rows.iter_mut()
-            .for_each(|row| row.function = shown.get(row.function.as_str()).cloned().unwrap_or_default());
+        let short: calltap_names::ShortNames = rows.iter().map(|row| row.function.as_str()).collect();
+        rows.iter_mut().for_each(|row| row.function = short.of(&row.function));
     }
     rows.sort_by(|a, b| a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module)));
     let key = |row: &Row| match options.sort {

@@ -1,7 +1,7 @@
 //! `calltap diff`: two sides, compared, each of one recording or several.
 
 use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{values, view_flags};
 use anyhow::{Context, Result, anyhow, bail};
@@ -124,6 +124,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         min_change: values::share(&arguments.text("min-change").unwrap_or_default())?.unwrap_or(0.0),
         conditions: conditions.collect::<Result<_>>()?,
         linker_names: arguments.is_set("linker-names"),
+        short_names: output::is_short(arguments),
         ..diff::Options::default()
     };
     let by_function = |measure: &&diff::Measure| options.by_path && !measure.is_by_path();

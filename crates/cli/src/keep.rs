@@ -1,10 +1,14 @@
-//! `--slow`, `--graph` with `--depth`, and `--snapshot-on`: which part of what happens is kept.
+//! `--slow`, `--graph` with `--depth`, `--on`, and `--snapshot-on`: which part of what happens is kept.
 
 use crate::arguments::Arguments;
 use crate::values;
-use anyhow::{Context, Result, bail};
-use calltap_session::{Flight, Slow, Subject, Subtree, Trigger};
-use calltap_trace::SlowRule;
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_session::{CallTrigger, Flight, Slow, Subject, Subtree, Trigger};
+use calltap_trace::{Action, SlowRule};
+
+/// Said where a trace is to be shown.
+pub const OF_PROCESS: &str =
+    "--graph and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
 
 /// `handle_request>10ms`
 pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
@@ -40,32 +44,89 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     Ok(Some(Slow { rules, memory }))
 }
 
-/// What `--graph` and `--depth` ask for.
+/// What calls of functions do: `--on 'f:trace_on'`, `trace_off`, `snapshot`, `depth=N`.
+fn triggers(arguments: &Arguments) -> Result<Vec<CallTrigger>> {
+    arguments.names("on").iter().map(|text| trigger(text)).collect()
+}
+
+/// `FUNCTION:ACTION[:COUNT]`
+fn trigger(text: &str) -> Result<CallTrigger> {
+    let wrong = || {
+        anyhow!(
+            "--on: '{text}' is not FUNCTION:ACTION[:COUNT]; actions are trace_on, trace_off, snapshot and depth=N"
+        )
+    };
+    let action = |text: &str| match text {
+        // Without the line below, as ftrace writes them.
+        "trace_on" | "traceon" => Some(Action::TraceOn),
+        "trace_off" | "traceoff" => Some(Action::TraceOff),
+        "snapshot" => Some(Action::Snapshot),
+        other => {
+            let levels = other.strip_prefix("depth=")?.parse().ok().filter(|levels| *levels > 0)?;
+            Some(Action::Depth(levels))
+        }
+    };
+    let (before, last) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let (function, action, count) = match (action(last), before.rsplit_once(':')) {
+        (Some(found), _) => (before, found, None),
+        (None, Some((function, word))) => {
+            let count = last.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+            (function, action(word).ok_or_else(wrong)?, Some(count))
+        }
+        (None, None) => return Err(wrong()),
+    };
+    if function.is_empty() {
+        return Err(wrong());
+    }
+    if let (Action::Depth(_), Some(_)) = (action, count) {
+        bail!("--on: '{text}': a depth is kept at every call, and has no count");
+    }
+    Ok(CallTrigger { function: function.to_owned(), action, count })
+}
+
+/// What `--graph`, `--depth` and `--on` ask for, but for snapshots.
 pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
     let (roots, depth) = (arguments.names("graph"), arguments.number("depth")?);
-    if roots.is_empty() && depth.is_none() {
+    let mut triggers = triggers(arguments)?;
+    triggers.retain(|trigger| trigger.action != Action::Snapshot);
+    if roots.is_empty() && depth.is_none() && triggers.is_empty() {
         return Ok(None);
+    }
+    let switches = triggers.iter().any(|trigger| trigger.action.switches());
+    if let Some(clock) = arguments.text("clock").filter(|clock| switches && clock != "tsc") {
+        bail!("--on: with '--clock {clock}' it is not known which of two threads' calls was first");
     }
     if depth == Some(0) {
         bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");
     }
     for flag in ["slow", "snapshot-on"] {
         if !arguments.texts(flag).is_empty() {
-            bail!("--graph and --depth do not go with --{flag}: use them when the trace is read");
+            bail!(
+                "--graph, --depth and --on do not go with --{flag}: use a part of the trace when it is read"
+            );
         }
     }
     if arguments.is_set("overwrite") {
         bail!(
-            "--graph and --depth do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
+            "--graph, --depth and --on do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
         );
     }
-    Ok(Some(Subtree { roots, depth }))
+    if triggers_snapshots(arguments)? {
+        bail!(
+            "--on: a snapshot is taken of all calls, and goes with no other action, nor with --graph and --depth"
+        );
+    }
+    Ok(Some(Subtree { roots, depth, triggers }))
 }
 
-/// What `--snapshot-on` asks for.
+fn triggers_snapshots(arguments: &Arguments) -> Result<bool> {
+    Ok(triggers(arguments)?.iter().any(|trigger| trigger.action == Action::Snapshot))
+}
+
+/// What `--snapshot-on`, and `--on` with snapshots, ask for.
 pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>> {
     let texts = arguments.names("snapshot-on");
-    if texts.is_empty() {
+    if texts.is_empty() && !triggers_snapshots(arguments)? {
         return Ok(None);
     }
     let trigger = |text: &String| {
@@ -84,7 +145,9 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
             text => Trigger::Slow(rule("--snapshot-on", text)?),
         })
     };
-    let on = texts.iter().map(trigger).collect::<Result<Vec<Trigger>>>()?;
+    let mut on = texts.iter().map(trigger).collect::<Result<Vec<Trigger>>>()?;
+    let calls = triggers(arguments)?.into_iter().filter(|trigger| trigger.action == Action::Snapshot);
+    on.extend(calls.map(|CallTrigger { function, count, .. }| Trigger::Called { function, count }));
     must_see_all("snapshot-on", arguments)?;
     if !arguments.texts("slow").is_empty() {
         bail!("--snapshot-on and --slow exclude each other: one keeps what was last, the other what is slow");
@@ -101,10 +164,44 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
 /// The functions whose calls are judged: they have to be traced.
 pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<&Flight>) -> Vec<String> {
     let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
-        Trigger::Slow(rule) => Some(rule),
-        _ => None,
+        Trigger::Slow(rule) => Some(&rule.function),
+        Trigger::Called { function, .. } => Some(function),
+        Trigger::Signal | Trigger::Crash | Trigger::Exit => None,
     });
-    let rules = slow.into_iter().flat_map(|slow| &slow.rules).chain(of_flight);
-    let roots = subtree.into_iter().flat_map(|subtree| subtree.roots.iter().cloned());
-    rules.map(|rule| rule.function.clone()).chain(roots).collect()
+    let rules = slow.into_iter().flat_map(|slow| &slow.rules).map(|rule| &rule.function);
+    let of_subtree = subtree.into_iter().flat_map(|subtree| {
+        subtree.roots.iter().chain(subtree.triggers.iter().map(|trigger| &trigger.function))
+    });
+    rules.chain(of_flight).chain(of_subtree).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triggers_name_functions_as_filters_do() {
+        let check = |text: &str, expected: Option<(&str, Action, Option<i64>)>| {
+            let found = trigger(text).ok();
+            let found = found.as_ref().map(|found| (found.function.as_str(), found.action, found.count));
+            assert_eq!(found, expected, "{text}");
+        };
+        check("f:trace_on", Some(("f", Action::TraceOn, None)));
+        check("ns::Srv::handle(int):traceoff:3", Some(("ns::Srv::handle(int)", Action::TraceOff, Some(3))));
+        check("libssl:SSL_*:snapshot", Some(("libssl:SSL_*", Action::Snapshot, None)));
+        check("f:depth=2", Some(("f", Action::Depth(2), None)));
+        for wrong in [
+            "f",
+            "f:",
+            ":trace_on",
+            "f:stop",
+            "f:trace_on:0",
+            "f:trace_on:x",
+            "f:depth=0",
+            "f:depth=2:1",
+            "trace_on:3",
+        ] {
+            check(wrong, None);
+        }
+    }
 }

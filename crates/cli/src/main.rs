@@ -14,6 +14,7 @@ mod live;
 mod many;
 mod mount;
 mod output;
+mod pager;
 mod part;
 mod processes;
 mod progress;

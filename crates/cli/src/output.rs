@@ -1,6 +1,7 @@
 //! Where a view goes: a file that appears only when it is complete, or standard output.
 
 use crate::arguments::Arguments;
+use crate::pager::{self, Pager};
 use anyhow::{Context, Result};
 use std::cmp::Ordering;
 use std::fs::{self, File};
@@ -75,20 +76,27 @@ pub struct Output {
     file: Option<(PathBuf, PathBuf)>,
 }
 
+/// Standard output, as a terminal wants it where it is one.
+fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
+    let to = BufWriter::with_capacity(1 << 16, io::stdout());
+    // What has names in full has long lines.
+    let fits = arguments.has("full-names") && is_short(arguments);
+    let plain: Box<dyn Write> = match width().filter(|_| fits) {
+        Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
+        None => Box::new(to),
+    };
+    let pages = arguments.has("no-pager") && !arguments.is_set("no-pager");
+    match pager::wanted().filter(|_| pages) {
+        Some(command) => Box::new(BufWriter::with_capacity(1 << 16, Pager::new(command, plain))),
+        None => plain,
+    }
+}
+
 impl Output {
     /// To the value of `--output`, or to standard output.
     pub fn create(arguments: &Arguments) -> Result<Output> {
         let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
-            let to = BufWriter::with_capacity(1 << 16, io::stdout());
-            // What has names in full has long lines.
-            let fits = arguments.has("full-names") && is_short(arguments);
-            return Ok(Output {
-                to: match width().filter(|_| fits) {
-                    Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
-                    None => Box::new(to),
-                },
-                file: None,
-            });
+            return Ok(Output { to: to_stdout(arguments), file: None });
         };
         // A device or a pipe is written to directly.
         if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {

@@ -1,12 +1,19 @@
 //! What the user sees while something goes on, on a terminal: sentences, and a progress bar for what takes longer than a second.
 
+use calltap_analysis::units;
+use calltap_session::Recording;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, stderr};
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use std::io::{IsTerminal, stderr, stdin};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Tells the user something while it goes on, where stderr is a terminal.
 pub fn tell(text: &str) {
     if stderr().is_terminal() {
+        clear();
         eprintln!("calltap: {text}");
     }
 }
@@ -14,29 +21,86 @@ pub fn tell(text: &str) {
 /// Tells nothing.
 pub fn keep_quiet(_: &str) {}
 
+/// A line about what is recorded stands on the terminal, and the next takes its place.
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+/// Back to the beginning of the line, which is cleared.
+const CLEARED: &str = "\r\x1b[K";
+
+/// Tells the user that a recording goes on, on a terminal that is calltap's: one line, always the same.
+pub fn recording(recording: &Recording) {
+    let text = sentence(recording);
+    let fits = tcgetwinsize(stderr()).is_ok_and(|size| usize::from(size.ws_col) > text.len());
+    // In the background the line would get between what others write.
+    let is_behind = tcgetpgrp(stderr()).is_ok_and(|group| group != getpgrp());
+    // A recorder that another calltap has started, one of many, has no keyboard.
+    if stderr().is_terminal() && stdin().is_terminal() && fits && !is_behind {
+        eprint!("{CLEARED}{text}");
+        IS_SHOWN.store(true, Relaxed);
+    }
+}
+
+/// Tells nothing of it.
+pub fn keep_quiet_of(_: &Recording) {}
+
+/// Takes the line away.
+pub fn clear() {
+    if IS_SHOWN.swap(false, Relaxed) {
+        eprint!("{CLEARED}");
+    }
+}
+
+/// `recording 12 s, 3.1 M calls, Ctrl-C to stop`
+fn sentence(recording: &Recording) -> String {
+    let calls = match recording.calls {
+        1 => "1 call".to_owned(),
+        n @ 0..10_000 => format!("{} calls", units::count(n)),
+        n @ 10_000..1_000_000 => format!("{} k calls", n / 1_000),
+        n @ 1_000_000..1_000_000_000 => format!("{:.1} M calls", (n / 100_000) as f64 / 10.0),
+        n => format!("{:.1} G calls", (n / 100_000_000) as f64 / 10.0),
+    };
+    format!("recording {} s, {calls}, Ctrl-C to stop", recording.elapsed.as_secs())
+}
+
 /// Appears after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Nothing is drawn any more: the terminal is a pager's.
+static GIVES_WAY: AtomicBool = AtomicBool::new(false);
+/// The bar that is drawn.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Takes the bar away for good.
+pub fn give_way() {
+    GIVES_WAY.store(true, Relaxed);
+    clear_bar();
+}
+
+fn clear_bar() {
+    if let Some(bar) = BAR.lock().ok().and_then(|mut bar| bar.take()) {
+        bar.finish_and_clear();
+    }
+}
 
 /// The bar, once it is needed.
 pub struct Progress {
     total: u64,
     started: Instant,
     terminal: bool,
-    bar: Option<ProgressBar>,
 }
 
 impl Progress {
     /// For so many events.
     pub fn new(total: u64) -> Progress {
-        Progress { total, started: Instant::now(), terminal: stderr().is_terminal(), bar: None }
+        Progress { total, started: Instant::now(), terminal: stderr().is_terminal() }
     }
 
     /// So many are done.
     pub fn set(&mut self, done: u64) {
-        if !self.terminal || self.started.elapsed() < PATIENCE {
+        if !self.terminal || self.started.elapsed() < PATIENCE || GIVES_WAY.load(Relaxed) {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| {
+        let Ok(mut bar) = BAR.lock() else { return };
+        let bar = bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr_with_hz(10));
             let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} events, {eta} left");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -47,8 +111,25 @@ impl Progress {
 
     /// All done.
     pub fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
+        clear_bar();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_in_a_line() {
+        let check = |seconds, calls, expected: &str| {
+            let recording = Recording { elapsed: Duration::from_secs(seconds), calls };
+            assert_eq!(sentence(&recording), expected);
+        };
+        check(1, 0, "recording 1 s, 0 calls, Ctrl-C to stop");
+        check(2, 1, "recording 2 s, 1 call, Ctrl-C to stop");
+        check(3, 9_999, "recording 3 s, 9,999 calls, Ctrl-C to stop");
+        check(3, 999_999, "recording 3 s, 999 k calls, Ctrl-C to stop");
+        check(12, 3_160_000, "recording 12 s, 3.1 M calls, Ctrl-C to stop");
+        check(4000, 12_000_000_000, "recording 4000 s, 12.0 G calls, Ctrl-C to stop");
     }
 }

@@ -60,7 +60,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;
-    let outcome = match calltap_session::record(&options) {
+    let recorded = calltap_session::record(&options);
+    progress::clear();
+    let outcome = match recorded {
         Ok(outcome) => outcome,
         Err(error) => return Ok(ending::refused(&error)),
     };
@@ -113,6 +115,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
         started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
+        recording: if arguments.is_set("quiet") { progress::keep_quiet_of } else { progress::recording },
     })
 }
 

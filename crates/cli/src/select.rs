@@ -16,11 +16,16 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
     let words =
         Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
+    if given.is_set("libcalls") && given.text("discovery").as_deref() == Some("first-call") {
+        bail!(
+            "--libcalls and --discovery first-call exclude each other: the linker's stubs are known at load"
+        );
+    }
     let python = given.texts("python");
     if let Some(glob) = python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
         bail!("--python: '{glob}': only * and ? stand for other characters in its patterns");
     }
-    let mut words = Selection { futures, int3, ..words };
+    let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };
     add_python(&mut words, &python);
     Ok(words)
 }

@@ -1,5 +1,6 @@
 //! What is on, in a sentence.
 
+use crate::progress;
 use calltap_analysis::units;
 use calltap_session::{Elsewhere, LargestLibrary, Started};
 
@@ -8,6 +9,7 @@ const SHOWN: usize = 3;
 
 /// Tells what was switched on.
 pub fn tell(started: &Started) {
+    progress::clear();
     eprintln!("calltap: {}", sentence(started));
 }
 

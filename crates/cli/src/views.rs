@@ -103,6 +103,7 @@ impl View<'_> {
         let options = replay::Options {
             threads: calltap_analysis::threads_with_events(self.source),
             linker_names: self.linker_names,
+            short_names: output::is_short(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
             ..replay::Options::default()

@@ -1,6 +1,6 @@
 //! `calltap why`, `calltap locks`: what slow calls waited for, and who kept them waiting.
 
-use crate::answers::Of;
+use crate::answers::{Of, take_trace};
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
@@ -10,6 +10,7 @@ use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
 use calltap_session::{Options, Outcome, Subject};
 use calltap_trace::{ClockKind, TraceReader, TracerKind};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -23,17 +24,20 @@ enum Question {
 }
 
 impl Question {
-    fn new(name: &str, arguments: &Arguments) -> Result<Question> {
+    fn new(name: &str, arguments: &Arguments, words: &[OsString]) -> Result<Question> {
         let (limit, json) = (arguments.number("limit")?, arguments.is_set("json"));
         let linker_names = arguments.is_set("linker-names");
         if name == "locks" {
             return Ok(Question::Locks { linker_names, limit, json });
         }
-        let rule = |text: &String| {
-            let rule = keep::rule("why", text)?;
+        let rule = |word: &OsString| {
+            let rule = keep::rule("why", &word.to_string_lossy())?;
             Ok(Rule { function: rule.function, ns: rule.ns })
         };
-        let rules = arguments.texts("operand").iter().map(rule).collect::<Result<Vec<Rule>>>()?;
+        if words.is_empty() {
+            bail!("why of which calls: 'calltap why handle>10ms'");
+        }
+        let rules = words.iter().map(rule).collect::<Result<Vec<Rule>>>()?;
         Ok(Question::Why(Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names }))
     }
 
@@ -57,8 +61,16 @@ impl Question {
 
 /// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let command = arguments.words(if name == "locks" { "operand" } else { "program" });
-    let (of, question) = (Of::new(arguments, command)?, Question::new(name, arguments)?);
+    let (mut words, mut command) = (arguments.words("operand"), arguments.words("program"));
+    if name == "locks" {
+        // The one word may be a trace: then there is no program.
+        let is_trace = words.len() == 1 && take_trace(&mut words.clone()).is_some();
+        if !is_trace {
+            command = std::mem::take(&mut words);
+        }
+    }
+    let of = Of::new(arguments, &mut words, command)?;
+    let question = Question::new(name, arguments, &words)?;
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
@@ -76,7 +88,9 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     };
     let recording = Recording::new()?;
     let options = options(subject, &question, recording.file(), arguments)?;
-    let outcome = match calltap_session::record(&options) {
+    let recorded = calltap_session::record(&options);
+    progress::clear();
+    let outcome = match recorded {
         Ok(outcome) => outcome,
         Err(error) => return Ok(ending::refused(&error)),
     };
@@ -108,6 +122,7 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         system_calls: true,
         tell: progress::tell,
         started: started::tell,
+        recording: progress::recording,
         ..Options::new(subject, selection)
     })
 }

@@ -145,6 +145,10 @@ pub struct Collector<'a> {
     switches: Option<Switches>,
     /// Their wakings and system calls.
     kernel: Option<Kernel>,
+    /// Calls that were read, for who wants to know meanwhile.
+    calls: Option<&'a AtomicU64>,
+    /// Those of threads that have ended.
+    ended_calls: u64,
 }
 
 impl<'a> Collector<'a> {
@@ -182,12 +186,19 @@ impl<'a> Collector<'a> {
             unwinding: Unwinding::default(),
             switches: None,
             kernel: None,
+            calls: None,
+            ended_calls: 0,
         }
     }
 
     /// Sums of ended threads go there.
     pub fn summing(self, sums: Arc<Mutex<Sums>>) -> Self {
         Collector { sums, ..self }
+    }
+
+    /// Says there, now and then, how many calls were read.
+    pub fn telling(self, calls: &'a AtomicU64) -> Self {
+        Collector { calls: Some(calls), ..self }
     }
 
     /// The session began at that time.
@@ -423,6 +434,7 @@ impl<'a> Collector<'a> {
         self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
+        add(&mut self.ended_calls, reader.totals.entries);
         add(&mut self.totals.lost_entries, reader.totals.lost_entries);
         add(&mut self.totals.lost_exits, reader.totals.lost_exits);
         self.output.record(&Record::Loss(reader.totals));
@@ -444,6 +456,10 @@ impl<'a> Collector<'a> {
     fn flush(&mut self, now: ClockPair) {
         for reader in self.readers.iter_mut().flatten() {
             reader.flush(self.shared, &mut self.output, &mut self.unwinding);
+        }
+        if let Some(calls) = self.calls {
+            let living: u64 = self.readers.iter().flatten().map(|reader| reader.totals.entries).sum();
+            calls.store(self.ended_calls.saturating_add(living), Relaxed);
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);
         for loss in losses.filter(|loss| loss.lost_entries > 0 || loss.lost_exits > 0) {

@@ -24,3 +24,4 @@ pub mod slow;
 pub mod subtree;
 mod switches;
 pub mod trace_file;
+pub mod triggers;

@@ -95,6 +95,50 @@ impl Consumer for TraceWriter {
     }
 }
 
+impl<C: Consumer + ?Sized> Consumer for &mut C {
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        (**self).record(record)
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        (**self).events(encoder)
+    }
+
+    fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
+        (**self).switches(thread, switches, until)
+    }
+
+    fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) -> Result<(), Error> {
+        (**self).wakings(thread, from, wakings, until)
+    }
+
+    fn system_calls(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        calls: &[SystemCall],
+        until: u64,
+    ) -> Result<(), Error> {
+        (**self).system_calls(thread, from, calls, until)
+    }
+
+    fn over(&mut self, at: ClockPair) {
+        (**self).over(at);
+    }
+
+    fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
+        (**self).end(thread)
+    }
+
+    fn interval_ends(&mut self, at: ClockPair) {
+        (**self).interval_ends(at);
+    }
+
+    fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        (**self).flush(at)
+    }
+}
+
 /// Hands over until something fails, and remembers what: the program runs on in any case.
 pub struct Output<'a> {
     consumer: &'a mut dyn Consumer,

@@ -1,13 +1,15 @@
-//! Only calls of some functions and what they call go on, so many levels of them: `record --graph f --depth 3`.
+//! Only calls of some functions and what they call go on, so many levels of them: `--graph f --depth 3` of `record`, `top`, `view` and snapshots.
 //!
 //! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
+//! [Triggers](crate::triggers) decide about the same: then what happens in an interval is held back until all threads were read.
 
 use crate::chosen::Chosen;
 use crate::output::Consumer;
+use crate::triggers::{Trigger, Triggers};
 use calltap_names::Word;
 use calltap_trace::{
-    Batch, ClockPair, Error, EventKind, Loss, Record, Sieve, Sifting, Switch, ThreadEncoder, ThreadId,
-    TraceWriter, Unpacker,
+    Batch, ClockPair, Error, Event, EventKind, Loss, Record, Sieve, Sifting, Switch, SystemCall,
+    ThreadEncoder, ThreadId, Unpacker, Waking,
 };
 use std::collections::HashMap;
 
@@ -18,9 +20,16 @@ pub struct Subtree {
     pub roots: Vec<String>,
     /// Levels from there on.
     pub depth: Option<usize>,
+    /// What calls of some functions do to that.
+    pub triggers: Vec<Trigger>,
 }
 
 impl Subtree {
+    /// What a trace says of it.
+    pub fn note(&self) -> Record {
+        Record::Note { text: format!("only calls {} were kept", self.describe()) }
+    }
+
     /// As a sentence says it: `of handle and what it calls, 3 levels deep`.
     pub fn describe(&self) -> String {
         let roots = if self.roots.is_empty() {
@@ -28,11 +37,13 @@ impl Subtree {
         } else {
             format!("of {} and what it calls", self.roots.join(", "))
         };
-        match self.depth {
-            None => roots,
-            Some(1) => format!("{roots}, 1 level deep"),
-            Some(depth) => format!("{roots}, {depth} levels deep"),
-        }
+        let levels = match self.depth {
+            None => String::new(),
+            Some(1) => ", 1 level deep".to_owned(),
+            Some(depth) => format!(", {depth} levels deep"),
+        };
+        let triggers = if self.triggers.is_empty() { "" } else { ", as triggers had it" };
+        format!("{roots}{levels}{triggers}")
     }
 }
 
@@ -44,12 +55,29 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, batch: &Batch) {
-        for event in &batch.events {
-            self.entries += u64::from(event.kind.begins_call());
-            self.exits += u64::from(matches!(event.kind, EventKind::Exit { .. }));
-        }
+    fn add(&mut self, event: &Event) {
+        self.entries += u64::from(event.kind.begins_call());
+        self.exits += u64::from(matches!(event.kind, EventKind::Exit { .. }));
     }
+}
+
+/// The events of a batch from a place on.
+fn rest(batch: &Batch, from: usize) -> Batch {
+    let mut rest = Batch { thread: batch.thread, ..Batch::default() };
+    for (place, event) in batch.events.iter().enumerate().skip(from) {
+        let values = batch.values.of(place);
+        if !values.is_empty() {
+            rest.values.add(rest.events.len(), values);
+        }
+        rest.events.push(*event);
+    }
+    rest
+}
+
+/// Which functions matter, and how.
+struct Rules {
+    roots: Chosen<()>,
+    triggers: Triggers,
 }
 
 /// A thread.
@@ -61,23 +89,89 @@ struct Kept {
     kept: Counts,
     /// Events were read since its sums were written.
     changed: bool,
+    /// What is held back until it is known whether the recording is on.
+    held: Vec<Batch>,
+    /// The thread has ended.
+    is_over: bool,
 }
 
 impl Kept {
-    fn new(thread: ThreadId, rules: Sifting) -> Kept {
+    fn new(thread: ThreadId, sifting: Sifting) -> Kept {
         Kept {
-            sieve: Sieve::new(rules),
+            sieve: Sieve::new(sifting),
             encoder: ThreadEncoder::new(thread),
             loss: Loss { thread, ..Loss::default() },
             read: Counts::default(),
             kept: Counts::default(),
             changed: false,
+            held: Vec::new(),
+            is_over: false,
         }
+    }
+
+    /// The events of a batch up to a moment, as the recording was off and on meanwhile; the place of the first that came later.
+    fn take(
+        &mut self,
+        batch: &Batch,
+        until: u64,
+        edges: &mut &[(u64, bool)],
+        rules: &Rules,
+        passed: &mut Batch,
+    ) -> usize {
+        passed.events.clear();
+        passed.values.clear();
+        let mut later = batch.events.len();
+        for (place, event) in batch.events.iter().enumerate() {
+            if event.ticks > until {
+                later = place;
+                break;
+            }
+            self.read.add(event);
+            self.pass_edges(event.ticks, edges, passed);
+            let is_root = rules.roots.of(event.site).is_some();
+            let levels = rules.triggers.levels(event);
+            self.sieve.take_limited(event, is_root, levels, batch.values.of(place), passed);
+        }
+        self.changed = true;
+        self.keep(passed);
+        later
+    }
+
+    /// The recording goes on or pauses. The call that has it paused is part of it.
+    fn pass_edges(&mut self, until: u64, edges: &mut &[(u64, bool)], passed: &mut Batch) {
+        while let [(at, is_on), rest @ ..] = *edges
+            && (*at < until || *at == until && *is_on)
+        {
+            match is_on {
+                true => self.sieve.go_on(*at),
+                false => self.sieve.pause(*at, passed),
+            }
+            *edges = rest;
+        }
+    }
+
+    /// What was held back, up to a moment until which all is known.
+    fn release(&mut self, until: u64, mut edges: &[(u64, bool)], rules: &Rules, passed: &mut Batch) {
+        let mut held = std::mem::take(&mut self.held);
+        let mut done = 0;
+        for batch in &mut held {
+            let later = self.take(batch, until, &mut edges, rules, passed);
+            if later < batch.events.len() {
+                *batch = rest(batch, later);
+                break;
+            }
+            done += 1;
+        }
+        self.held = held.split_off(done);
+        passed.events.clear();
+        passed.values.clear();
+        self.pass_edges(u64::MAX, &mut edges, passed);
+        self.keep(passed);
     }
 
     /// Encodes what has passed.
     fn keep(&mut self, passed: &Batch) {
-        self.kept.add(passed);
+        passed.events.iter().for_each(|event| self.kept.add(event));
         for (place, event) in passed.events.iter().enumerate() {
             match passed.values.of(place) {
                 [] => self.encoder.push(*event),
@@ -106,11 +200,13 @@ impl Kept {
     }
 }
 
-/// Writes only what lies beneath some functions, as deep as asked for.
-pub struct SubtreeWriter {
-    writer: TraceWriter,
-    roots: Chosen<()>,
-    rules: Sifting,
+/// Hands on only what lies beneath some functions, as deep as asked for.
+pub struct SubtreeFilter<C> {
+    to: C,
+    rules: Rules,
+    /// Whether the recording is on is known when all threads were read.
+    holds: bool,
+    sifting: Sifting,
     threads: HashMap<ThreadId, Kept>,
     unpacker: Unpacker,
     passed: Batch,
@@ -118,45 +214,87 @@ pub struct SubtreeWriter {
     pub dropped: u64,
 }
 
-impl SubtreeWriter {
-    /// Into a trace that begins.
-    pub fn new(mut writer: TraceWriter, subtree: &Subtree) -> Result<SubtreeWriter, Error> {
-        writer.record(&Record::Note { text: format!("only calls {} were kept", subtree.describe()) })?;
+impl<C: Consumer> SubtreeFilter<C> {
+    /// To a consumer that has taken no events yet.
+    pub fn new(to: C, subtree: &Subtree) -> SubtreeFilter<C> {
         let rooted = !subtree.roots.is_empty();
         let depth = subtree.depth.unwrap_or(usize::MAX);
-        Ok(SubtreeWriter {
-            writer,
-            roots: Chosen::new(subtree.roots.iter().map(|root| (Word::new(root), ()))),
-            rules: Sifting { from: 0, to: u64::MAX, rooted, depth, longer: None },
+        let triggers = Triggers::new(&subtree.triggers);
+        SubtreeFilter {
+            to,
+            holds: triggers.switch(),
+            rules: Rules {
+                roots: Chosen::new(subtree.roots.iter().map(|root| (Word::new(root), ()))),
+                triggers,
+            },
+            sifting: Sifting { from: 0, to: u64::MAX, rooted, depth, longer: None },
             threads: HashMap::new(),
             unpacker: Unpacker::default(),
             passed: Batch::default(),
             dropped: 0,
-        })
+        }
     }
 
-    /// The trace, to be ended.
-    pub fn finish(self) -> TraceWriter {
-        self.writer
+    /// Nothing more comes: hands on what was held back.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.release(u64::MAX)
+    }
+
+    /// The consumer, to which everything was handed on.
+    pub fn finish(self) -> C {
+        self.to
     }
 
     fn take(&mut self, batch: &Batch) {
-        let Self { threads, roots, rules, passed, .. } = self;
-        let kept = threads.entry(batch.thread).or_insert_with(|| Kept::new(batch.thread, *rules));
-        kept.read.add(batch);
-        kept.changed = true;
-        passed.events.clear();
-        passed.values.clear();
-        for (place, event) in batch.events.iter().enumerate() {
-            kept.sieve.take(event, roots.of(event.site).is_some(), batch.values.of(place), passed);
+        let Self { threads, rules, sifting, passed, holds, .. } = self;
+        let is_on = rules.triggers.is_on();
+        let kept = threads.entry(batch.thread).or_insert_with(|| {
+            let mut kept = Kept::new(batch.thread, *sifting);
+            if !is_on {
+                kept.sieve.pause(0, passed);
+            }
+            kept
+        });
+        if *holds {
+            batch.events.iter().for_each(|event| rules.triggers.look(event));
+            kept.held.push(batch.clone());
+        } else {
+            kept.take(batch, u64::MAX, &mut &[][..], rules, passed);
         }
-        kept.keep(passed);
+    }
+
+    /// Hands on what was held back up to a moment until which all threads were read.
+    fn release(&mut self, until: u64) -> Result<(), Error> {
+        if !self.holds {
+            return Ok(());
+        }
+        let edges = self.rules.triggers.settle(until);
+        let Self { threads, rules, passed, .. } = self;
+        threads.values_mut().for_each(|kept| kept.release(until, &edges, rules, passed));
+        let over: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(_, kept)| kept.is_over && kept.held.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        over.into_iter().try_for_each(|thread| self.end_thread(thread))
+    }
+
+    fn end_thread(&mut self, thread: ThreadId) -> Result<(), Error> {
+        if let Some(mut kept) = self.threads.remove(&thread) {
+            self.to.events(&mut kept.encoder)?;
+            let dropped = kept.dropped();
+            self.dropped += dropped.entries + dropped.exits;
+            self.to.record(&Record::Loss(kept.loss()))?;
+        }
+        self.to.end(thread)
     }
 }
 
-impl Consumer for SubtreeWriter {
+impl<C: Consumer> Consumer for SubtreeFilter<C> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
-        self.roots.record(record);
+        self.rules.roots.record(record);
+        self.rules.triggers.record(record);
         // Of what was read. What was kept of that is said when it is known.
         if let Record::Loss(loss) = record
             && let Some(kept) = self.threads.get_mut(&loss.thread)
@@ -164,7 +302,7 @@ impl Consumer for SubtreeWriter {
             kept.loss = *loss;
             return Ok(());
         }
-        self.writer.record(record)
+        self.to.record(record)
     }
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
@@ -173,32 +311,53 @@ impl Consumer for SubtreeWriter {
         unpacker.events(encoder, |batch| self.take(batch));
         self.unpacker = unpacker;
         match self.threads.get_mut(&thread) {
-            Some(kept) if kept.encoder.is_full() => self.writer.events(&mut kept.encoder),
+            Some(kept) if kept.encoder.is_full() => self.to.events(&mut kept.encoder),
             _ => Ok(()),
         }
     }
 
     fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
-        self.writer.switches(thread, switches, until)
+        self.to.switches(thread, switches, until)
+    }
+
+    fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) -> Result<(), Error> {
+        self.to.wakings(thread, from, wakings, until)
+    }
+
+    fn system_calls(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        calls: &[SystemCall],
+        until: u64,
+    ) -> Result<(), Error> {
+        self.to.system_calls(thread, from, calls, until)
+    }
+
+    fn over(&mut self, at: ClockPair) {
+        self.to.over(at);
+    }
+
+    fn interval_ends(&mut self, at: ClockPair) {
+        self.to.interval_ends(at);
     }
 
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
-        if let Some(mut kept) = self.threads.remove(&thread) {
-            self.writer.events(&mut kept.encoder)?;
-            let dropped = kept.dropped();
-            self.dropped += dropped.entries + dropped.exits;
-            self.writer.record(&Record::Loss(kept.loss()))?;
+        match self.threads.get_mut(&thread).filter(|kept| !kept.held.is_empty()) {
+            Some(kept) => kept.is_over = true,
+            None => self.end_thread(thread)?,
         }
-        self.writer.end(thread)
+        Ok(())
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
+        self.release(at.ticks)?;
         for kept in self.threads.values_mut() {
             if std::mem::take(&mut kept.changed) {
-                self.writer.events(&mut kept.encoder)?;
-                self.writer.record(&Record::Loss(kept.loss()))?;
+                self.to.events(&mut kept.encoder)?;
+                self.to.record(&Record::Loss(kept.loss()))?;
             }
         }
-        Consumer::flush(&mut self.writer, at)
+        self.to.flush(at)
     }
 }

@@ -27,17 +27,30 @@ pub struct Terminal {
 impl Terminal {
     /// Runs calltap on a terminal of twelve rows.
     pub fn start(arguments: &[&str]) -> Terminal {
+        Terminal::with(arguments, &[], false)
+    }
+
+    /// The same on a wider one, with these variables in its environment, and what it says on standard error on the terminal, too.
+    pub fn whole(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
+        Terminal::with(arguments, environment, true)
+    }
+
+    fn with(arguments: &[&str], environment: &[(&str, &str)], whole: bool) -> Terminal {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("the right to it");
         let name = ptsname(&controller, Vec::new()).expect("its name");
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
         let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 })
-            .expect("a size");
+        // A table of `diff` has its names beyond the hundredth column.
+        let ws_col = if whole { 200 } else { 100 };
+        tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
         let mut command = Command::new(calltap());
-        command.args(arguments);
-        let child = command.stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().expect("calltap");
+        // Pagers and colours are those of the test, not of the user who runs it.
+        command.env_remove("CALLTAP_PAGER").env_remove("LESS").env_remove("NO_COLOR");
+        command.args(arguments).env("PAGER", "cat").envs(environment.iter().copied());
+        let stderr = if whole { end() } else { Stdio::null() };
+        let child = command.stdin(end()).stdout(end()).stderr(stderr).spawn().expect("calltap");
         let controller = File::from(controller);
         let shown = Arc::new(Mutex::new(String::new()));
         let (mut output, text) = (controller.try_clone().expect("a descriptor"), Arc::clone(&shown));
@@ -53,6 +66,11 @@ impl Terminal {
     /// Waits until this is drawn.
     pub fn wait_for(&self, what: &str) {
         wait_until(what, || self.shown.lock().unwrap().contains(what));
+    }
+
+    /// What was drawn so far.
+    pub fn shown(&self) -> String {
+        self.shown.lock().unwrap().clone()
     }
 
     /// Waits until the program leaves its page for what the terminal showed before.

@@ -5,8 +5,12 @@ use std::fmt::{self, Write as _};
 /// Longest demangled name; a symbol that would give a longer one is shown as it is.
 const LONGEST: usize = 16 << 10;
 
-/// `symbol` demangled (Rust legacy and v0 without the hash, C++), or as it is when it is neither.
+/// What the linker's stub for a function of a library is called behind the function's name.
+const STUB: &str = "@plt";
+
+/// `symbol` demangled (Rust legacy and v0 without the hash, C++), or as it is when it is neither. A stub of the linker has the name of what it leads to.
 pub fn demangle(symbol: &str) -> String {
+    let symbol = symbol.strip_suffix(STUB).unwrap_or(symbol);
     let mut text = Limited(String::new());
     if let Ok(name) = rustc_demangle::try_demangle(symbol) {
         if write!(text, "{name:#}").is_ok() {
@@ -51,6 +55,8 @@ mod tests {
             ),
             ("_Z3maxIiET_S0_S0_", "max<int>(int, int)"),
             ("_Zbroken", "_Zbroken"),
+            ("puts@plt", "puts"),
+            ("_Z3maxIiET_S0_S0_@plt", "max<int>(int, int)"),
             ("", ""),
         ];
         for (symbol, name) in cases {

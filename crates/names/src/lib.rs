@@ -21,7 +21,7 @@ pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
-pub use short::shorten;
+pub use short::ShortNames;
 pub use word::{Word, split_list};
 
 /// Does a word name a function that has these linker symbols, in a file of this name?

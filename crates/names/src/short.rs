@@ -10,35 +10,48 @@ enum Detail {
     Path,
     /// With argument lists.
     Arguments,
-    /// All of it.
-    Full,
 }
 
-/// Of each name the shortest form that no other of them has: without template arguments (`<..>`) and argument lists, with argument lists, or in full. Names
-/// that have none stay as they are.
-pub fn shorten<'n>(names: impl IntoIterator<Item = &'n str>) -> HashMap<&'n str, String> {
-    let all: HashSet<&str> = names.into_iter().collect();
-    let (mut left, mut shown): (Vec<&str>, HashMap<&str, String>) =
-        (all.into_iter().collect(), HashMap::new());
-    for detail in [Detail::Path, Detail::Arguments, Detail::Full] {
-        let mut by_form: HashMap<String, Vec<&str>> = HashMap::new();
-        for name in std::mem::take(&mut left) {
-            by_form.entry(fold(name, detail)).or_default().push(name);
+/// Names, and of each the shortest form that no other of them has: without template arguments (`<..>`) and argument lists, with argument lists, or in
+/// full. Names that have none stay as they are.
+#[derive(Clone, Default, Debug)]
+pub struct ShortNames {
+    names: HashSet<String>,
+    /// How many of the names have a form.
+    forms: HashMap<String, usize>,
+}
+
+impl ShortNames {
+    /// Adds a name, from which others are to be told apart. What was shown of them before may be longer now.
+    pub fn add(&mut self, name: &str) {
+        if !self.names.insert(name.to_owned()) {
+            return;
         }
-        for (form, of) in by_form {
-            match &of[..] {
-                [name] => drop(shown.insert(name, form)),
-                // The full name is the last form.
-                many => left.extend(many),
-            }
+        let forms = [Detail::Path, Detail::Arguments].map(|detail| fold(name, detail));
+        let [path, arguments] = &forms;
+        for form in forms.iter().take(if path == arguments { 1 } else { 2 }) {
+            *self.forms.entry(form.clone()).or_default() += 1;
         }
     }
-    shown
+
+    /// What is shown of a name.
+    pub fn of(&self, name: &str) -> String {
+        let mut forms = [Detail::Path, Detail::Arguments].into_iter().map(|detail| fold(name, detail));
+        let is_its_own = |form: &String| self.forms.get(form).is_none_or(|names| *names == 1);
+        forms.find(is_its_own).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+impl<'n> FromIterator<&'n str> for ShortNames {
+    fn from_iter<I: IntoIterator<Item = &'n str>>(names: I) -> ShortNames {
+        let mut short = ShortNames::default();
+        names.into_iter().for_each(|name| short.add(name));
+        short
+    }
 }
 
 fn fold(name: &str, detail: Detail) -> String {
-    let is_plain = !name.contains(['<', '(']);
-    if is_plain || detail == Detail::Full {
+    if !name.contains(['<', '(']) {
         return name.to_owned();
     }
     let end = name.find(" [clone ").unwrap_or(name.len());
@@ -85,7 +98,7 @@ fn fold_type(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shorten;
+    use super::ShortNames;
 
     #[test]
     fn names_keep_what_tells_them_apart() {
@@ -102,9 +115,14 @@ mod tests {
             ("f(int) [clone .cold]", "f [clone .cold]"),
             ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
         ];
-        let shown = shorten(cases.iter().map(|(name, _)| *name));
+        let mut short: ShortNames = cases.iter().map(|(name, _)| *name).collect();
         for (name, expected) in cases {
-            assert_eq!(shown[name], expected, "{name}");
+            assert_eq!(short.of(name), expected, "{name}");
         }
+        // One that comes later has a longer form, and so has what it could be taken for.
+        short.add("std::vector<char>::push_back(char)");
+        assert_eq!(short.of("std::vector<char>::push_back(char)"), "std::vector<..>::push_back(char)");
+        let first = "std::vector<int, std::allocator<int> >::push_back(int const&)";
+        assert_eq!(short.of(first), "std::vector<..>::push_back(int const&)");
     }
 }

@@ -20,6 +20,11 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
+    /// Calls into libraries were asked for; the program was not run.
+    #[error(
+        "--libcalls: the program has no linker's stubs to call libraries through: it is static, or was compiled with -fno-plt, as programs in Rust are; -F 'LIBRARY:GLOB' traces a library's own functions"
+    )]
+    NoLibraryCalls,
     /// Python functions were asked for.
     #[error("--python: the program is no CPython interpreter, and has loaded none")]
     NoInterpreter,

@@ -26,6 +26,8 @@ pub struct Selector {
     futures: bool,
     /// Nothing else is.
     only_futures: bool,
+    /// The program's calls into libraries are.
+    libcalls: bool,
     /// What is read of calls besides.
     rules: Rules,
     /// What was found out about what there is to choose from.
@@ -79,13 +81,28 @@ impl Selector {
         let rules = rules.with_futures(futures);
         let only_futures = futures && filters.iter().all(|(filter, _)| filter.is_empty());
         let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
-        Ok(Selector { tracers: infos, filters, later, python, about, futures, only_futures, rules, reached })
+        let libcalls = words.libcalls;
+        Ok(Selector {
+            tracers: infos,
+            filters,
+            later,
+            python,
+            about,
+            futures,
+            only_futures,
+            libcalls,
+            rules,
+            reached,
+        })
     }
 }
 
 impl Selector {
     /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: &str) -> u32 {
+        if function.kind == SiteKind::Plt {
+            return self.choose_library_call(function, module);
+        }
         let polls = self.futures && function.poll.is_some();
         if self.only_futures && !polls {
             return 0;
@@ -108,6 +125,13 @@ impl Selector {
         };
         let bits = self.tracers.iter().zip(self.filters.iter().enumerate());
         bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
+    }
+
+    /// The same of a stub of the linker: all are wanted or none, but for those that are taken away.
+    fn choose_library_call(&self, function: &Function, module: &str) -> u32 {
+        let names = names_of(function, module);
+        let tracers = self.tracers.iter().zip(&self.filters).filter(|(_, (_, notrace))| !notrace.has(&names));
+        tracers.filter(|_| self.libcalls).fold(0, |mask, (info, _)| mask | 1 << info.id)
     }
 
     /// What is to be read of its calls; the reason if it cannot be.
@@ -196,6 +220,9 @@ impl Selector {
         }
         if self.futures && !candidates.traceable().any(|(function, _)| function.poll.is_some()) {
             return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
+        }
+        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind == SiteKind::Plt) {
+            return Err(Error::NoLibraryCalls);
         }
         let all: Vec<FunctionNames<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
             true => Vec::new(),

@@ -41,6 +41,9 @@ pub struct Selection {
     /// What polls futures is traced, and which future it is.
     #[serde(default)]
     pub futures: bool,
+    /// The program's calls into libraries are traced, at the linker's stubs.
+    #[serde(default)]
+    pub libcalls: bool,
     /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
     #[serde(default)]
     pub int3: bool,

@@ -23,7 +23,7 @@ use calltap_process::stops::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection};
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
@@ -39,6 +39,7 @@ pub struct Controls<'s, 'p> {
     limits: &'s mut Limits,
     cost: Option<f64>,
     sums: &'s dyn Fn() -> Vec<Profile>,
+    calls: u64,
 }
 
 impl Controls<'_, '_> {
@@ -70,6 +71,11 @@ impl Controls<'_, '_> {
         self.cost
     }
 
+    /// Calls that were read until about a second ago.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
     /// What the profile tracer has summed up until now, by process and site.
     pub fn sums(&self) -> Vec<Profile> {
         (self.sums)()
@@ -95,6 +101,8 @@ pub(crate) struct Controller<'a> {
     requests: Requests,
     /// Of a live view: it decides what is traced.
     pub(crate) mailbox: Option<&'a Mailbox>,
+    /// Calls that the collector has read.
+    pub(crate) calls: Option<&'a AtomicU64>,
     pub(crate) settings: Settings,
     /// What ended threads had summed up.
     sums: Arc<Mutex<Sums>>,
@@ -134,6 +142,7 @@ impl<'a> Controller<'a> {
             meanwhile,
             requests: Requests::default(),
             mailbox: None,
+            calls: None,
             settings: session.settings(),
             sums,
             alarm: Alarm::default(),
@@ -254,7 +263,8 @@ impl<'a> Controller<'a> {
         let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
         let (records, limits) = (&self.records, &mut self.limits);
-        (self.meanwhile)(&mut Controls { planner, records, limits, cost, sums: &sums });
+        let calls = self.calls.map_or(0, |calls| calls.load(Relaxed));
+        (self.meanwhile)(&mut Controls { planner, records, limits, cost, sums: &sums, calls });
     }
 
     /// Answers a live view, and another command, if one has asked.

@@ -5,6 +5,7 @@
 //! stopped, nor anything switched off, to take a snapshot.
 
 use crate::error::Error;
+use crate::going_on::GoingOn;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
 use crate::watch::{Watch, watch};
 use calltap_collect::chosen::Chosen;
@@ -15,7 +16,8 @@ use calltap_names::{Word, demangle};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
-    Batch, Calls, ClockPair, End, Event, History, Record, Session, SiteId, Switch, ThreadEncoder, ThreadId,
+    Batch, Calls, ClockPair, End, Event, History, Record, Session, Site, SiteId, Switch, ThreadEncoder,
+    ThreadId, uses,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -101,6 +103,10 @@ struct Recorder<'a> {
     names: HashMap<SiteId, String>,
     /// Nanoseconds.
     limits: Chosen<u64>,
+    /// Functions whose calls ask for a snapshot, as places in `calls`.
+    called: Chosen<usize>,
+    /// How often each still does; None: always.
+    calls: Vec<Option<i64>>,
     lanes: HashMap<ThreadId, Lane>,
     first: Option<ClockPair>,
     ns_per_tick: f64,
@@ -117,7 +123,14 @@ impl<'a> Recorder<'a> {
             Trigger::Slow(rule) => Some((Word::new(&rule.function), rule.ns)),
             _ => None,
         };
+        let call = |trigger: &Trigger| match trigger {
+            Trigger::Called { function, count } => Some((Word::new(function), *count)),
+            _ => None,
+        };
+        let (functions, calls): (Vec<Word>, Vec<Option<i64>>) = flight.on.iter().filter_map(call).unzip();
         Recorder {
+            called: Chosen::new(functions.into_iter().enumerate().map(|(place, word)| (word, place))),
+            calls,
             flight,
             output,
             asked,
@@ -172,10 +185,17 @@ impl<'a> Recorder<'a> {
     }
 
     fn look(&mut self, batch: &Batch) {
-        let (limits, per_tick) = (&self.limits, self.ns_per_tick);
+        let (limits, called, calls) = (&self.limits, &self.called, &mut self.calls);
+        let per_tick = self.ns_per_tick;
         let lane = self.lanes.entry(batch.thread).or_default();
         let is_slow = |ticks: u64, limit: u64| ticks as f64 * per_tick > limit as f64;
         for event in &batch.events {
+            if let Some(call) = called.of(event.site).filter(|_| event.kind.begins_call())
+                && uses(&mut calls[call])
+            {
+                let name = self.names.get(&event.site).map_or("?", String::as_str);
+                self.asked.ask(format!("snapshot: {name} was called"));
+            }
             if let Some((site, ticks)) = lane.take(event, limits.of(event.site), &is_slow) {
                 let name = self.names.get(&site).map_or("?", String::as_str);
                 self.asked.ask(format!("snapshot: {name} took {:.3} ms", ticks as f64 * per_tick / 1e6));
@@ -204,6 +224,7 @@ impl<'a> Recorder<'a> {
 impl Consumer for Recorder<'_> {
     fn record(&mut self, record: &Record) -> Result<(), calltap_trace::Error> {
         self.limits.record(record);
+        self.called.record(record);
         match record {
             Record::Session(session) => {
                 let session: Session = session.clone();
@@ -211,8 +232,9 @@ impl Consumer for Recorder<'_> {
             }
             Record::Clock(pair) => self.now(*pair),
             Record::Sites { sites } => {
-                let limited = sites.iter().filter(|site| self.limits.of(site.id).is_some());
-                self.names.extend(limited.map(|site| (site.id, demangle(&site.name))));
+                let is_named =
+                    |site: &&Site| self.limits.of(site.id).is_some() || self.called.of(site.id).is_some();
+                self.names.extend(sites.iter().filter(is_named).map(|site| (site.id, demangle(&site.name))));
             }
             _ => {}
         }
@@ -222,7 +244,7 @@ impl Consumer for Recorder<'_> {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), calltap_trace::Error> {
         let Some(mut history) = self.history.take() else { return Ok(()) };
-        let watches = !self.limits.is_empty();
+        let watches = !self.limits.is_empty() || !self.called.is_empty();
         let taken = history.events(encoder, &mut |batch| {
             if watches {
                 self.look(batch);
@@ -267,6 +289,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let asked = Asked::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
+    let mut going_on = GoingOn::new(options);
     let outcome = watch(
         options,
         Watch {
@@ -274,7 +297,10 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             interval: LOOK,
             settled: true,
             over: &|| false,
-            meanwhile: &mut |_| {
+            meanwhile: &mut |controls| {
+                if matches!(options.subject, Subject::Process { .. }) {
+                    going_on.look(controls.calls());
+                }
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: asked for by SIGUSR1".to_owned());
                 }

@@ -182,8 +182,9 @@ impl Attached {
             None => Discovery::AtLoad,
         };
         let planner = Planner::new(&self.shared, &self.directory, Box::new(choose), &|_| Ok(()));
-        let mut planner =
-            planner.by(self.settings.patch_mode).discovering(discovery).allowing(self.settings.words.int3);
+        let words = &self.settings.words;
+        let planner = planner.by(self.settings.patch_mode).discovering(discovery);
+        let mut planner = planner.allowing(words.int3).calling_libraries(words.libcalls);
         planner.recall(&self.target)?;
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }

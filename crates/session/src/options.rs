@@ -70,6 +70,17 @@ pub struct Options {
     pub tell: fn(&str),
     /// Tells the user what was switched on at the start.
     pub started: fn(&Started),
+    /// Tells the user once a second what is recorded of a process that runs without calltap.
+    pub recording: fn(&Recording),
+}
+
+/// What a recording amounts to so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// Since everything was switched on.
+    pub elapsed: Duration,
+    /// Calls that the recorder has read.
+    pub calls: u64,
 }
 
 impl Options {
@@ -95,6 +106,7 @@ impl Options {
             version: env!("CARGO_PKG_VERSION"),
             tell: |_| {},
             started: |_| {},
+            recording: |_| {},
         }
     }
 }
@@ -133,6 +145,13 @@ pub struct Outcome {
 pub enum Trigger {
     /// A call takes longer.
     Slow(SlowRule),
+    /// A function is called.
+    Called {
+        /// Which: a glob.
+        function: String,
+        /// So often; None: always.
+        count: Option<i64>,
+    },
     /// calltap is sent SIGUSR1.
     Signal,
     /// The program ends by a signal.

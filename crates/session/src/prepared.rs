@@ -262,7 +262,7 @@ impl Planning<'_, '_> {
         let Planning { program, session, begun, sender, .. } = self;
         let options = session.options;
         let words = &options.selection.words;
-        let read = program.read(options.discovery, words.futures, words.int3, &options.selection.selector)?;
+        let read = program.read(options.discovery, words, &options.selection.selector)?;
         planner.know(program.file.clone(), &program.name, &program.path, read);
         if !self.is_held {
             return Ok(());

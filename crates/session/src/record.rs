@@ -3,12 +3,14 @@
 use crate::attach_session::AttachSession;
 use crate::error::Error;
 use crate::flight;
+use crate::going_on::GoingOn;
 use crate::options::{Options, Outcome, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::run::{RunOptions, SessionOutcome};
+use calltap_collect::collector::Live;
 use calltap_collect::output::Consumer;
 use calltap_collect::slow::SlowWriter;
-use calltap_collect::subtree::SubtreeWriter;
+use calltap_collect::subtree::SubtreeFilter;
 use calltap_collect::trace_file::TraceFile;
 use calltap_process::launch::{self};
 use calltap_trace::{End, Session, TraceWriter};
@@ -16,7 +18,11 @@ use nix::sys::resource::UsageWho;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+
+/// What happens so long is held back until it is known whether the recording was on.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records a program or a process.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
@@ -37,10 +43,10 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     let mut keeper = Keeper::create(file.path(), prepared.session.clone(), options)?;
     // This process may have had children before its own execve.
     let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
-    let start = Instant::now();
+    let (start, on) = (Instant::now(), AtomicBool::new(true));
     let ran = prepared.run(Company {
         consumer: keeper.consumer(),
-        live: None,
+        live: interval(options).map(|interval| Live { interval, on: &on, due: None }),
         settled: options.slow.is_some(),
         accepted: &|| file.keep(),
         meanwhile: &mut |_| {},
@@ -77,15 +83,16 @@ fn record_process(
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
+    let mut going_on = GoingOn::new(options);
     let outcome = attach_session.run(RunOptions {
         consumer: keeper.consumer(),
-        interval: None,
+        interval: interval(options),
         settled: options.slow.is_some(),
         max_overhead,
         arrived: &|| file.keep(),
         duration,
         over: &|| false,
-        meanwhile: &mut |_| {},
+        meanwhile: &mut |controls| going_on.look(controls.calls()),
         mailbox: None,
         due: None,
     })?;
@@ -122,19 +129,28 @@ fn record_process(
     })
 }
 
+/// Triggers switch the recording at the call of whichever thread is first: what all threads did is read interval by interval.
+fn interval(options: &Options) -> Option<Duration> {
+    let mut triggers = options.subtree.iter().flat_map(|subtree| &subtree.triggers);
+    triggers.any(|trigger| trigger.action.switches()).then_some(INTERVAL)
+}
+
 /// Writes everything, what is slow, or what lies beneath some functions.
 enum Keeper {
     All(Box<TraceWriter>),
     Slow(Box<SlowWriter>),
-    Subtree(Box<SubtreeWriter>),
+    Subtree(Box<SubtreeFilter<TraceWriter>>),
 }
 
 impl Keeper {
     fn create(path: &Path, session: Session, options: &Options) -> Result<Keeper, Error> {
-        let writer = TraceWriter::create(path, session)?;
+        let mut writer = TraceWriter::create(path, session)?;
         Ok(match (&options.slow, &options.subtree) {
             (Some(slow), _) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
-            (None, Some(subtree)) => Keeper::Subtree(Box::new(SubtreeWriter::new(writer, subtree)?)),
+            (None, Some(subtree)) => {
+                writer.record(&subtree.note())?;
+                Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree)))
+            }
             (None, None) => Keeper::All(Box::new(writer)),
         })
     }
@@ -144,6 +160,14 @@ impl Keeper {
             Keeper::All(writer) => &mut **writer,
             Keeper::Slow(writer) => &mut **writer,
             Keeper::Subtree(writer) => &mut **writer,
+        }
+    }
+
+    /// Nothing more comes.
+    fn settle(&mut self) -> Result<(), calltap_trace::Error> {
+        match self {
+            Keeper::Subtree(writer) => writer.settle(),
+            Keeper::All(_) | Keeper::Slow(_) => Ok(()),
         }
     }
 
@@ -159,13 +183,14 @@ impl Keeper {
 
 /// Events that were left out on purpose, the size of the file, and what has failed.
 fn finish(
-    keeper: Keeper,
+    mut keeper: Keeper,
     status: String,
     start: Instant,
     cpu_ns: u64,
     failed: Option<calltap_trace::Error>,
     output: &Path,
 ) -> (u64, u64, Option<calltap_trace::Error>) {
+    let failed = failed.or(keeper.settle().err());
     let dropped = match &keeper {
         Keeper::All(_) => 0,
         Keeper::Slow(writer) => writer.dropped,

@@ -16,7 +16,7 @@ use calltap_collect::profile::Sums;
 use calltap_process::stops::Stops;
 use calltap_process::{launch, proc};
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -88,7 +88,8 @@ impl AttachSession<'_> {
         let interrupted = launch::interruption()?;
         let rates = run.max_overhead.map(|_| Arc::new(Rates::default()));
         let (sender, receiver) = mpsc::channel();
-        let (on, sums) = (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())));
+        let (on, sums, calls) =
+            (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
@@ -98,16 +99,17 @@ impl AttachSession<'_> {
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
             .settled(run.settled)
             .counting(rates.clone())
-            .summing(Arc::clone(&sums));
-        let alive = AtomicBool::new(false);
+            .summing(Arc::clone(&sums))
+            .telling(&calls);
+        let (alive, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let is_left = || !self.target.lives() && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
         controller.limit = run.max_overhead.zip(rates.as_deref());
         controller.mailbox = run.mailbox;
+        controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
-        let stop = AtomicBool::new(false);
-        let (result, collected) = thread::scope(|scope| {
+        let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
                 heartbeat::hurry();
                 collector.run(&|| stop.load(Acquire))
@@ -132,9 +134,8 @@ impl AttachSession<'_> {
             warnings: controller.warnings,
             code_is_in: controller.code_is_in,
         };
-        let (attached, left) = result;
         self.directory.keep(!left.whole);
-        self.outcome(attached, left, seen, collected)
+        self.outcome((attached, sites, attaching), left, seen, collected)
     }
 
     /// What is told of the session; the error of attaching, if that failed.
@@ -149,9 +150,8 @@ impl AttachSession<'_> {
         self.shared.check()?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
-        notes.extend(seen.warnings);
-        notes.extend(left.notes);
+        let trouble = setup::trouble(&self.shared, &self.target.name, totals);
+        notes.extend(trouble.into_iter().chain(seen.warnings).chain(left.notes));
         notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
         Ok(SessionOutcome {
             status: None,

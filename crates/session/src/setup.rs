@@ -230,6 +230,7 @@ pub fn with_planner<T>(
         .choosing_by(&options.selection.selector)
         .discovering(options.discovery)
         .awaiting(options.selection.words.futures)
+        .calling_libraries(options.selection.words.libcalls)
         .allowing(options.selection.words.int3);
     if matches!(options.subject, Subject::Program(_)) || options.follow {
         planner = planner.quietly();

@@ -9,6 +9,7 @@ use crate::requests::Mailbox;
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::{Due, Live};
 use calltap_collect::output::Consumer;
+use calltap_collect::subtree::SubtreeFilter;
 use calltap_process::launch;
 use calltap_trace::Record;
 use nix::sys::resource::UsageWho;
@@ -38,6 +39,13 @@ pub struct Watch<'a> {
 /// Watches the process of `options` for its duration, or until it ends, calltap is told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
 /// started, and watched to its end, whatever is over.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
+    let Some(subtree) = &options.subtree else { return watch_all(options, watch) };
+    let Watch { consumer, interval, settled, over, meanwhile, mailbox, due } = watch;
+    let mut filter = SubtreeFilter::new(consumer, subtree);
+    watch_all(options, Watch { consumer: &mut filter, interval, settled, over, meanwhile, mailbox, due })
+}
+
+fn watch_all(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let (pid, duration, max_overhead) = match &options.subject {
         Subject::Program(command) => return watch_program(options, command, watch),
         Subject::Process { pid, duration, max_overhead } => (*pid, *duration, *max_overhead),

@@ -17,8 +17,8 @@ pub mod types;
 
 pub use address::Svma;
 pub use discover::{
-    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_names,
-    add_packed_names, beginning, build_id_of, called, debug_link, ends, find_landings, find_polls,
+    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_library_calls,
+    add_names, add_packed_names, beginning, build_id_of, called, debug_link, ends, find_landings, find_polls,
     find_prologues, find_prologues_of, interpreter_of, is_go_alone, is_unnamed, lacks_names, needed,
     plt_slot, profilers, read, read_by,
 };

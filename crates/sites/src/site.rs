@@ -23,6 +23,8 @@ pub enum SiteKind {
     Xray,
     /// The compiler left nothing: the function's first instructions themselves, which are run elsewhere while it is traced.
     Prologue,
+    /// A stub of the linker, through which the program calls a library.
+    Plt,
     /// There is nothing to patch.
     None,
 }
@@ -37,6 +39,7 @@ impl SiteKind {
             SiteKind::Mcount => "mcount",
             SiteKind::Xray => "xray",
             SiteKind::Prologue => "prologue",
+            SiteKind::Plt => "plt",
             SiteKind::None => "none",
         }
     }

@@ -22,6 +22,7 @@ mod sieve;
 mod source;
 mod survey;
 mod switches;
+mod trigger;
 mod unpack;
 mod values;
 mod wakings;
@@ -42,6 +43,7 @@ pub use meta::{
 pub use reader::{Batches, ThreadBatches, TraceReader};
 pub use sieve::{Sieve, Sifting};
 pub use switches::{RunState, Switch};
+pub use trigger::{Action, uses};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};
 pub use wakings::{Edge, SystemCall, Waking};

@@ -1,6 +1,6 @@
 //! Reads a trace back, whole or cut off, intact or not.
 
-use crate::chunk::{IndexEntry, Kind};
+use crate::chunk::{FILE_HEADER, IndexEntry, Kind, Start, start};
 use crate::clock::ClockMap;
 use crate::codec::Damage;
 use crate::error::Error;
@@ -12,6 +12,8 @@ use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::{Joined, Switch};
 use crate::wakings::{SystemCall, Waking};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// Chunks of what the kernel tells of threads.
@@ -36,6 +38,15 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
+    /// Does the file begin as traces do? False if it cannot be read.
+    pub fn is_trace(path: &Path) -> bool {
+        let mut first = Vec::new();
+        // A pipe would wait for its writer.
+        let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+        let read = |file: File| file.take(FILE_HEADER as u64).read_to_end(&mut first);
+        is_file && File::open(path).and_then(read).is_ok_and(|n| n > 0) && start(&first) != Start::Foreign
+    }
+
     /// Opens a trace and reads everything but its events.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let source = Source::open(path)?;

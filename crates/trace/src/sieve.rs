@@ -47,6 +47,8 @@ pub struct Sieve {
     root: Option<usize>,
     /// So many calls from there on are shown.
     shown: usize,
+    /// Open calls beneath which fewer levels are shown: how many were open below, and may be open at most.
+    limits: Vec<(usize, usize)>,
     /// What may have ended calls, and how many were open then: see [`Sieve::hold_mark`].
     marks: VecDeque<(usize, Event)>,
     /// An event of the part, or behind it, was seen.
@@ -63,6 +65,7 @@ impl Sieve {
             last: 0,
             root: None,
             shown: 0,
+            limits: Vec::new(),
             marks: VecDeque::new(),
             begun: false,
             over: false,
@@ -74,10 +77,43 @@ impl Sieve {
         self.over
     }
 
+    /// Nothing passes from `at` on, until it [goes on](Sieve::go_on): what is open then goes on behind what is shown. No event later than that was taken.
+    pub fn pause(&mut self, at: u64, out: &mut Batch) {
+        if self.begun {
+            self.judge(self.last.max(at.min(self.rules.to)), ALL_OPEN, out);
+            self.pass_marks(out);
+            self.cut(at, out);
+        }
+        (self.begun, self.rules.from, self.shown) = (false, u64::MAX, 0);
+    }
+
+    /// What happens from `at` on passes again; what is open then began before.
+    pub fn go_on(&mut self, at: u64) {
+        self.rules.from = at;
+        // What may have ended calls meanwhile had no time.
+        self.marks.iter_mut().for_each(|(_, mark)| mark.ticks = at);
+    }
+
     /// The thread's next event; what passes is added to `out`. `is_root`: its function is one of those whose calls are shown, with what they call.
     pub fn take(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
+        self.take_limited(event, is_root, None, values, out);
+    }
+
+    /// The same of an event that may begin a call within which only so many levels are shown, itself the first.
+    pub fn take_limited(
+        &mut self,
+        event: &Event,
+        is_root: bool,
+        levels: Option<usize>,
+        values: &[u8],
+        out: &mut Batch,
+    ) {
         if self.over {
             return;
+        }
+        if let (Some(levels), Some(_)) = (levels, event.kind.enters()) {
+            let depth = self.calls.depth();
+            self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
         let now = event.ticks.max(self.last);
         // Calls are known to be open until an event of theirs, or until the one before where an event tells that they ended earlier.
@@ -143,12 +179,22 @@ impl Sieve {
         self.judge(event.ticks, ALL_OPEN, out);
     }
 
+    /// How many calls may be open, of those that are shown.
+    fn limit(&self) -> usize {
+        self.limits.last().map_or(usize::MAX, |(_, limit)| *limit)
+    }
+
+    /// How many calls may be open, of those that are shown above this one.
+    fn last_level(&self, root: usize) -> usize {
+        root.saturating_add(self.rules.depth).min(self.limit())
+    }
+
     /// Shows the open calls that are known by now to belong to the part. Calls from `ends.0` to `ends.1` return now; those above are cut.
     fn judge(&mut self, now: u64, ends: (usize, usize), out: &mut Batch) {
         let (Some(root), true) = (self.root, self.begun) else { return };
         let open = self.calls.open();
         let first = root + self.shown;
-        let last = open.len().min(root.saturating_add(self.rules.depth)).min(ends.1);
+        let last = open.len().min(self.last_level(root)).min(ends.1);
         if first >= last {
             return;
         }
@@ -193,7 +239,7 @@ impl Sieve {
             return;
         }
         let waiting = match self.root {
-            Some(root) if self.shown < self.rules.depth => root + self.shown,
+            Some(root) if root + self.shown < self.last_level(root) => root + self.shown,
             _ => usize::MAX,
         };
         while self.marks.front().is_some_and(|(depth, _)| *depth <= waiting) {
@@ -210,6 +256,9 @@ impl Sieve {
         let mut tails: Vec<SiteId> = Vec::new();
         while let Some((call, ending)) = self.calls.close(closing) {
             let depth = self.calls.depth();
+            while self.limits.last().is_some_and(|(below, _)| *below >= depth) {
+                self.limits.pop();
+            }
             let Some(root) = self.root else { continue };
             let is_shown = depth < root + self.shown;
             self.shown = self.shown.min(depth.saturating_sub(root));
@@ -262,16 +311,21 @@ impl Sieve {
 
     /// Would a call that begins now be as deep as is shown?
     fn has_level(&self) -> bool {
-        self.root.is_none_or(|root| self.calls.depth() - root < self.rules.depth)
+        let depth = self.calls.depth();
+        self.root.map_or(depth < self.limit(), |root| depth < self.last_level(root))
     }
 
     /// The part is over: what is open goes on after it.
     fn leave(&mut self, out: &mut Batch) {
         self.over = true;
+        self.cut(self.rules.to, out);
+    }
+
+    fn cut(&self, at: u64, out: &mut Batch) {
         let innermost = self.calls.open().last();
         if let (Some(call), true) = (innermost, self.shown > 0) {
             let kind = EventKind::Outside { pops: self.shown as u32 };
-            push(out, Event { ticks: self.rules.to, site: call.site, kind }, &[]);
+            push(out, Event { ticks: at, site: call.site, kind }, &[]);
         }
     }
 }

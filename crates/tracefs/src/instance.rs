@@ -361,17 +361,9 @@ impl Instance {
         let Instance { triggers, is_on, .. } = self;
         let mut due = Vec::new();
         for trigger in triggers.all_mut().iter_mut().filter(|trigger| trigger.function == function) {
-            let applies = match trigger.command {
-                Command::TraceOn => !*is_on,
-                Command::TraceOff | Command::StackTrace | Command::Snapshot => *is_on,
-                Command::Dump | Command::CpuDump => true,
-            };
-            if applies && trigger.fires() {
-                match trigger.command {
-                    Command::TraceOn => *is_on = true,
-                    Command::TraceOff => *is_on = false,
-                    other => due.push(other),
-                }
+            if trigger.command.applies(*is_on) && trigger.fires() {
+                *is_on = trigger.command.leaves(*is_on);
+                due.push(trigger.command);
             }
         }
         for command in due {
@@ -379,7 +371,7 @@ impl Instance {
                 Command::StackTrace => self.record(when, tid, What::Stack(stack())),
                 Command::Snapshot => self.take_snapshot(),
                 Command::Dump | Command::CpuDump => self.dump(symbols),
-                Command::TraceOn | Command::TraceOff => {}
+                Command::TraceOn | Command::TraceOff | Command::Depth(_) => {}
             }
         }
     }

@@ -4,24 +4,9 @@ use crate::control::{matches, number_base};
 use crate::errors::Wrong;
 use calltap_names::Glob;
 use calltap_selection::Listed;
+pub use calltap_trace::Action as Command;
+use calltap_trace::uses;
 use rustix::io::Errno;
-
-/// What is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
-    /// `tracing_on` becomes 1,
-    TraceOn,
-    /// or 0.
-    TraceOff,
-    /// The callers are recorded.
-    StackTrace,
-    /// The buffer is put aside.
-    Snapshot,
-    /// The buffer is written out, once.
-    Dump,
-    /// The same of one processor.
-    CpuDump,
-}
 
 const NAMES: [(&str, Command); 6] = [
     ("traceon", Command::TraceOn),
@@ -32,10 +17,8 @@ const NAMES: [(&str, Command); 6] = [
     ("cpudump", Command::CpuDump),
 ];
 
-impl Command {
-    fn name(self) -> &'static str {
-        NAMES.into_iter().find(|(_, command)| *command == self).map_or("", |(name, _)| name)
-    }
+fn name(command: Command) -> &'static str {
+    NAMES.into_iter().find(|(_, known)| *known == command).map_or("", |(name, _)| name)
 }
 
 /// A trigger at one function.
@@ -56,19 +39,12 @@ impl Trigger {
             None => "unlimited".into(),
             Some(count) => format!("count={count}"),
         };
-        format!("{}:{}:{count}\n", self.function, self.command.name())
+        format!("{}:{}:{count}\n", self.function, name(self.command))
     }
 
     /// May it do what it does? Counts.
     pub fn fires(&mut self) -> bool {
-        match &mut self.count {
-            None => true,
-            Some(1..) => {
-                self.count = self.count.map(|count| count - 1);
-                true
-            }
-            Some(_) => false,
-        }
+        uses(&mut self.count)
     }
 }
 

@@ -1,12 +1,13 @@
 //! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
 
+use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
 use super::{By, Function, Over};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
 use crate::values::{self, Shown};
-use calltap_names::{Word, demangle, is_named};
+use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
 };
@@ -18,12 +19,6 @@ pub type Lookup = Box<dyn FnMut(&Module, u64) -> Option<String> + Send>;
 
 /// Callers remembered before starting over.
 const CACHE: usize = 1 << 18;
-/// Words that are kept; the rest is `(others)`.
-const WORDS: usize = 1 << 16;
-const OTHERS: &str = "(others)";
-/// The word in the place of functions that are not known, by its number.
-const UNKNOWN: &str = "[unknown]";
-const UNKNOWN_WORD: u32 = 1;
 
 /// Is a function called by its place in a file, as it has no symbol?
 pub fn is_place(name: &str) -> bool {
@@ -34,6 +29,8 @@ pub fn is_place(name: &str) -> bool {
 /// A function that is traced.
 struct Described {
     name: String,
+    /// The name as it is shown.
+    shown: String,
     module: String,
     wanted: bool,
     /// Which globs name it.
@@ -74,9 +71,10 @@ pub struct Known {
     threads: HashMap<ThreadId, Thread>,
     parents: HashMap<u32, u32>,
     callers: HashMap<(u32, u64), u32>,
-    words: Vec<String>,
-    by_word: HashMap<String, u32>,
+    words: Numbers,
     function_words: HashMap<Function, u32>,
+    /// Names are shown by what tells them apart.
+    short: Option<ShortNames>,
 }
 
 impl Known {
@@ -106,9 +104,9 @@ impl Known {
             threads: HashMap::new(),
             parents: HashMap::new(),
             callers: HashMap::new(),
-            words: vec![OTHERS.to_owned(), UNKNOWN.to_owned()],
-            by_word: HashMap::from([(UNKNOWN.to_owned(), UNKNOWN_WORD)]),
+            words: Numbers::default(),
             function_words: HashMap::new(),
+            short: None,
         }
     }
 
@@ -131,7 +129,10 @@ impl Known {
                 self.callers.clear();
                 self.modules.insert(module.id, module.clone());
             }
-            Record::Sites { sites } => sites.iter().for_each(|site| self.site(site)),
+            Record::Sites { sites } => {
+                sites.iter().for_each(|site| self.site(site));
+                self.show_short();
+            }
             _ => {}
         }
     }
@@ -191,7 +192,7 @@ impl Known {
                 is_named(word, [site.name.as_str()].into_iter().chain(site.names()), Some(&module))
             };
             let asked = (0..self.globs.len()).filter(|at| names(&self.globs[*at])).collect();
-            self.functions.push(Described { name, module, wanted, asked });
+            self.functions.push(Described { shown: name.clone(), name, module, wanted, asked });
         }
         let place = site.id.0 as usize;
         if self.sites.len() <= place {
@@ -228,7 +229,7 @@ impl Known {
         };
         let module = self.modules.values().find(here)?;
         let (_, function) = self.by_address.get(&(module.id, address.wrapping_sub(module.bias)))?;
-        Some(self.functions[*function as usize].name.clone())
+        Some(self.functions[*function as usize].shown.clone())
     }
 
     /// Sites that are described; events of others belong to no function.
@@ -253,15 +254,16 @@ impl Known {
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
     }
 
-    /// From now on names are shown by what tells them apart.
+    /// From now on names are shown by what tells them apart, as far as those are known that there are.
     pub fn shorten_names(&mut self) {
-        let full: Vec<String> = self.functions.iter().map(|function| function.name.clone()).collect();
-        let shown = calltap_names::shorten(full.iter().map(String::as_str));
-        for function in &mut self.functions {
-            if let Some(form) = shown.get(function.name.as_str()) {
-                function.name.clone_from(form);
-            }
-        }
+        self.short = (!self.linker_names).then(ShortNames::default);
+        self.show_short();
+    }
+
+    fn show_short(&mut self) {
+        let Some(short) = &mut self.short else { return };
+        self.functions.iter().for_each(|function| short.add(&function.name));
+        self.functions.iter_mut().for_each(|function| function.shown = short.of(&function.name));
     }
 
     /// How many functions were traced.
@@ -269,8 +271,13 @@ impl Known {
         self.functions.len()
     }
 
-    /// A function's name.
+    /// A function's name, as it is shown.
     pub fn name(&self, function: Function) -> &str {
+        self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.shown)
+    }
+
+    /// All of a function's name.
+    fn full_name(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.name)
     }
 
@@ -351,21 +358,24 @@ impl Known {
 
     /// A number for a word, to count by.
     pub(super) fn number_of(&mut self, word: String) -> u32 {
-        match self.by_word.get(&word) {
-            Some(number) => *number,
-            None if self.words.len() >= WORDS => 0,
-            None => {
-                let number = self.words.len() as u32;
-                self.words.push(word.clone());
-                self.by_word.insert(word, number);
-                number
+        self.words.of(word, str::to_owned)
+    }
+
+    /// The same of a function's name, which is shown as names are.
+    fn number_of_name(&mut self, name: String) -> u32 {
+        let short = &mut self.short;
+        self.words.of(name, |name| match short {
+            None => name.to_owned(),
+            Some(short) => {
+                short.add(name);
+                short.of(name)
             }
-        }
+        })
     }
 
     /// The word of a number.
     pub(super) fn word(&self, number: u32) -> &str {
-        self.words.get(number as usize).map_or(OTHERS, String::as_str)
+        self.words.word(number)
     }
 
     /// What a call is told apart by, as the number of a word; none if that is not known.
@@ -419,7 +429,7 @@ impl Known {
         if let Some(number) = self.function_words.get(&function) {
             return *number;
         }
-        let number = self.number_of(self.name(function).to_owned());
+        let number = self.number_of_name(self.full_name(function).to_owned());
         self.function_words.insert(function, number);
         number
     }
@@ -433,7 +443,7 @@ impl Known {
         if self.callers.len() >= CACHE {
             self.callers.clear();
         }
-        let number = self.number_of(name);
+        let number = self.number_of_name(name);
         self.callers.insert((process, address), number);
         number
     }
@@ -455,12 +465,12 @@ impl Known {
         let traced =
             below.filter(|((_, start), (size, _))| call - start < *size).map(|(_, (_, function))| *function);
         // A function without a symbol is known by its place, which may lie in one that the file names.
-        if let Some(function) = traced.filter(|function| !is_place(self.name(*function))) {
-            return self.name(function).to_owned();
+        if let Some(function) = traced.filter(|function| !is_place(self.full_name(*function))) {
+            return self.full_name(function).to_owned();
         }
         let found = self.lookup.as_mut().and_then(|lookup| lookup(module, call));
         let name = |name: String| if self.linker_names { name } else { demangle(&name) };
-        let traced = || traced.map(|function| self.name(function).to_owned());
+        let traced = || traced.map(|function| self.full_name(function).to_owned());
         let place = || format!("{}+0x{:x}", base_name(&module.path), call + 1);
         found.map(name).or_else(traced).unwrap_or_else(place)
     }

@@ -10,6 +10,7 @@ mod histogram;
 mod known;
 mod latency;
 mod lines;
+mod numbers;
 mod span;
 mod stacks;
 

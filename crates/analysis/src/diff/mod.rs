@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::head::head;
 use crate::source::Source;
 use crate::tree::Totals;
-use calltap_names::{FunctionNames, Word};
+use calltap_names::{FunctionNames, ShortNames, Word};
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;
@@ -55,6 +55,8 @@ pub struct Options {
     pub conditions: Vec<Condition>,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Names in the table are shortened to what tells them apart.
+    pub short_names: bool,
     /// Different call paths kept in memory of each recording, 0 = a million by side.
     pub max_paths: usize,
 }
@@ -71,6 +73,7 @@ impl Default for Options {
             min_change: 0.05,
             conditions: Vec::new(),
             linker_names: false,
+            short_names: false,
             max_paths: 0,
         }
     }
@@ -175,6 +178,7 @@ pub fn collect(
         diff.outcomes = diff.outcomes(sources)?;
     }
     diff.sort_and_filter();
+    diff.shorten_names();
     Ok(diff)
 }
 
@@ -225,6 +229,14 @@ impl Diff {
             let function = &functions[row.function as usize];
             (Reverse(row.change(sort)), function.name.clone(), function.module.clone(), row.path)
         });
+    }
+
+    fn shorten_names(&mut self) {
+        if !self.options.short_names || self.options.linker_names {
+            return;
+        }
+        let short: ShortNames = self.functions.iter().map(|function| function.name.as_str()).collect();
+        self.functions.iter_mut().for_each(|function| function.name = short.of(&function.name));
     }
 
     /// Does anything differ beyond the noise, in what is shown?

@@ -42,6 +42,8 @@ pub struct Options {
     pub no_header: bool,
     /// Keep linker names.
     pub linker_names: bool,
+    /// Names are shortened to what tells them apart.
+    pub short_names: bool,
 }
 
 /// The form of lines.
@@ -183,7 +185,8 @@ pub fn write(
     out: &mut dyn Write,
     mut progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let names = Names::new(source.meta(), options.linker_names);
+    let names = if options.short_names { Names::short } else { Names::new };
+    let names = names(source.meta(), options.linker_names);
     let mut text = match layout(source, options.layout) {
         Layout::Function => Text::Function(FunctionText::new(source, &names, options.time)),
         _ => Text::Graph(GraphText::new(source, &names, options)),

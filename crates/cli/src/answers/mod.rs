@@ -2,6 +2,7 @@
 
 mod feed;
 mod lookup;
+mod of;
 mod printer;
 mod question;
 mod read;
@@ -17,11 +18,11 @@ use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
+pub use of::{Of, take_trace};
 use printer::Printer;
 use question::{Asked, Kind};
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -30,32 +31,11 @@ const SOON: Duration = Duration::from_millis(100);
 /// A screen is drawn so often.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// The process that is looked at.
-pub enum Of {
-    /// A program that is started.
-    Program(Vec<OsString>),
-    /// A running process.
-    Process(u32),
-    /// A recording.
-    File(PathBuf),
-}
-
-impl Of {
-    /// From the command line, on which this command stands.
-    pub fn new(arguments: &Arguments, command: Vec<OsString>) -> Result<Of> {
-        match (command.is_empty(), crate::processes::one(arguments)?, arguments.path("input")) {
-            (false, None, None) => Ok(Of::Program(command)),
-            (true, Some(pid), None) => Ok(Of::Process(pid)),
-            (true, None, Some(path)) => Ok(Of::File(path)),
-            (true, None, None) => bail!("what to look at: '-p PID', '-- PROGRAM' or '-i FILE'"),
-            _ => bail!("one of '-p PID', '-- PROGRAM' and '-i FILE'"),
-        }
-    }
-}
-
 /// Answers; calltap ends with a program's exit status.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
-    let (of, kind) = (Of::new(arguments, arguments.words("program"))?, Kind::new(name, arguments)?);
+    let mut words = arguments.words("operand");
+    let of = Of::new(arguments, &mut words, arguments.words("program"))?;
+    let kind = Kind::new(name, arguments, words, matches!(of, Of::File(_)))?;
     let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
@@ -97,8 +77,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
 
-/// With times as the user wants them.
+/// With names and times as the user wants them.
 fn known_of(arguments: &Arguments, mut known: Known) -> Known {
+    if output::is_short(arguments) {
+        known.shorten_names();
+    }
     known.wall = (arguments.text("time").as_deref() == Some("wall")).then_some(part::wall);
     known
 }
@@ -149,9 +132,6 @@ fn of_process(
         printer.finish(String::from_utf8_lossy(&last).into_owned());
     } else {
         drop(printer);
-        if output::is_short(arguments) {
-            listener.known.shorten_names();
-        }
         let mut out = Output::create(arguments)?;
         answer(&mut listener, kind, limited, &mut out)?;
         out.finish()?;
@@ -195,9 +175,6 @@ fn of_file(
         eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
-    if output::is_short(arguments) && !kind.streams() {
-        listener.known.shorten_names();
-    }
     let names = Names::new(reader.meta(), false);
     let limited = reader.meta().limited.iter().map(|limited| names.function(limited.site).to_owned());
     answer(&mut listener, kind, limited.collect(), &mut out)?;

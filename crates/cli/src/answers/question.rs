@@ -13,6 +13,7 @@ use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Spans that are shown each, unless the user says how many.
@@ -53,9 +54,13 @@ enum What {
 }
 
 impl Kind {
-    /// From the command line.
-    pub fn new(name: &str, arguments: &Arguments) -> Result<Kind> {
-        let mut functions = arguments.texts("operand");
+    /// From the command line, and the words on it that are no flags. `of_file`: a recording is asked.
+    pub fn new(name: &str, arguments: &Arguments, words: Vec<OsString>, of_file: bool) -> Result<Kind> {
+        let mut functions: Vec<String> =
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        if functions.is_empty() && !matches!(name, "futures" | "stacks" | "slower") {
+            bail!("which function: 'calltap {name} FUNCTION'");
+        }
         let (name, what) = match name {
             "count" => (
                 "count",
@@ -100,7 +105,7 @@ impl Kind {
             _ => None,
         };
         let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
-        let sorted = into || arguments.path("input").is_some();
+        let sorted = into || of_file;
         Ok(Kind { name, functions, json, what, limit, types, stack_bytes, read, sorted })
     }
 

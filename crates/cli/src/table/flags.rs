@@ -28,6 +28,11 @@ pub const PART: &[Flag] = &[
 pub const DEPTH: Flag =
     value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
 pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
+pub const NO_PAGER: Flag = switch(
+    "no-pager",
+    None,
+    "On a terminal: write to it, not into a pager (CALLTAP_PAGER, PAGER, else less).",
+);
 pub const FUNCTION: Flag = many(value("function", Some('F'), "GLOB", "Only functions that match."));
 
 pub const FILTER: Flag =
@@ -146,6 +151,12 @@ pub const PYTHON: Flag = many(value(
     "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
 ));
 
+pub const LIBCALLS: Flag = switch(
+    "libcalls",
+    None,
+    "Also trace the calls that the program makes into libraries, by the linker's stubs, and nothing inside the libraries; -N takes some away (docs/unmodified.md).",
+);
+
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,
@@ -208,14 +219,30 @@ pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURA
 pub const ASKING: &[Flag] =
     &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// How a process is traced for a live view.
-pub const LOOKING: &[Flag] =
-    &[FILTER, NOTRACE, LATER, PATCH_MODE, ALLOW_INT3, PATCH_LOG, INTERVAL, MAX_OVERHEAD, BUFFER_SIZE];
+pub const LOOKING: &[Flag] = &[
+    FILTER,
+    NOTRACE,
+    GRAPH,
+    LEVELS,
+    LATER,
+    PATCH_MODE,
+    ALLOW_INT3,
+    PATCH_LOG,
+    INTERVAL,
+    MAX_OVERHEAD,
+    BUFFER_SIZE,
+];
+/// Which calls of a process go on from the recorder.
+pub const GRAPH: Flag =
+    many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call."));
+pub const LEVELS: Flag =
+    value("depth", None, "LEVELS", "Keep only so many levels of calls; with --graph, from its functions on.");
 
 pub const FUNCTIONS: Option<Operand> = Some(Operand {
     name: "FUNCTION",
     takes: Takes::ManyAndProgram,
     optional: false,
-    help: "Functions, as globs.",
+    help: "Functions, as globs; last a trace to read, as -i FILE.",
 });
 pub const FILE: Option<Operand> =
     Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });

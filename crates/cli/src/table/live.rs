@@ -19,7 +19,7 @@ pub const LIVE: &[Command] = &[
         flags: &[
             &[PID],
             LOOKING,
-            &[PYTHON],
+            &[PYTHON, FULL_NAMES],
             &[
                 choice(
                     value("sort", Some('s'), "COLUMN", "Column to sort by."),
@@ -89,7 +89,7 @@ pub const LIVE: &[Command] = &[
             name: "FUNCTION@ITEM,...",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Functions, as globs, and which of their values.",
+            help: "Functions, as globs, and which of their values; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -119,7 +119,7 @@ pub const LIVE: &[Command] = &[
             name: "BEGIN@ITEM .. END@ITEM",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Where spans begin and end, in quotes.",
+            help: "Where spans begin and end, in quotes; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -175,7 +175,7 @@ pub const LIVE: &[Command] = &[
             name: "TIME [FUNCTION]",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Longer than this (ns, us, ms, s); functions, as globs.",
+            help: "Longer than this (ns, us, ms, s); functions, as globs; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -230,7 +230,7 @@ pub const LIVE: &[Command] = &[
             name: "TYPE",
             takes: Takes::ManyAndProgram,
             optional: true,
-            help: "Only futures whose types match, as globs.",
+            help: "Only futures whose types match, as globs; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -295,7 +295,7 @@ pub const LIVE: &[Command] = &[
         details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
                   s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
                   of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
-        flags: &[&[WATCHED, TRACE], LOOKING],
+        flags: &[&[WATCHED, TRACE, FULL_NAMES], LOOKING],
         operand: SHOWN,
     },
 ];

@@ -2,7 +2,8 @@
 
 use super::flags::{
     ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, EVENTS,
-    FILTER, IF, LATER, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON, RESULTS, TRACER,
+    FILTER, GRAPH, IF, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON,
+    RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -40,6 +41,7 @@ pub const RECORD: &[Command] = &[Command {
         ARGUMENTS,
         RESULTS,
         IF,
+        LIBCALLS,
         PYTHON,
         switch(
             "async",
@@ -91,13 +93,14 @@ pub const RECORD: &[Command] = &[Command {
             ),
             "128M",
         ),
-        many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call.")),
-        value(
-            "depth",
+        GRAPH,
+        LEVELS,
+        many(value(
+            "on",
             None,
-            "LEVELS",
-            "Keep only so many levels of calls; with --graph, from its functions on.",
-        ),
+            "FUNCTION:ACTION[:COUNT]",
+            "When it is called: trace_on, trace_off (a recording that something switches on begins off), snapshot (as --snapshot-on), or depth=N (so many levels of calls while it is open, itself the first); at most COUNT times.",
+        )),
         many(value(
             "snapshot-on",
             None,

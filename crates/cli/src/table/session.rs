@@ -2,7 +2,7 @@
 
 use super::flags::{
     ALLOW_INT3, ARGUMENTS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, IF, INPUT, KEPT_SIZE,
-    LATER, LINKER_NAMES, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS, TRACER,
+    LATER, LIBCALLS, LINKER_NAMES, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -16,7 +16,7 @@ pub const SESSION: &[Command] = &[
                   With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
-            PIDS, CHILDREN, FILTER, NOTRACE, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE,
+            PIDS, CHILDREN, FILTER, NOTRACE, LIBCALLS, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE,
             ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
         ]],
         operand: None,

@@ -1,6 +1,6 @@
 //! Binaries and object files, the log of code changes, and help for shells.
 
-use super::flags::{ALLOW_INT3, LINKER_NAMES, OUTPUT};
+use super::flags::{ALLOW_INT3, LINKER_NAMES, NO_PAGER, OUTPUT};
 use super::{Command, Flag, Operand, Takes, choice, switch, value};
 
 /// The commands.
@@ -11,6 +11,7 @@ pub const TOOLS: &[Command] = &[
         details: "Kinds: patchable, mcount_loc, fentry, mcount, xray, prologue (as it is), none; functions that cannot be traced come with the reason.",
         flags: &[&[
             OUTPUT,
+            NO_PAGER,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
             ALLOW_INT3,

@@ -1,6 +1,6 @@
 //! What is in a trace, in every form.
 
-use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, OUTPUT, PART};
+use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
 /// The commands.
@@ -25,6 +25,7 @@ pub const TRACES: &[Command] = &[
                 ),
                 INPUT,
                 OUTPUT,
+                NO_PAGER,
                 choice(
                     value("format", None, "FORMAT", "Form of the table."),
                     &["text", "csv", "json"],
@@ -68,6 +69,7 @@ pub const TRACES: &[Command] = &[
                   (1: the comparison could not be made; 2: a wrong command line.)",
         flags: &[&[
             OUTPUT,
+            NO_PAGER,
             choice(value("format", None, "FORMAT", "Form of the comparison."), &["text", "json"], "text"),
             switch("json", None, "The same as --format json: everything that is known, of all functions."),
             switch("paths", None, "By call path instead of by function."),
@@ -101,6 +103,7 @@ pub const TRACES: &[Command] = &[
             FUNCTION,
             value("limit", Some('n'), "ROWS", "At most so many rows."),
             LINKER_NAMES,
+            FULL_NAMES,
         ]],
         operand: Some(Operand {
             name: "TRACE",
@@ -119,6 +122,7 @@ pub const TRACES: &[Command] = &[
             &[
                 INPUT,
                 OUTPUT,
+                NO_PAGER,
                 choice(
                     value(
                         "time",
@@ -133,6 +137,7 @@ pub const TRACES: &[Command] = &[
                 value("limit", Some('n'), "LINES", "At most so many lines."),
                 switch("no-sched", None, "Leave out when threads were blocked, or waited for a processor."),
                 LINKER_NAMES,
+                FULL_NAMES,
             ],
             PART,
         ],
@@ -146,6 +151,7 @@ pub const TRACES: &[Command] = &[
             &[
                 INPUT,
                 OUTPUT,
+                NO_PAGER,
                 choice(
                     value("format", None, "FORMAT", "Form: of JSON a list of nodes, each with its parent's."),
                     &["text", "json"],
@@ -168,6 +174,7 @@ pub const TRACES: &[Command] = &[
         flags: &[&[
             INPUT,
             OUTPUT,
+            NO_PAGER,
             choice(value("format", None, "FORMAT", "Form."), &["text", "json"], "text"),
         ]],
         operand: FILE,

@@ -28,7 +28,7 @@ pub const WHY: &[Command] = &[
             name: "CALL>TIME",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Calls of functions (a glob) that take longer, as in 'handle>10ms'.",
+            help: "Calls of functions (a glob) that take longer, as in 'handle>10ms'; last a trace, as -i FILE.",
         }),
     },
     Command {
@@ -46,7 +46,7 @@ pub const WHY: &[Command] = &[
             name: "PROGRAM",
             takes: Takes::Rest,
             optional: true,
-            help: "The program and its arguments.",
+            help: "The program and its arguments; or a trace, as -i FILE.",
         }),
     },
 ];

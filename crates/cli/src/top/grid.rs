@@ -3,6 +3,7 @@
 use super::switches::{State, Switches};
 use super::view::{self, heading};
 use crate::search;
+use calltap_analysis::ShortNames;
 use calltap_analysis::live::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};
 use ratatui::Frame;
@@ -54,6 +55,8 @@ pub struct Grid {
     newest: Option<Interval>,
     sort: Column,
     limit: Option<usize>,
+    /// Names are shown by what tells those of the newest interval apart.
+    short: Option<ShortNames>,
     /// Only functions with this in their name.
     filter: String,
     /// Keys go into the filter.
@@ -67,13 +70,14 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// With nothing in it.
-    pub fn new(sort: Column, limit: Option<usize>) -> Grid {
+    /// With nothing in it. `short`: names are shortened.
+    pub fn new(sort: Column, limit: Option<usize>, short: bool) -> Grid {
         Grid {
             shown: None,
             newest: None,
             sort,
             limit,
+            short: short.then(ShortNames::default),
             filter: String::new(),
             typing: false,
             paused: false,
@@ -87,6 +91,10 @@ impl Grid {
     pub fn set(&mut self, interval: Option<Interval>) {
         if !self.paused {
             self.newest = interval;
+            if let Some(short) = &mut self.short {
+                let rows = self.newest.iter().flat_map(|interval| &interval.rows);
+                rows.for_each(|row| short.add(&row.function));
+            }
             self.arrange();
         }
     }
@@ -194,7 +202,12 @@ impl Grid {
         frame.render_widget(Line::from(format!(" {head}")).style(reversed), top);
         let rows: Vec<widgets::Row<'_>> = match &self.shown {
             Some(interval) => {
-                interval.rows.iter().map(|row| line(interval, row, switches.state(row))).collect()
+                let name = |row: &Row| match &self.short {
+                    Some(short) => short.of(&row.function),
+                    None => row.function.clone(),
+                };
+                let line = |row| line(interval, row, &name(row), switches.state(row));
+                interval.rows.iter().map(line).collect()
             }
             None => Vec::new(),
         };
@@ -225,7 +238,7 @@ impl Grid {
     }
 }
 
-fn line(interval: &Interval, row: &Row, state: State) -> widgets::Row<'static> {
+fn line(interval: &Interval, row: &Row, name: &str, state: State) -> widgets::Row<'static> {
     let cells = [
         view::rate(interval, row),
         duration(row.avg_ns),
@@ -233,7 +246,7 @@ fn line(interval: &Interval, row: &Row, state: State) -> widgets::Row<'static> {
         format!("{:.1}", interval.percent(row.total_ns)),
         state.word().to_owned(),
         one_line(&row.module).into_owned(),
-        one_line(&row.function).into_owned(),
+        one_line(name).into_owned(),
     ];
     let style = match state {
         State::On => Style::new(),
@@ -266,7 +279,7 @@ mod tests {
             max_ns: *avg_ns,
             total_ns: calls * avg_ns,
         });
-        let mut grid = Grid::new(Column::Calls, None);
+        let mut grid = Grid::new(Column::Calls, None, true);
         grid.set(Some(Interval { length_ns: 500_000_000, events: 10, lost: 0, rows: rows.collect() }));
         grid
     }

@@ -8,6 +8,8 @@ pub mod switches;
 pub mod view;
 
 use crate::arguments::Arguments;
+use crate::keep;
+use crate::output;
 use crate::record;
 use crate::select;
 use crate::values;
@@ -33,6 +35,8 @@ struct Show {
     limit: Option<usize>,
     /// Intervals.
     count: Option<u64>,
+    /// Names on a screen are shortened.
+    short: bool,
 }
 
 impl Show {
@@ -43,7 +47,13 @@ impl Show {
             bail!("--count: at least 1");
         }
         let sort = arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
-        Ok(Show { interval, sort, limit: arguments.number("limit")?, count })
+        Ok(Show {
+            interval,
+            sort,
+            limit: arguments.number("limit")?,
+            count,
+            short: output::is_short(arguments),
+        })
     }
 }
 
@@ -90,12 +100,16 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 
 /// How a process is watched.
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
-    let selection = ParsedSelection::new(&select::words(arguments)?, arguments.is_set("later"))?;
+    let (mut words, subtree) = (select::words(arguments)?, keep::subtree(arguments)?);
+    let about = keep::functions(None, subtree.as_ref(), None);
+    calltap_selection::add(&mut words, &about);
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
     let subject = Subject::Process { pid, duration: None, max_overhead };
     Ok(Options {
         buffer_size: values::buffer_size(arguments)?,
         patch_mode: values::patch_mode(arguments, false)?,
+        subtree,
         started: crate::started::tell,
         ..Options::new(subject, selection)
     })

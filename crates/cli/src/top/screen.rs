@@ -35,7 +35,7 @@ pub(super) fn look(intervals: &Receiver<Option<Interval>>, switches: &Switches, 
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
     let keys = keys();
-    let mut grid = Grid::new(show.sort, show.limit);
+    let mut grid = Grid::new(show.sort, show.limit, show.short);
     let mut seen = 0;
     loop {
         match intervals.try_recv() {

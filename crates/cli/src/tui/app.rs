@@ -3,9 +3,10 @@
 use super::rows::{Column, FILE, LIVE, Line};
 use super::shown::Shown;
 use crate::search;
-use calltap_analysis::Source;
 use calltap_analysis::explore::{Around, Relative};
 use calltap_analysis::live::Row;
+use calltap_analysis::units::one_line;
+use calltap_analysis::{ShortNames, Source};
 use calltap_trace::SiteId;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -52,6 +53,8 @@ pub struct App {
     live: bool,
     /// No colours.
     pub(super) plain: bool,
+    /// Names are shown by what tells them apart; as of which events.
+    short: Option<(ShortNames, Option<u64>)>,
     pub(super) chosen: Option<SiteId>,
     /// Where each pane is, in the order of [`Pane`].
     pub(super) places: [TableState; 3],
@@ -81,6 +84,7 @@ impl App {
             paused: false,
             live,
             plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+            short: None,
             chosen: None,
             places: Default::default(),
             around: None,
@@ -90,6 +94,28 @@ impl App {
             page: 1,
             said: String::new(),
         }
+    }
+
+    /// The same; names are shortened.
+    pub fn shortening(self, short: bool) -> App {
+        App { short: short.then(|| (ShortNames::default(), None)), ..self }
+    }
+
+    /// Learns which names there are, from which each is to be told apart.
+    fn see_names<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+        let Some((short, seen)) = &mut self.short else { return };
+        if seen.replace(shown.number) == Some(shown.number) {
+            return;
+        }
+        shown.explorer.functions.iter().for_each(|function| short.add(&function.name));
+        let rows = shown.live.iter().flat_map(|live| &live.interval.rows);
+        rows.for_each(|row| short.add(&row.function));
+    }
+
+    /// What is shown of a function's name.
+    pub(super) fn name(&self, full: &str) -> String {
+        let name = self.short.as_ref().map_or_else(|| full.to_owned(), |(short, _)| short.of(full));
+        one_line(&name).into_owned()
     }
 
     /// Nothing new is to be shown.
@@ -104,6 +130,7 @@ impl App {
 
     /// Draws it.
     pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &Shown<'_, S>) {
+        self.see_names(shown);
         let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
         let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
         let reversed = Style::new().add_modifier(Modifier::REVERSED);

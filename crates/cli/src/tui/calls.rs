@@ -119,15 +119,13 @@ impl App {
             let style = self.colour(site, at, is_chosen);
             buffer.set_style(Rect { x: line.x + first, width: wide, ..line }, style);
             let name = match block.calls {
-                1 => {
-                    explorer.function(site).map_or("[unknown]", |function| function.name.as_str()).to_owned()
-                }
+                1 => self.name(explorer.function(site).map_or("[unknown]", |function| &function.name)),
                 calls => format!("{}×", count(calls.into())),
             };
             // The end of a call that is cut is not known.
             let name = if block.cut > 0 { format!("~{name}") } else { name };
             // A column between two names tells them apart.
-            let name = if wide > 2 { one_line(&name).into_owned() } else { " ".to_owned() };
+            let name = if wide > 2 { name } else { " ".to_owned() };
             buffer.set_stringn(
                 line.x + first,
                 line.y,
@@ -185,14 +183,14 @@ impl App {
             self.said = format!(
                 "no {} call of {}",
                 if forwards { "further" } else { "earlier" },
-                one_line(&function.name)
+                self.name(&function.name)
             );
             return;
         };
         let names = Names::new(explorer.source.meta(), false);
         self.said = format!(
             "{}: {}{} at {} in {}",
-            one_line(&function.name),
+            self.name(&function.name),
             duration(end - start),
             states::said(explorer, thread, start, end),
             duration(start),

@@ -8,6 +8,8 @@ mod states;
 mod table;
 
 use crate::arguments::Arguments;
+use crate::keep;
+use crate::output;
 use crate::progress::Progress;
 use crate::seen::Seen;
 use crate::top::{self, screen, view::heading};
@@ -42,12 +44,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("this is no terminal: see 'calltap report', 'calltap top' and 'calltap view'");
     }
     match pid {
-        None => file(path.unwrap_or_else(|| "calltap.data".into())),
+        None if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
+        None => file(path.unwrap_or_else(|| "calltap.data".into()), output::is_short(arguments)),
         Some(pid) => process(pid, arguments),
     }
 }
 
-fn file(path: PathBuf) -> Result<()> {
+fn file(path: PathBuf, short: bool) -> Result<()> {
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
         eprintln!("calltap: {complaint}");
@@ -69,7 +72,7 @@ fn file(path: PathBuf) -> Result<()> {
         signal_hook::flag::register(signal, over.clone())?;
     }
     on_screen(|terminal, keys| {
-        let mut app = App::new(false);
+        let mut app = App::new(false).shortening(short);
         while !over.load(Acquire) {
             let shown = Shown { explorer: &explorer, number: 0, head: &head, live: None };
             if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
@@ -83,7 +86,7 @@ fn file(path: PathBuf) -> Result<()> {
 fn process(pid: u32, arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
     let options = top::options(pid, arguments)?;
-    let seen = Seen::new(pid);
+    let (seen, short) = (Seen::new(pid), output::is_short(arguments));
     let (outcome, shown) = thread::scope(|scope| {
         let watching = scope.spawn(|| seen.watch(&options, interval));
         // Whatever happens here, also a panic: the process is let go.
@@ -93,7 +96,7 @@ fn process(pid: u32, arguments: &Arguments) -> Result<()> {
         }
         let shown = match seen.intervals() {
             0 => Ok(()),
-            _ => on_screen(|terminal, keys| look(&seen, terminal, keys, &|| watching.is_finished())),
+            _ => on_screen(|terminal, keys| look(&seen, terminal, keys, short, &|| watching.is_finished())),
         };
         drop(leave);
         (watching.join(), shown)
@@ -107,9 +110,10 @@ fn look(
     seen: &Seen,
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,
+    short: bool,
     over: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let mut app = App::new(true);
+    let mut app = App::new(true).shortening(short);
     while !over() {
         let explorer = seen.explorer(!app.is_paused())?;
         let interval = seen.interval().unwrap_or_default();

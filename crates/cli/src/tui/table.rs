@@ -59,8 +59,8 @@ impl App {
         let line = |line: &Line| {
             let numbers = columns.iter().map(|column| right(column.text(line)));
             let state = line.state.map(|state| Cell::from(state.word()));
-            let names = [&line.name, &line.module].map(|name| Cell::from(one_line(name).into_owned()));
-            let names = names.into_iter().take(1 + usize::from(with_module));
+            let names = [self.name(&line.name), one_line(&line.module).into_owned()];
+            let names = names.map(Cell::from).into_iter().take(1 + usize::from(with_module));
             let style = match line.state {
                 Some(State::Off) => Style::new().fg(Color::DarkGray),
                 Some(State::OverLimit) => Style::new().fg(Color::Yellow),
@@ -95,16 +95,16 @@ impl App {
         pane: Pane,
     ) {
         let name = |site| shown.explorer.function(site).map_or("[unknown]", |function| &function.name);
-        let chosen = self.chosen.map_or("", name);
+        let chosen = self.name(self.chosen.map_or("", name));
         let title = match pane {
-            Pane::Callers => format!(" who calls {} ", one_line(chosen)),
-            _ => format!(" what {} calls ", one_line(chosen)),
+            Pane::Callers => format!(" who calls {chosen} "),
+            _ => format!(" what {chosen} calls "),
         };
         let line = |relative: &Relative| {
             Row::new([
                 right(duration(relative.total_ns)),
                 right(count(relative.calls)),
-                Cell::from(one_line(name(relative.site)).into_owned()),
+                Cell::from(self.name(name(relative.site))),
             ])
         };
         let widths = [Constraint::Length(11), Constraint::Length(11), Constraint::Fill(1)];

@@ -8,7 +8,7 @@ mod subject;
 use crate::arguments::Arguments;
 use crate::progress::Progress;
 use crate::seen::Seen;
-use crate::{top, values};
+use crate::{keep, top, values};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
@@ -31,6 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: Option<u32> = crate::processes::one(arguments)?;
     match (arguments.shown(), pid) {
         (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
+        (_, None) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
         (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
         (None, Some(pid)) => process(pid, port, arguments),
     }

@@ -14,6 +14,7 @@ mod questions;
 mod slow;
 mod spans;
 mod stacks;
+mod terminal;
 mod top;
 mod trace_cmd;
 mod tui;

@@ -112,6 +112,9 @@ fn a_file_answers_as_the_program_did() {
         let words: Vec<&str> = words.split(' ').collect();
         let answer = calltap_run(&[&words[..], &["--json", "-i", &trace]].concat());
         assert!(answer.status.success(), "{}", answer.stderr);
+        // A trace is also the last word.
+        let same = calltap_run(&[&words[..], &[&trace, "--json"]].concat());
+        assert_eq!(same.stdout, answer.stdout, "{words:?}: {}", same.stderr);
         last(&answer.stdout)
     };
     let own = |name: &str| -> u64 {
@@ -129,7 +132,7 @@ fn a_file_answers_as_the_program_did() {
     let callers = of("latency handle --by caller");
     assert_eq!(sum(&rows(&callers, "handle"), "calls"), own("handle"), "{callers}");
     assert_eq!(of("stacks leaf")["paths"].as_array().map(Vec::len), Some(2));
-    let watched = calltap_run(&["watch", "disk", "-n", "3", "-i", &trace]);
+    let watched = calltap_run(&["watch", "disk", "-n", "3", &trace]);
     assert_eq!(watched.stdout.lines().filter(|line| is_disk(line)).count(), 3);
     one_line(
         &calltap_run(&["latency", "hendle", "-i", &trace]),
@@ -226,6 +229,11 @@ fn the_exit_status_is_the_programs() {
     one_line(&missing, &["no such file"]);
     one_line(&calltap_run(&["count", "leaf"]), &["what to look at"]);
     one_line(&calltap_run(&["count", "leaf", "-p", "1", "--", "true"]), &["one of"]);
+    let trace = program.directory().join("one.data").to_string_lossy().into_owned();
+    calltap_run(&["record", "-o", &trace, "--", &path, "10", "15"]);
+    assert!(calltap_run(&["count", "leaf", &trace]).status.success());
+    one_line(&calltap_run(&["count", "leaf", &trace, &trace]), &[&trace, "one of"]);
+    one_line(&calltap_run(&["count", "leaf", &trace, "--", "true"]), &[&trace, "one of"]);
     one_line(&calltap_run(&["slower", "soon", "--", &path]), &["not a time"]);
     one_line(&calltap_run(&["latency", "leaf", "--linear", "0ms", "--", &path]), &["no width"]);
 }

@@ -152,6 +152,8 @@ fn rows_are_chosen_sorted_and_limited_as_asked() {
     assert_eq!(names(&["-F", "na*"]), ["nap"]);
     assert_eq!(names(&["-N", "leaf", "-s", "function"]), ["lap", "nap"]);
     assert_eq!(names(&["-s", "max", "-n", "1"]), ["lap"]);
+    assert_eq!(names(&["--graph", "nap"]), ["nap"]);
+    assert_eq!(names(&["--graph", "lap", "--depth", "1"]), ["lap"]);
     assert!(resident.end().0.success());
 }
 

@@ -12,7 +12,7 @@ fn a_wrong_usage_is_told_in_one_line() {
     std::fs::write(&text, "no trace\n").expect("a file");
     let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
     // The words, and what the line has to have in it.
-    let cases: [(&[&str], &[&str]); 36] = [
+    let cases: [(&[&str], &[&str]); 40] = [
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
         (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
@@ -44,6 +44,10 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["report", "-s", "speed", t], &["speed", "total"]),
         (&["count", "nap"], &["what to look at", "-p PID"]),
         (&["count", "nap", "-p", p, "-i", t], &["one of"]),
+        (&["count", "nap", "/no/such.data"], &["/no/such.data", "No such file"]),
+        (&["count", t], &["what to look at", "FILE"]),
+        (&["count", "nap", t], &[t, "is not a trace", "what to look at"]),
+        (&["locks", "/no/such.data"], &["/no/such.data", "No such file"]),
         (&["slower", "nap", "-p", p], &["'nap' is not a time"]),
         (&["latency", "napp", "-p", p], &["no traceable function matches 'napp'", "nearest: nap"]),
         (&["set", "-F", "nap"], &["which process", "-p PID"]),

@@ -7,6 +7,7 @@ mod go;
 mod input;
 mod int3;
 mod landing;
+mod libcalls;
 mod library;
 mod limits;
 mod loss;

@@ -124,6 +124,8 @@ pub struct Planner<'a> {
     pub(crate) stubs: Stubs<'a>,
     /// What polls futures is looked for.
     futures: bool,
+    /// So are the stubs through which a program calls libraries.
+    libcalls: bool,
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
@@ -183,6 +185,7 @@ impl<'a> Planner<'a> {
             int3: false,
             stubs: Stubs::new(&directory.code, shared),
             futures: false,
+            libcalls: false,
             types: HashMap::new(),
             values: Values::default(),
             interpreters: HashMap::new(),

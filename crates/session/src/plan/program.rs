@@ -8,7 +8,7 @@ use crate::plan::script::interpreted;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_names::printable;
 use calltap_selection::debug_files::{chosen_in, has_debugging_file, may_choose_in, name_functions};
-use calltap_selection::{Named, Selector};
+use calltap_selection::{Named, Selection, Selector};
 use calltap_sites::{Binary, Discovery, debug_link};
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -109,16 +109,16 @@ impl Program {
         Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 
-    /// What can be traced in it; `futures`: also what polls these; `int3`: also by breakpoints. There is time for that while it is being loaded.
+    /// What can be traced in it that these words may mean. There is time for that while it is being loaded.
     ///
     /// What was not built for tracing is decoded as far as it decides about functions that may be chosen by their names. The second value: was all of it?
     pub fn read(
         &self,
         discovery: Discovery,
-        futures: bool,
-        int3: bool,
+        words: &Selection,
         selector: &Selector,
     ) -> Result<(Binary, bool), Error> {
+        let Selection { futures, int3, libcalls, .. } = *words;
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
             let (root, file) = (Path::new("/"), fs::File::open(&self.path));
@@ -142,6 +142,9 @@ impl Program {
             let (mut binary, is_whole) = cache::analyse(&contents, &self.name, search, few, &Arc::default())?;
             if search.has_decoded(&binary) {
                 name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));
+            }
+            if libcalls {
+                calltap_sites::add_library_calls(&self.data, &mut binary)?;
             }
             if futures {
                 calltap_sites::find_polls(&self.data, &mut binary)?;

@@ -142,12 +142,20 @@ impl<'d> Dynamic<'d> {
     /// The words the loader fills with the address of an imported symbol, with the symbol's name if it has at most
     /// `longest` bytes.
     pub fn imports(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
-        self.relocations.iter().filter(|relocation| relocation.kind != RELATIVE).filter_map(
-            move |relocation| {
-                let symbol = self.all_symbols.get(relocation.symbol as usize)?;
-                Some((relocation.at, string(self.strings, symbol.st_name.get(Le), longest)?))
-            },
-        )
+        self.imports_at(longest, |_| true)
+    }
+
+    /// The same of some words.
+    pub fn imports_at(
+        &self,
+        longest: usize,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = (u64, &'d [u8])> {
+        let named = move |relocation: &&Relocation| relocation.kind != RELATIVE && is_wanted(relocation.at);
+        self.relocations.iter().filter(named).filter_map(move |relocation| {
+            let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+            Some((relocation.at, string(self.strings, symbol.st_name.get(Le), longest)?))
+        })
     }
 }
 

@@ -72,6 +72,9 @@ impl<'a> Planner<'a> {
                 if search.has_decoded(&binary) {
                     name_functions(&mut binary, || debug_link_of(&file), &mapped.path, &root);
                 }
+                if self.libcalls && is_program {
+                    calltap_sites::add_library_calls(&contents.bytes().ok()?, &mut binary).ok()?;
+                }
                 if self.futures {
                     calltap_sites::find_polls(&contents.bytes().ok()?, &mut binary).ok()?;
                 }

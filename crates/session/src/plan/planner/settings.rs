@@ -24,6 +24,11 @@ impl<'a> Planner<'a> {
         Planner { futures, ..self }
     }
 
+    /// Looks for the stubs through which a program calls libraries.
+    pub fn calling_libraries(self, libcalls: bool) -> Self {
+        Planner { libcalls, ..self }
+    }
+
     /// Finds calls to the profiling function so.
     pub fn discovering(self, discovery: Discovery) -> Self {
         Planner { discovery, ..self }

@@ -1,0 +1,91 @@
+//! Calls into libraries, by the linker's stubs: as many as the program makes, inside the functions that make them.
+
+use calltap_e2e::{
+    BARE, BUILDS, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check, compile, have,
+    installed, one_line, record,
+};
+
+/// What a library does is not inlined, and its mathematics are there.
+const FLAGS: &[&str] = &["-fno-builtin", "-lm", "-lpthread"];
+const WORDS: Expect<'_> =
+    Expect { arguments: &["a", "few words"], stdin: b"", may_lose: false, uncounted: false, unnamed: false };
+
+#[test]
+fn calls_into_libraries_are_those_that_the_program_makes() {
+    for build in installed(BUILDS).chain(installed(BARE)) {
+        let unnamed = build.flags.contains(&"-s");
+        // Names of its own functions are gone, and with them those of what they count.
+        let program = compile(build, &["libcalls.c"], FLAGS);
+        check(&program, &[vec!["--libcalls"]], &Expect { unnamed, ..WORDS });
+    }
+}
+
+#[test]
+fn stubs_of_every_kind_are_found() {
+    let linkers: [(&str, &[&str]); 6] = [
+        ("ld", &["-Wl,-z,lazy"]),
+        ("ld", &["-Wl,-z,now"]),
+        ("ld", &["-Wl,-z,ibtplt", "-fcf-protection"]),
+        ("ld.lld", &["-fuse-ld=lld"]),
+        ("mold", &["-fuse-ld=mold"]),
+        ("ld", &["-no-pie", "-fno-pie", "-Wl,-z,lazy"]),
+    ];
+    for (linker, flags) in linkers.into_iter().filter(|(linker, _)| have(linker)) {
+        let program = compile(GCC, &["libcalls.c"], &[FLAGS, flags].concat());
+        let recording = check(&program, &[vec!["--libcalls"]], &WORDS);
+        assert!(!recording.run.stderr.contains("panicked"), "{linker} {flags:?}");
+    }
+}
+
+#[test]
+fn they_lie_within_the_functions_that_make_them() {
+    let program = compile(GCC, &["libcalls.c"], FLAGS);
+    let run = record(&program, &["--libcalls", "-N", "free,malloc"], &WORDS);
+    let trace = run.trace.to_string_lossy().into_owned();
+    let show = |words: &[&str]| calltap_run(&[words, &[&trace]].concat()).stdout;
+    // A tail call of a stub ends with its function.
+    let tree = show(&["replay", "--graph", "upper", "--no-sched", "-n", "8"]);
+    assert!(tree.contains("upper() {") && tree.contains("  toupper();"), "{tree}");
+    let tree = show(&["graph", "-F", "qsort", "--json"]);
+    assert!(tree.contains("\"sorted\"") && tree.contains("\"compare\""), "{tree}");
+    let report = show(&["report", "--json"]);
+    assert!(
+        report.contains("\"function\": \"strlen\"") || report.contains("\"function\":\"strlen\""),
+        "{report}"
+    );
+    assert!(!report.contains("\"malloc\"") && !report.contains("\"free\""), "{report}");
+    assert!(show(&["report", "--linker-names"]).contains("strlen@plt"));
+    // Values are read of them as of other functions.
+    let run = record(&program, &["--libcalls", "-A", "toupper@arg1/d32", "-R", "toupper"], &WORDS);
+    let trace = run.trace.to_string_lossy().into_owned();
+    let tree = calltap_run(&["replay", "--graph", "toupper", "--no-sched", "-n", "6", &trace]).stdout;
+    assert!(tree.contains("toupper(97)") || tree.contains("toupper(arg1=97)"), "{tree}");
+}
+
+#[test]
+fn a_program_without_stubs_is_refused_in_a_line() {
+    for flags in [&["-fno-plt", "-Wl,-z,now"][..], &["-static"]] {
+        let program = compile(GCC, &["paced.c"], flags);
+        let path = program.path.to_string_lossy().into_owned();
+        let run = calltap_run(&["record", "--libcalls", "-o", "/dev/null", "--", &path]);
+        one_line(&run, &["--libcalls", "-fno-plt", "LIBRARY:GLOB"]);
+    }
+}
+
+#[test]
+fn a_running_program_is_left_as_it_was() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let trace = program.directory().join("x.data").to_string_lossy().into_owned();
+    for _ in 0..5 {
+        let words = ["record", "--libcalls", "-p", &pid, "--duration", "0.3", "-o", &trace];
+        let run = calltap_run(&words);
+        assert!(run.status.success(), "{}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{}", run.stderr);
+        let report = calltap_run(&["report", &trace, "--json"]).stdout;
+        assert!(report.contains("\"nanosleep\"") && report.contains("\"poll\""), "{report}");
+    }
+    attach_and_look(&mut resident, 2, Default::default());
+    assert!(resident.end().0.success());
+}

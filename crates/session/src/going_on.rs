@@ -1,0 +1,27 @@
+//! Tells the user while a recording goes on how long it has lasted, and how many calls it has.
+
+use crate::options::{Options, Recording};
+use std::time::Instant;
+
+/// Tells the user once a second what is recorded.
+pub(crate) struct GoingOn {
+    tell: fn(&Recording),
+    /// When everything was switched on, and the seconds since that were told.
+    began: Option<Instant>,
+    told: u64,
+}
+
+impl GoingOn {
+    pub(crate) fn new(options: &Options) -> GoingOn {
+        GoingOn { tell: options.recording, began: None, told: 0 }
+    }
+
+    /// Called every few milliseconds, from when everything is switched on.
+    pub(crate) fn look(&mut self, calls: u64) {
+        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
+        if elapsed.as_secs() > self.told {
+            self.told = elapsed.as_secs();
+            (self.tell)(&Recording { elapsed, calls });
+        }
+    }
+}

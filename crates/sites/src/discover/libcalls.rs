@@ -1,0 +1,146 @@
+//! Calls into libraries: the stubs of the linker that a program makes them through, as functions.
+//!
+//! A stub is one jump through a word of the GOT, which the dynamic linker fills in at the first call, or at the start: a tail call of the function
+//! in the library. The jump gives way as any first instruction does, and the word stays what it is:
+//!
+//! ```text
+//! .plt.sec:  endbr64; [bnd] jmp *slot(%rip)             a stub beside .plt, which binds lazily
+//! .plt:      jmp *slot(%rip); push n; jmp first         binds lazily: the slot leads to the push at first
+//! .plt.got:  jmp *slot(%rip); nop                       bound at the start
+//! mold:      endbr64; mov $n, %r11d; jmp *slot(%rip)
+//! ```
+//!
+//! A program compiled with `-fno-plt`, as those in Rust are, calls through the slots themselves, and has no stubs.
+
+use std::collections::BTreeMap;
+
+use calltap_names::printable_bytes;
+
+use super::Binary;
+use super::askers;
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::plt::{self, ENDBR64};
+use crate::address::Svma;
+use crate::error::Error;
+use crate::function::{Function, Returns, Role};
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm, SiteKind};
+
+/// What a stub is called behind the name of what it leads to.
+pub const SUFFIX: &str = "@plt";
+/// Stubs begin at multiples of this.
+const STEP: u64 = 8;
+/// Stubs of a file that are looked at.
+const MOST: u64 = 1 << 20;
+/// Longer names are not taken.
+const LONGEST_NAME: usize = 4096;
+/// `mov $n, %r11d`: which relocation it is, for the dynamic linker.
+const NUMBER: [u8; 2] = [0x41, 0xbb];
+/// Its length.
+const NUMBER_LENGTH: u64 = 6;
+
+/// What is no call into a library of the programmer's: the profiling functions, which have another place in a session, what the C library starts the
+/// program with, and what the compiler has calls of for a thread's variables, which keep more registers than functions may.
+const LEFT_OUT: [&[u8]; 9] = [
+    b"mcount",
+    b"_mcount",
+    b"__fentry__",
+    b"__cyg_profile_func_enter",
+    b"__cyg_profile_func_exit",
+    b"__gmon_start__",
+    b"__libc_start_main",
+    b"__tls_get_addr",
+    b"__cxa_finalize",
+];
+/// Functions of libraries that leave a call open on a stack that another thread may go on with, after calltap has left: besides
+/// those of C libraries.
+const SWITCHERS: [&[u8]; 5] =
+    [b"jump_fcontext", b"ontop_fcontext", b"co_switch", b"coro_transfer", b"setcontext"];
+
+/// Adds the stubs of a file to its functions. How many there are.
+pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Error> {
+    let image = Image::parse(data, &mut Vec::new())?;
+    let dynamic = Dynamic::parse(&image, &mut Vec::new());
+    let mut stubs: BTreeMap<u64, Stub> = BTreeMap::new();
+    for stub in stubs_of(&image) {
+        stubs.entry(stub.slot).or_insert(stub);
+    }
+    let (keeps, mut found) = (askers::slots(&dynamic), Vec::new());
+    let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
+    for (slot, name) in imports {
+        let Some(stub) = stubs.remove(&slot) else { continue };
+        let is_known =
+            binary.functions.binary_search_by_key(&stub.start, |function| function.address.0).is_ok();
+        if name.is_empty() || is_known || LEFT_OUT.contains(&name) {
+            continue;
+        }
+        let must_not_return = keeps.contains(&slot) || SWITCHERS.contains(&name);
+        found.extend(stub.function(&image, &printable_bytes(name), must_not_return));
+    }
+    let number = found.len();
+    binary.functions.extend(found);
+    binary.functions.sort_by_key(|function| function.address);
+    Ok(number)
+}
+
+struct Stub {
+    start: u64,
+    /// The first instruction that gives way.
+    at: u64,
+    /// Bytes that give way.
+    length: u64,
+    slot: u64,
+}
+
+/// All stubs of the file's tables.
+fn stubs_of(image: &Image<'_>) -> impl Iterator<Item = Stub> {
+    let tables = image.sections.iter().filter(|section| section.is_plt() && section.is_code());
+    let places =
+        tables.flat_map(|table| (0..table.size / STEP).map(|n| table.address.wrapping_add(n * STEP)));
+    places.take(MOST as usize).filter_map(|start| stub_at(image, start))
+}
+
+fn stub_at(image: &Image<'_>, start: u64) -> Option<Stub> {
+    let code = image.tail(start, 2 * STEP);
+    let at = start + if code.starts_with(ENDBR64) { ENDBR64.len() as u64 } else { 0 };
+    let rest = code.get((at - start) as usize..)?;
+    if rest.starts_with(&NUMBER) {
+        let slot = plt::slot_of(rest.get(NUMBER_LENGTH as usize..)?, at + NUMBER_LENGTH)?;
+        return Some(Stub { start, at, length: NUMBER_LENGTH, slot });
+    }
+    // The first stub of a table, which pushes first, is entered with more on the stack than a return address.
+    let slot = plt::slot_of(rest, at)?;
+    let length = if rest.starts_with(&[0xf2]) { 7 } else { 6 };
+    Some(Stub { start, at, length, slot })
+}
+
+impl Stub {
+    /// `must_not_return`: another address must not be in the place of the return address.
+    fn function(&self, image: &Image<'_>, name: &str, must_not_return: bool) -> Option<Function> {
+        let Stub { start, at, length, .. } = *self;
+        debug_assert!(length >= JUMP);
+        let old = image.bytes(at, length)?.to_vec();
+        let returns = match must_not_return {
+            false => Returns::Stub(Some(Reason::TailCall { at })),
+            true => Returns::Exits {
+                at_entry: Vec::new(),
+                elsewhere: Vec::new(),
+                unseen: Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReadsReturnAddress { at }) }),
+            },
+        };
+        Some(Function {
+            name: format!("{name}{SUFFIX}"),
+            aliases: Vec::new(),
+            address: Svma(start),
+            size: at - start + length,
+            role: Role::Function,
+            kind: SiteKind::Plt,
+            form: Some(SiteForm::Prologue { at: Svma(at), old }),
+            returns,
+            reason: None,
+            on_demand: true,
+            poll: None,
+        })
+    }
+}
