@@ -101,6 +101,9 @@ pub struct Binary {
     pub resolvers: Vec<Resolver>,
     /// Broken parts that were skipped, and what is missed for it.
     pub complaints: Vec<String>,
+    /// Functions of libraries, sorted, that the program can call without a stub, by their addresses: once its stubs were [looked for](add_library_calls).
+    #[serde(skip)]
+    pub called_without_stub: Vec<String>,
 }
 
 impl Binary {
@@ -205,6 +208,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         profilers,
         resolvers,
         complaints,
+        called_without_stub: Vec::new(),
     })
 }
 

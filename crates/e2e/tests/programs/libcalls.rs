@@ -73,6 +73,19 @@ fn a_program_without_stubs_is_refused_in_a_line() {
 }
 
 #[test]
+fn calls_without_stubs_are_said_not_to_be_recorded() {
+    let program = compile(GCC, &["noplt.c"], &["-fno-builtin"]);
+    let path = program.path.to_string_lossy().into_owned();
+    let trace = program.directory().join("x.data").to_string_lossy().into_owned();
+    let run = calltap_run(&["record", "--libcalls", "-o", &trace, "--", &path]);
+    let said = "--libcalls: calls of labs, strlen that go by their addresses";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+    assert!(calltap_run(&["info", &trace]).stdout.contains(said));
+    let report = calltap_run(&["report", "--json", &trace]).stdout;
+    assert!(report.contains("\"puts\"") && !report.contains("\"labs\""), "{report}");
+}
+
+#[test]
 fn a_running_program_is_left_as_it_was() {
     let program = compile(GCC, &["paced.c"], &[]);
     let mut resident = Resident::start(&program, &[]);

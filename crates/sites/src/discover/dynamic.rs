@@ -145,6 +145,17 @@ impl<'d> Dynamic<'d> {
         self.imports_at(longest, |_| true)
     }
 
+    /// Those that are for addresses of functions, not for the calls of stubs alone.
+    pub fn function_addresses(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
+        let addresses = self.relocations.iter().filter(|relocation| relocation.kind == GLOB_DAT);
+        addresses.filter_map(move |relocation| {
+            let symbol = self.all_symbols.get(relocation.symbol as usize)?;
+            let is_import = symbol.st_type() == elf::STT_FUNC && symbol.st_shndx.get(Le) == elf::SHN_UNDEF;
+            let name = string(self.strings, symbol.st_name.get(Le), longest)?;
+            is_import.then_some((relocation.at, name))
+        })
+    }
+
     /// The same of some words.
     pub fn imports_at(
         &self,

@@ -12,7 +12,7 @@
 //!
 //! A program compiled with `-fno-plt`, as those in Rust are, calls through the slots themselves, and has no stubs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use calltap_names::printable_bytes;
 
@@ -58,7 +58,7 @@ const LEFT_OUT: [&[u8]; 9] = [
 const SWITCHERS: [&[u8]; 5] =
     [b"jump_fcontext", b"ontop_fcontext", b"co_switch", b"coro_transfer", b"setcontext"];
 
-/// Adds the stubs of a file to its functions. How many there are.
+/// Adds the stubs of a file to its functions, and the names of what it can call without one. How many stubs there are.
 pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     let dynamic = Dynamic::parse(&image, &mut Vec::new());
@@ -66,6 +66,12 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
     for stub in stubs_of(&image) {
         stubs.entry(stub.slot).or_insert(stub);
     }
+    let has_stub = |slot: &u64| stubs.contains_key(slot);
+    let addresses = dynamic.function_addresses(LONGEST_NAME);
+    let without =
+        addresses.filter(|(slot, name)| !name.is_empty() && !has_stub(slot) && !LEFT_OUT.contains(name));
+    let without: BTreeSet<String> = without.map(|(_, name)| printable_bytes(name)).collect();
+    binary.called_without_stub = without.into_iter().collect();
     let (keeps, mut found) = (askers::slots(&dynamic), Vec::new());
     let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
     for (slot, name) in imports {

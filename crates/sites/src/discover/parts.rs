@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::branches::{Branches, Formed, To, between};
+use super::branches::{Branches, To, between};
 use super::image::Image;
+use super::lookup::Lookup;
 use super::names;
 use super::pointers::Pointer;
 use super::return_address::Rows;
@@ -66,28 +67,23 @@ impl Parts {
         let entry = image.header.e_entry.get(object::LittleEndian);
         let entry = functions.binary_search_by_key(&entry, |function| function.address.0).ok();
         let is_proven = |n: &usize| links.proven.contains(n) || entry == Some(*n);
-        let is_open = |n: &usize| links.candidates.contains(n) && !is_proven(n);
+        let is_open = |n: &usize| links.candidates[*n] && !is_proven(n);
         let is_label = |n: &usize| links.labels.contains_key(n) && is_open(n);
         let mut is_part: Vec<bool> = functions.iter().map(Function::is_part).collect();
         // What shares code with a function without being called is a part of it,
         for (n, other) in &links.joined {
-            if links.candidates.contains(n) && !functions[*other].is_part() && !is_open(other) {
-                is_part[*n] |= !links.candidates.contains(other) || is_open(n);
+            if !functions[*other].is_part() && !is_open(other) {
+                is_part[*n] |= !links.candidates[*other] || is_open(n);
             }
         }
         // and so is what only jumps of one function lead to.
         let leads_on = |n: usize| is_part[n] || is_open(&n);
         let sources = links.sources_of(functions.len(), leads_on);
-        let alone: Vec<usize> = links
-            .candidates
-            .iter()
-            .copied()
-            .filter(|n| is_open(n) && !is_label(n) && sources[*n].len() == 1)
-            .collect();
+        let (all, is_alone) = (0..functions.len(), |n: &usize| !is_label(n) && sources[*n].len() == 1);
+        let alone: Vec<usize> = all.clone().filter(|n| is_open(n) && is_alone(n)).collect();
         // What calls something has no live data below its stack pointer: whatever leads to it, its entry can be traced.
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
-        let open: Vec<usize> =
-            links.candidates.iter().copied().filter(|n| is_open(n) && is_leaf(n)).collect();
+        let open: Vec<usize> = all.filter(|n| is_open(n) && is_leaf(n)).collect();
         for n in alone {
             is_part[n] = true;
         }
@@ -148,10 +144,12 @@ impl Parts {
 #[derive(Default)]
 struct Links {
     /// Entries of the unwinding information without a name that nothing calls.
-    candidates: BTreeSet<usize>,
+    candidates: Vec<bool>,
+    /// Those and the parts that are known.
+    may_be_part: Vec<bool>,
     /// Candidates and parts, and what jumps to them or into them, or is jumped into by them.
     sources: BTreeMap<usize, BTreeSet<usize>>,
-    /// What jumps into another one's middle, or the other way round.
+    /// Candidates, and what jumps into their middle or the other way round.
     joined: BTreeSet<(usize, usize)>,
     /// Candidates whose address is taken by what could not jump there.
     proven: BTreeSet<usize>,
@@ -173,17 +171,21 @@ impl Links {
                 && frames.contains_key(&function.address.0)
                 && !branches.is_called(function.address.0)
         };
-        let mut links = Links {
-            candidates: (0..functions.len()).filter(|n| is_candidate(&functions[*n])).collect(),
-            ..Links::default()
-        };
+        let candidates: Vec<bool> = functions.iter().map(is_candidate).collect();
+        let may_be_part = functions.iter().zip(&candidates).map(|(function, is)| *is || function.is_part());
+        let may_be_part = may_be_part.collect();
+        let mut links = Links { candidates, may_be_part, ..Links::default() };
+        let mut sources = Lookup::new(functions);
         for leaving in &branches.leavings {
             let (To::If(target) | To::Address(target)) = leaving.to else { continue };
-            let (Some(from), Some(to)) = (index_at(functions, leaving.at), index_at(functions, target))
-            else {
+            let Some((from, function)) = sources.before(leaving.at) else { continue };
+            let range = function.address.0..end(functions, from);
+            if !range.contains(&leaving.at) || range.contains(&target) {
                 continue;
-            };
-            links.add(functions, from, to, functions[to].address.0 != target);
+            }
+            if let Some(to) = index_at(functions, target) {
+                links.add(functions, from, to, functions[to].address.0 != target);
+            }
         }
         let tables = Tables::new(image, &branches.data, functions);
         // The last function of which all tables were read.
@@ -198,7 +200,7 @@ impl Links {
             let listed = listed(&tables, branches, jump, from);
             for target in listed {
                 if let Some(to) = index_at(functions, target)
-                    && (links.candidates.contains(&to) || functions[to].is_part())
+                    && links.may_be_part[to]
                 {
                     links.add(functions, from, to, functions[to].address.0 != target);
                 }
@@ -219,7 +221,7 @@ impl Links {
         let functions = tables.functions;
         let candidate = |links: &Links, address: u64| {
             let found = functions.binary_search_by_key(&address, |function| function.address.0);
-            found.ok().filter(|n| links.candidates.contains(n))
+            found.ok().filter(|n| links.candidates[*n])
         };
         let goes_through_pointer = |origin| {
             matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
@@ -244,8 +246,12 @@ impl Links {
         let mut in_tables = BTreeSet::new();
         // A hostile file may have every instruction name the same table.
         let mut budget = (stored.len() + branches.formed.len()).saturating_mul(64);
-        for formed in branches.formed.iter().filter(|formed| !is_own(functions, formed)) {
-            let Some(taker) = index_at(functions, formed.at) else { continue };
+        let mut takers = Lookup::new(functions);
+        for formed in &branches.formed {
+            let taker = takers.before(formed.at).filter(|(n, _)| formed.at < end(functions, *n));
+            // A function that forms its own address says nothing about whether it is one.
+            let taker = taker.filter(|(_, function)| function.address.0 != formed.to);
+            let Some((taker, _)) = taker else { continue };
             if !jumping.contains(&taker) {
                 self.proven.extend(candidate(self, formed.to));
                 continue;
@@ -281,7 +287,7 @@ impl Links {
     fn add_label(&mut self, functions: &[Function], taker: usize, address: u64, may_jump: bool) {
         if let Some(n) = index_at(functions, address) {
             let is_inside = functions[n].address.0 != address;
-            if functions[n].is_part() || is_inside && may_jump && self.candidates.contains(&n) {
+            if functions[n].is_part() || is_inside && may_jump && self.candidates[n] {
                 self.add(functions, taker, n, is_inside);
             }
         }
@@ -289,11 +295,10 @@ impl Links {
 
     /// Something leads from one function to another, to its beginning or into it.
     fn add(&mut self, functions: &[Function], from: usize, to: usize, is_inside: bool) {
-        let may_be_part = |n: &usize| functions[*n].is_part() || self.candidates.contains(n);
         if from == to {
             return;
         }
-        let (from_part, to_part) = (may_be_part(&from), may_be_part(&to));
+        let (from_part, to_part) = (self.may_be_part[from], self.may_be_part[to]);
         if to_part {
             self.sources.entry(to).or_default().insert(from);
         }
@@ -301,7 +306,8 @@ impl Links {
             self.sources.entry(from).or_default().insert(to);
         }
         if is_inside {
-            self.joined.extend([(from, to), (to, from)]);
+            let candidates = [(from, to), (to, from)].into_iter().filter(|(n, _)| self.candidates[*n]);
+            self.joined.extend(candidates);
         }
     }
 
@@ -346,11 +352,6 @@ pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
         Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
         Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
-}
-
-/// Does a function form its own address? That says nothing about whether it is one.
-fn is_own(functions: &[Function], formed: &Formed) -> bool {
-    index_at(functions, formed.at).is_some_and(|n| functions[n].address.0 == formed.to)
 }
 
 /// The function or part that an address is in, as far as their sizes tell.

@@ -28,6 +28,9 @@ use std::sync::atomic::Ordering::*;
 const OWN_XRAY: &str =
     "XRAY_OPTIONS has the program's own XRay take its sleds at its start: what it takes is not traced";
 
+/// Functions that a message names; others are counted.
+const NAMED: usize = 5;
+
 impl<'a> Planner<'a> {
     fn binary(&mut self, mapped: &Mapped, pid: u32, program: Option<u64>) -> Option<Arc<Binary>> {
         let identity = mapped.identity(pid)?;
@@ -210,6 +213,7 @@ impl<'a> Planner<'a> {
         }
         let mut process = self.processes.remove(&index).unwrap_or_default();
         let (mut kept, mut gone, mut own_xray) = (Vec::new(), Vec::new(), false);
+        let mut without_stub = None;
         for mut old in process.modules.drain(..) {
             let list = if old.is_there(&now, regions) { &mut kept } else { &mut gone };
             list.push(old);
@@ -228,6 +232,7 @@ impl<'a> Planner<'a> {
             let Some(binary) = self.binary(&new, pid, program) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
             let has_sleds = binary.functions.iter().any(|function| function.kind == SiteKind::Xray);
+            without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = Module {
                 id: 0,
@@ -247,7 +252,25 @@ impl<'a> Planner<'a> {
         if own_xray {
             self.warn(OWN_XRAY, records);
         }
+        if let Some(without_stub) = without_stub {
+            self.warn(&without_stub, records);
+        }
     }
+}
+
+/// What is told of calls into libraries that have no stub of the linker's.
+fn calls_without_stub(functions: &[String]) -> Option<String> {
+    let (named, rest) = functions.split_at(functions.len().min(NAMED));
+    let more = match rest.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    (!named.is_empty()).then(|| {
+        format!(
+            "--libcalls: calls of {}{more} that go by their addresses, without a stub (pointers, -fno-plt), are not recorded",
+            named.join(", ")
+        )
+    })
 }
 
 /// Inode of a process's program.
