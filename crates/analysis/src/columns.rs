@@ -2,6 +2,56 @@
 
 use std::io::{self, Write};
 
+/// Characters between columns.
+const GAP: usize = 2;
+/// Characters that the last column, of names, has at least if it needs them.
+const NAMES: usize = 32;
+
+/// Characters of each column.
+fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
+    let width = |column: usize| {
+        let longest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        longest.max(titles[column].len())
+    };
+    (0..titles.len()).map(width).collect()
+}
+
+/// As [`write`], in lines of so many characters: where names have no room, columns are left out, the first group of `leavable` first, and a line says which.
+pub(crate) fn write_fitting(
+    out: &mut dyn Write,
+    titles: &[&str],
+    numbers: usize,
+    rows: Vec<Vec<String>>,
+    (width, leavable): (Option<usize>, &[Vec<usize>]),
+) -> io::Result<()> {
+    let mut widths = widths(titles, &rows);
+    if let Some(names) = widths.last_mut() {
+        *names = NAMES.min(*names);
+    }
+    let mut used: usize = widths.iter().map(|width| width + GAP).sum();
+    let mut left_out: Vec<usize> = Vec::new();
+    for group in leavable {
+        if width.is_none_or(|width| used <= width + GAP) {
+            break;
+        }
+        used -= group.iter().map(|at| widths[*at] + GAP).sum::<usize>();
+        left_out.extend(group);
+    }
+    left_out.sort_unstable();
+    let stays = |at: &usize| !left_out.contains(at);
+    let keep = |row: Vec<String>| -> Vec<String> {
+        row.into_iter().enumerate().filter(|(at, _)| stays(at)).map(|(_, cell)| cell).collect()
+    };
+    let kept: Vec<&str> = (0..titles.len()).filter(stays).map(|at| titles[at]).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(keep).collect();
+    write(out, &kept, (0..numbers).filter(stays).count(), &rows)?;
+    if !left_out.is_empty() {
+        let names: Vec<String> = left_out.iter().map(|at| titles[*at].to_lowercase()).collect();
+        writeln!(out, "# no room for {} (--columns, --full-names)", names.join(", "))?;
+    }
+    Ok(())
+}
+
 /// Writes titles and rows, the first `numbers` columns to the right.
 pub(crate) fn write(
     out: &mut dyn Write,
@@ -9,17 +59,12 @@ pub(crate) fn write(
     numbers: usize,
     rows: &[Vec<String>],
 ) -> io::Result<()> {
-    let widths: Vec<usize> = (0..titles.len())
-        .map(|column| {
-            let longest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            longest.max(titles[column].len())
-        })
-        .collect();
+    let widths = widths(titles, rows);
     let mut line = |cells: &[&str]| -> io::Result<()> {
         let mut text = String::new();
         for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             if column > 0 {
-                text.push_str("  ");
+                text.push_str(&" ".repeat(GAP));
             }
             if column < numbers {
                 text.push_str(&format!("{cell:>width$}"));

@@ -125,6 +125,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         conditions: conditions.collect::<Result<_>>()?,
         linker_names: arguments.is_set("linker-names"),
         short_names: output::is_short(arguments),
+        width: output::line_width(arguments),
         ..diff::Options::default()
     };
     let by_function = |measure: &&diff::Measure| options.by_path && !measure.is_by_path();

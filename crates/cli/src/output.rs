@@ -63,6 +63,14 @@ impl<W: Write> Fit<W> {
     }
 }
 
+/// Characters of a line, where lines are made to fit.
+pub fn line_width(arguments: &Arguments) -> Option<usize> {
+    let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
+    // What has names in full has long lines.
+    let fits = arguments.has("full-names") && is_short(arguments) && !is_file;
+    width().filter(|_| fits)
+}
+
 /// Columns of the terminal at standard output.
 fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
@@ -79,9 +87,7 @@ pub struct Output {
 /// Standard output, as a terminal wants it where it is one.
 fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
     let to = BufWriter::with_capacity(1 << 16, io::stdout());
-    // What has names in full has long lines.
-    let fits = arguments.has("full-names") && is_short(arguments);
-    let plain: Box<dyn Write> = match width().filter(|_| fits) {
+    let plain: Box<dyn Write> = match line_width(arguments) {
         Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
         None => Box::new(to),
     };

@@ -92,6 +92,7 @@ impl View<'_> {
             limit: self.arguments.number("limit")?,
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            width: output::line_width(self.arguments),
             ..report::Options::default()
         };
         let format = table_format(self.arguments);

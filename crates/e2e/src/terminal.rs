@@ -41,7 +41,7 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new()).expect("its name");
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
         let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        // A table of `diff` has its names beyond the hundredth column.
+        // A table of `diff` has room for all its columns only here.
         let ws_col = if whole { 200 } else { 100 };
         tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));

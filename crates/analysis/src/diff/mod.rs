@@ -57,6 +57,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Names in the table are shortened to what tells them apart.
     pub short_names: bool,
+    /// Characters of a line of text: where names have no room in it, columns are left out that were not asked for.
+    pub width: Option<usize>,
     /// Different call paths kept in memory of each recording, 0 = a million by side.
     pub max_paths: usize,
 }
@@ -74,6 +76,7 @@ impl Default for Options {
             conditions: Vec::new(),
             linker_names: false,
             short_names: false,
+            width: None,
             max_paths: 0,
         }
     }

@@ -88,7 +88,12 @@ impl Diff {
         titles.push("MODULE".to_owned());
         titles.push(if self.options.by_path { "PATH" } else { "FUNCTION" }.to_owned());
         let cells: Vec<Vec<String>> = rows.iter().map(|row| self.cells(row, &measures)).collect();
-        columns::write(out, &titles.iter().map(String::as_str).collect::<Vec<_>>(), numbers, &cells)
+        let width = self.options.width.filter(|_| self.options.columns.is_empty());
+        // Behind the numbers and in front of the names; then measures, from the last to the second.
+        let mut leavable: Vec<Vec<usize>> = (numbers..titles.len() - 1).rev().map(|at| vec![at]).collect();
+        leavable.extend((3..numbers).step_by(3).rev().map(|at| (at..at + 3).collect()));
+        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+        columns::write_fitting(out, &titles, numbers, cells, (width, &leavable))
     }
 
     /// ` ±1.2`, in percent of A: by how much the change may be off; nothing where it is not known, or not given as a percentage.

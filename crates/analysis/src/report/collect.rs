@@ -60,7 +60,9 @@ fn collect_with<E: Extra>(
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     let head = head(source, &totals);
     let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
-    Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns: options.all_columns() })
+    let width = options.width.filter(|_| options.columns.is_empty());
+    let (columns, sort) = (options.all_columns(), options.sort);
+    Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns, width, sort })
 }
 
 /// Those that are shown, one for each function (and thread); `functions` says which sites are the same one.

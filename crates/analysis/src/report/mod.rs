@@ -40,6 +40,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Of names only what tells them apart.
     pub short_names: bool,
+    /// Characters of a line of text: where names have no room in it, columns are left out that were not asked for.
+    pub width: Option<usize>,
 }
 
 /// The times of a function, nanoseconds.
@@ -95,6 +97,9 @@ pub struct Report {
     /// Context switches were recorded.
     switched: bool,
     columns: Vec<Column>,
+    /// Characters of a line, if columns may be left out for them.
+    width: Option<usize>,
+    sort: Column,
 }
 
 /// Form of a table.

@@ -6,6 +6,9 @@ use crate::columns;
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
+/// What is left out where names have no room, the first first.
+const LEAVABLE: [&str; 7] = ["STDEV", "MIN", "MODULE", "MAX", "BLOCKED", "CPU", "AVG"];
+
 impl Report {
     /// Writes it in `format`.
     pub fn write(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
@@ -22,14 +25,18 @@ impl Report {
         if self.timed && self.switched && self.is_usual() {
             shown.extend(Column::SWITCHED.into_iter().filter(|column| !self.columns.contains(column)));
         }
-        let upper: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
-        let mut titles: Vec<&str> = upper.iter().map(String::as_str).collect();
-        if self.by_thread {
-            titles.push("THREAD");
-        }
-        titles.extend(["MODULE", "FUNCTION"]);
+        let mut titles: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
+        titles.extend(self.by_thread.then(|| "THREAD".to_owned()));
+        titles.extend(["MODULE", "FUNCTION"].map(str::to_owned));
+        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row, &shown)).collect();
-        columns::write(out, &titles, shown.len(), &cells)?;
+        let sort = self.sort.name().to_uppercase();
+        let leavable: Vec<Vec<usize>> = LEAVABLE
+            .into_iter()
+            .filter(|title| *title != sort)
+            .filter_map(|title| Some(vec![titles.iter().position(|other| *other == title)?]))
+            .collect();
+        columns::write_fitting(out, &titles, shown.len(), cells, (self.width, &leavable))?;
         if self.cut > 0 {
             writeln!(out, "# {} not shown", counted(self.cut, "function"))?;
         }

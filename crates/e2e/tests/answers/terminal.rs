@@ -62,6 +62,26 @@ fn names_are_short_wherever_a_terminal_shows_them() {
 }
 
 #[test]
+fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
+    let Some(program) = cpp() else { return };
+    let path = program.path.to_string_lossy().into_owned();
+    let trace = program.directory().join("narrow.data").to_string_lossy().into_owned();
+    assert!(calltap_run(&["record", "-o", &trace, "--", &path]).status.success());
+    for words in [&["report", &trace][..], &["diff", &trace, &trace, "--all"]] {
+        let terminal = Terminal::start(&[words, &["--no-pager"]].concat());
+        terminal.wait_for("FUNCTION\r\n");
+        terminal.wait_for("  handle_request");
+        terminal.wait_for("# no room for ");
+    }
+    // Those that were asked for are there.
+    let words =
+        ["report", &trace, "--no-pager", "--columns", "total,self,calls,avg,min,max,stdev,p50,p90,p99"];
+    let terminal = Terminal::start(&words);
+    terminal.wait_for("STDEV");
+    assert!(!terminal.shown().contains("# no room"), "{}", terminal.shown());
+}
+
+#[test]
 fn a_pager_shows_what_a_terminal_would() {
     let program = compile(GCC, &["paced.c"], &[]);
     let (path, trace) = (program.path.to_string_lossy(), program.directory().join("x.data"));
