@@ -401,6 +401,10 @@ impl<'a> Collector<'a> {
                 ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
             }
         }
+        if !last && !ended.is_empty() {
+            // What the kernel told of them since.
+            self.read_switches(false);
+        }
         for (entry, process_goes_on) in ended {
             if let Some(reader) = self.readers[entry as usize].take() {
                 self.end(*reader, process_goes_on);

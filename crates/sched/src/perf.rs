@@ -35,7 +35,7 @@ pub(crate) enum What {
 pub(crate) enum Whom {
     /// A thread and its heirs.
     Thread(u32, Heirs),
-    /// Everything on the processor.
+    /// Everything on the processor, and with it which processes begin, end, and get another name.
     All,
 }
 
@@ -69,7 +69,12 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
             attr.set_inherit_thread((heirs == Heirs::Threads).into());
             tid as libc::pid_t
         }
-        Whom::All => -1,
+        Whom::All => {
+            // Processes that begin, end, or get another name.
+            attr.set_comm(1);
+            attr.set_task(1);
+            -1
+        }
     };
     let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of this process.
