@@ -3,6 +3,7 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+mod held;
 mod kernel;
 mod threads;
 
@@ -20,6 +21,7 @@ use crate::switches::Switches;
 use calltap_abi::{Clock, ThreadState};
 use calltap_process::{clock, proc};
 use calltap_trace::{ClockPair, Error, Record};
+use held::HeldThreads;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -141,6 +143,8 @@ pub struct Collector<'a> {
     unwinding: Unwinding,
     /// Context switches of the threads.
     switches: Option<Switches>,
+    /// Which of their waits calltap has caused.
+    held: Option<HeldThreads>,
     /// Their wakings and system calls.
     kernel: Option<Kernel>,
 }
@@ -178,6 +182,7 @@ impl<'a> Collector<'a> {
             began: None,
             unwinding: Unwinding::default(),
             switches: None,
+            held: None,
             kernel: None,
         }
     }
