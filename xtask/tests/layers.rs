@@ -1,81 +1,299 @@
-//! The layers of `crates/session`: a file imports from its own layer and those beneath it, never from above. Between crates the compiler sees to that.
+//! Imports within a crate run in one direction. Between crates the compiler sees to that.
+//!
+//! An arrow leads from a file to another one of its crate that it names something of. Tests do not count, nor does a part of a folder that names what the
+//! folder's own file has: `a/b.rs` belongs to `a.rs`. What remains has no circle, at any level: not among the files and folders of a folder, where a folder
+//! stands for all that is in it. And nothing is imported by way of the crate's root, which only hands names on to other crates.
 
+use crate::sources::{self, ident, inside, is_punct, root};
+use proc_macro2::{Group, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest; what is in no folder is above them all.
-const LAYERS: [&str; 1] = ["plan"];
-/// Belongs to no layer.
-const SHARED: [&str; 2] = ["Error", "error"];
+/// The path of a module in its crate; that of the root is empty.
+type Module = Vec<String>;
 
-fn files(below: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(below).expect("a directory").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension().is_some_and(|kind| kind == "rs") {
-            found.push(path);
+/// The files of a crate by their modules: the root may have two.
+type Files = BTreeMap<Module, Vec<PathBuf>>;
+
+/// Who names what: from a module, to one, and the name.
+type Arrows = BTreeSet<(Module, Module, String)>;
+
+/// Folders that import of their crate nothing but this.
+const LOW: [(&str, &str, &[&str]); 1] = [("session", "plan", &["error", "python"])];
+
+/// A path as it is written, and whether it names a macro.
+type Written = (Vec<String>, bool);
+
+/// The paths in a source, behind the module that each stands in: that of the file, or one within it. Those of tests are left out.
+fn paths(tokens: &[TokenTree], module: &[String], found: &mut Vec<(Module, Written)>) {
+    let mut at = 0;
+    while at < tokens.len() {
+        if is_of_tests(tokens, at) {
+            at = behind_item(tokens, at);
+        } else if let (true, Some(name), Some(body)) =
+            (is_word(tokens, at, "mod"), ident(tokens, at + 1), sources::braces(tokens, at + 2))
+        {
+            paths(&inside(body), &[module, &[name.to_string()]].concat(), found);
+            at += 3;
+        } else if is_import(tokens, at) {
+            let end = behind_item(tokens, at);
+            let mut all = Vec::new();
+            uses(&tokens[at + 1..end - 1], &[], &mut all);
+            found.extend(all.into_iter().map(|path| (module.to_vec(), (path, false))));
+            at = end;
+        } else if ident(tokens, at).is_some() && !is_separator(tokens, at.wrapping_sub(2)) {
+            let (path, end) = path(tokens, at);
+            let is_macro = is_punct(tokens, end, '!');
+            found.extend((path.len() > 1).then(|| (module.to_vec(), (path, is_macro))));
+            at = end;
+        } else {
+            if let TokenTree::Group(group) = &tokens[at] {
+                paths(&inside(group), module, found);
+            }
+            at += 1;
         }
     }
 }
 
-/// The first words of all paths that begin with `crate::`, also of those in braces.
-fn imported(text: &str) -> Vec<&str> {
-    text.split("crate::")
-        .skip(1)
-        .flat_map(|path| if path.starts_with('{') { members(path) } else { vec![word(path)] })
-        .collect()
+/// Is `#[cfg(test)]` here, or `#[test]`?
+fn is_of_tests(tokens: &[TokenTree], at: usize) -> bool {
+    let Some(TokenTree::Group(attribute)) = tokens.get(at + 1).filter(|_| is_punct(tokens, at, '#')) else {
+        return false;
+    };
+    let attribute = inside(attribute);
+    let arguments: Option<&Group> = match attribute.get(1) {
+        Some(TokenTree::Group(arguments)) if is_word(&attribute, 0, "cfg") => Some(arguments),
+        _ => None,
+    };
+    is_word(&attribute, 0, "test") || arguments.is_some_and(|all| is_word(&inside(all), 0, "test"))
 }
 
-/// The first words of the members of a braced list, which begins the text.
-fn members(list: &str) -> Vec<&str> {
-    let (mut depth, mut begin, mut found) = (0, 1, Vec::new());
-    for (at, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 || depth == 1 && c == ',' {
-            found.push(word(list[begin..at].trim_start()));
-            begin = at + 1;
-        }
-        if depth == 0 {
+/// The place behind the item that begins here.
+fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
+    let is_use = |at| is_import(tokens, at);
+    let first = (at..tokens.len()).find(|at| is_use(*at) || is_punct(tokens, *at, ';') || ends(tokens, *at));
+    let end = match first {
+        Some(first) if is_use(first) => (first..tokens.len()).find(|at| is_punct(tokens, *at, ';')),
+        first => first,
+    };
+    end.map_or(tokens.len(), |end| end + 1)
+}
+
+/// Is it `use` of an import, and not of an `impl Trait`?
+fn is_import(tokens: &[TokenTree], at: usize) -> bool {
+    is_word(tokens, at, "use") && !is_punct(tokens, at + 1, '<')
+}
+
+fn ends(tokens: &[TokenTree], at: usize) -> bool {
+    sources::braces(tokens, at).is_some()
+}
+
+fn is_word(tokens: &[TokenTree], at: usize, word: &str) -> bool {
+    ident(tokens, at).is_some_and(|ident| ident == word)
+}
+
+fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
+    is_punct(tokens, at, ':') && is_punct(tokens, at + 1, ':')
+}
+
+/// The path that begins here, and the place behind it.
+fn path(tokens: &[TokenTree], mut at: usize) -> (Vec<String>, usize) {
+    let mut path = Vec::new();
+    while let Some(name) = ident(tokens, at) {
+        path.push(name.to_string());
+        at += 1;
+        if !is_separator(tokens, at) {
             break;
         }
+        at += 2;
     }
-    found.retain(|name| !name.is_empty());
-    found
+    (path, at)
 }
 
-/// The identifier that begins a text.
-fn word(text: &str) -> &str {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
+/// The paths of a `use`, of which so much stands in front.
+fn uses(tokens: &[TokenTree], front: &[String], found: &mut Vec<Vec<String>>) {
+    for part in tokens.split(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')) {
+        let (own, end) = path(part, 0);
+        let whole = [front, &own].concat();
+        match part.get(end) {
+            Some(TokenTree::Group(group)) => uses(&inside(group), &whole, found),
+            _ if part.is_empty() => {}
+            _ => found.push(whole),
+        }
+    }
 }
 
-#[test]
-fn no_file_imports_from_a_layer_above_its_own() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/session/src");
-    let mut wrong = Vec::new();
-    for (height, layer) in LAYERS.iter().enumerate() {
-        let mut found = vec![root.join(format!("{layer}.rs"))];
-        files(&root.join(layer), &mut found);
-        assert!(found.len() > 10, "{layer}: only {} files", found.len());
-        for path in found {
-            let text = fs::read_to_string(&path).expect("a source file");
-            for name in imported(&text) {
-                let is_allowed = LAYERS[..=height].contains(&name) || SHARED.contains(&name);
-                if !is_allowed {
-                    wrong.push(format!("{}: crate::{name}", path.display()));
-                }
+/// The files of a crate, by their modules.
+fn modules(source: &Path) -> Files {
+    let mut all = Files::new();
+    for path in sources::files(&[&source.to_string_lossy()], &["rs"]) {
+        let inner = path.strip_prefix(source).expect("below").with_extension("");
+        let mut module: Module =
+            inner.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+        let is_whole = module.len() == 1 && ["lib", "main"].contains(&&*module[0]);
+        if is_whole || module.last().is_some_and(|name| name == "mod") {
+            module.pop();
+        }
+        if !module.iter().any(|name| name == "tests") {
+            all.entry(module).or_default().push(path);
+        }
+    }
+    all
+}
+
+/// The arrows of a crate between different files.
+fn arrows(modules: &Files) -> Arrows {
+    let mut all = Arrows::new();
+    for (file, own) in modules {
+        let mut found = Vec::new();
+        own.iter().for_each(|path| paths(&sources::tokens(path), file, &mut found));
+        for (module, (path, is_macro)) in found {
+            let Some(named) = resolve(&module, &path, modules) else { continue };
+            let mut to = named.clone();
+            while !modules.contains_key(&to) {
+                to.pop();
+            }
+            // Macros that a crate exports are at its root, wherever they are written.
+            let is_exported = is_macro && to.is_empty();
+            if to != *file && !is_exported {
+                let name = named.get(to.len()).cloned().unwrap_or_default();
+                all.insert((file.clone(), to, name));
             }
         }
     }
-    assert!(wrong.is_empty(), "imports from above:\n{}", wrong.join("\n"));
+    all
+}
+
+/// What a path in a module names, from the root; None of what is in other crates.
+fn resolve(module: &[String], path: &[String], modules: &Files) -> Option<Module> {
+    let supers = path.iter().take_while(|name| *name == "super").count();
+    let above = &module[..module.len().checked_sub(supers)?];
+    match path.first()?.as_str() {
+        "crate" => Some(path[1..].to_vec()),
+        "self" => Some([module, &path[1..]].concat()),
+        "super" => Some([above, &path[supers..]].concat()),
+        first if modules.contains_key(&[module, &[first.to_owned()]].concat()) => {
+            Some([module, path].concat())
+        }
+        _ => None,
+    }
+}
+
+/// The arrows of a circle among what is directly in this folder, if there is one.
+fn circle(folder: &[String], arrows: &Arrows) -> Vec<String> {
+    let child = |module: &Module| {
+        let below = module.strip_prefix(folder)?;
+        Some(below.first()?.clone())
+    };
+    let between: Vec<_> = arrows
+        .iter()
+        .filter_map(|arrow| Some((child(&arrow.0)?, child(&arrow.1)?, arrow)))
+        .filter(|(from, to, _)| from != to)
+        .collect();
+    // What no arrow leaves, or none reaches, is in no circle.
+    let mut left: BTreeSet<&str> = between.iter().flat_map(|(from, to, _)| [&**from, &**to]).collect();
+    loop {
+        let inner = |from: &str, to: &str, left: &BTreeSet<&str>| left.contains(from) && left.contains(to);
+        let (mut begin, mut end) = (BTreeSet::new(), BTreeSet::new());
+        for (from, to, _) in between.iter().filter(|(from, to, _)| inner(from, to, &left)) {
+            begin.insert(&**from);
+            end.insert(&**to);
+        }
+        let both: BTreeSet<&str> = begin.intersection(&end).copied().collect();
+        if both == left {
+            break;
+        }
+        left = both;
+    }
+    let inner = between.iter().filter(|(from, to, _)| left.contains(&**from) && left.contains(&**to));
+    inner.map(|(_, _, (from, to, name))| arrow(from, to, name)).collect()
+}
+
+fn arrow(from: &[String], to: &[String], name: &str) -> String {
+    let place = |module: &[String]| if module.is_empty() { "the root".to_owned() } else { module.join("::") };
+    format!("{} -> {}: {name}", place(from), place(to))
+}
+
+/// What is wrong in a crate.
+fn faults(name: &str, modules: &Files) -> Vec<String> {
+    let arrows = arrows(modules);
+    let mut faults = Vec::new();
+    let to_root = arrows.iter().filter(|(_, to, _)| to.is_empty());
+    faults.extend(to_root.map(|(from, to, item)| format!("by way of the root: {}", arrow(from, to, item))));
+    let folders: BTreeSet<&[String]> =
+        modules.keys().flat_map(|module| (0..module.len()).map(|length| &module[..length])).collect();
+    for folder in folders {
+        let circle = circle(folder, &arrows);
+        if !circle.is_empty() {
+            faults.push(format!("a circle in /{}:\n    {}", folder.join("/"), circle.join("\n    ")));
+        }
+    }
+    for (_, low, allowed) in LOW.iter().filter(|(of, ..)| *of == name) {
+        let is_above = |to: &Module| to[0] != *low && !allowed.contains(&&*to[0]);
+        let up = arrows.iter().filter(|(from, to, _)| {
+            from.first().is_some_and(|first| first == low) && !to.is_empty() && is_above(to)
+        });
+        faults.extend(up.map(|(from, to, item)| format!("upwards: {}", arrow(from, to, item))));
+    }
+    faults
 }
 
 #[test]
-fn imports_are_found_in_all_forms() {
-    let text = "use crate::a::b;\nuse crate::{c, d::{e, f}, g};\nfn x() { crate::h::i(crate::J::K) }";
-    assert_eq!(imported(text), ["a", "c", "d", "g", "h", "J"]);
+fn imports_within_crates_run_in_one_direction() {
+    let entries = fs::read_dir(root().join("crates")).expect("crates").flatten().map(|entry| entry.path());
+    let all: Vec<_> = entries.chain([root().join("agent"), root().join("xtask")]).collect();
+    let (mut wrong, mut files) = (Vec::new(), 0);
+    for path in all.into_iter().filter(|path| path.join("src").is_dir()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let modules = modules(&path.join("src"));
+        files += modules.len();
+        wrong.extend(faults(&name, &modules).into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    assert!(files > 400, "only {files} files");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The faults of a crate that consists of these files.
+fn faults_of(sources: &[(&str, &str)]) -> Vec<String> {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (path, text) in sources {
+        let path = directory.path().join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, text).expect("a file");
+    }
+    faults("some", &modules(directory.path()))
+}
+
+#[test]
+fn circles_are_found_in_all_forms() {
+    let root = ("lib.rs", "mod a; mod b; pub use a::A;");
+    let check = |a: &str, b: &str, expected: &[&str]| {
+        assert_eq!(faults_of(&[root, ("a.rs", a), ("b.rs", b)]), expected, "{a}");
+    };
+    check("use crate::b::B;", "pub struct B;", &[]);
+    check(
+        "use crate::b::{B, C};",
+        "use super::a;",
+        &["a circle in /:\n    a -> b: B\n    a -> b: C\n    b -> a: "],
+    );
+    check(
+        "fn f() { crate::b::g(self::h()) }",
+        "type T = crate::a::A;",
+        &["a circle in /:\n    a -> b: g\n    b -> a: A"],
+    );
+    check("fn f(_: crate::b::B) {}", "use crate::A;", &["by way of the root: b -> the root: A"]);
+    check("use crate::b::B;", "#[cfg(test)] mod tests { use crate::a::A; }", &[]);
+    check("use crate::b::B; fn f() { crate::exported!() }", "#[test] fn f() { crate::a::g() }", &[]);
+    check("use crate::b::B;", "// crate::a\nconst TEXT: &str = \"crate::a\";", &[]);
+}
+
+#[test]
+fn a_folder_stands_for_its_files_and_its_parts_know_it() {
+    let root = ("lib.rs", "mod a; mod c;");
+    let own = ("a.rs", "mod b; pub struct A; fn f() { b::g() }");
+    assert!(faults_of(&[root, own, ("a/b.rs", "use super::A;"), ("c.rs", "use crate::a::A;")]).is_empty());
+    let up = ("a/b.rs", "use crate::c::C;");
+    let found = faults_of(&[root, own, up, ("c.rs", "use crate::a::A;")]);
+    assert_eq!(found, ["a circle in /:\n    a::b -> c: C\n    c -> a: A"]);
 }

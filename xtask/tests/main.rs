@@ -5,5 +5,7 @@ mod dist;
 mod documents;
 mod language;
 mod layers;
+mod lengths;
 mod regressions;
 mod runner;
+mod sources;

@@ -16,7 +16,7 @@ pub const BITS: u32 = 10;
 /// Buckets.
 pub const BUCKETS: usize = 1 << BITS;
 /// Bytes of a page of records.
-pub const PAGE: usize = crate::PAGE as usize;
+pub const PAGE: usize = crate::sizes::PAGE as usize;
 /// Records in it.
 pub const IN_PAGE: usize = PAGE / size_of::<Record>();
 /// Records that are there at the start, at least,

@@ -25,7 +25,7 @@ pub const MOST: u32 = (256 * PIECE * 8) as u32;
 
 /// May it be an address of user space?
 pub fn is_address(word: u64) -> bool {
-    (0x1_0000..crate::USER_END).contains(&word)
+    (0x1_0000..crate::sizes::USER_END).contains(&word)
 }
 
 /// A piece that is written.

@@ -24,21 +24,18 @@ pub mod profile;
 pub mod python;
 pub mod remote;
 pub mod silence;
+mod sizes;
 pub mod stub;
 pub mod traps;
 pub mod values;
 pub mod waits;
 
+pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
+
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 15;
-
-/// Bytes of the smallest page there is.
-pub const PAGE: u64 = 4096;
-
-/// One past the highest address that the kernel gives a program which does not ask for more (four levels of page tables).
-pub const USER_END: u64 = 1 << 47;
+pub const VERSION: u32 = 16;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -50,14 +47,6 @@ pub const SYSINFO: u64 = 0x20;
 pub const PROCESS_MAX: usize = 4096;
 /// Threads alive or not yet drained that one session can hold.
 pub const THREAD_MAX: usize = 32768;
-/// Bytes of a chunk of ring memory; chunks are aligned to their size in the target.
-pub const CHUNK_SIZE: usize = 0x10000;
-/// Events are stored from this offset in a chunk, behind [`ChunkHeader`].
-pub const CHUNK_DATA: usize = 64;
-/// No event starts at or behind this offset. What lies behind takes the tail of the last event, and the cursor of a thread that
-/// found the chunk full: a failed reservation moves the cursor up to 32 bytes, and signal handlers can nest some.
-pub const CHUNK_LIMIT: usize = 0xF800;
-
 /// Offset of the process table in the control file.
 pub const PROCESSES_AT: usize = 0x1000;
 /// Offset of the thread table.

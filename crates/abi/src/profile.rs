@@ -8,7 +8,8 @@
 //! else may lie there, the clock, and whether the return shall be recorded as an event, too. That word is free: frames of functions begin and end at multiples of 16
 //! bytes, so no return slot is next to another. Where some code does not keep to that, a call counts, but not its time.
 
-use crate::{CHUNK_DATA, CHUNK_SIZE, stub};
+use crate::sizes::{CHUNK_DATA, CHUNK_SIZE};
+use crate::stub;
 use core::sync::atomic::AtomicU64;
 
 /// Sites (by number of their stubs) of which the records are in one chunk.

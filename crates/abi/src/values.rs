@@ -16,7 +16,7 @@
 //!
 //! What a program stores begins with two bytes: a bit for each value that could not be read, in their order. Such a value takes no more room.
 
-use crate::PAGE;
+use crate::sizes::PAGE;
 use crate::{frames, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! Runs the engine over a source, thread after thread or in file order.
 
-use crate::source::{Damage, next_readable};
+use crate::error::Error;
+use crate::source::{Damage, Source, next_readable, threads_with_events};
 use crate::tree::{Stack, Totals, Visitor};
-use crate::{Error, Source, threads_with_events};
 use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
 
 /// Called now and then with the number of events done so far.

@@ -1,7 +1,10 @@
 //! The lines above a text view that say what it was made from and what is missing.
 
+use crate::limited;
+use crate::names::Names;
+use crate::source::Source;
+use crate::tree::Totals;
 use crate::units::{counted, percent};
-use crate::{Names, Source, Totals, limited};
 use std::collections::HashSet;
 
 /// Entries and exits lost.

@@ -1,6 +1,6 @@
 //! Functions that the recorder disabled to keep within `--max-overhead`: what every view has to say before anything else.
 
-use crate::Names;
+use crate::names::Names;
 use crate::units::{count, counted, one_line};
 use calltap_trace::{Meta, SiteId};
 use std::collections::HashSet;

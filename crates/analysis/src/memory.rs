@@ -1,6 +1,7 @@
 //! A recording held in memory: for tests, benchmarks and small embedded uses.
 
-use crate::{BatchStream, Error, Source};
+use crate::error::Error;
+use crate::source::{BatchStream, Source};
 use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 

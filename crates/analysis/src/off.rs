@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn off(runnable: u64, blocked: u64, unknown: u64) -> Off {
-        Off { runnable, blocked, unknown }
+        Off { runnable, blocked, unknown, tracing: 0 }
     }
 
     #[test]
@@ -252,6 +252,18 @@ mod tests {
             [(2, inner, inner), (3, off(0, 0, 0), off(0, 0, 0)), (1, off(4, 10, 0), off(4, 0, 0))]
         );
         assert_eq!(calls[2].off.cpu(calls[2].total), Some(80 - 14));
+    }
+
+    #[test]
+    fn time_that_calltap_took_is_neither_the_threads_work_nor_its_waits() {
+        let known = [(0, Running), (15, Tracing), (25, Running), (30, Blocked), (33, Running)];
+        let calls = calls(Some(&known), &[(10, 1), (20, 2), (40, 0), (50, 0)]);
+        let tracing = |blocked, tracing| Off { runnable: 0, blocked, unknown: 0, tracing };
+        assert_eq!(
+            (calls[0].off, calls[1].off, calls[1].self_off),
+            (tracing(3, 5), tracing(3, 10), tracing(0, 5))
+        );
+        assert_eq!(calls[1].off.cpu(calls[1].total), Some(40 - 3 - 10));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! It is a [`Source`] in front of every view, which sees the part as if it had been recorded so. A call that began before the part or goes on
 //! after it is cut ([`calltap_trace::Ending::Outside`]): it has no duration, and its time within the part is its callers' and callees' context.
 
-use crate::source::next_readable;
+use crate::error::Error;
+use crate::names::Names;
+use crate::source::{BatchStream, Source, next_readable};
 use crate::units::{counted, duration};
-use crate::{BatchStream, Error, Names, Source, Word};
+use calltap_names::Word;
 use calltap_trace::{Batch, Meta, Sieve, Sifting, SiteId, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

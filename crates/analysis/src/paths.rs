@@ -1,7 +1,11 @@
 //! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
 
+use crate::drive::{Progress, run_by_thread};
+use crate::error::Error;
+use crate::off::Off;
+use crate::source::Source;
+use crate::tree::{Call, Enter, Totals, Visitor};
 use crate::units::count;
-use crate::{Call, Enter, Error, Off, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,6 +1,7 @@
 //! Trace files as a source.
 
-use crate::{BatchStream, Error, Source};
+use crate::error::Error;
+use crate::source::{BatchStream, Source};
 use calltap_trace::{
     Batch, Batches, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId, TraceReader, Waking,
 };

@@ -1,6 +1,7 @@
 //! Where a view gets its events from.
 
-use crate::{Error, Totals};
+use crate::error::Error;
+use crate::tree::Totals;
 use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 
 /// A stream of batches.

@@ -4,7 +4,7 @@ use crate::bytes::push_csv;
 use crate::columns;
 use crate::report::Format;
 use crate::units::{count, counted, duration, one_line};
-use crate::{Word, demangle, is_named};
+use calltap_names::{Word, demangle, is_named};
 use calltap_trace::{Meta, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ pub fn write(rows: Vec<Row>, options: &Options, format: Format, out: &mut dyn Wr
     }
     if options.short_names && !options.linker_names {
         let full: Vec<String> = rows.iter().map(|row| row.function.clone()).collect();
-        let shown = crate::shorten(full.iter().map(String::as_str));
+        let shown = calltap_names::shorten(full.iter().map(String::as_str));
         rows.iter_mut()
             .for_each(|row| row.function = shown.get(row.function.as_str()).cloned().unwrap_or_default());
     }

@@ -1,6 +1,7 @@
 //! What each thread did, one stretch of time after the other, whatever it had called.
 
-use crate::{Error, Source};
+use crate::error::Error;
+use crate::source::Source;
 use calltap_trace::{RunState, ThreadId};
 
 /// From a time to another, a thread did one thing.

@@ -1,8 +1,11 @@
 //! Adding up calls by function: what tables of functions are made of.
 
+use crate::drive::{Progress, run_by_thread};
+use crate::error::Error;
 use crate::histogram::{Counts, Histograms};
 use crate::off::Off;
-use crate::{Call, Enter, Error, Progress, Source, Totals, Visitor, run_by_thread};
+use crate::source::Source;
+use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 

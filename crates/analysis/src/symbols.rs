@@ -1,7 +1,6 @@
 //! Names for addresses in callers.
 
-use crate::Names;
-use crate::names::base_name;
+use crate::names::{Names, base_name};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 //! Unsafe because the trampoline calls back with pointers, and because a pointer is said to be usable by all threads.
 #![allow(unsafe_code)]
 
-use crate::Call;
+use crate::call::Call;
 use crate::trampoline::{Callee, Regs};
 use std::ptr;
 

@@ -10,12 +10,13 @@
 //! After step 3 no thread runs a callback for a function that does not want it, whether step 2 could change the site or not.
 
 use crate::callee::SendCallee;
+use crate::error::Error;
 use crate::objects::{self, Object, Pin};
 use crate::returns::{self, Returned};
 use crate::table::{self, Function, Module};
 use crate::text::{LocalText, is_single_threaded};
 use crate::trampoline::{self, Callee, Combination, MAX_OPS};
-use crate::{Error, gates, grace, scan};
+use crate::{gates, grace, scan};
 use calltap_names::Glob;
 use calltap_patch::{Change, ChangeError, Demand, State, Text as _, carry_out};
 use std::any::Any;

@@ -10,7 +10,7 @@ pub enum Error {
     #[error("called from inside a callback, which would have to wait for itself")]
     InCallback,
     /// All bits of the mask are in use.
-    #[error("{} ops are registered already", crate::MAX_OPS)]
+    #[error("{} ops are registered already", crate::trampoline::MAX_OPS)]
     TooMany,
     /// The program's memory cannot be written.
     #[error("/proc/self/mem: {0}")]

@@ -73,6 +73,7 @@ mod grace;
 mod lock;
 mod objects;
 mod ops;
+mod records;
 mod returns;
 mod scan;
 mod site;

@@ -8,8 +8,9 @@
 #![allow(unsafe_code)]
 
 use crate::control::Control;
+use crate::error::Error;
+use crate::grace;
 use crate::trampoline::{self, InLibrary, MAX_OPS};
-use crate::{Error, grace};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};

@@ -1,10 +1,11 @@
 //! Ops: a callback with a name and filters, registered.
 
+use crate::call::Call;
 use crate::callee::SendCallee;
 use crate::control::Registered;
+use crate::error::Error;
 use crate::lock::{self, ABANDONED};
 use crate::returns::{self, Return, Returned};
-use crate::{Call, Error};
 use calltap_names::Glob;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -1,6 +1,6 @@
 //! Returns of traced functions: the return address of a call is exchanged at its entry, and put back when the function returns to it.
 //!
-//! The true return address of the stack slot at S is in a record at `S * 4 + OFFSET`: 32 bytes for each word of the stack. So the records of all stacks, of threads,
+//! The true return address of a stack slot is in a record whose address follows from the slot's (`records`). So the records of all stacks, of threads,
 //! coroutines and signal handlers, need no list. A frame that is left by longjmp or an exception leaves a record behind that means nothing, and the
 //! next call at its place overwrites it. Unwinders find the true address by the same rule, which the unwind table of `calltap_return` has as an expression.
 //!
@@ -12,23 +12,14 @@
 //! Unsafe because return addresses are read and written, and records lie at computed addresses.
 #![allow(unsafe_code)]
 
-use crate::Error;
+use crate::error::Error;
+use crate::records::{self, SCALE};
 use crate::table::{self, Function};
 use crate::trampoline::{self, Callee, Cell, Kind, Regs};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io, ptr};
-
-/// The stacks that have records: the highest 8 TB of the address space, where the kernel puts stacks and mappings.
-const STACKS: u64 = 0x7800_0000_0000;
-const STACKS_END: u64 = 0x8000_0000_0000;
-/// Where the records begin: between the shadow memory of sanitizers and the lowest address of programs that can lie anywhere.
-const RECORDS: u64 = 0x2000_0000_0000;
-const RECORDS_LENGTH: u64 = (STACKS_END - STACKS) * SCALE;
-const SCALE: u64 = size_of::<Record>() as u64 / 8;
-/// What the record of S * 4 is away: also a constant of the assembly, and of its unwind rule.
-pub const OFFSET: u64 = RECORDS.wrapping_sub(STACKS * SCALE);
 
 /// An open call.
 #[repr(C)]
@@ -43,7 +34,7 @@ struct Record {
     mask: u64,
 }
 
-const _: () = assert!(size_of::<Record>() == 32 && SCALE == 4);
+const _: () = assert!(size_of::<Record>() as u64 == SCALE * 8);
 
 /// What a function with the `traced` attribute keeps on its frame until it ends.
 #[doc(hidden)]
@@ -124,7 +115,7 @@ pub fn thread() -> i32 {
 }
 
 fn record(slot: u64) -> *mut Record {
-    (slot * SCALE).wrapping_add(OFFSET) as *mut Record
+    records::of(slot) as *mut Record
 }
 
 /// Reserves the records' addresses.
@@ -139,7 +130,7 @@ pub fn prepare() -> Result<(), Error> {
     if status.lines().any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk")) {
         return Err(Error::Returns(io::Error::other("the processor's shadow stack is on")));
     }
-    let (start, length) = (RECORDS as *mut libc::c_void, RECORDS_LENGTH as usize);
+    let (start, length) = (records::START as *mut libc::c_void, records::LENGTH as usize);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: new memory, at addresses that were free. Without access first: a process that locks all of its memory would get all of it at once.
     unsafe {
@@ -184,7 +175,7 @@ unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
         }
         return;
     }
-    if !(STACKS..STACKS_END).contains(&regs.sp) || !regs.sp.is_multiple_of(8) {
+    if !records::have(regs.sp) {
         UNSEEN.fetch_add(1, Relaxed);
         return;
     }

@@ -25,29 +25,56 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
     if binary.build_id.is_some() && build_id(object, text) != binary.build_id {
         return None;
     }
-    let bias = Bias(object.bias);
-    let mut found = Vec::new();
-    for function in &binary.functions {
-        let Some(form) = &function.form else { continue };
-        let Some(site) = Site::calling(form, bias) else { continue };
+    let mut found = by_compiler(&binary.functions, &name, Bias(object.bias));
+    add_static(&mut found, &data, &binary.functions, &name, Bias(object.bias));
+    found.sort_by_key(|found| found.site.address());
+    found.dedup_by_key(|found| found.site.address());
+    (!found.is_empty()).then(|| with_sites(object, binary.build_id, found))
+}
+
+/// A site of a module, and its function.
+struct Found {
+    site: Site,
+    kind: Kind,
+    function: Function,
+    place: Place,
+}
+
+/// The sites that the compiler left, by the addresses of their functions.
+fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) -> Vec<Found> {
+    let found = functions.iter().filter_map(|function| {
+        let form = function.form.as_ref()?;
+        let site = Site::calling(form, bias)?;
         let kind = if calltap_patch::is_after_prologue(form) { Kind::AfterPrologue } else { Kind::Entry };
         let names = names(None, Some(function));
         let address = bias.apply(function.address).0;
         let site_kind = Some(function.kind);
-        let function = Function { names, module: name.clone(), address, site: site_kind, has_frame: false };
-        found.push((site, kind, function, Place::Alone));
-    }
+        let module = module.to_owned();
+        let function = Function { names, module, address, site: site_kind, has_frame: false };
+        Some(Found { site, kind, function, place: Place::Alone })
+    });
+    found.collect()
+}
+
+/// Adds the sites of functions with the `traced` attribute to those that the compiler left.
+fn add_static(
+    found: &mut Vec<Found>,
+    data: &[u8],
+    functions: &[calltap_sites::Function],
+    module: &str,
+    bias: Bias,
+) {
     let by_compiler = found.len();
-    for statics::Record { address, name: own_name, place } in statics::read(&data) {
-        let function = containing(&binary.functions, address);
+    for statics::Record { address, name: own_name, place } in statics::read(data) {
+        let function = containing(functions, address);
         let entry = function.map_or(0, |function| bias.apply(function.address).0);
-        let known = found[..by_compiler].binary_search_by_key(&entry, |(_, _, function, _)| function.address);
+        let known = found[..by_compiler].binary_search_by_key(&entry, |found| found.function.address);
         // One site is enough for a function, and the compiler's is the better one.
         let is_end = place == Place::End;
         if let Ok(n) = known
             && !is_end
         {
-            let names = &mut found[n].2.names;
+            let names = &mut found[n].function.names;
             if !names.contains(&own_name) {
                 names.push(own_name);
             }
@@ -59,41 +86,40 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
         // The end of a frame may be in another function, into which the drop was not inlined.
         let names = if is_end { vec![own_name] } else { names(Some(own_name), function) };
         let address = bias.apply(at).0;
-        let has_frame = place == Place::Entry;
-        let function = Function { names, module: name.clone(), address, site: None, has_frame };
-        found.push((site, Kind::Body, function, place));
+        let (has_frame, module) = (place == Place::Entry, module.to_owned());
+        let function = Function { names, module, address, site: None, has_frame };
+        found.push(Found { site, kind: Kind::Body, function, place });
     }
-    found.sort_by_key(|(site, ..)| site.address());
-    found.dedup_by_key(|(site, ..)| site.address());
-    if found.is_empty() {
-        return None;
-    }
-    let afters = found.iter().map(|(site, ..)| site.after().0).collect();
-    let (mut sites, mut cells, mut functions) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut returns, mut ends) = (Vec::new(), Vec::new());
-    for (site, kind, function, place) in found {
-        let cell = |kind| Cell { combination: AtomicPtr::default(), kind, after: site.after().0 };
-        cells.push(cell(kind));
-        returns.push(cell(Kind::Return));
-        sites.push(site);
-        functions.push(function);
-        ends.push(place == Place::End);
-    }
-    Some(Module {
+}
+
+/// The module of an object with these sites, which are sorted by address.
+fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> Module {
+    let mut module = Module {
         path: object.path.clone(),
         is_program: object.is_program,
         bias: object.bias,
         start: object.start,
         end: object.end,
-        build_id: binary.build_id,
-        sites,
-        functions,
-        afters,
-        cells,
-        returns,
-        ends,
+        build_id,
+        sites: Vec::new(),
+        functions: Vec::new(),
+        afters: Vec::new(),
+        cells: Vec::new(),
+        returns: Vec::new(),
+        ends: Vec::new(),
         gates: AtomicU64::new(0),
-    })
+    };
+    for Found { site, kind, function, place } in found {
+        let after = site.after().0;
+        let cell = |kind| Cell { combination: AtomicPtr::default(), kind, after };
+        module.afters.push(after);
+        module.cells.push(cell(kind));
+        module.returns.push(cell(Kind::Return));
+        module.sites.push(site);
+        module.functions.push(function);
+        module.ends.push(place == Place::End);
+    }
+    module
 }
 
 fn module_name(object: &Object) -> String {

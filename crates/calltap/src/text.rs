@@ -6,7 +6,7 @@
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
-use crate::Error;
+use crate::error::Error;
 use calltap_patch::{Avma, Text};
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -13,8 +13,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::call::Call;
+use crate::error::Error;
+use crate::ops::{Ops, Registration, register};
+use crate::returns;
+use crate::returns::Return;
+use crate::table::Function;
 use crate::trampoline::InLibrary;
-use crate::{Call, Error, Function, Ops, Registration, Return, register, returns};
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -30,7 +30,7 @@
 //! Unsafe because it is assembly, and because it hands pointers to callbacks.
 #![allow(unsafe_code)]
 
-use crate::{grace, returns};
+use crate::{grace, records};
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -149,7 +149,7 @@ global_asm!(
     kind = const offset_of!(Cell, kind),
     after_prologue = const Kind::AfterPrologue as u64,
     kind_return = const Kind::Return as u64,
-    records = const returns::OFFSET as i64,
+    records = const records::OFFSET as i64,
     regs_kind = const offset_of!(Regs, kind),
     ip = const offset_of!(Regs, ip),
     parent_ip = const offset_of!(Regs, parent_ip),

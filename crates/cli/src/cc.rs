@@ -1,7 +1,8 @@
 //! `calltap cc`: runs a compiler, then does what `recordmcount` does to the object files that it made.
 
 use crate::arguments::Arguments;
-use crate::{end_as, recordmcount};
+use crate::ending::end_as;
+use crate::recordmcount;
 use anyhow::Result;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};

@@ -3,7 +3,7 @@
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::{values, views};
+use crate::{values, view_flags};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::diff::{Outcome, evidence::LEAST_RECORDINGS};
 use calltap_analysis::{Glob, Source, Word, diff};
@@ -116,7 +116,7 @@ fn options(arguments: &Arguments) -> Result<diff::Options> {
         conditions.iter().map(|text| text.parse().map_err(|error| anyhow!("--fail-if: {error}")));
     let options = diff::Options {
         by_path: arguments.is_set("paths"),
-        columns: views::list(arguments, "columns")?,
+        columns: view_flags::list(arguments, "columns")?,
         sort: arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?,
         all: arguments.is_set("all"),
         filter: arguments.names("function").iter().map(|word| Word::new(word)).collect(),

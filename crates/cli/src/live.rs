@@ -9,7 +9,7 @@ use crate::{processes, select, started};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Answer, Attached, Clock, Discovery, Options, Request, Status, Subject, ask};
+use calltap_session::{Answer, Attached, Discovery, Options, Request, Status, Subject, ask};
 use std::io::Write;
 use std::time::Duration;
 
@@ -57,26 +57,16 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     calltap_selection::add_valued(&mut words)?;
+    let subject = Subject::Process { pid, duration: None, max_overhead: None };
+    let selection = ParsedSelection::new(&words, arguments.is_set("later"))?;
     let options = Options {
-        subject: Subject::Process { pid, duration: None, max_overhead: None },
-        output: Default::default(),
-        selection: ParsedSelection::new(&words, arguments.is_set("later"))?,
-        clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
         overwrite: true,
-        wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments, false)?,
         discovery,
-        slow: None,
-        subtree: None,
-        flight: None,
-        follow: false,
-        sched: false,
-        wakings: false,
-        system_calls: false,
-        version: env!("CARGO_PKG_VERSION"),
         tell,
         started: started::tell,
+        ..Options::new(subject, selection)
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);

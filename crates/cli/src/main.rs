@@ -6,6 +6,7 @@ mod audit;
 mod cc;
 mod control;
 mod diff;
+mod ending;
 mod grammar;
 mod install;
 mod keep;
@@ -31,6 +32,7 @@ mod tui;
 mod units;
 mod values;
 mod view;
+mod view_flags;
 mod views;
 mod why;
 
@@ -40,8 +42,7 @@ use calltap_analysis::units::one_line;
 use clap::error::ErrorKind;
 use output::Output;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let matches = match grammar::grammar().try_get_matches() {
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("calltap: {}", one_line(&line(&error)));
+            eprintln!("calltap: {}", one_line(&ending::line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -114,29 +115,6 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         view => views::run(view, arguments)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// An error and its causes in one line. Some errors say their cause themselves: it is not said twice.
-fn line(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
-        if line.is_empty() {
-            cause
-        } else if line.ends_with(&cause) {
-            line
-        } else {
-            format!("{line}: {cause}")
-        }
-    })
-}
-
-/// Ends as a program ended: with its exit code, or by its signal (without a second core dump).
-fn end_as(status: ExitStatus) -> ExitCode {
-    if let Some(signal) = status.signal() {
-        calltap_session::no_core_dump();
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-        return ExitCode::from(128u8.saturating_add(signal as u8));
-    }
-    ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,7 +1,7 @@
 //! `--from`, `--until`, `--thread`, `--graph`, `--depth`, `--longer`: the part of a trace that is read.
 
 use crate::arguments::Arguments;
-use crate::{values, views};
+use crate::{values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::part::{Part, Which};
 use calltap_analysis::{Glob, Source, Stamp, Word};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// From the command line. `levels`: `--depth` chooses calls.
 pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result<Which> {
     let roots = arguments.names("graph");
-    roots.iter().try_for_each(|glob| views::must_match(source.meta(), glob))?;
+    roots.iter().try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
     let time = |flag| arguments.text(flag).map(|text| moment(source, flag, &text)).transpose();
     let (from, until) = (time("from")?, time("until")?);
     let longer = arguments.text("longer").map(|text| values::time(&text)).transpose()?;

@@ -1,13 +1,13 @@
 //! `calltap record`.
 
 use crate::units::{bytes, ms};
-use crate::{arguments::Arguments, keep, many, processes, progress, repeat::Runs, select, started, values};
+use crate::{
+    arguments::Arguments, ending, keep, many, processes, progress, repeat::Runs, select, started, values,
+};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{
-    Clock, Discovery, Error, Options, Outcome, ProcessError, Stops, Subject, Subtree, Totals,
-};
+use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Subtree, Totals};
 use calltap_trace::TracerKind;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -62,13 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = options(arguments, runs.as_ref())?;
     let outcome = match calltap_session::record(&options) {
         Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("calltap: {error}");
-            let Error::Process(ProcessError::Program { exit_code, .. }) = error else {
-                return Ok(ExitCode::FAILURE);
-            };
-            return Ok(ExitCode::from(exit_code));
-        }
+        Err(error) => return Ok(ending::refused(&error)),
     };
     let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
@@ -318,7 +312,7 @@ pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
 fn end_as(outcome: &Outcome, lost: bool) -> ExitCode {
     let failed = outcome.failed.is_some() || lost;
     match outcome.status {
-        Some(status) if !status.success() || !failed => crate::end_as(status),
+        Some(status) if !status.success() || !failed => ending::end_as(status),
         _ if lost => ExitCode::from(LOST),
         _ => ExitCode::from(u8::from(outcome.failed.is_some() || !outcome.whole)),
     }

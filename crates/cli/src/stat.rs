@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::output::{self, Output};
-use crate::views;
+use crate::view_flags;
 use crate::{live, processes};
 use anyhow::{Result, bail};
 use calltap_analysis::{Word, stat, units};
@@ -25,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         short_names: output::is_short(arguments),
     };
     let mut out = Output::create(arguments)?;
-    stat::write(rows, &options, views::table_format(arguments), &mut out)?;
+    stat::write(rows, &options, view_flags::table_format(arguments), &mut out)?;
     out.finish()
 }
 

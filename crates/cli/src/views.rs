@@ -5,16 +5,14 @@ use crate::output::{self, Lines, Output};
 use crate::part;
 use crate::progress::Progress;
 use crate::stat;
-use anyhow::{Result, anyhow, bail};
+use crate::view_flags::{list, must_match, table_format};
+use anyhow::{Result, bail};
 use calltap_analysis::paths::By;
-use calltap_analysis::{
-    Names, Part, Source, Totals, Word, demangle, graph, info, nearest_names, replay, report, units,
-};
+use calltap_analysis::{Part, Source, Totals, Word, graph, info, replay, report, units};
 use calltap_export as export;
 use calltap_trace::{Meta, TraceReader};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::str::FromStr;
 
 /// Opens the input, says what is wrong with it, and shows it as `name` asks.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
@@ -247,32 +245,4 @@ fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
         (units::counted(written.rows, "row"), units::counted(written.files.len() as u64, "file"));
     eprintln!("calltap: {rows} in {files} in {}", directory.display());
     Ok(())
-}
-
-/// A pattern that names nothing in the trace is a mistake, and the nearest names help.
-pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
-    let (word, names) = (Word::new(pattern), Names::new(meta, false));
-    if meta.sites.iter().any(|site| names.is(site.id, &word)) {
-        return Ok(());
-    }
-    let readable: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
-    let near = nearest_names(word.pattern(), readable.iter().map(String::as_str), 3);
-    let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-    bail!("no function of the trace matches '{pattern}'{hint}")
-}
-
-/// A list of columns.
-pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
-    let list = arguments.text(flag).unwrap_or_default();
-    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()
-}
-
-/// `--format` of a table.
-pub fn table_format(arguments: &Arguments) -> report::Format {
-    match arguments.format().as_deref() {
-        Some("csv") => report::Format::Csv,
-        Some("json") => report::Format::Json,
-        _ => report::Format::Text,
-    }
 }

@@ -4,11 +4,11 @@ use crate::answers::Of;
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{keep, live, progress, record, started, values, views};
+use crate::{ending, keep, live, progress, record, started, values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
-use calltap_session::{Clock, Discovery, Error, Options, Outcome, ProcessError, Subject};
+use calltap_session::{Options, Outcome, Subject};
 use calltap_trace::{ClockKind, TraceReader, TracerKind};
 use std::fs::{self, DirBuilder};
 use std::io::Write;
@@ -78,18 +78,12 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let options = options(subject, &question, recording.file(), arguments)?;
     let outcome = match calltap_session::record(&options) {
         Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("calltap: {error}");
-            let Error::Process(ProcessError::Program { exit_code, .. }) = error else {
-                return Ok(ExitCode::FAILURE);
-            };
-            return Ok(ExitCode::from(exit_code));
-        }
+        Err(error) => return Ok(ending::refused(&error)),
     };
     say(&outcome);
     of_file(&question, &options.output, arguments)?;
     let left = ExitCode::from(u8::from(!outcome.whole || outcome.failed.is_some()));
-    Ok(outcome.status.map_or(left, crate::end_as))
+    Ok(outcome.status.map_or(left, ending::end_as))
 }
 
 fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &Arguments) -> Result<Options> {
@@ -103,26 +97,18 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     };
     let about = question.functions();
     calltap_selection::add(&mut words, &about);
+    let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     Ok(Options {
-        subject,
         output,
-        selection: ParsedSelection::about(&words, arguments.is_set("later"), &about)?,
-        clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
-        overwrite: false,
         wait: values::time(MAX_WAIT)?,
         patch_mode: values::patch_mode(arguments, starts)?,
-        discovery: Discovery::AtLoad,
-        slow: None,
-        subtree: None,
-        flight: None,
-        follow: false,
         sched: true,
         wakings: true,
         system_calls: true,
-        version: env!("CARGO_PKG_VERSION"),
         tell: progress::tell,
         started: started::tell,
+        ..Options::new(subject, selection)
     })
 }
 
@@ -134,7 +120,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
     }
     reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
-    question.functions().iter().try_for_each(|glob| views::must_match(reader.meta(), glob))?;
+    question.functions().iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     let mut out = Output::create(arguments)?;
     out.write_all(question.answer(&reader)?.as_bytes())?;
     out.finish()

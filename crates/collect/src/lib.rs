@@ -3,6 +3,7 @@
 
 mod addresses;
 pub mod callers;
+pub mod chosen;
 pub mod collector;
 pub mod fault;
 pub mod governor;

@@ -1,6 +1,7 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
 mod encode;
+mod pairs;
 mod switching;
 
 use crate::callers::Unwinding;
@@ -13,6 +14,7 @@ use crate::shm::Shared;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
 use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
+use pairs::Pairs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -180,9 +182,9 @@ impl Reader {
     }
 
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
-        let mut sink =
-            Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.switching);
-        sink.unwinding = Some((unwinding, self.process));
+        let unwinding = Some((unwinding, self.process));
+        let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -251,8 +253,8 @@ impl Reader {
         unwinding: &mut Unwinding,
     ) {
         if self.sparse {
-            let mut sink =
-                Encode::new(&mut self.open, &mut self.encoder, self.rates.as_deref(), &mut self.switching);
+            let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding: None };
+            let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
         }
@@ -276,13 +278,13 @@ impl Reader {
 
     /// Encodes events that are held back, what was switched off behind them, and losses.
     fn encode_rest(&mut self, shared: &Shared, unwinding: &mut Unwinding) {
-        let mut encode = Encode::new(&mut self.open, &mut self.encoder, None, &mut self.switching);
-        encode.unwinding = Some((unwinding, self.process));
+        let unwinding = Some((unwinding, self.process));
+        let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         // All of a thread that is quiet is read.
         if !self.active {
-            encode.end_before(u64::MAX);
+            self.switching.end_before(u64::MAX, &mut pairs);
         }
-        encode.release(false);
+        self.switching.release(false, &mut pairs);
         self.note_loss(shared);
     }
 

@@ -7,8 +7,9 @@
 
 mod lane;
 
+use crate::chosen::Chosen;
 use crate::output::Consumer;
-use calltap_names::{Word, is_named};
+use calltap_names::Word;
 use calltap_trace::{
     Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
@@ -59,11 +60,8 @@ impl Kept {
 /// Writes only what lies beneath slow calls.
 pub struct SlowWriter {
     writer: TraceWriter,
-    rules: Vec<(Word, u64)>,
-    /// Paths of modules, by id.
-    modules: HashMap<u32, String>,
-    /// By site, nanoseconds.
-    limits: Vec<Option<u64>>,
+    /// Nanoseconds.
+    limits: Chosen<u64>,
     first: Option<ClockPair>,
     ticks_per_ns: f64,
     /// Events that may still be held back.
@@ -83,9 +81,7 @@ impl SlowWriter {
         writer.record(&Record::Slow { rules: slow.rules.clone() })?;
         Ok(SlowWriter {
             writer,
-            rules: slow.rules.iter().map(|rule| (Word::new(&rule.function), rule.ns)).collect(),
-            modules: HashMap::new(),
-            limits: Vec::new(),
+            limits: Chosen::new(slow.rules.iter().map(|rule| (Word::new(&rule.function), rule.ns))),
             first: None,
             ticks_per_ns: 1.0,
             room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<Told>(),
@@ -123,8 +119,7 @@ impl SlowWriter {
         let kept = threads.entry(batch.thread).or_insert_with(|| Kept::new(batch.thread));
         let Kept { lane, encoder, changed, .. } = kept;
         for (place, event) in batch.events.iter().enumerate() {
-            let ns = limits.get(event.site.0 as usize).copied().flatten();
-            let limit = ns.map(|ns| (ns as f64 * *ticks_per_ns) as u64);
+            let limit = limits.of(event.site).map(|ns| (ns as f64 * *ticks_per_ns) as u64);
             let told = Told { event: *event, values: batch.values.of(place).into() };
             lane.take(told, limit, room, &mut |told| {
                 *changed = true;
@@ -136,19 +131,9 @@ impl SlowWriter {
 
 impl Consumer for SlowWriter {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
+        self.limits.record(record);
         match record {
             Record::Clock(pair) => self.now(*pair),
-            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
-            Record::Sites { sites } => {
-                for site in sites {
-                    let place = site.id.0 as usize;
-                    self.limits.resize(self.limits.len().max(place + 1), None);
-                    let module = self.modules.get(&site.module).map(String::as_str);
-                    let is = |word: &Word| is_named(word, site.names(), module);
-                    let rules = self.rules.iter().filter(|(word, _)| is(word));
-                    self.limits[place] = rules.map(|(_, ns)| *ns).min();
-                }
-            }
             // Of what was read. What was kept of that is said when it is known.
             Record::Loss(loss) => {
                 if let Some(kept) = self.threads.get_mut(&loss.thread) {

@@ -2,8 +2,9 @@
 //!
 //! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
 
+use crate::chosen::Chosen;
 use crate::output::Consumer;
-use calltap_names::{Word, is_named};
+use calltap_names::Word;
 use calltap_trace::{
     Batch, ClockPair, Error, EventKind, Loss, Record, Sieve, Sifting, Switch, ThreadEncoder, ThreadId,
     TraceWriter, Unpacker,
@@ -108,11 +109,7 @@ impl Kept {
 /// Writes only what lies beneath some functions, as deep as asked for.
 pub struct SubtreeWriter {
     writer: TraceWriter,
-    roots: Vec<Word>,
-    /// Files by module.
-    modules: HashMap<u32, String>,
-    /// By site.
-    is_root: Vec<bool>,
+    roots: Chosen<()>,
     rules: Sifting,
     threads: HashMap<ThreadId, Kept>,
     unpacker: Unpacker,
@@ -129,9 +126,7 @@ impl SubtreeWriter {
         let depth = subtree.depth.unwrap_or(usize::MAX);
         Ok(SubtreeWriter {
             writer,
-            roots: subtree.roots.iter().map(|root| Word::new(root)).collect(),
-            modules: HashMap::new(),
-            is_root: Vec::new(),
+            roots: Chosen::new(subtree.roots.iter().map(|root| (Word::new(root), ()))),
             rules: Sifting { from: 0, to: u64::MAX, rooted, depth, longer: None },
             threads: HashMap::new(),
             unpacker: Unpacker::default(),
@@ -146,15 +141,14 @@ impl SubtreeWriter {
     }
 
     fn take(&mut self, batch: &Batch) {
-        let Self { threads, is_root, rules, passed, .. } = self;
+        let Self { threads, roots, rules, passed, .. } = self;
         let kept = threads.entry(batch.thread).or_insert_with(|| Kept::new(batch.thread, *rules));
         kept.read.add(batch);
         kept.changed = true;
         passed.events.clear();
         passed.values.clear();
         for (place, event) in batch.events.iter().enumerate() {
-            let is_root = is_root.get(event.site.0 as usize).copied().unwrap_or(false);
-            kept.sieve.take(event, is_root, batch.values.of(place), passed);
+            kept.sieve.take(event, roots.of(event.site).is_some(), batch.values.of(place), passed);
         }
         kept.keep(passed);
     }
@@ -162,25 +156,13 @@ impl SubtreeWriter {
 
 impl Consumer for SubtreeWriter {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
-        match record {
-            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
-            Record::Sites { sites } => {
-                for site in sites {
-                    let place = site.id.0 as usize;
-                    self.is_root.resize(self.is_root.len().max(place + 1), false);
-                    let module = self.modules.get(&site.module).map(String::as_str);
-                    let is = |word: &Word| is_named(word, site.names(), module);
-                    self.is_root[place] = self.roots.iter().any(is);
-                }
-            }
-            // Of what was read. What was kept of that is said when it is known.
-            Record::Loss(loss) => {
-                if let Some(kept) = self.threads.get_mut(&loss.thread) {
-                    kept.loss = *loss;
-                    return Ok(());
-                }
-            }
-            _ => {}
+        self.roots.record(record);
+        // Of what was read. What was kept of that is said when it is known.
+        if let Record::Loss(loss) = record
+            && let Some(kept) = self.threads.get_mut(&loss.thread)
+        {
+            kept.loss = *loss;
+            return Ok(());
         }
         self.writer.record(record)
     }

@@ -1,6 +1,8 @@
 //! A program that runs already: what can be seen of it from outside, and attaching to it.
 
-use crate::{HANGS, Program, Run, calltap_run, kill, wait_until};
+use crate::compile::Program;
+use crate::run::{HANGS, Run, calltap_run};
+use crate::wait::{kill, wait_until};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -389,7 +391,7 @@ impl Resident {
 
     /// The same, within a limit of its cost.
     pub fn attach_beside_within(&self, limit: &str, flags: &[&str]) -> Child {
-        let mut command = Command::new(crate::calltap());
+        let mut command = Command::new(crate::run::calltap());
         command.args(["record", "-q", "--max-overhead", limit, "-p", &self.pid.to_string()]).args(flags);
         if !flags.contains(&"-o") {
             command.arg("-o").arg(self.trace());

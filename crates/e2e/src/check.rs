@@ -1,10 +1,15 @@
 //! The comparison: the same program alone and under `calltap record`.
 
-use crate::{Flags, Program, Run, calltap, calltap_run, run};
+use crate::compile::Program;
+use crate::run;
+use crate::run::{Run, calltap, calltap_run};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Flags of `calltap record`.
+pub type Flags = Vec<&'static str>;
 
 /// What is expected beyond "as without calltap".
 #[derive(Default, Clone, Copy)]

@@ -1,6 +1,8 @@
 //! Builds the programs under `programs/` in the ways a user would.
 
-use crate::{calltap, run, skipped};
+use crate::run;
+use crate::run::calltap;
+use crate::skipped::skipped;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

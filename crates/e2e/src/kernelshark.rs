@@ -1,6 +1,7 @@
 //! KernelShark's library, asked what it finds in a file.
 
-use crate::{run, skipped};
+use crate::run;
+use crate::skipped::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;

@@ -12,12 +12,14 @@ mod live;
 mod mounted;
 mod naps;
 mod run;
+mod skipped;
 mod terminal;
+mod wait;
 
 pub use attached::{
     Resident, State, await_sleeps, changed_text, memory, private_text, state, succeeds, used,
 };
-pub use check::{Expect, Recording, check, record};
+pub use check::{Expect, Flags, Recording, check, record};
 pub use compile::{
     BARE, BARE_PLACED, BUILDS, Build, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
     compile_rust, compile_rust_as_it_is, copy_program, have, installed, matrix, output_of, with_libraries,
@@ -28,15 +30,12 @@ pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,
     refused_by, transparent, transparent_while_switched, transparent_while_switched_by,
 };
-pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, kill, reader};
+pub use mounted::{Mounted, Place, await_open, await_that, ends_within, have_fuse, is_mounted, reader};
 pub use naps::trace_of_naps;
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout};
-pub use terminal::{Terminal, end_of, jumps, wait_until};
-
-use std::io::Write;
-
-/// Flags of `calltap record`.
-pub type Flags = Vec<&'static str>;
+pub use skipped::skipped;
+pub use terminal::{Terminal, jumps};
+pub use wait::{end_of, kill, wait_until};
 
 const TRACERS: [&[&str]; 6] = [
     &["--tracer", "function_graph"],
@@ -91,9 +90,4 @@ pub fn have_tracepoints() -> bool {
         skipped(&refused.to_string());
     }
     refused.is_none()
-}
-
-/// Says that something could not be tested here, past the capture of the test harness.
-pub fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

@@ -1,9 +1,9 @@
 //! Programs that are attached to while they run: they go on as if nothing had been.
 
-use crate::{
-    Build, HANGS, Program, Resident, Run, State, calltap_run, changed_text, compile, run, run_timeout,
-    succeeds,
-};
+use crate::attached::{Resident, State, changed_text, succeeds};
+use crate::compile::{Build, Program};
+use crate::run::{HANGS, Run, calltap_run, run_timeout};
+use crate::{compile, run};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,10 @@
 //! Programs with their control directory mounted.
 
-use crate::{GCC, HANGS, Program, Resident, Run, calltap_run, changed_text, compile, skipped};
+use crate::attached::{Resident, changed_text};
+use crate::compile;
+use crate::compile::{GCC, Program};
+use crate::run::{HANGS, Run, calltap_run};
+use crate::skipped::skipped;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::ops::Deref;
@@ -145,12 +149,6 @@ impl Drop for Place {
 pub fn is_mounted(place: &Path) -> bool {
     let place = format!(" {} ", place.display());
     fs::read_to_string("/proc/self/mounts").unwrap_or_default().contains(&place)
-}
-
-/// Sends a signal.
-pub fn kill(pid: u32, signal: i32) {
-    // SAFETY: a signal to a process of this test.
-    unsafe { libc::kill(pid as i32, signal) };
 }
 
 /// Reads a file in the background; it is open when this returns.

@@ -1,6 +1,10 @@
 //! A trace of a program that naps, for tests of what shows traces.
 
-use crate::{GCC, Program, await_sleeps, calltap, compile, end_of};
+use crate::attached::await_sleeps;
+use crate::compile;
+use crate::compile::{GCC, Program};
+use crate::run::calltap;
+use crate::wait::end_of;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 

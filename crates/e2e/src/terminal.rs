@@ -1,16 +1,17 @@
-//! A terminal to run calltap on, and waiting for what it does.
+//! A terminal to run calltap on.
 
-use crate::{HANGS, calltap, changed_text};
+use crate::attached::changed_text;
+use crate::run::calltap;
+use crate::wait::wait_until;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// A terminal with calltap on it.
 pub struct Terminal {
@@ -69,30 +70,6 @@ impl Terminal {
     pub fn is_raw(&self) -> bool {
         use rustix::termios::LocalModes;
         !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
-    }
-}
-
-/// Waits until something is so.
-pub fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < HANGS, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Waits for the end of a child. Its status.
-pub fn end_of(mut child: Child) -> ExitStatus {
-    let start = Instant::now();
-    loop {
-        match child.try_wait().expect("a child of this process") {
-            Some(status) => return status,
-            None if start.elapsed() > HANGS => {
-                let _ = child.kill();
-                panic!("it does not end");
-            }
-            None => thread::sleep(Duration::from_millis(5)),
-        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! Readers take a function's inclusive cost to be that of all calls to it. So only its outermost calls have one, recursive ones only a number: what readers
 //! then show is the total time of `calltap report`. Where nothing has a time, calls are the cost.
 
-use super::{Options, command};
+use crate::labels::command;
+use crate::options::Options;
 use calltap_analysis::units::one_line;
 use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};

@@ -1,12 +1,13 @@
 //! Chrome's JSON trace events (chrome://tracing, ui.perfetto.dev, Speedscope).
 
-use super::{Options, command, off_parts, pid_tid};
+use crate::labels::{command, off_parts, pid_tid};
+use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_micros};
-use calltap_analysis::futures::{self, Span};
+use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, run_in_file_order,
     threads_with_events,
 };
 use calltap_trace::{RunState, SiteId, ThreadId};
@@ -35,7 +36,7 @@ pub fn chrome(
     };
     exporter.metadata();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
-    for span in futures::spans(source) {
+    for span in future_spans(source) {
         exporter.future(&span);
         drain(&mut exporter.buffer, exporter.out, false)?;
     }

@@ -1,6 +1,6 @@
 //! One line per call.
 
-use super::Options;
+use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_csv, push_decimal};
 use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};

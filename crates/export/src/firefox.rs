@@ -4,7 +4,8 @@
 //! slices; a sample stands for what a call path itself took in a slice. Sums are exact, moments are as fine as the slices, of which there are fewer where
 //! many paths are in one: about [`SAMPLES`] samples in all.
 
-use super::{Options, command};
+use crate::labels::command;
+use crate::options::Options;
 use calltap_analysis::paths::Paths;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::{

@@ -1,7 +1,8 @@
 //! Flame graphs: which boxes, where.
 
 use super::svg::{Box, Picture};
-use super::{Options, command, node_name};
+use crate::labels::{command, node_name};
+use crate::options::Options;
 use calltap_analysis::boxes::{Place, places, widths};
 use calltap_analysis::paths::{By, NodeOff, Paths};
 use calltap_analysis::units::{count, counted, duration, percent};
@@ -19,7 +20,7 @@ pub fn flamegraph(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let (paths, totals) = super::call_paths(source, options, progress)?;
+    let (paths, totals) = crate::options::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
     let (widths, timed) = widths(source, &paths, options.by);

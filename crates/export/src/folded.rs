@@ -1,6 +1,7 @@
 //! Folded stacks: `main;f;g 1234`, one line per stack.
 
-use super::{Options, node_name};
+use crate::labels::node_name;
+use crate::options::Options;
 use calltap_analysis::paths::By;
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
@@ -14,7 +15,7 @@ pub fn folded(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let (paths, totals) = super::call_paths(source, options, progress)?;
+    let (paths, totals) = crate::options::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let children = paths.children();
     let timed = source.has_time() && paths.nodes[0].total > 0;

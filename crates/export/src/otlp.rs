@@ -1,6 +1,7 @@
 //! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line, which is what files of the collector are.
 
-use super::{Options, off_parts, pid_tid};
+use crate::labels::{off_parts, pid_tid};
+use crate::options::Options;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};

@@ -4,13 +4,14 @@
 //! clock and track. Packets follow the file's order of batches; Perfetto sorts them by time.
 
 use super::proto::{bytes, double, message, number};
-use super::{Options, off_parts, pid_tid};
+use crate::labels::{off_parts, pid_tid};
+use crate::options::Options;
 use calltap_analysis::bytes::drain;
-use calltap_analysis::futures::{self, Span};
+use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_in_file_order,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, run_in_file_order,
     threads_with_events,
 };
 use calltap_trace::{RunState, SiteId, ThreadId};
@@ -90,7 +91,7 @@ pub fn perfetto(
     };
     exporter.prologue();
     let totals = run_in_file_order(source, &mut exporter, progress)?;
-    for span in futures::spans(source) {
+    for span in future_spans(source) {
         exporter.future(&span);
         drain(&mut exporter.buffer, exporter.out, false)?;
     }

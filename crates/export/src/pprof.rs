@@ -1,7 +1,8 @@
 //! pprof's format: a gzipped protobuf message of call paths with their calls and times.
 
 use super::proto::{bytes, message, number, varint};
-use super::{Options, command};
+use crate::labels::command;
+use crate::options::Options;
 use calltap_analysis::paths::{By, NodeOff, Of, Paths};
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use calltap_trace::SiteId;
@@ -33,7 +34,7 @@ pub fn pprof(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<Totals, Error> {
-    let (paths, totals) = super::call_paths(source, options, progress)?;
+    let (paths, totals) = crate::options::call_paths(source, options, progress)?;
     let names = Names::new(source.meta(), options.linker_names);
     let mut writer = Writer { source, names, strings: HashMap::new(), list: Vec::new(), buffer: Vec::new() };
     writer.string("");

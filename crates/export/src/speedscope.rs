@@ -1,6 +1,7 @@
 //! Speedscope's own format: a profile of entries and returns for each thread.
 
-use super::{Options, command};
+use crate::labels::command;
+use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_decimal};
 use calltap_analysis::{
     Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,

@@ -94,93 +94,93 @@ fn speedscope_gets_events_of_each_thread() {
     );
 }
 
+/// [`PROGRAM`] in callgrind's format.
+const CALLGRIND: &str = "
+    # callgrind format
+    version: 1
+    creator: calltap VERSION
+    pid: 100
+    cmd:
+    desc: calltap: 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
+    desc: calltap: 2 calls unfinished, 1 call left without returning
+    positions: line
+    event: ns : Nanoseconds
+    events: ns
+    summary: 5901
+
+    fl=(1) ???
+
+    ob=(1) /usr/bin/app
+    fn=(2) main
+    0 2500
+    cob=(1)
+    cfn=(3) std::swap<int>(int&, int&)
+    calls=1 0
+    0 500
+    cob=(1)
+    cfn=(4) hang
+    calls=1 0
+    0 1001
+
+    ob=(1)
+    fn=(3)
+    0 500
+
+    ob=(1)
+    fn=(5) run
+    0 1900
+    cob=(1)
+    cfn=(6) leave
+    calls=1 0
+    0 0
+
+    ob=(1)
+    fn=(6)
+    0 0
+
+    ob=(1)
+    fn=(7) tick
+    0 0
+
+    ob=(1)
+    fn=(4)
+    0 1
+    cob=(1)
+    cfn=(8) f
+    calls=1 0
+    0 1000
+
+    ob=(1)
+    fn=(8)
+    0 1000
+
+    ob=(9) ???
+    fn=(10) [main-100]
+    0 0
+    cob=(1)
+    cfn=(2)
+    calls=1 0
+    0 4001
+
+    ob=(9)
+    fn=(11) [worker-101]
+    0 0
+    cob=(1)
+    cfn=(5)
+    calls=1 0
+    0 1900
+    cob=(1)
+    cfn=(7)
+    calls=1 0
+    0 0
+
+    totals: 5901
+";
+
 #[test]
 fn callgrind_gets_own_costs_and_those_of_calls() {
     let text = output(|out| callgrind(&recording(PROGRAM), &Options::default(), out, None).map(drop));
-    same(
-        &text.replace(env!("CARGO_PKG_VERSION"), "VERSION"),
-        "
-        # callgrind format
-        version: 1
-        creator: calltap VERSION
-        pid: 100
-        cmd:
-        desc: calltap: 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
-        desc: calltap: 2 calls unfinished, 1 call left without returning
-        positions: line
-        event: ns : Nanoseconds
-        events: ns
-        summary: 5901
-
-        fl=(1) ???
-
-        ob=(1) /usr/bin/app
-        fn=(2) main
-        0 2500
-        cob=(1)
-        cfn=(3) std::swap<int>(int&, int&)
-        calls=1 0
-        0 500
-        cob=(1)
-        cfn=(4) hang
-        calls=1 0
-        0 1001
-
-        ob=(1)
-        fn=(3)
-        0 500
-
-        ob=(1)
-        fn=(5) run
-        0 1900
-        cob=(1)
-        cfn=(6) leave
-        calls=1 0
-        0 0
-
-        ob=(1)
-        fn=(6)
-        0 0
-
-        ob=(1)
-        fn=(7) tick
-        0 0
-
-        ob=(1)
-        fn=(4)
-        0 1
-        cob=(1)
-        cfn=(8) f
-        calls=1 0
-        0 1000
-
-        ob=(1)
-        fn=(8)
-        0 1000
-
-        ob=(9) ???
-        fn=(10) [main-100]
-        0 0
-        cob=(1)
-        cfn=(2)
-        calls=1 0
-        0 4001
-
-        ob=(9)
-        fn=(11) [worker-101]
-        0 0
-        cob=(1)
-        cfn=(5)
-        calls=1 0
-        0 1900
-        cob=(1)
-        cfn=(7)
-        calls=1 0
-        0 0
-
-        totals: 5901
-    ",
-    );
+    same(&text.replace(env!("CARGO_PKG_VERSION"), "VERSION"), CALLGRIND);
 }
 
 /// By function: calls that are made of it, their cost, own cost.

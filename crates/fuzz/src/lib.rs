@@ -7,6 +7,7 @@ pub mod seeds;
 use calltap_analysis::report;
 use calltap_sites::types::Types;
 use calltap_values::{Known, Rules};
+use seeds::TEXT;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -76,6 +77,3 @@ pub fn values(data: &[u8]) {
         }
     }
 }
-
-/// Bytes of the words in front of the file that [`values`] takes.
-pub const TEXT: usize = 64;

@@ -1,11 +1,13 @@
 //! Good inputs to begin with, made by gcc and by this project's own writers.
 
-use crate::TEXT;
 use anyhow::{Context, Result, bail};
 use calltap_trace::{ClockKind, End, Process, Record, Session, Site, SiteId, Thread, ThreadId, TraceWriter};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+/// Bytes of the words in front of the file, in the input of [`values`](crate::values).
+pub const TEXT: usize = 64;
 
 /// Calls, a switch, an exception table, a structure.
 const SOURCE: &str = "

@@ -1,7 +1,7 @@
 //! Sets of functions, as users write them: words in order, with `!` in front to take away.
 
-use crate::function::Shape;
-use crate::{FunctionNames, Word};
+use crate::function::{FunctionNames, Shape};
+use crate::word::Word;
 use std::collections::{HashMap, HashSet};
 
 /// Words in order: the last that names a function says whether it is in the set.

@@ -1,6 +1,8 @@
 //! The rule of docs/names.md.
 
-use crate::{FunctionNames, GlobSet, Word, split_list};
+use crate::function::FunctionNames;
+use crate::set::GlobSet;
+use crate::word::{Word, split_list};
 use proptest::prelude::*;
 
 /// Linker symbols: C, C++ and Rust of both manglings, and what the compiler makes of functions.

@@ -1,7 +1,7 @@
 //! A word by which a user names functions. docs/names.md has the rule for users.
 
-use crate::function::Shape;
-use crate::{FunctionNames, Glob};
+use crate::function::{FunctionNames, Shape};
+use crate::glob::Glob;
 
 /// Separates a function from its module, as ftrace has it.
 const MOD: &str = ":mod:";

@@ -7,8 +7,10 @@
 //! - no change is made that demands more of the threads than was seen to;
 //! - what is written outside of batches is no site.
 
+use crate::address::Avma;
 use crate::log::Entry;
-use crate::{Avma, Demand, STEPS, Site, State, Transition};
+use crate::site::{Demand, Site, State};
+use crate::steps::{STEPS, Transition};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a log amounts to.

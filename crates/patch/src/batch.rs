@@ -7,7 +7,9 @@
 //! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. And no slower: one
 //! buffer for all spans stays in the cache.
 
-use crate::{Avma, Demand, STEPS, Site, State, Steps, Transition};
+use crate::address::Avma;
+use crate::site::{Demand, Site, State};
+use crate::steps::{STEPS, Steps, Transition};
 use calltap_abi::PAGE;
 
 /// The code of a program: of another process, or of a simulated machine.

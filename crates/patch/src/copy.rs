@@ -2,7 +2,7 @@
 //!
 //! Nothing ever returns into a copy: a call among them becomes a push of the address that it would return to, and a jump.
 
-use crate::Avma;
+use crate::address::Avma;
 use calltap_abi::stub;
 use calltap_sites::ends;
 use iced_x86::{

@@ -11,7 +11,10 @@
 //! poke PID ADDRESS BYTES                                       a write outside of batches, to bytes that no thread executes
 //! ```
 
-use crate::{Avma, Change, Demand, Site, State, Transition};
+use crate::address::Avma;
+use crate::batch::Change;
+use crate::site::{Demand, Site, State};
+use crate::steps::Transition;
 use std::fmt::{self, Display, Formatter};
 use std::str::{FromStr, SplitAsciiWhitespace};
 

@@ -54,8 +54,10 @@
 mod forms;
 mod found;
 
+use crate::address::Avma;
+use crate::bytes::Bytes;
+use crate::encoding::{CALL, JMP, OutOfReach, distance};
 use crate::steps::{INT3, JUMP, LAST_BYTE, RESTORE, Steps, TEST, Transition};
-use crate::{Avma, Bytes, CALL, JMP, OutOfReach, distance};
 pub use forms::calls_out;
 
 const NOP2: [u8; 2] = [0x66, 0x90];

@@ -1,6 +1,6 @@
 //! What is said when something cannot be done with a process: one line each, for the user.
 
-use crate::Reason;
+use crate::reason::Reason;
 use std::io;
 
 /// Why something could not be done with a process.

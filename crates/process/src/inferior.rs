@@ -1,13 +1,13 @@
 //! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
 
-use crate::Error;
-use crate::Reason;
 use crate::agent::Loaded;
+use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
 use crate::inject::{Call, Failed, Place};
 use crate::maps::{self, Region};
 use crate::proc;
+use crate::reason::Reason;
 use crate::target::{Target, TextSegment};
 use crate::text::{ProcessText, Sync};
 use crate::threads::{self, Held, NotHeld};

@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use crate::maps::Region;
+use crate::reason::Reason;
 use crate::text::ProcessText;
 use crate::threads::{Held, Interrupted, NotHeld};
 use calltap_abi::{PAGE, USER_END};
@@ -282,6 +283,19 @@ pub enum Failed {
 impl From<NotHeld> for Failed {
     fn from(why: NotHeld) -> Failed {
         Failed::Thread(why)
+    }
+}
+
+impl From<Failed> for Reason {
+    fn from(failed: Failed) -> Reason {
+        match failed {
+            Failed::NoAgent => Reason::AgentGone,
+            Failed::Thread(why) => why.into(),
+            Failed::Memory => Reason::Unwritable,
+            Failed::NoMemory => Reason::NoMemory,
+            Failed::Fault(signal) => Reason::Fault { signal },
+            Failed::Late => Reason::Late,
+        }
     }
 }
 

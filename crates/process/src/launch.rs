@@ -5,7 +5,7 @@
 //! to be undone between fork and exec.
 #![allow(unsafe_code)]
 
-use crate::Error;
+use crate::error::Error;
 
 use crate::proc;
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};

@@ -1,11 +1,11 @@
 //! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
 //! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
 
-use crate::Reason;
 use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
 use crate::inject::Mapping;
 use crate::maps::{self, Region, gap_near};
+use crate::reason::Reason;
 use crate::target::{Symbols, Target};
 use crate::text::ProcessText;
 use crate::threads::Held;

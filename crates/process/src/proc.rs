@@ -1,6 +1,6 @@
 //! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
 
-use crate::Error;
+use crate::error::Error;
 use calltap_abi::ProcessEntry;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};

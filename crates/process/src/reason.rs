@@ -1,7 +1,5 @@
 //! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reasons.md` lists them; a test compares it with this table.
 
-use crate::inject::Failed;
-use crate::threads::NotHeld;
 use nix::errno::Errno;
 use std::io;
 
@@ -150,31 +148,6 @@ calltap_sites::reasons! {
 impl From<io::Error> for Reason {
     fn from(error: io::Error) -> Reason {
         Reason::System { why: error.to_string() }
-    }
-}
-
-impl From<NotHeld> for Reason {
-    fn from(why: NotHeld) -> Reason {
-        match why {
-            NotHeld::Gone => Reason::ThreadGone,
-            NotHeld::Stuck => Reason::Stuck,
-            NotHeld::Shared(other) => Reason::Shared { other },
-            NotHeld::Stopped => Reason::StoppedMeanwhile,
-            NotHeld::Refused(errno) => Reason::NotStoppable { errno },
-        }
-    }
-}
-
-impl From<Failed> for Reason {
-    fn from(failed: Failed) -> Reason {
-        match failed {
-            Failed::NoAgent => Reason::AgentGone,
-            Failed::Thread(why) => why.into(),
-            Failed::Memory => Reason::Unwritable,
-            Failed::NoMemory => Reason::NoMemory,
-            Failed::Fault(signal) => Reason::Fault { signal },
-            Failed::Late => Reason::Late,
-        }
     }
 }
 

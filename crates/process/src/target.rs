@@ -1,10 +1,10 @@
 //! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
 
-use crate::Error;
-use crate::Reason;
 use crate::clock;
+use crate::error::Error;
 use crate::maps::{self, Region};
 use crate::proc::{self, start_time};
+use crate::reason::Reason;
 use crate::sharing;
 use crate::text::ProcessText;
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};

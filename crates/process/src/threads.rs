@@ -9,10 +9,12 @@
 #![allow(unsafe_code)]
 
 mod all;
+mod not_held;
 mod signals;
 mod trip;
 
 pub use all::{Keep, stop_machine};
+pub use not_held::NotHeld;
 pub use trip::{Interrupted, Trip};
 
 use crate::proc;
@@ -78,21 +80,6 @@ const RESTARTABLE: &[u64] = &[
     426, // io_uring_enter
     441, // epoll_pwait2
 ];
-
-/// Why a thread could not be held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotHeld {
-    /// It has ended.
-    Gone,
-    /// The system said no.
-    Refused(Errno),
-    /// It is in the kernel and does not come out.
-    Stuck,
-    /// This process has the same memory, and threads of its own.
-    Shared(u32),
-    /// The process was stopped by a signal meanwhile.
-    Stopped,
-}
 
 /// A thread that stands still. Dropping this lets it go on as if nothing had been.
 #[derive(Debug)]

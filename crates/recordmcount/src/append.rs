@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 
 use crate::calls::Call;
 use crate::edited::Edited;
+use crate::error::Error;
 use crate::format::u32s;
 use crate::object_file::Object;
-use crate::{Error, symbols};
+use crate::symbols;
 use object::elf;
 
 /// The object with lists of these calls: one for each group, and one for all that are in no group.

@@ -1,6 +1,6 @@
 //! The calls to mcount, by their relocations.
 
-use crate::Error;
+use crate::error::Error;
 use crate::format::Machine;
 use crate::object_file::{Object, string};
 use object::elf;

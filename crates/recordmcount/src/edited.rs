@@ -1,9 +1,9 @@
 //! An object file in the making.
 
 use crate::calls::Call;
-use crate::format::{Format, Header};
+use crate::error::Error;
+use crate::format::{Format, Header, LIST};
 use crate::object_file::Object;
-use crate::{Error, LIST};
 use object::elf;
 use std::collections::BTreeMap;
 

@@ -3,8 +3,11 @@
 //!
 //! `object` has a set of structures for each width; what is read here is also written, by one code for both.
 
-use crate::Error;
+use crate::error::Error;
 use object::elf;
+
+/// Name of the section that lists the calls to mcount.
+pub const LIST: &[u8] = b"__mcount_loc";
 
 /// Whose code it is.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,10 +20,8 @@ mod symbols;
 
 pub use error::Error;
 
+use format::LIST;
 use object_file::Object;
-
-/// The name of the list.
-const LIST: &[u8] = b"__mcount_loc";
 
 /// The object file with the list of its calls to mcount; None if it has no such call, or a list already.
 pub fn add(object: &[u8]) -> Result<Option<Vec<u8>>, Error> {

@@ -1,6 +1,6 @@
 //! An object file: its sections, all of them within the file and none over another.
 
-use crate::Error;
+use crate::error::Error;
 use crate::format::{Format, Header, Machine, Symbol, u16_at, u32_at};
 use object::elf;
 

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Error;
 use crate::edited::Edited;
+use crate::error::Error;
 use crate::object_file::{Object, section_of, wide_indices};
 use object::elf;
 

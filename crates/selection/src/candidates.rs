@@ -1,7 +1,7 @@
 //! What a selection can choose from, and what is said where it chooses nothing.
 
 use crate::debug_files::{inlined_functions, most_missing_names};
-use crate::selector::names_of;
+use crate::named::names_of;
 use calltap_names::{Word, demangle, is_named, nearest_names};
 use calltap_sites::{Binary, Function, Inlined};
 use std::path::PathBuf;

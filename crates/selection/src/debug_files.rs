@@ -1,6 +1,6 @@
 //! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
 
-use crate::selector::{MayChoose, Named};
+use crate::named::{MayChoose, Named};
 use calltap_sites::types::Types;
 use calltap_sites::{
     Binary, Inlined, add_names, build_id_of, debug_link, file_may_define, inlined, is_unnamed, lacks_names,

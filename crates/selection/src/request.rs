@@ -1,8 +1,8 @@
 //! What a selection's tracers want of a function.
 
+use crate::error::Error;
 use crate::selector::Selector;
-use crate::words::EVALUATOR;
-use crate::{Error, Selection};
+use crate::words::{EVALUATOR, Selection};
 use calltap_names::Word;
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;

@@ -1,25 +1,15 @@
 //! Filters, notrace sets and values, compiled: which function is wanted by whom.
 
-use crate::words::{EVALUATOR, KINDS};
-use crate::{Candidates, Error, Selection, TracerSelection};
+use crate::candidates::Candidates;
+use crate::error::Error;
+use crate::named::{Named, names_of};
+use crate::words::{EVALUATOR, KINDS, Selection, TracerSelection};
 use calltap_names::{FunctionNames, GlobSet, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Reason, Rules, Trouble};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-
-/// How functions are identified before their file is decoded.
-#[derive(Clone, Copy, Debug)]
-pub enum Named<'a> {
-    /// Linker names of one function, and the name of its file.
-    By(&'a [&'a str], &'a str),
-    /// The functions without a name in a file of this name: they are called `file+0x...`.
-    ByPlace(&'a str),
-}
-
-/// Whether functions may be chosen.
-pub type MayChoose<'a> = dyn Fn(Named<'_>) -> bool + 'a;
 
 /// Tracers with their compiled filters.
 pub struct Selector {
@@ -91,12 +81,6 @@ impl Selector {
         let (about, reached, python) = (Vec::new(), OnceLock::new(), !words.python.is_empty());
         Ok(Selector { tracers: infos, filters, later, python, about, futures, only_futures, rules, reached })
     }
-}
-
-/// The names of a function of a file of this name.
-pub(crate) fn names_of<'a>(function: &'a Function, module: &'a str) -> FunctionNames<'a> {
-    let aliases = function.aliases.iter().map(String::as_str);
-    FunctionNames::new([function.name.as_str()].into_iter().chain(aliases), Some(module))
 }
 
 impl Selector {

@@ -1,6 +1,6 @@
 //! What the user has selected, in words: tracers, filters, and values to read.
 
-use crate::Error;
+use crate::error::Error;
 use crate::ftraced::Ftraced;
 use calltap_names::{GlobSet, Word};
 use calltap_trace::TracerKind;

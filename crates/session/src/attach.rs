@@ -3,13 +3,14 @@
 //!
 //! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
 
+use crate::error::Error;
 use crate::options::Options;
 use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
 use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
-use crate::{Error, enter, setup};
+use crate::{enter, setup};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};

@@ -1,9 +1,10 @@
 //! A session that is set up: its process is found, and its files are there.
 
+use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
-use crate::{Error, enter, live, setup};
+use crate::{enter, live, setup};
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::launch;

@@ -3,6 +3,7 @@
 use crate::attach_session::AttachSession;
 use crate::became::Became;
 use crate::detach::Left;
+use crate::error::Error;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
@@ -11,7 +12,7 @@ use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::started;
-use crate::{Error, attach, detach, setup};
+use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};

@@ -8,7 +8,7 @@
 
 mod one;
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::past::Told;
 use calltap_collect::shm::Shared;

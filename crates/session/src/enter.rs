@@ -3,7 +3,7 @@
 //! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
 //! [placed](calltap_process::placed). In a process that was attached to before, it is there still.
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::directory::Directory;
 use calltap_abi::{plan, remote};
 use calltap_collect::shm::Shared;

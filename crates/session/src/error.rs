@@ -26,7 +26,7 @@ pub enum Error {
         /// Its file.
         interpreter: String,
         /// Why not.
-        why: crate::plan::python::Reason,
+        why: crate::python::Reason,
     },
     /// The session's files could not be made.
     #[error("{}: {source}", path.display())]

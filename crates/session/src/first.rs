@@ -3,8 +3,9 @@
 //!
 //! Should the recorder be killed, the program runs on as untraced.
 
+use crate::enter;
+use crate::error::Error;
 use crate::plan::directory::Directory;
-use crate::{Error, enter};
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::go;

@@ -4,13 +4,14 @@
 //! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
 //! stopped, nor anything switched off, to take a snapshot.
 
-use crate::Error;
+use crate::error::Error;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
 use crate::watch::{Watch, watch};
+use calltap_collect::chosen::Chosen;
 use calltap_collect::collector::Due;
 use calltap_collect::output::Consumer;
 use calltap_collect::trace_file::TraceFile;
-use calltap_names::{Word, demangle, is_named};
+use calltap_names::{Word, demangle};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
@@ -97,12 +98,9 @@ struct Recorder<'a> {
     /// From the first record on.
     history: Option<History>,
     began_ns: u64,
-    rules: Vec<(Word, u64)>,
-    /// Paths of modules, by id.
-    modules: HashMap<u32, String>,
     names: HashMap<SiteId, String>,
-    /// By site, nanoseconds.
-    limits: Vec<Option<u64>>,
+    /// Nanoseconds.
+    limits: Chosen<u64>,
     lanes: HashMap<ThreadId, Lane>,
     first: Option<ClockPair>,
     ns_per_tick: f64,
@@ -123,12 +121,10 @@ impl<'a> Recorder<'a> {
             flight,
             output,
             asked,
-            modules: HashMap::new(),
             history: None,
             began_ns: clock::monotonic_ns(),
-            rules: flight.on.iter().filter_map(rule).collect(),
             names: HashMap::new(),
-            limits: Vec::new(),
+            limits: Chosen::new(flight.on.iter().filter_map(rule)),
             lanes: HashMap::new(),
             first: None,
             ns_per_tick: 1.0,
@@ -180,8 +176,7 @@ impl<'a> Recorder<'a> {
         let lane = self.lanes.entry(batch.thread).or_default();
         let is_slow = |ticks: u64, limit: u64| ticks as f64 * per_tick > limit as f64;
         for event in &batch.events {
-            let limit = limits.get(event.site.0 as usize).copied().flatten();
-            if let Some((site, ticks)) = lane.take(event, limit, &is_slow) {
+            if let Some((site, ticks)) = lane.take(event, limits.of(event.site), &is_slow) {
                 let name = self.names.get(&site).map_or("?", String::as_str);
                 self.asked.ask(format!("snapshot: {name} took {:.3} ms", ticks as f64 * per_tick / 1e6));
             }
@@ -208,25 +203,16 @@ impl<'a> Recorder<'a> {
 
 impl Consumer for Recorder<'_> {
     fn record(&mut self, record: &Record) -> Result<(), calltap_trace::Error> {
+        self.limits.record(record);
         match record {
             Record::Session(session) => {
                 let session: Session = session.clone();
                 self.history = Some(History::new(session, self.flight.memory)?);
             }
             Record::Clock(pair) => self.now(*pair),
-            Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
-            Record::Sites { sites } if !self.rules.is_empty() => {
-                for site in sites {
-                    let place = site.id.0 as usize;
-                    self.limits.resize(self.limits.len().max(place + 1), None);
-                    let module = self.modules.get(&site.module).map(String::as_str);
-                    let is = |word: &Word| is_named(word, site.names(), module);
-                    let rules = self.rules.iter().filter(|(word, _)| is(word));
-                    self.limits[place] = rules.map(|(_, ns)| *ns).min();
-                    if self.limits[place].is_some() {
-                        self.names.insert(site.id, demangle(&site.name));
-                    }
-                }
+            Record::Sites { sites } => {
+                let limited = sites.iter().filter(|site| self.limits.of(site.id).is_some());
+                self.names.extend(limited.map(|site| (site.id, demangle(&site.name))));
             }
             _ => {}
         }
@@ -236,7 +222,7 @@ impl Consumer for Recorder<'_> {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), calltap_trace::Error> {
         let Some(mut history) = self.history.take() else { return Ok(()) };
-        let watches = !self.rules.is_empty();
+        let watches = !self.limits.is_empty();
         let taken = history.events(encoder, &mut |batch| {
             if watches {
                 self.look(batch);

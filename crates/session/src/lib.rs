@@ -21,6 +21,7 @@ mod live;
 mod options;
 mod plan;
 mod prepared;
+mod python;
 mod record;
 mod requests;
 mod run;

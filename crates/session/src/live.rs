@@ -2,13 +2,14 @@
 //! take a snapshot, or leave.
 
 use crate::detach::Left;
+use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
-use crate::{Error, attach, detach, enter, setup};
+use crate::{attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;

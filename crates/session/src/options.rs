@@ -72,6 +72,33 @@ pub struct Options {
     pub started: fn(&Started),
 }
 
+impl Options {
+    /// To record this, all of it, by the processor's clock; the user is told nothing.
+    pub fn new(subject: Subject, selection: ParsedSelection) -> Options {
+        Options {
+            subject,
+            output: PathBuf::new(),
+            selection,
+            clock: Clock::Tsc,
+            buffer_size: None,
+            overwrite: false,
+            wait: Duration::ZERO,
+            patch_mode: PatchMode::default(),
+            discovery: Discovery::default(),
+            slow: None,
+            subtree: None,
+            flight: None,
+            follow: false,
+            sched: false,
+            wakings: false,
+            system_calls: false,
+            version: env!("CARGO_PKG_VERSION"),
+            tell: |_| {},
+            started: |_| {},
+        }
+    }
+}
+
 /// What came of a recording.
 #[derive(Debug)]
 pub struct Outcome {

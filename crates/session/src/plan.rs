@@ -11,6 +11,5 @@ pub mod modules;
 pub mod past;
 pub mod planner;
 pub mod program;
-pub mod python;
 mod script;
 pub mod stubs;

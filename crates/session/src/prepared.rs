@@ -2,6 +2,7 @@
 
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
+use crate::error::Error;
 use crate::follow::Follow;
 use crate::options::{Flight, Options};
 use crate::plan::directory::Directory;
@@ -9,7 +10,7 @@ use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
 use crate::started;
-use crate::{Error, first, setup};
+use crate::{first, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;

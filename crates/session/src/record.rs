@@ -1,10 +1,11 @@
 //! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
 
 use crate::attach_session::AttachSession;
+use crate::error::Error;
+use crate::flight;
 use crate::options::{Options, Outcome, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::run::{RunOptions, SessionOutcome};
-use crate::{Error, flight};
 use calltap_collect::output::Consumer;
 use calltap_collect::slow::SlowWriter;
 use calltap_collect::subtree::SubtreeWriter;

@@ -1,7 +1,7 @@
 //! Asking the controller of a session. One controller has a session at a time (it holds the lock); others that want something leave a request in the
 //! session directory, and find the answer there.
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::directory::{Directory, Door};
 use crate::settings::Status;
 use calltap_abi::silence::Silence;

@@ -1,10 +1,12 @@
 //! Running an attach session: its collector beside its controller, from attach to detach.
 
 use crate::attach_session::AttachSession;
-use crate::controller::{Controller, Controls};
+use crate::controller::{AttachResult, Controller, Controls};
+use crate::detach::Left;
+use crate::error::Error;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
-use crate::{Error, setup};
+use crate::setup;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -70,6 +72,14 @@ pub struct SessionOutcome {
     pub cpu: Duration,
 }
 
+/// What the controller has seen of a session that is over.
+struct Seen {
+    cpu: Duration,
+    disabled: Vec<(String, f64)>,
+    warnings: Vec<String>,
+    code_is_in: Option<LargestLibrary>,
+}
+
 impl AttachSession<'_> {
     /// Attaches, stays, and leaves the process as it was.
     pub fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
@@ -115,32 +125,45 @@ impl AttachSession<'_> {
             (result, collecting.join())
         });
         controller.see_cpu();
-        let cpu = controller.cpu.saturating_sub(controller.settings.cpu);
-        let (disabled, warnings, code_is_in) =
-            (controller.limits.told, controller.warnings, controller.code_is_in);
-        let ((attached, sites, attaching), left) = result;
+        let seen = Seen {
+            cpu: controller.cpu.saturating_sub(controller.settings.cpu),
+            disabled: controller.limits.told,
+            warnings: controller.warnings,
+            code_is_in: controller.code_is_in,
+        };
+        let (attached, left) = result;
         self.directory.keep(!left.whole);
+        self.outcome(attached, left, seen, collected)
+    }
+
+    /// What is told of the session; the error of attaching, if that failed.
+    fn outcome(
+        &mut self,
+        (attached, sites, attaching): AttachResult,
+        left: Left,
+        seen: Seen,
+        collected: thread::Result<(Totals, Option<calltap_trace::Error>)>,
+    ) -> Result<SessionOutcome, Error> {
         attached?;
         self.shared.check()?;
         let (totals, failed) = collected.map_err(|_| Error::thread())?;
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(setup::trouble(&self.shared, &self.target.name, totals));
-        notes.extend(warnings);
+        notes.extend(seen.warnings);
         notes.extend(left.notes);
         notes.extend((!left.whole).then(|| left_behind(self.target.pid)));
-        let ended = !self.target.lives();
         Ok(SessionOutcome {
             status: None,
             stops: [attaching, left.stops],
-            disabled,
+            disabled: seen.disabled,
             totals,
             sites,
-            code_is_in,
+            code_is_in: seen.code_is_in,
             notes,
             failed,
-            ended,
+            ended: !self.target.lives(),
             whole: left.whole,
-            cpu,
+            cpu: seen.cpu,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What a session was told, and what is known of it.
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::planner::{PatchMode, Planner};
 use calltap_collect::shm::Shared;

@@ -1,9 +1,10 @@
 //! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
 
+use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
-use crate::{Error, enter, started};
+use crate::{enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;

@@ -1,8 +1,8 @@
 //! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
 
-use crate::Error;
 use crate::attach_session::AttachSession;
 use crate::controller::Controls;
+use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::prepared::{Company, Prepared, Ran};
 use crate::requests::Mailbox;

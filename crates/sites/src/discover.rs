@@ -45,7 +45,11 @@ use object::elf;
 use object::read::elf::ProgramHeader as _;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Function, Reason, SiteKind, Svma};
+use crate::address::Svma;
+use crate::error::Error;
+use crate::function::Function;
+use crate::reason::Reason;
+use crate::site::SiteKind;
 pub use landings::{Contradiction, Landings};
 pub(crate) use names::build_id_in;
 pub use names::{add_names, build_id_of, debug_link, is_unnamed, lacks_names};

@@ -8,7 +8,7 @@ pub use cases::Case;
 use passing::Next;
 pub use passing::{Passed, Unread};
 
-use crate::Svma;
+use crate::address::Svma;
 use crate::load::{MOST, Parts};
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_bit_size, DW_AT_byte_size, DW_AT_calling_convention,

@@ -1,7 +1,7 @@
 //! Chunks and what surrounds them, byte by byte (`docs/trace-format.md` draws the same).
 
-use crate::ThreadId;
 use crate::codec::sealed::Span;
+use crate::meta::ThreadId;
 use std::io;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,6 +1,6 @@
 //! From clock ticks to nanoseconds of CLOCK_MONOTONIC and back.
 
-use crate::{ClockKind, ClockPair};
+use crate::meta::{ClockKind, ClockPair};
 
 /// Fraction bits of a slope.
 const SHIFT: u32 = 48;

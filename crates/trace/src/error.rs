@@ -1,6 +1,6 @@
 //! Why a trace could not be written or read: one line each, always with the file's name.
 
-use crate::ThreadId;
+use crate::meta::ThreadId;
 use std::path::{Path, PathBuf};
 
 /// What went wrong with a trace file.

@@ -1,6 +1,6 @@
 //! What happened in a thread: the decoded events every view is computed from.
 
-use crate::{SiteId, ThreadId};
+use crate::meta::{SiteId, ThreadId};
 
 /// One event of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

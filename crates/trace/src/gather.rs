@@ -1,7 +1,7 @@
 //! Records to [`Meta`]: every id that is used gets an entry, whatever the file says.
 
+use crate::meta::{Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId};
 use crate::survey::Complaints;
-use crate::{Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId};
 use calltap_names::printable;
 use serde::Deserialize;
 use std::borrow::Cow;

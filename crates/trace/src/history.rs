@@ -5,11 +5,14 @@
 
 use crate::chunk::{self, Kind};
 use crate::codec::decode::Decoder;
-use crate::switches::{Gathering, Payload};
-use crate::{
-    Batch, ClockPair, End, Error, EventKind, Limited, Loss, Module, Process, Profile, Record, Scheduling,
-    Session, Site, Switch, Thread, ThreadEncoder, ThreadId, TraceWriter,
+use crate::error::Error;
+use crate::event::{Batch, EventKind};
+use crate::kernel_records::Scheduling;
+use crate::meta::{
+    ClockPair, End, Limited, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId,
 };
+use crate::switches::{Gathering, Payload, Switch};
+use crate::writer::{ThreadEncoder, TraceWriter};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 

@@ -3,11 +3,11 @@
 //! A chunk says all that happened to its thread from the chunk's lowest to its highest time. What lies between two chunks, before the first and
 //! behind the last is not known.
 
-use crate::ThreadId;
 use crate::chunk::Kind;
 use crate::codec::Damage;
 use crate::codec::sealed::Span;
 use crate::codec::streams::{Cursor, put_varint};
+use crate::meta::ThreadId;
 use crate::switches::Payload;
 use std::collections::BTreeMap;
 
@@ -178,7 +178,7 @@ pub(crate) fn convert<T: Entry>(mut log: KernelLog<T>, convert: impl Fn(u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Edge, SystemCall, Waking};
+    use crate::wakings::{Edge, SystemCall, Waking};
 
     fn waking(at: u64, tid: u32) -> Waking {
         Waking { at, interrupt: tid.is_multiple_of(2), pid: 7, tid, comm: "waker".to_owned() }

@@ -9,6 +9,7 @@ mod calls;
 mod chunk;
 mod clock;
 mod codec;
+mod ending;
 mod error;
 mod event;
 mod gather;
@@ -26,8 +27,9 @@ mod values;
 mod wakings;
 mod writer;
 
-pub use calls::{Calls, Closing, Ending, OpenCall};
+pub use calls::{Calls, Closing, OpenCall};
 pub use clock::ClockMap;
+pub use ending::Ending;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;

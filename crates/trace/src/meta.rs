@@ -3,7 +3,7 @@
 //! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip what it does
 //! not know; [`Meta`] is their sum.
 
-use crate::Ending;
+use crate::ending::Ending;
 use crate::kernel_records::{Address, KernelEvents, Scheduling};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

@@ -1,13 +1,17 @@
 //! Reads a trace back, whole or cut off, intact or not.
 
 use crate::chunk::{IndexEntry, Kind};
+use crate::clock::ClockMap;
 use crate::codec::Damage;
+use crate::error::Error;
+use crate::event::Batch;
 use crate::gather::Gather;
-use crate::kernel_log::{self, Entry};
+use crate::kernel_log::{self, Entry, KernelLog};
+use crate::meta::{ClockKind, Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
-use crate::switches::{self, Joined};
-use crate::{Batch, ClockKind, ClockMap, Error, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
+use crate::switches::{self, Joined, Switch};
+use crate::wakings::{SystemCall, Waking};
 use std::path::Path;
 
 /// Chunks of what the kernel tells of threads.

@@ -5,7 +5,10 @@
 //! again as events that open and end the same calls. Those that are shown are always consecutive: from the outermost call of the part's
 //! functions, as deep as asked for, as far as they are known to be long enough. A longer call never lies within a shorter one.
 
-use crate::{Batch, Calls, Closing, Ending, Event, EventKind, SiteId};
+use crate::calls::{Calls, Closing};
+use crate::ending::Ending;
+use crate::event::{Batch, Event, EventKind};
+use crate::meta::SiteId;
 use std::collections::VecDeque;
 
 /// What belongs to a part. Times in ticks.

@@ -3,7 +3,8 @@
 use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, IndexEntry};
 use crate::codec::Damage;
 use crate::codec::decode::Decoder;
-use crate::{Batch, Error};
+use crate::error::Error;
+use crate::event::Batch;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! The first pass over a file: where its chunks are, by the index or, without one, by walking.
 
+use crate::chunk::VERSION;
 use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, FILE_HEADER, IndexEntry, Kind, Start, TRAILER};
+use crate::error::Error;
 use crate::source::{Scratch, Source};
-use crate::{Error, chunk::VERSION};
 
 /// Complaints kept; a file of nothing but damage must not fill the memory with them.
 const COMPLAINTS: usize = 100;

@@ -3,11 +3,11 @@
 //! A chunk of switches says what its thread did from the chunk's lowest to its highest time, and nothing else: what lies between two chunks, or
 //! behind the last one, is not known.
 
-use crate::ThreadId;
 use crate::chunk::Kind;
 use crate::codec::Damage;
 use crate::codec::sealed::Span;
 use crate::codec::streams::{Cursor, put_varint};
+use crate::meta::ThreadId;
 use std::collections::BTreeMap;
 
 /// What a thread does.

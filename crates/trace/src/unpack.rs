@@ -2,7 +2,8 @@
 
 use crate::codec::Damage;
 use crate::codec::decode::Decoder;
-use crate::{Batch, ThreadEncoder};
+use crate::event::Batch;
+use crate::writer::ThreadEncoder;
 
 /// Reads encoders; keeps its buffers from one to the next.
 #[derive(Default)]
@@ -35,7 +36,8 @@ impl Unpacker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, EventKind, SiteId, ThreadId};
+    use crate::event::{Event, EventKind};
+    use crate::meta::{SiteId, ThreadId};
 
     #[test]
     fn what_was_pushed_comes_out_in_order_and_once() {

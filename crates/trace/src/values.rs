@@ -1,6 +1,6 @@
 //! What the bytes that come with events mean.
 
-use crate::{Captured, Value, ValueForm};
+use crate::meta::{Captured, Value, ValueForm};
 use std::fmt;
 
 /// A value of a call.

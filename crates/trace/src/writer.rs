@@ -2,10 +2,11 @@
 
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
+use crate::error::Error;
 use crate::kernel_log::Gatherer;
-use crate::meta::SomeSites;
-use crate::switches::{Gathering, Payload};
-use crate::{End, Error, Record, Session, Switch, SystemCall, ThreadId, Waking};
+use crate::meta::{End, Record, Session, SomeSites, ThreadId};
+use crate::switches::{Gathering, Payload, Switch};
+use crate::wakings::{SystemCall, Waking};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;

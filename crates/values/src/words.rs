@@ -106,7 +106,9 @@ const TEXT_BYTES: u8 = 64;
 const STACK_LEAST: u32 = 64;
 /// Bytes of stack that are copied to find the callers of a call, unless the user says how many. The frame of a signal alone takes 3.5 KiB where
 /// the processor has AVX-512.
-pub const STACK_BYTES: u32 = 8192;
+const STACK_BYTES: u32 = 8 << 10;
+/// The same, as users write it.
+pub const STACK_SIZE: &str = "8K";
 /// Operands in operands.
 const DEEPEST: usize = 16;
 

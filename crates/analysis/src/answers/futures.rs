@@ -3,9 +3,10 @@
 use super::{Function, Known, Over, Question};
 use crate::columns;
 use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
+use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values::Shown;
-use crate::{Ending, Glob};
+use calltap_names::Glob;
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};
 use std::collections::HashMap;

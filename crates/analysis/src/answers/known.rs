@@ -4,9 +4,9 @@ use super::{By, Function, Over};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
+use crate::stamp::Stamp;
 use crate::values::{self, Shown};
-use crate::{Stamp, Word, demangle};
-use calltap_names::is_named;
+use calltap_names::{Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
 };
@@ -256,7 +256,7 @@ impl Known {
     /// From now on names are shown by what tells them apart.
     pub fn shorten_names(&mut self) {
         let full: Vec<String> = self.functions.iter().map(|function| function.name.clone()).collect();
-        let shown = crate::shorten(full.iter().map(String::as_str));
+        let shown = calltap_names::shorten(full.iter().map(String::as_str));
         for function in &mut self.functions {
             if let Some(form) = shown.get(function.name.as_str()) {
                 function.name.clone_from(form);

@@ -1,9 +1,9 @@
 //! Calls as they end, a line each: all of them, or those that took longer than some time.
 
 use super::{AROUND, Function, Known, Over, Question};
-use crate::Ending;
 use crate::columns;
 use crate::off::Off;
+use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values;
 use serde_json::{Value, json};

@@ -25,12 +25,10 @@ pub use lines::{Form, Lines};
 pub use span::{Side, Spans};
 pub use stacks::Stacks;
 
-use crate::Ending;
-use crate::drive::{feed_batch, stack_of};
-use crate::source::{Damage, next_readable};
-use crate::tree::{Call, Enter, Stack, Totals, Visitor};
+use crate::drive::{Progress, feed_batch, stack_of};
+use crate::source::{Damage, Source, next_readable};
+use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use crate::values::Shown;
-use crate::{Progress, Source};
 use calltap_trace::{Batch, Callers, Record, SiteId, Switch, ThreadId};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};

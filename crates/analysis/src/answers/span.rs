@@ -7,7 +7,7 @@
 mod matching;
 
 use super::{Buckets, Entered, Known, Over, Question};
-use crate::Ending;
+use crate::tree::Ending;
 use crate::values::Shown;
 use calltap_trace::ThreadId;
 use matching::{Matches, Moment, Task};

@@ -4,7 +4,9 @@ use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
 use super::outcome::{Finding, Holds, Outcome};
 use super::rule::Rule;
 use super::{Measure, Options, Row, Sources};
-use crate::{Error, Names, Word, nearest_names};
+use crate::error::Error;
+use crate::names::Names;
+use calltap_names::{Word, nearest_names};
 use calltap_trace::SiteId;
 use std::str::FromStr;
 

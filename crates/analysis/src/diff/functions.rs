@@ -4,7 +4,7 @@
 //! module. Where that file was renamed, too (`prog-old`, `prog-new`), it is its name, if one module alone has it in either trace.
 
 use super::Sources;
-use crate::Names;
+use crate::names::Names;
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};
 

@@ -21,9 +21,12 @@ pub use measure::Measure;
 pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
+use crate::drive::Progress;
+use crate::error::Error;
 use crate::head::head;
-use crate::{Error, Progress, Source, Totals, Word};
-use calltap_names::FunctionNames;
+use crate::source::Source;
+use crate::tree::Totals;
+use calltap_names::{FunctionNames, Word};
 use calltap_trace::ClockKind;
 use evidence::Mean;
 use functions::Function;

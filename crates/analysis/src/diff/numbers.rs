@@ -3,8 +3,9 @@
 use super::Measure;
 use super::measure::PERMILLES;
 use crate::histogram::{Counts, Histograms};
+use crate::source::Source;
 use crate::sums::{Extra, Stats, variance};
-use crate::{Call, Source};
+use crate::tree::Call;
 
 /// What is compared. Nothing of a function that was never called.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,10 @@
 //! Single calls: the slowest of each function, and those that took so long. A call whose end is not known has no duration, and is not among them.
 
 use super::{Bar, Explorer, Function};
+use crate::drive::run_by_thread;
+use crate::error::Error;
+use crate::source::Source;
 use crate::tree::{Call, Visitor};
-use crate::{Error, Source, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -3,8 +3,9 @@
 use super::{Explorer, Function};
 use crate::boxes::{Place, places, widths};
 use crate::graph::function;
+use crate::off::Off;
 use crate::paths::{By, Children, NodeOff, Of, Paths};
-use crate::{Off, Source};
+use crate::source::Source;
 use calltap_trace::SiteId;
 
 /// One box.

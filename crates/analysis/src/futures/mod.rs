@@ -5,13 +5,11 @@
 
 mod join;
 mod rows;
-mod spans;
 #[cfg(test)]
 mod tests;
 
 pub use join::Joiner;
 pub use rows::{Row, Rows};
-pub use spans::spans;
 
 use calltap_names::{dropped, poll};
 use calltap_trace::{FutureValues, Site, ThreadId};
@@ -41,7 +39,7 @@ impl Role {
     pub fn of(site: &Site) -> Option<Role> {
         let future = site.captured.as_ref()?.future.as_ref()?;
         let values = future.values;
-        let readable = |name: &str| crate::demangle(name);
+        let readable = |name: &str| calltap_names::demangle(name);
         let drops = match values {
             FutureValues::Dropped => {
                 site.names().filter_map(|name| dropped(&readable(name)).map(str::to_owned)).collect()

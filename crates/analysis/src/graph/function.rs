@@ -1,6 +1,6 @@
 //! The part of a call tree around one function.
 
-use crate::Off;
+use crate::off::Off;
 use crate::paths::{NODES, NodeOff, Of, Paths};
 
 /// Levels of callers kept.

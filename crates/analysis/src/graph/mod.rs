@@ -4,10 +4,14 @@ pub(crate) mod function;
 mod nodes;
 mod table;
 
+use crate::drive::Progress;
+use crate::error::Error;
 use crate::head::head;
+use crate::names::Names;
 use crate::paths::{self, NODES, Of};
+use crate::source::Source;
 use crate::units::counted;
-use crate::{Error, Names, Progress, Source, Word, nearest_names};
+use calltap_names::{Word, nearest_names};
 use std::io::Write;
 use table::Table;
 

@@ -1,9 +1,10 @@
 //! A tree of calls as a list of nodes in JSON.
 
 use super::Options;
+use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
+use crate::source::Source;
 use crate::units::percent;
-use crate::{Names, Source};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

@@ -1,9 +1,10 @@
 //! A tree of calls as indented lines with numbers in front.
 
 use super::Options;
+use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
+use crate::source::Source;
 use crate::units::{count, duration, one_line, percent};
-use crate::{Names, Source};
 use std::io::{self, Write};
 
 pub(super) struct Table<'a> {

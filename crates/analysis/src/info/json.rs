@@ -1,7 +1,8 @@
 //! The description as JSON: the metadata records with the sums a script would want.
 
 use super::{Entered, Options, active_ns, sites_by_module};
-use crate::{Names, Source};
+use crate::names::Names;
+use crate::source::Source;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

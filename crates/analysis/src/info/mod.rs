@@ -3,7 +3,8 @@
 mod json;
 mod text;
 
-use crate::{Error, Source};
+use crate::error::Error;
+use crate::source::Source;
 use calltap_trace::ThreadId;
 use std::io::Write;
 

@@ -1,8 +1,9 @@
 //! The description as text.
 
 use super::{Entered, Options, active_ns, sites_by_module};
+use crate::names::Names;
+use crate::source::Source;
 use crate::units::{count, counted, duration, one_line};
-use crate::{Names, Source};
 use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, TracerKind};
 use std::io::{self, Write};
 

@@ -4,10 +4,13 @@ use super::Happening;
 use super::graph_text::lost;
 use super::waits::Wait;
 use crate::bytes::push_decimal;
+use crate::names::Names;
+use crate::source::Source;
+use crate::stamp::Stamp;
 use crate::symbols::Symbols;
+use crate::tree::Enter;
 use crate::units::one_line;
 use crate::values;
-use crate::{Enter, Names, Source, Stamp};
 use calltap_trace::ThreadId;
 
 pub(super) struct FunctionText<'a> {

@@ -4,10 +4,13 @@ use super::spent::Share;
 use super::waits::Wait;
 use super::{Happening, Options};
 use crate::bytes::push_decimal;
+use crate::names::Names;
+use crate::source::Source;
+use crate::stamp::Stamp;
 use crate::symbols::Symbols;
+use crate::tree::{Call, Ending, Enter};
 use crate::units::one_line;
 use crate::values::{self, Shown};
-use crate::{Call, Ending, Enter, Names, Source, Stamp};
 use calltap_trace::{SiteId, ThreadId};
 
 const BAR: &[u8] = b" ------------------------------------------\n";

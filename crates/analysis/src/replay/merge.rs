@@ -1,7 +1,6 @@
 //! Threads merged by time.
 
-use crate::source::{Damage, next_readable};
-use crate::{BatchStream, Source, threads_with_events};
+use crate::source::{BatchStream, Damage, Source, next_readable, threads_with_events};
 use calltap_trace::{Batch, Event, ThreadId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -9,10 +9,13 @@ mod merge;
 mod spent;
 mod waits;
 
-use crate::drive::{checked_site, tell};
+use crate::drive::{Progress, checked_site, tell};
+use crate::error::Error;
 use crate::head::{damage, forked, limited, part};
-use crate::tree::{Stack, Totals};
-use crate::{Call, Enter, Error, Names, Progress, Source, Stamp, Visitor};
+use crate::names::Names;
+use crate::source::Source;
+use crate::stamp::Stamp;
+use crate::tree::{Call, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{Besides, GraphText};

@@ -1,8 +1,11 @@
 //! Where the time of slow calls went: said where they end, of recordings that were made of slow calls.
 
 use super::Happening;
+use crate::names::Names;
+use crate::source::Source;
+use crate::tree::Call;
 use crate::units::percent;
-use crate::{Call, Names, Source, Word};
+use calltap_names::Word;
 use calltap_trace::{Site, SiteId};
 
 /// Shares that are said of one call, at most.

@@ -1,8 +1,9 @@
 //! When threads did not run: lines of their own, between those of events.
 
+use crate::error::Error;
+use crate::source::Source;
 use crate::states::{State, states};
 use crate::units::duration;
-use crate::{Error, Source};
 use calltap_trace::{RunState, ThreadId};
 use std::collections::VecDeque;
 

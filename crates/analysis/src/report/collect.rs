@@ -1,10 +1,13 @@
 //! From sums to rows.
 
 use super::{Column, Options, PERMILLES, Report, Row, Times};
+use crate::drive::Progress;
+use crate::error::Error;
 use crate::head::head;
 use crate::histogram::Histograms;
+use crate::names::Names;
+use crate::source::Source;
 use crate::sums::{self, Extra, Sum};
-use crate::{Error, Names, Progress, Source};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -111,7 +114,7 @@ fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool>
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
         .map(|site| {
-            let matching = |glob: &crate::Word| names.is(site, glob);
+            let matching = |glob: &calltap_names::Word| names.is(site, glob);
             options.filter.is_empty() || options.filter.iter().any(matching)
         })
         .collect()

@@ -13,8 +13,12 @@ mod output;
 pub use column::Column;
 pub(crate) use column::PERMILLES;
 
+use crate::drive::Progress;
+use crate::error::Error;
 use crate::off::Off;
-use crate::{Error, Progress, Source, Totals, Word};
+use crate::source::Source;
+use crate::tree::Totals;
+use calltap_names::Word;
 use std::io::Write;
 
 /// What to show, and how.

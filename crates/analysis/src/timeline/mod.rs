@@ -12,11 +12,11 @@ mod gather;
 pub use band::{Band, Piece};
 pub use block::Block;
 
-use crate::drive::{feed_batch, tell};
-use crate::source::Damage;
+use crate::drive::{Progress, feed_batch, tell};
+use crate::error::Error;
+use crate::source::{Damage, Source, threads_with_events};
 use crate::states::states;
 use crate::tree::{Stack, Totals};
-use crate::{Error, Progress, Source, threads_with_events};
 use block::{coarser, push, within};
 use calltap_trace::{Batch, SiteId, ThreadId};
 use gather::{Gather, Kept};

@@ -4,7 +4,8 @@
 
 use super::lane::{Lane, Segment, State, Wait, Within};
 use super::stacks::{Moment, Run, Stacks};
-use crate::{Error, Source};
+use crate::error::Error;
+use crate::source::Source;
 use calltap_trace::{ThreadId, Waking};
 use std::collections::{BTreeMap, HashMap};
 

@@ -2,7 +2,7 @@
 
 use super::chain::Chain;
 use super::slow::Slow;
-use crate::Source;
+use crate::source::Source;
 
 /// Slow calls and their chains.
 pub(crate) struct Explained {

@@ -15,8 +15,11 @@ mod told;
 pub use locks::locks;
 pub use slow::Rule;
 
+use crate::error::Error;
+use crate::head;
+use crate::names::Names;
+use crate::source::Source;
 use crate::units::counted;
-use crate::{Error, Names, Source, head};
 use chain::Chains;
 use explained::Explained;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! Open calls of threads at some moments, and whose time some stretches were: asked for first, and answered in one pass over the events.
 
 use crate::drive::checked_site;
-use crate::source::{Damage, next_readable};
-use crate::tree::{Stack, Visitor};
-use crate::{Error, Source, Totals};
+use crate::error::Error;
+use crate::source::{Damage, Source, next_readable};
+use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{Batch, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;

@@ -4,7 +4,8 @@ use super::chain::{Chain, Waited, Waker};
 use super::lane::Within;
 use super::stacks::{Frame, Moment, Stacks};
 use super::system_calls;
-use crate::{Names, Source};
+use crate::names::Names;
+use crate::source::Source;
 use calltap_trace::{Address, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
@@ -85,7 +86,7 @@ impl<'t> Told<'t> {
         match self.address(process, address) {
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
             Some(Address { name: Some(name), .. }) => name.clone(),
-            Some(Address { place, .. }) => format!("{address:#x} in {}", crate::base_name(place)),
+            Some(Address { place, .. }) => format!("{address:#x} in {}", crate::names::base_name(place)),
             None => format!("{address:#x}"),
         }
     }

@@ -9,14 +9,12 @@ mod read;
 use crate::arguments::Arguments;
 use crate::output::{self, Output};
 use crate::table::MAX_WAIT;
-use crate::{live, part, progress, record, started, values, views};
+use crate::{ending, live, part, progress, record, started, values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Names, Word, demangle, limited, units};
 use calltap_selection::ParsedSelection;
-use calltap_session::{
-    Clock, Discovery, Error, Options, ProcessError, SessionOutcome, Subject, Watch, watch,
-};
+use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
 use printer::Printer;
@@ -85,30 +83,16 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let root =
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
     let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
+    let selection =
+        ParsedSelection::about(&kind.words(arguments), arguments.is_set("later"), &kind.functions)?;
     let options = Options {
-        subject,
-        output: PathBuf::new(),
-        selection: ParsedSelection::about(
-            &kind.words(arguments),
-            arguments.is_set("later"),
-            &kind.functions,
-        )?,
-        clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
-        overwrite: false,
         wait: values::time(MAX_WAIT)?,
         patch_mode: values::patch_mode(arguments, starts)?,
-        discovery: Discovery::AtLoad,
-        slow: None,
-        subtree: None,
-        flight: None,
-        follow: false,
         sched: kind.tells_waits() && !arguments.is_set("no-sched"),
-        wakings: false,
-        system_calls: false,
-        version: env!("CARGO_PKG_VERSION"),
         tell: progress::tell,
         started: started::tell,
+        ..Options::new(subject, selection)
     };
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
@@ -156,15 +140,7 @@ fn of_process(
     let mut listener = feed.finish();
     let outcome = match watched {
         Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("calltap: {error}");
-            let code = if let Error::Process(ProcessError::Program { exit_code, .. }) = error {
-                exit_code
-            } else {
-                1
-            };
-            return Ok(ExitCode::from(code));
-        }
+        Err(error) => return Ok(ending::refused(&error)),
     };
     let limited = outcome.disabled.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {
@@ -182,7 +158,7 @@ fn of_process(
     }
     say(&outcome, &listener.known, attaches);
     let left = ExitCode::from(u8::from(!outcome.whole));
-    Ok(outcome.status.map_or(left, crate::end_as))
+    Ok(outcome.status.map_or(left, ending::end_as))
 }
 
 fn of_file(
@@ -193,7 +169,7 @@ fn of_file(
 ) -> Result<ExitCode> {
     let reader = TraceReader::open(path)?;
     reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
-    kind.functions.iter().try_for_each(|glob| views::must_match(reader.meta(), glob))?;
+    kind.functions.iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     kind.check(reader.meta()).with_context(|| path.display().to_string())?;
     let mut progress = progress::Progress::new(calltap_analysis::Source::event_count(&reader));
     let (mut out, mut written) = (Output::create(arguments)?, Ok(()));

@@ -69,7 +69,7 @@ fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments)
     command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(scratch).args(words);
     let status = command.status().context("unshare (of util-linux)")?;
     drop(own);
-    Ok(crate::end_as(status))
+    Ok(crate::ending::end_as(status))
 }
 
 /// Where the process's directory is mounted: already, or for the time of the command.

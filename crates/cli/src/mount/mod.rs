@@ -18,7 +18,7 @@ use crate::live::say;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_selection::{ParsedSelection, Selection, TracerSelection};
-use calltap_session::{Clock, Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};
+use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};
 use feed::Feed;
 use filesystem::Files;
 use fuser::{Config, MountOption, SessionACL};
@@ -153,27 +153,9 @@ fn nothing() -> Selection {
 }
 
 fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: PatchMode) -> Result<Options> {
-    Ok(Options {
-        subject: Subject::Process { pid, duration: None, max_overhead: None },
-        output: PathBuf::new(),
-        selection: ParsedSelection::new(words, true)?,
-        clock: Clock::Tsc,
-        buffer_size,
-        overwrite: false,
-        wait: Duration::ZERO,
-        patch_mode,
-        discovery: calltap_session::Discovery::default(),
-        slow: None,
-        subtree: None,
-        flight: None,
-        follow: false,
-        sched: false,
-        wakings: false,
-        system_calls: false,
-        version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::keep_quiet,
-        started: crate::started::keep_quiet,
-    })
+    let subject = Subject::Process { pid, duration: None, max_overhead: None };
+    let selection = ParsedSelection::new(words, true)?;
+    Ok(Options { buffer_size, patch_mode, ..Options::new(subject, selection) })
 }
 
 /// Stays at a process until it is over.
@@ -296,7 +278,7 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
     if let Ok(mut server) = mounted {
         let _ = server.wait();
     }
-    Ok(crate::end_as(status))
+    Ok(crate::ending::end_as(status))
 }
 
 /// Waits until a program has come to run its own code: before, its libraries are not there.

@@ -114,7 +114,7 @@ pub const STACK_SIZE: Flag = or(
         "SIZE",
         "Bytes of stack that are copied at a call, at most (128K is the limit).",
     ),
-    "8K",
+    calltap_selection::DEFAULT_STACK_SIZE,
 );
 
 /// Of commands that keep the newest events in the process.

@@ -14,7 +14,7 @@ use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
 use calltap_selection::ParsedSelection;
-use calltap_session::{Clock, Discovery, Options, SessionOutcome, Subject, Watch, watch};
+use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use feed::Feed;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver};
@@ -92,26 +92,12 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
     let selection = ParsedSelection::new(&select::words(arguments)?, arguments.is_set("later"))?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;
+    let subject = Subject::Process { pid, duration: None, max_overhead };
     Ok(Options {
-        subject: Subject::Process { pid, duration: None, max_overhead },
-        output: Default::default(),
-        selection,
-        clock: Clock::Tsc,
         buffer_size: values::buffer_size(arguments)?,
-        overwrite: false,
-        wait: Duration::ZERO,
         patch_mode: values::patch_mode(arguments, false)?,
-        discovery: Discovery::AtLoad,
-        slow: None,
-        subtree: None,
-        flight: None,
-        follow: false,
-        sched: false,
-        wakings: false,
-        system_calls: false,
-        version: env!("CARGO_PKG_VERSION"),
-        tell: crate::progress::keep_quiet,
         started: crate::started::tell,
+        ..Options::new(subject, selection)
     })
 }
 

@@ -1,45 +1,25 @@
-//! Pairs the events of a thread, and encodes them.
+//! What reading a thread's chunks feeds: counts events, holds back those from the time in which functions are switched off, pairs and encodes the others.
 
+use super::pairs::Pairs;
 use super::switching::Switching;
-use crate::callers::Unwinding;
 use crate::governor::Rates;
-use crate::pairing::{self, OpenCalls};
+use crate::pairing;
 use crate::raw::{RawEvent, Sink};
 use calltap_abi::event::code;
-use calltap_trace::{Loss, ThreadEncoder};
+use calltap_trace::Loss;
 
-/// Pairs and encodes.
+/// Takes the events of a thread.
 pub(super) struct Encode<'a> {
-    pub(super) open: &'a mut OpenCalls,
-    pub(super) encoder: &'a mut ThreadEncoder,
+    pub(super) pairs: Pairs<'a>,
     rates: Option<&'a Rates>,
-    pub(super) switching: &'a mut Switching,
-    /// What unwinds stacks of a process, by its index.
-    pub(super) unwinding: Option<(&'a mut Unwinding, u32)>,
+    switching: &'a mut Switching,
     events: u64,
     exits: u64,
 }
 
 impl<'a> Encode<'a> {
-    pub(super) fn new(
-        open: &'a mut OpenCalls,
-        encoder: &'a mut ThreadEncoder,
-        rates: Option<&'a Rates>,
-        switching: &'a mut Switching,
-    ) -> Self {
-        Encode { open, encoder, rates, switching, unwinding: None, events: 0, exits: 0 }
-    }
-
-    /// Pairs an event, and encodes it with its values and the callers that its copy of the stack leads to.
-    pub(super) fn pair(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
-        if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
-            // Without other values there is no mask of those that could not be read, either.
-            let mut values = if values.is_empty() { vec![0; 2] } else { values.to_vec() };
-            unwinding.callers(*process, stack).write(&mut values);
-            self.open.pair(raw, &values, self.encoder);
-        } else {
-            self.open.pair(raw, values, self.encoder);
-        }
+    pub(super) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
+        Encode { pairs, rates, switching, events: 0, exits: 0 }
     }
 
     fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
@@ -67,8 +47,8 @@ impl Sink for Encode<'_> {
         self.events += 1;
         self.exits += u64::from(raw.code() == code::EXIT);
         self.count_rates(&[raw], |raw| *raw);
-        if self.switching.is_empty() || !self.hold(raw, values, stack) {
-            self.pair(raw, values, stack);
+        if self.switching.is_empty() || !self.switching.hold(raw, values, stack, &mut self.pairs) {
+            self.pairs.pair(raw, values, stack);
         }
     }
 
@@ -79,7 +59,7 @@ impl Sink for Encode<'_> {
             let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
             return first.map(|first| self.take(first, &[], &[])).is_some().into();
         }
-        let (count, exits) = self.open.pair_graph(words, &event, self.encoder);
+        let (count, exits) = self.pairs.open.pair_graph(words, &event, self.pairs.encoder);
         self.count_rates(&words[..count], event);
         self.exits += exits as u64;
         self.events += count as u64;
@@ -92,7 +72,7 @@ impl Sink for Encode<'_> {
             let first = words.first().map(&event).filter(|first| first.code() == code::CALL);
             return first.map(|first| self.take(first, &[], &[])).is_some().into();
         }
-        let count = self.encoder.push_calls(words, |word| {
+        let count = self.pairs.encoder.push_calls(words, |word| {
             let call = event(word);
             (call.code() == code::CALL).then(|| (call.ticks, call.site(), call.parent))
         });

@@ -6,7 +6,7 @@
 //! return is among them was open until then. Any other ends as cut where the next function is entered while it is the innermost
 //! call; calls that are open still inside it prove that it goes on, and end first.
 
-use super::encode::Encode;
+use super::pairs::Pairs;
 use crate::metadata::SwitchedOff;
 use crate::pairing::{Frame, frame_of};
 use crate::raw::RawEvent;
@@ -91,66 +91,63 @@ impl Fates {
     }
 }
 
-impl Encode<'_> {
+impl Switching {
     /// Holds an event back that comes from a time in which functions are switched off. False if it does not.
-    pub(super) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) -> bool {
-        self.end_before(raw.ticks);
-        let switching = &mut *self.switching;
-        let is_meanwhile = switching.off.iter().any(|off| off.has_begun_before(raw.ticks));
-        if is_meanwhile && switching.held.len() < MOST {
-            switching.held.push(Held { raw, values: values.to_vec(), stack: stack.to_vec() });
+    pub(super) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &mut Pairs<'_>) -> bool {
+        self.end_before(raw.ticks, pairs);
+        let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
+        if is_meanwhile && self.held.len() < MOST {
+            self.held.push(Held { raw, values: values.to_vec(), stack: stack.to_vec() });
             return true;
         }
-        self.release(false);
+        self.release(false, pairs);
         false
     }
 
     /// Cuts what is open of functions that were switched off before that.
-    pub(super) fn end_before(&mut self, ticks: u64) {
+    pub(super) fn end_before(&mut self, ticks: u64, pairs: &mut Pairs<'_>) {
         let front = |switching: &Switching| {
             let off = switching.off.front()?;
             Some((Arc::clone(off), off.ended_before(ticks)?))
         };
-        while let Some((off, ended)) = front(self.switching) {
-            self.release(true);
-            self.switching.off.pop_front();
-            self.cut(&off, ended);
-            self.open.mute(&off.unseen);
+        while let Some((off, ended)) = front(self) {
+            self.release(true, pairs);
+            self.off.pop_front();
+            cut(&off, ended, pairs);
+            pairs.open.mute(&off.unseen);
         }
     }
 
     /// Takes the events that are held back. `passed`: the time in which functions are switched off has passed; else more may come.
-    pub(super) fn release(&mut self, passed: bool) {
-        let held = take(&mut self.switching.held);
+    pub(super) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
+        let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
         for (place, Held { raw, values, stack }) in held.iter().enumerate() {
-            while let Some((frame, site)) = self.open.innermost_before(*raw)
-                && self.switching.is_unseen(site, raw.ticks)
+            while let Some((frame, site)) = pairs.open.innermost_before(*raw)
+                && self.is_unseen(site, raw.ticks)
                 && fates.is_over(frame, passed)
             {
                 let event = |kind| Event { ticks: raw.ticks, site, kind };
-                self.encoder.push(event(EventKind::SwitchedOff));
-                self.encoder.push(event(EventKind::Left { pops: 1 }));
-                self.open.leave_innermost();
+                pairs.encoder.push(event(EventKind::SwitchedOff));
+                pairs.encoder.push(event(EventKind::Left { pops: 1 }));
+                pairs.open.leave_innermost();
             }
-            if self.open.is_evidence(*raw) {
-                self.cut_meanwhile(raw.ticks);
+            if pairs.open.is_evidence(*raw) {
+                self.cut_meanwhile(raw.ticks, pairs);
             }
-            self.pair(*raw, values, stack);
+            pairs.pair(*raw, values, stack);
             fates.pass(place, *raw);
         }
     }
 
     /// Cuts what is open of functions that are being switched off, before an event that shows that their calls are over.
-    fn cut_meanwhile(&mut self, ticks: u64) {
-        let off = self.switching.off.iter().filter(|off| off.has_begun_before(ticks));
-        let meanwhile: Vec<_> = off.cloned().collect();
-        meanwhile.iter().for_each(|off| self.cut(off, ticks));
+    fn cut_meanwhile(&self, ticks: u64, pairs: &mut Pairs<'_>) {
+        self.off.iter().filter(|off| off.has_begun_before(ticks)).for_each(|off| cut(off, ticks, pairs));
     }
+}
 
-    fn cut(&mut self, off: &SwitchedOff, ticks: u64) {
-        for site in self.open.open_of(&off.sites) {
-            self.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
-        }
+fn cut(off: &SwitchedOff, ticks: u64, pairs: &mut Pairs<'_>) {
+    for site in pairs.open.open_of(&off.sites) {
+        pairs.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });
     }
 }

@@ -21,7 +21,8 @@ fn check(events: &str, expected: &str) {
             let off = SwitchedOff { sites, unseen, began: OnceLock::from(ticks), ended: OnceLock::new() };
             switching.announce(newest.insert(Arc::new(off)));
         } else if word == "read" {
-            Encode::new(&mut open, &mut encoder, None, &mut switching).release(false);
+            let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+            switching.release(false, &mut pairs);
         } else if let ("done", Some(off)) = (word, &newest) {
             off.ended.set(ticks).expect("it ends once");
         } else {
@@ -31,10 +32,12 @@ fn check(events: &str, expected: &str) {
             let slot = 0xfff_0000_0000 - at.parse::<u64>().expect("a number");
             let low = u32::from(name.as_bytes()[0]) << 5 | code;
             let raw = RawEvent { ticks, low, slot, parent: 0 };
-            Encode::new(&mut open, &mut encoder, None, &mut switching).take(raw, &[], &[]);
+            let pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+            Encode::new(pairs, None, &mut switching).take(raw, &[], &[]);
         }
     }
-    Encode::new(&mut open, &mut encoder, None, &mut switching).end_before(u64::MAX);
+    let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
+    switching.end_before(u64::MAX, &mut pairs);
     assert_eq!(endings(&mut encoder), expected, "{events}");
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -395,6 +396,15 @@ fn a_program_is_run_with_its_directory() {
     assert!(!is_mounted(place.path()));
 }
 
+/// What is in a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("the directory");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     if !have_fuse() {
@@ -456,12 +466,7 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     ends_within(&mut cat, HANGS).expect("the end of the file");
     fs::remove_dir(place.path(&pids[1])).expect("the second");
     assert_eq!(changed_text(second.pid), [""; 0]);
-    let mut names: Vec<String> = fs::read_dir(place.root())
-        .expect("the directory")
-        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    assert_eq!(names, [&pids[0], "error_log"]);
+    assert_eq!(names(place.root()), [&pids[0], "error_log"]);
     place.unmount();
     other.unmount();
     for mut resident in [first, second, third] {

@@ -2,17 +2,8 @@
 //!
 //! Version 6 has its parts one after the other. Version 7 has the same parts as sections, found by a list of options.
 
+use crate::options::Version;
 use calltap_ringbuffer::{PAGE_SIZE, formats};
-
-/// Which version of the file: 6 is read by every trace-cmd and KernelShark, 7 by those since 2022.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Version {
-    /// Parts in a fixed order.
-    #[default]
-    V6,
-    /// Sections.
-    V7,
-}
 
 /// What the head says.
 pub(super) struct Head {

@@ -8,9 +8,7 @@ mod head;
 mod lanes;
 mod text;
 
-pub use head::Version;
-
-use super::Options;
+use crate::options::Options;
 use addresses::Addresses;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::run_threads;

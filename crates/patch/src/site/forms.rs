@@ -1,8 +1,9 @@
 //! Which sites there are: of the forms found in files, and written down in the journal; and what each looks like when it is disabled.
 
 use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
+use crate::address::{Avma, Bias};
+use crate::bytes::Bytes;
 use crate::steps::JUMP;
-use crate::{Avma, Bias, Bytes};
 use calltap_abi::isa::{Isa, X86_64};
 use calltap_sites::{Exit, SiteForm};
 

@@ -1,7 +1,7 @@
 //! What is found in a site: one of its states, what a writer that was killed has left, or another tool's bytes.
 
 use super::{Kind, NOP2, Site, State, short_jump};
-use crate::Bytes;
+use crate::bytes::Bytes;
 use crate::steps::{INT3, JMP_3F, JUMP, TEST};
 
 impl Site {

@@ -180,18 +180,20 @@ impl World {
         self.threads.len() > before
     }
 
+    /// Lets a thread come in at every entry. All threads that there are then.
+    fn enter(&mut self, ground: &Ground) -> Vec<Thread> {
+        for entry in &ground.entries {
+            self.threads.entry(Thread::At(*entry)).or_default();
+        }
+        self.threads.keys().copied().collect()
+    }
+
     /// Lets threads come in, and lets all run as far as they like, or not at all. The error is what a thread did to its harm.
     pub fn run(&mut self, ground: &Ground, allowed: &[Exit], fetches: &mut Fetches) -> Result<(), String> {
         if self.stopped {
             return Ok(());
         }
-        let mut open: Vec<Thread> = self.threads.keys().copied().collect();
-        for entry in ground.entries.iter().map(|entry| Thread::At(*entry)) {
-            self.threads.entry(entry).or_insert_with(|| {
-                open.push(entry);
-                None
-            });
-        }
+        let mut open = self.enter(ground);
         let mut edges: Vec<(usize, usize)> = Vec::new();
         let here = fetches.known.entry(self.memory.clone()).or_insert_with(|| vec![None; ground.length]);
         while let Some(thread) = open.pop() {
@@ -209,11 +211,8 @@ impl World {
                 }
                 Thread::Trapped(at) => {
                     let Some((_, next)) = ground.handled.filter(|(known, _)| *known == at) else {
-                        let before = Trail::tell(&trail);
-                        return Err(format!(
-                            "  {before}\n  {}: no handler for the breakpoint at +{at}",
-                            self.now
-                        ));
+                        let what = format!("no handler for the breakpoint at +{at}");
+                        return Err(harm(&trail, &self.now, &what));
                     };
                     if next < ground.length {
                         come(Thread::At(next), &|| format!("is resumed at +{next}"));
@@ -246,8 +245,7 @@ impl World {
                     _ => false,
                 };
                 if !harmless {
-                    let before = Trail::tell(&trail);
-                    return Err(format!("  {before}\n  {}: {}, and comes to harm", self.now, executes()));
+                    return Err(harm(&trail, &self.now, &format!("{}, and comes to harm", executes())));
                 }
             }
         }
@@ -256,6 +254,11 @@ impl World {
             false => Ok(()),
         }
     }
+}
+
+/// What a thread did until it came to harm.
+fn harm(trail: &Option<Rc<Trail>>, now: &str, what: &str) -> String {
+    format!("  {}\n  {now}: {what}", Trail::tell(trail))
 }
 
 /// Is there a way back? Whatever has no way on is taken away until nothing more is.

@@ -1,6 +1,6 @@
 //! Detaching from one process of a session.
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::past::{Mark, Past, SwitchOff, Told};
 use crate::plan::planner::image_in;

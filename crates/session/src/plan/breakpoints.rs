@@ -223,7 +223,7 @@ impl Planner<'_> {
     pub(crate) fn keep_traps_held(
         &mut self,
         pid: u32,
-        remote: &mut dyn FnMut(u32) -> Result<(), crate::Error>,
+        remote: &mut dyn FnMut(u32) -> Result<(), crate::error::Error>,
         records: &mut Vec<Metadata>,
     ) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
@@ -271,7 +271,7 @@ impl Planner<'_> {
 }
 
 /// Has the agent handle SIGTRAP.
-fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::Error> {
+fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::error::Error> {
     let mut inferior = Inferior::new(target)?;
     let mut thread = inferior.any_thread()?;
     inferior.regions = maps::read(target.pid).unwrap_or_default();

@@ -11,7 +11,7 @@ mod place;
 pub use door::Door;
 pub use living::{is_session_file, of_living};
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED, FOLLOWED};

@@ -21,8 +21,8 @@ use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
-use crate::plan::python;
 use crate::plan::stubs::{Stubs, VeneerRange};
+use crate::python;
 use calltap_abi::plan::{self, Phase};
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
@@ -60,7 +60,7 @@ pub type MayChoose<'a> = dyn Fn(Named<'_>, bool) -> bool + Send + std::marker::S
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
 
 /// Why a program is not run: its selection makes no sense.
-pub type Refusal = crate::Error;
+pub type Refusal = crate::error::Error;
 
 /// How long the agent may take to map what a plan says.
 const MAPPING: Duration = Duration::from_secs(5);

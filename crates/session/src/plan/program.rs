@@ -1,6 +1,6 @@
 //! The program that is to be started.
 
-use crate::Error;
+use crate::error::Error;
 use crate::plan::cache::{self, Decode, Search};
 use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::modules::Identity;

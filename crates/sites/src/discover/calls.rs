@@ -11,7 +11,9 @@ use super::plt;
 use super::profilers::Hook;
 use super::prologue::Prologue;
 use super::symbols::Symbol;
-use crate::{Reason, SiteForm, SiteKind, Svma};
+use crate::address::Svma;
+use crate::reason::Reason;
+use crate::site::{SiteForm, SiteKind};
 
 /// How far into a function the call is looked for: rustc saves all argument registers before it.
 const SEARCHED: u64 = 256;

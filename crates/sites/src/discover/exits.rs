@@ -16,7 +16,11 @@ use super::nops;
 use super::parts::{self, Parts};
 use super::plt;
 use super::return_address::Rows;
-use crate::{Exit, Function, JUMP, PAGE, Reason, Returns, SiteForm, Svma};
+use crate::address::Svma;
+use crate::function::{Exit, Function, Returns};
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm};
+use calltap_abi::PAGE;
 
 /// The most bytes that may give way in one place.
 const LONGEST: u64 = 23;

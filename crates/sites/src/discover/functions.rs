@@ -3,7 +3,9 @@
 use super::frames::Frame;
 use super::lookup::Lookup;
 use super::symbols::{Symbol, cold_parent};
-use crate::{Function, Role, SiteKind, Svma};
+use crate::address::Svma;
+use crate::function::{Function, Role};
+use crate::site::SiteKind;
 use calltap_names::{printable, printable_bytes};
 
 /// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.

@@ -30,7 +30,11 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::lookup::Lookup;
 use super::pclntab::{self, Entry};
-use crate::{Function, JUMP, PAGE, Reason, SiteForm, SiteKind, Svma};
+use crate::address::Svma;
+use crate::function::Function;
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm, SiteKind};
+use calltap_abi::PAGE;
 
 /// Its own note comes among so many.
 const NOTES: usize = 64;

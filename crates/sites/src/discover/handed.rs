@@ -14,7 +14,9 @@ use super::parts;
 use super::plt;
 use super::stack_depth::{self, Finding};
 use super::workers;
-use crate::{Function, Reason, Returns, Svma};
+use crate::address::Svma;
+use crate::function::{Function, Returns};
+use crate::reason::Reason;
 
 /// Bytes of a function that are a jump out of it, or look like one.
 #[derive(Clone, Copy)]

@@ -6,7 +6,8 @@ use object::elf::{self, FileHeader64, ProgramHeader64, ProgramType, SectionHeade
 use object::{LittleEndian as Le, pod};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Svma};
+use crate::address::Svma;
+use crate::error::Error;
 
 /// A part of the file that the loader maps (PT_LOAD).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::Origin;
 use super::tables::{Tables, claimed, is_in};
-use crate::Function;
+use crate::function::Function;
 
 /// The most pairs of a base and a table of label differences that are tried in one function.
 const MOST_PAIRS: usize = 1 << 10;

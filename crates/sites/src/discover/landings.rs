@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::branches::{Branches, To};
 use super::parts::index_at;
-use crate::{Binary, Function, JUMP, Returns, SiteForm};
+use crate::discover::Binary;
+use crate::function::{Function, Returns};
+use crate::site::{JUMP, SiteForm};
 
 /// Bytes of the short jump at a site beside padding.
 const SHORT: u64 = 2;

@@ -1,6 +1,6 @@
 //! Finding functions by address.
 
-use crate::Function;
+use crate::function::Function;
 
 /// Finds the functions around an address.
 ///

@@ -10,7 +10,8 @@ use object::read::ReadRef;
 use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
 
 use super::image::{Image, string};
-use crate::{Binary, Function};
+use crate::discover::Binary;
+use crate::function::Function;
 
 /// A symbol table is no larger than this when it is unpacked.
 const LARGEST: usize = 256 << 20;

@@ -3,7 +3,9 @@
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use super::image::Image;
-use crate::{JUMP, Reason, SiteForm, Svma};
+use crate::address::Svma;
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm};
 
 /// The one-byte NOP.
 const NOP: u8 = 0x90;

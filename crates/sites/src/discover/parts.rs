@@ -10,7 +10,8 @@ use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::Origin;
 use super::tables::{self, Tables};
-use crate::{Function, Reason, Role};
+use crate::function::{Function, Role};
+use crate::reason::Reason;
 
 /// What a part without a name is called, behind the name of its function: as gcc does.
 const COLD: &str = ".cold";

@@ -11,7 +11,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 
 use super::dynamic::Dynamic;
 use super::image::Image;
-use crate::{Binary, Error, Function, Poll, PollKind, StateByte};
+use crate::discover::Binary;
+use crate::error::Error;
+use crate::function::{Function, Poll, PollKind, StateByte};
 
 /// What is called by an async body that is polled too often.
 const RESUMED: &str = "core::panicking::panic_const::panic_const_async_fn_resumed";

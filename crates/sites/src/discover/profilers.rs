@@ -7,7 +7,8 @@ use super::nops::skip_endbr;
 use super::prologue::Prologue;
 use super::symbols::Symbol;
 use super::{plt, prologue};
-use crate::{JUMP, SiteForm, Svma};
+use crate::address::Svma;
+use crate::site::{JUMP, SiteForm};
 
 /// A profiling function is no longer than this, or not looked at any further.
 const LONGEST: u64 = 4096;

@@ -7,7 +7,7 @@ use super::functions::is_whole;
 use super::image::Image;
 use super::lookup::Lookup;
 use super::nops;
-use crate::Function;
+use crate::function::Function;
 
 /// How far in front of a function its record may point.
 const LONGEST_PREFIX: u64 = 255;

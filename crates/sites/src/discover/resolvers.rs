@@ -6,7 +6,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use super::dynamic::Dynamic;
 use super::image::Image;
 use super::symbols::Symbol;
-use crate::{Function, Svma};
+use crate::address::Svma;
+use crate::function::Function;
 
 /// A function that chooses others.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]

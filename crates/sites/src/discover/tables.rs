@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::branches::Branches;
 use super::image::{Image, Section};
 use super::switches::Origin;
-use crate::Function;
+use crate::function::Function;
 
 /// A table has no more entries than this.
 const LONGEST: u64 = 1 << 14;

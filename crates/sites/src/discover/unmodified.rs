@@ -27,7 +27,13 @@ use super::return_address::{self, Rows};
 use super::rseq;
 use super::stack_depth::{self, Finding};
 use super::workers;
-use crate::{Binary, Error, Function, JUMP, PAGE, Reason, Returns, SiteForm, SiteKind, Svma};
+use crate::address::Svma;
+use crate::discover::Binary;
+use crate::error::Error;
+use crate::function::{Function, Returns};
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm, SiteKind};
+use calltap_abi::PAGE;
 
 /// And of one that leads no further than 127.
 const SHORT: u64 = 2;

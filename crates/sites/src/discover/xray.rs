@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use super::image::Image;
 use super::nops::{self, hex, skip_endbr};
-use crate::{Exit, Function, Reason, Returns, SiteForm, Svma};
+use crate::address::Svma;
+use crate::function::{Exit, Function, Returns};
+use crate::reason::Reason;
+use crate::site::SiteForm;
 
 /// The section of the map.
 const MAP: &[u8] = b"xray_instr_map";

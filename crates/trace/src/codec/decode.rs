@@ -6,8 +6,8 @@ use super::streams::{Cursor, unzigzag};
 use super::symbol::*;
 use super::ticks::{TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
 use super::{CHUNK_EVENTS, Damage};
-use crate::event::Values;
-use crate::{Batch, Event, EventKind, SiteId};
+use crate::event::{Batch, Event, EventKind, Values};
+use crate::meta::SiteId;
 
 /// Decodes chunks; keeps its tables from one to the next.
 #[derive(Default)]

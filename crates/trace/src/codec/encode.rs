@@ -7,7 +7,8 @@ use super::sealed::{Sealed, Span, Streams};
 use super::streams::put_varint;
 use super::symbol::*;
 use super::ticks::Times;
-use crate::{Event, EventKind, SiteId, ThreadId};
+use crate::event::{Event, EventKind};
+use crate::meta::{SiteId, ThreadId};
 
 /// So many events are encoded together, in tight loops: what such a loop keeps in registers, encoding one event at a time
 /// would load and store (measured: 100 instructions an event, not 50).

@@ -1,4 +1,5 @@
 // Calls by thread and depth over time. The server sends what can be drawn at the zoom level; what was sent is drawn at once while the rest is on its way.
+// More than 500 lines: all of it draws from, or moves, the few variables of the module (view, lanes, data).
 
 import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
 import { BAND, band, hatch, tellAt, waits, within } from "./states.js";

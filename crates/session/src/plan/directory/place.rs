@@ -1,6 +1,6 @@
 //! Where directories of sessions lie, and the files in them. Another user may own them, and may have put anything under their names.
 
-use crate::Error;
+use crate::error::Error;
 use calltap_process::target::Target;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, openat, statvfs};
 use std::fs::{self, File, OpenOptions};

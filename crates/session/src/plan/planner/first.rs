@@ -4,7 +4,7 @@
 //! looked at again right before it is written, as every site.
 
 use super::Planner;
-use crate::Error;
+use crate::error::Error;
 use crate::plan::journal::{Entries, Entry};
 use crate::plan::loaded::{Call, Loaded};
 use crate::plan::modules::Mapped;

@@ -2,15 +2,17 @@
 
 use super::{Planner, Refusal};
 use crate::plan::loaded::Loaded;
-use crate::plan::python;
 use crate::plan::stubs::Stubs;
+use crate::python;
 use calltap_collect::metadata::Metadata;
+use calltap_collect::python::MODULE;
 use calltap_patch::{Agent, Avma, Bias};
 use calltap_process::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{SiteRequest, ValueReason};
 use calltap_sites::{Discovery, Function};
+use calltap_trace::{Module, Record};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -74,6 +76,26 @@ impl<'a> Planner<'a> {
             self.values.cut.1 = true;
             self.warn(CUT, records);
         }
+    }
+
+    /// Describes the module of Python functions, once, when there is an interpreter.
+    fn introduce_python(&mut self, process: u32, tracers: u32, records: &mut Vec<Metadata>) {
+        let Some(table) = self.shared.python() else { return };
+        if std::mem::replace(&mut self.introduced_python, true) {
+            return;
+        }
+        let id = self.stubs.number_module();
+        table.header.module.store(id, Relaxed);
+        table.header.tracers.store(tracers, Relaxed);
+        records.push(Metadata::Record(Record::Module(Module {
+            id,
+            process,
+            path: MODULE.to_owned(),
+            build_id: None,
+            bias: 0,
+            range: (0, 0),
+            unloaded_ticks: None,
+        })));
     }
 
     /// It makes no sense if values were asked for and there are none of any function.

@@ -1,8 +1,8 @@
 //! All futures of a recording.
 
-use super::{Joiner, Role, Span};
-use crate::Source;
 use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
+use crate::futures::{Joiner, Role, Span};
+use crate::source::Source;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl Question for All {
 }
 
 /// The futures of a recording with all their polls, in the order in which they began. None are there unless it was made for that.
-pub fn spans(source: &dyn Source) -> Vec<Span> {
+pub fn future_spans(source: &dyn Source) -> Vec<Span> {
     if !source.meta().sites.iter().any(|site| Role::of(site).is_some()) {
         return Vec::new();
     }

@@ -1,13 +1,8 @@
 //! CPython in a process: whether its version is one that the agent knows, and where it keeps the current thread state.
 
-use crate::plan::planner::Planner;
-use calltap_collect::metadata::Metadata;
-use calltap_collect::python::MODULE;
 use calltap_patch::Bias;
-use calltap_trace::{Module, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
-use std::sync::atomic::Ordering::*;
 
 /// Offset of the address of the current thread state in `_PyRuntime`.
 const CURRENT_STATE: u64 = 576;
@@ -69,26 +64,4 @@ pub fn current_state(file: Option<File>) -> Result<u64, Reason> {
 pub fn program(current_state: u64, bias: Bias) -> calltap_selection::Program {
     let words = calltap_abi::values::evaluator(bias.0.wrapping_add(current_state));
     calltap_selection::Program { words: words.to_vec(), captured: Default::default(), left_out: Vec::new() }
-}
-
-impl Planner<'_> {
-    /// Describes the module of Python functions, once, when there is an interpreter.
-    pub(super) fn introduce_python(&mut self, process: u32, tracers: u32, records: &mut Vec<Metadata>) {
-        let Some(table) = self.shared.python() else { return };
-        if std::mem::replace(&mut self.introduced_python, true) {
-            return;
-        }
-        let id = self.stubs.number_module();
-        table.header.module.store(id, Relaxed);
-        table.header.tracers.store(tracers, Relaxed);
-        records.push(Metadata::Record(Record::Module(Module {
-            id,
-            process,
-            path: MODULE.to_owned(),
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        })));
-    }
 }

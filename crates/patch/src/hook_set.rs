@@ -1,0 +1,73 @@
+//! Which hooks a site's stub calls.
+
+use calltap_abi::stub::{self, Style};
+
+/// What the tracers of a site want, together: one pair of events, or one measurement, serves them all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HookSet {
+    pub(crate) hooks: u8,
+    /// What is read of a call ([`calltap_abi::values`]); 0: nothing.
+    program: u16,
+}
+
+impl HookSet {
+    /// Events of entries, with their callers.
+    pub const FUNCTION: HookSet = HookSet { hooks: stub::FUNCTION, program: 0 };
+    /// Events of entries and returns.
+    pub const GRAPH: HookSet = HookSet { hooks: stub::GRAPH, program: 0 };
+    /// Counts and times, summed up in the program.
+    pub const PROFILE: HookSet = HookSet { hooks: stub::PROFILE, program: 0 };
+
+    /// Everything that there is to want of other functions, without values.
+    pub fn all() -> impl Iterator<Item = HookSet> {
+        (1..=7).map(|hooks| HookSet { hooks, program: 0 })
+    }
+
+    /// This and that.
+    pub fn and(self, other: HookSet) -> HookSet {
+        HookSet { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
+    }
+
+    /// The same, and values by a program.
+    pub fn reading(self, program: u16) -> HookSet {
+        if program == 0 { self } else { HookSet { hooks: self.hooks | stub::VALUES, program } }
+    }
+
+    /// What can be had of it where the stack has little room, and no return address may be another: entries
+    /// for calls, and counts.
+    pub fn on_small_stack(self) -> HookSet {
+        let entries = if self.records() { stub::FUNCTION } else { 0 };
+        HookSet { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
+    }
+
+    /// Which program reads values; 0: none does.
+    pub fn program(self) -> u16 {
+        self.program
+    }
+
+    /// Are there events?
+    pub fn records(self) -> bool {
+        self.hooks & (stub::FUNCTION | stub::GRAPH) != 0
+    }
+
+    /// As a number, but for the program.
+    pub fn number(self) -> u8 {
+        self.hooks
+    }
+
+    /// The one with a number and a program.
+    pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
+        if number & stub::SMALL_STACK != 0 {
+            let hook_set =
+                HookSet::all().map(HookSet::on_small_stack).find(|hook_set| hook_set.hooks == number)?;
+            return Some(hook_set).filter(|_| program == 0);
+        }
+        let hook_set = HookSet::all().find(|hook_set| hook_set.hooks == number & !stub::VALUES)?;
+        Some(hook_set.reading(program)).filter(|hook_set| hook_set.hooks == number)
+    }
+
+    /// Does it matter when the function returns?
+    pub fn returns(self) -> bool {
+        stub::exit_hook(self.hooks, Style::CallThrough).is_some()
+    }
+}

@@ -1,0 +1,134 @@
+//! A site's stub, and the veneer that leads to it.
+
+use crate::address::Avma;
+use crate::bytes::Bytes;
+use crate::encoding::{CALL, OutOfReach, reaches, relative};
+use crate::hook_set::HookSet;
+use crate::steps::INT3;
+use calltap_abi::stub::{self, Style};
+use calltap_sites::{Returns, SiteForm, Svma};
+
+/// With an address-size prefix, which changes nothing, these are six bytes long: as long as their indirect forms.
+const CALL6: &[u8] = &[0x67, 0xE8];
+const JMP6: &[u8] = &[0x67, 0xE9];
+const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
+const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
+const RET: u8 = 0xC3;
+/// `ret 128`: back above the red zone, which the copy of an exit has skipped.
+const RET_RED_ZONE: [u8; 3] = [0xC2, stub::RED_ZONE as u8, 0];
+
+/// The hooks and the stub region of one process.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Address of the stub region.
+    pub stubs: Avma,
+    /// Addresses of the hooks, by [`stub::entry_hook`] and [`stub::exit_hook`].
+    pub hooks: [Avma; stub::HOOK_COUNT],
+}
+
+impl Agent {
+    /// The address of stub number `index`.
+    pub fn stub(&self, index: u32) -> Avma {
+        Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
+    }
+
+    fn entry_hook(&self, hook_set: HookSet, style: Style) -> Avma {
+        self.hooks[stub::entry_hook(hook_set.hooks, style)]
+    }
+
+    fn exit_hook(&self, hook_set: HookSet, style: Style) -> Option<Avma> {
+        stub::exit_hook(hook_set.hooks, style).map(|hook| self.hooks[hook])
+    }
+}
+
+/// The stub of a site whose body begins at `body`, for a stub at `at`.
+pub fn stub_bytes(
+    agent: &Agent,
+    at: Avma,
+    body: Avma,
+    hook_set: HookSet,
+    style: Style,
+) -> Result<[u8; stub::SIZE], OutOfReach> {
+    let mut bytes = [INT3; stub::SIZE];
+    let mut put = |offset: usize, code: &[u8]| bytes[offset..offset + code.len()].copy_from_slice(code);
+    let to =
+        |opcode: &[u8], offset: usize, target: Avma| relative(opcode, Avma(at.0 + offset as u64), target);
+    let near = reaches(Avma(at.0 + stub::TAIL as u64), body) && reaches(at, body);
+    let body_at = |direct: &[u8], indirect: &[u8], offset: usize| {
+        if near {
+            to(direct, offset, body)
+        } else {
+            let distance = (stub::BODY - offset - 6) as u32;
+            Bytes::join(&[indirect, &distance.to_le_bytes()]).ok_or(OutOfReach)
+        }
+    };
+    let start = entry_offset(hook_set, style);
+    put(start, &to(CALL, start, agent.entry_hook(hook_set, style))?);
+    match (hook_set.returns(), style) {
+        (_, Style::AfterPrologue) => put(stub::AFTER_MCOUNT, &[RET]),
+        (true, Style::CallThrough) => {
+            put(stub::AFTER_ENTRY, &body_at(CALL6, CALL_INDIRECT, stub::AFTER_ENTRY)?);
+        }
+        _ => put(stub::AFTER_CALL, &body_at(JMP6, JMP_INDIRECT, stub::AFTER_CALL)?),
+    }
+    if let Some(exit) = agent.exit_hook(hook_set, style) {
+        let (landing, after) = match style {
+            Style::Exits => (stub::LEAVE, stub::AFTER_LEAVE),
+            Style::CallThrough | Style::AfterPrologue => (stub::LANDING, stub::AFTER_EXIT),
+        };
+        put(landing, &to(CALL, landing, exit)?);
+        match style {
+            Style::Exits => put(after, &RET_RED_ZONE),
+            Style::CallThrough | Style::AfterPrologue => put(after, &[RET]),
+        }
+        if style == Style::CallThrough {
+            put(stub::TAIL, &body_at(JMP6, JMP_INDIRECT, stub::TAIL)?);
+        }
+    }
+    put(stub::BODY, &body.0.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Where in its stub a site enters.
+pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
+    match (hook_set.returns(), style) {
+        (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - 5,
+        (true, Style::CallThrough) => stub::AFTER_ENTRY - 5,
+        _ => stub::AFTER_CALL - 5,
+    }
+}
+
+/// How a function is entered and left.
+pub fn style(form: &SiteForm, returns: &Returns) -> Style {
+    match (form, returns) {
+        (SiteForm::AfterPrologue { .. }, _) => Style::AfterPrologue,
+        (_, Returns::Exits { .. }) => Style::Exits,
+        _ => Style::CallThrough,
+    }
+}
+
+/// A veneer to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
+pub fn veneer_bytes(target: Avma) -> [u8; stub::VENEER_SIZE] {
+    let mut bytes = [INT3; stub::VENEER_SIZE];
+    bytes[..6].copy_from_slice(&[0xFF, 0x25, 2, 0, 0, 0]);
+    bytes[8..].copy_from_slice(&target.0.to_le_bytes());
+    bytes
+}
+
+/// Is the site a call after the prologue?
+pub fn is_after_prologue(form: &SiteForm) -> bool {
+    matches!(form, SiteForm::AfterPrologue { .. })
+}
+
+/// Where a site's body resumes. Of a function that was not built for tracing: behind what is run from a copy.
+pub fn body_address(form: &SiteForm) -> Svma {
+    match form {
+        SiteForm::Entry { at, old }
+        | SiteForm::Prologue { at, old }
+        | SiteForm::Checked { at, old }
+        | SiteForm::PaddingJump { at, old, .. }
+        | SiteForm::Trap { at, old }
+        | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),
+        SiteForm::Prefix { entry, .. } => Svma(entry.0 + 2),
+    }
+}

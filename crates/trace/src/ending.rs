@@ -1,0 +1,47 @@
+//! How a call ended.
+
+/// How a call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// It returned.
+    Returned,
+    /// It was entered by a tail call and ended when the frame it shares returned.
+    Tail,
+    /// Cut: longjmp, an exception or a switch to another stack left it.
+    Left,
+    /// Cut: tracing of the function was switched off while the call was open.
+    SwitchedOff,
+    /// Cut: events were lost while it was open, and its return was not recorded.
+    Lost,
+    /// Cut: the recording ended, and the program went on.
+    Detached,
+    /// Cut: it was open when its thread ended, and the program went on.
+    ThreadEnded,
+    /// Cut: it began before the part of the trace that is read, or went on after it.
+    Outside,
+    /// Cut: it was open when the program ended, or when nothing more was heard of its thread.
+    Running,
+}
+
+impl Ending {
+    /// The time of its end is not known: it has no duration.
+    #[inline(always)]
+    pub fn is_cut(self) -> bool {
+        !matches!(self, Ending::Returned | Ending::Tail)
+    }
+
+    /// As views and exports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Returned => "returned",
+            Ending::Tail => "tail",
+            Ending::Left => "left",
+            Ending::SwitchedOff => "switched_off",
+            Ending::Lost => "lost",
+            Ending::Detached => "detached",
+            Ending::ThreadEnded => "thread_ended",
+            Ending::Outside => "outside",
+            Ending::Running => "running",
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Functions and files are short enough to be read at once.
+
+use crate::sources::{self, SOURCES, braces, files, ident, inside, is_punct};
+use proc_macro2::TokenTree;
+
+/// Lines of a function, from its first to the brace that closes it.
+const FUNCTION: usize = 70;
+/// Lines of a file.
+const FILE: usize = 500;
+/// A longer file says why in its first lines, behind these words.
+const REASON: &str = "More than 500 lines: ";
+const KINDS: [&str; 8] = ["rs", "s", "S", "c", "cpp", "h", "js", "mjs"];
+
+/// Adds the functions among these tokens that are longer: name, line, length.
+fn long_functions(tokens: &[TokenTree], found: &mut Vec<(String, usize, usize)>) {
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => long_functions(&inside(group), found),
+            TokenTree::Ident(word) if word == "fn" => {
+                let Some(name) = ident(tokens, at + 1) else { continue };
+                let declared = (at..tokens.len()).find(|at| is_punct(tokens, *at, ';'));
+                let body = (at..tokens.len()).find_map(|at| Some((at, braces(tokens, at)?)));
+                let Some((end, body)) = body else { continue };
+                let first = word.span().start().line;
+                let length = body.span_close().end().line - first + 1;
+                if declared.is_none_or(|declared| declared > end) && length > FUNCTION {
+                    found.push((name.to_string(), first, length));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn functions_are_short() {
+    let all = files(&SOURCES, &["rs"]);
+    assert!(all.len() > 500, "only {} files", all.len());
+    let mut refused = Vec::new();
+    for path in all {
+        let mut found = Vec::new();
+        long_functions(&sources::tokens(&path), &mut found);
+        let line = |(name, line, length)| format!("{}:{line}: {name} has {length} lines", path.display());
+        refused.extend(found.into_iter().map(line));
+    }
+    assert!(refused.is_empty(), "more than {FUNCTION} lines; take parts out:\n{}", refused.join("\n"));
+}
+
+#[test]
+fn files_are_short_or_say_why_not() {
+    let mut refused = Vec::new();
+    for path in files(&SOURCES, &KINDS) {
+        let text = sources::text(&path);
+        let (lines, says_why) =
+            (text.lines().count(), text.lines().take(8).any(|line| line.contains(REASON)));
+        if lines > FILE && !says_why {
+            refused.push(format!("{}: {lines} lines", path.display()));
+        }
+        if lines <= FILE && says_why {
+            refused.push(format!("{}: its reason is outdated", path.display()));
+        }
+    }
+    assert!(refused.is_empty(), "split them, or write '{REASON}...' at the top:\n{}", refused.join("\n"));
+}
+
+#[test]
+fn lengths_are_counted_from_the_first_line_to_the_brace() {
+    let body = "    let _ = \"fn g() {\"; // }\n".repeat(FUNCTION - 1);
+    let text = format!("trait T {{ fn f(); }}\nfn short() {{}}\nfn long(\n) {{\n{body}}}\n");
+    let mut found = Vec::new();
+    let tokens: proc_macro2::TokenStream = text.parse().expect("tokens");
+    long_functions(&tokens.into_iter().collect::<Vec<_>>(), &mut found);
+    assert_eq!(found, [("long".to_owned(), 3, FUNCTION + 2)]);
+}
