@@ -234,12 +234,12 @@ fn a_thread_that_calltap_stops_is_not_blocked() {
     }
     let program = compile(&BARE[0], &["held.c"], &["-pthread", "-ldl"]);
     let mut resident = Resident::start(&program, &["spin"]);
-    let recorder = resident.attach_beside(&["-q", "-F", "spin", "-F", "spinner"]);
+    let recorder = resident.attach_beside(&["-F", "spin", "-F", "spinner"]);
     resident.await_recorder();
     resident.tell();
     resident.wait_for("inside");
     let pid = resident.pid.to_string();
-    for function in ["later", "step", "steps"] {
+    for function in ["open_library", "steps", "main"] {
         let set = calltap_run(&["set", "-p", &pid, "-F", function, "-F", "spin", "-F", "spinner"]);
         assert!(set.status.success(), "{}", set.stderr);
     }
