@@ -242,6 +242,7 @@ impl<'a> Collector<'a> {
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
+            self.relieve_kernel();
             let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
                 let began = Instant::now();

@@ -177,6 +177,12 @@ impl Kernel {
         self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
     }
 
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.wakings.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+            || self.calls.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+    }
+
     /// Reads the kernel's rings.
     pub(crate) fn read(&mut self, output: &mut Output<'_>) {
         self.wakings.iter_mut().for_each(Lanes::read);

@@ -119,6 +119,11 @@ impl Switches {
         lane.claimed = Some(clock::monotonic_ns());
     }
 
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.sched.is_filling()
+    }
+
     /// Reads the kernel's rings.
     pub(crate) fn read(&mut self) {
         let Self { sched, lanes, first, until, .. } = self;

@@ -49,6 +49,15 @@ impl Collector<'_> {
         self.switches = Some(switches);
     }
 
+    /// Reads the kernel's rings before they are full, where more is recorded than fits in between two sweeps.
+    pub(super) fn relieve_kernel(&mut self) {
+        if self.switches.as_ref().is_some_and(Switches::is_filling)
+            || self.kernel.as_ref().is_some_and(Kernel::is_filling)
+        {
+            self.read_switches(false);
+        }
+    }
+
     /// Reads the kernel's rings; at the end also what they do not show at once.
     pub(super) fn read_switches(&mut self, last: bool) {
         if last && (self.switches.is_some() || self.kernel.is_some()) {
