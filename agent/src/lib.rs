@@ -30,6 +30,7 @@ mod sys;
 mod tables;
 mod traps;
 mod values;
+mod waits;
 mod word;
 
 /// There is no code path that panics (the build checks that none is linked in); Rust wants the function to exist.

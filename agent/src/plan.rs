@@ -4,7 +4,7 @@
 
 use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside};
 use crate::state::Session;
-use crate::{register, sys, traps};
+use crate::{register, sys, traps, waits};
 use calltap_abi::plan::{Map, Phase, PlanHeader, Trouble};
 use calltap_abi::silence::Silence;
 use calltap_abi::{Control, PATH_MAX, PLAN_SIZE, ProcessEntry, stub};
@@ -29,6 +29,12 @@ pub fn modules_changed() {
     let Some(process) = register::process(session) else { return };
     process.phase.store(Phase::Asked as u32, Release);
     ring(control);
+    waits::waiting(session, u64::MAX, || follow_plan(session, process));
+}
+
+/// Carries out what the recorder plans, until it has nothing more for the agent.
+fn follow_plan(session: Session, process: &ProcessEntry) {
+    let control = session.control();
     let mut phase = await_recorder(control, process, &[Phase::Asked]);
     loop {
         match phase {
@@ -45,10 +51,17 @@ pub fn modules_changed() {
 /// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; a writer that begins
 /// one later sees that this one is running.
 pub fn unloading(begins: bool) {
-    let Some(process) = Session::get().and_then(register::process) else { return };
+    let Some(session) = Session::get() else { return };
+    let Some(process) = register::process(session) else { return };
     process.unloading.store(u32::from(begins), SeqCst);
+    if begins && process.writing.load(SeqCst) != 0 {
+        waits::waiting(session, SILENCE_NS, || await_written(process));
+    }
+}
+
+fn await_written(process: &ProcessEntry) {
     let start = sys::monotonic_ns();
-    while begins && process.writing.load(SeqCst) != 0 {
+    while process.writing.load(SeqCst) != 0 {
         if sys::monotonic_ns().wrapping_sub(start) > SILENCE_NS {
             process.writing.store(0, SeqCst); // the writer was killed
         }

@@ -4,7 +4,7 @@
 //! and a handler that never returns (siglongjmp) leaves nothing half done.
 
 use crate::state::{CHUNKS, Session, Thread, clamp_cursor, exchange_cursor, forget_context, in_data};
-use crate::sys;
+use crate::{sys, waits};
 use calltap_abi::event::{SPARSE_BLOCK, code};
 use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
@@ -87,7 +87,7 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
         return Err(Full);
     }
     thread.waiting.store(milliseconds(start + wait_ns) | 1, Relaxed);
-    let result = await_returned(session, start, wait_ns);
+    let result = waits::waiting(session, wait_ns, || await_returned(session, start, wait_ns));
     thread.waiting.store(0, Relaxed);
     result
 }

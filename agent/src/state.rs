@@ -9,12 +9,14 @@ use calltap_abi::first::{self, First};
 use calltap_abi::python;
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
+use calltap_abi::waits::{self, Wait};
 use calltap_abi::{
     CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, PLAN_AT, PROCESS_MAX, PROCESSES_AT,
     PYTHON_AT,
 };
 use calltap_abi::{
-    FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, stub,
+    FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, WAITS_AT,
+    stub,
 };
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -117,6 +119,12 @@ impl Session {
         let index = index as usize;
         // SAFETY: as above; the table has THREAD_MAX entries.
         (index < THREAD_MAX).then(|| unsafe { &*((self.0 + THREADS_AT) as *const ThreadEntry).add(index) })
+    }
+
+    /// Waits for the recorder.
+    pub fn waits(self) -> &'static [Wait; waits::COUNT] {
+        // SAFETY: as above; the ring lies there, and any bytes are valid.
+        unsafe { &*((self.0 + WAITS_AT) as *const [Wait; waits::COUNT]) }
     }
 
     /// Where calls are recorded that are made for the first time.

@@ -6,7 +6,7 @@
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | plan area | calls at first sight | breakpoints | values | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | waits | plan area | calls at first sight | breakpoints | values | chunks
 //!   code                         stubs (REGION) | near veneers (VENEERS); written by the recorder, mapped r-x by the agent: each part as a
 //!                                whole, and pieces of the veneers near modules once more
 //! ```
@@ -28,13 +28,14 @@ mod sizes;
 pub mod stub;
 pub mod traps;
 pub mod values;
+pub mod waits;
 
 pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -50,8 +51,10 @@ pub const THREAD_MAX: usize = 32768;
 pub const PROCESSES_AT: usize = 0x1000;
 /// Offset of the thread table.
 pub const THREADS_AT: usize = PROCESSES_AT + PROCESS_MAX * size_of::<ProcessEntry>();
+/// Offset of the [waits for the recorder](waits).
+pub const WAITS_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 /// Offset of the plan area.
-pub const PLAN_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
+pub const PLAN_AT: usize = WAITS_AT + waits::SIZE;
 /// Bytes of the plan area (sparse).
 pub const PLAN_SIZE: usize = 64 << 20;
 /// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
@@ -173,8 +176,8 @@ pub struct Control {
     pub pid_namespace: AtomicU64,
     /// 1 while Python functions are traced: the [table](python) is there.
     pub python: AtomicU32,
-    #[doc(hidden)]
-    pub _pad5: AtomicU32,
+    /// [Waits](waits) for the recorder that have begun.
+    pub waits: AtomicU32,
     /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }

@@ -29,12 +29,14 @@ pub struct Off {
     pub blocked: u64,
     /// Not recorded.
     pub unknown: u64,
+    /// calltap had stopped it, or it waited for calltap.
+    pub tracing: u64,
 }
 
 impl Off {
     /// All of it is unknown.
     pub const fn unknown(unknown: u64) -> Off {
-        Off { runnable: 0, blocked: 0, unknown }
+        Off { runnable: 0, blocked: 0, unknown, tracing: 0 }
     }
 
     /// Whether the thread ran all the time.
@@ -44,7 +46,13 @@ impl Off {
 
     /// What is left of `total`: the time that the thread ran, if all is known.
     pub fn cpu(&self, total: u64) -> Option<u64> {
-        (self.unknown == 0).then(|| total.saturating_sub(self.runnable).saturating_sub(self.blocked))
+        (self.unknown == 0).then(|| self.ran(total))
+    }
+
+    /// What is left of `total`, also where some of it is not known.
+    pub fn ran(&self, total: u64) -> u64 {
+        let off = [self.runnable, self.blocked, self.tracing, self.unknown];
+        off.into_iter().fold(total, u64::saturating_sub)
     }
 
     /// The same of each part.
@@ -53,6 +61,7 @@ impl Off {
             runnable: convert(self.runnable),
             blocked: convert(self.blocked),
             unknown: convert(self.unknown),
+            tracing: convert(self.tracing),
         }
     }
 
@@ -62,6 +71,7 @@ impl Off {
             RunState::Runnable => self.runnable += ticks,
             RunState::Blocked => self.blocked += ticks,
             RunState::Unknown => self.unknown += ticks,
+            RunState::Tracing => self.tracing += ticks,
         }
     }
 }
@@ -71,6 +81,7 @@ impl AddAssign for Off {
         self.runnable = self.runnable.saturating_add(other.runnable);
         self.blocked = self.blocked.saturating_add(other.blocked);
         self.unknown = self.unknown.saturating_add(other.unknown);
+        self.tracing = self.tracing.saturating_add(other.tracing);
     }
 }
 
@@ -226,7 +237,7 @@ mod tests {
     }
 
     fn off(runnable: u64, blocked: u64, unknown: u64) -> Off {
-        Off { runnable, blocked, unknown }
+        Off { runnable, blocked, unknown, tracing: 0 }
     }
 
     #[test]
@@ -241,6 +252,18 @@ mod tests {
             [(2, inner, inner), (3, off(0, 0, 0), off(0, 0, 0)), (1, off(4, 10, 0), off(4, 0, 0))]
         );
         assert_eq!(calls[2].off.cpu(calls[2].total), Some(80 - 14));
+    }
+
+    #[test]
+    fn time_that_calltap_took_is_neither_the_threads_work_nor_its_waits() {
+        let known = [(0, Running), (15, Tracing), (25, Running), (30, Blocked), (33, Running)];
+        let calls = calls(Some(&known), &[(10, 1), (20, 2), (40, 0), (50, 0)]);
+        let tracing = |blocked, tracing| Off { runnable: 0, blocked, unknown: 0, tracing };
+        assert_eq!(
+            (calls[0].off, calls[1].off, calls[1].self_off),
+            (tracing(3, 5), tracing(3, 10), tracing(0, 5))
+        );
+        assert_eq!(calls[1].off.cpu(calls[1].total), Some(40 - 3 - 10));
     }
 
     #[test]

@@ -72,13 +72,15 @@ pub enum By {
     Runnable,
     /// What their threads slept.
     Blocked,
+    /// What calltap kept their threads from running.
+    Tracing,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [By; 4] = [By::Wall, By::Cpu, By::Runnable, By::Blocked];
+    pub const ALL: [By; 5] = [By::Wall, By::Cpu, By::Runnable, By::Blocked, By::Tracing];
     /// Their names, which `from_str` understands.
-    pub const NAMES: &[&str] = &["wall", "cpu", "runnable", "blocked"];
+    pub const NAMES: &[&str] = &["wall", "cpu", "runnable", "blocked", "tracing"];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -89,11 +91,10 @@ impl By {
     pub fn of(self, time: u64, off: &Off) -> u64 {
         match self {
             By::Wall => time,
-            By::Cpu => {
-                time.saturating_sub(off.runnable).saturating_sub(off.blocked).saturating_sub(off.unknown)
-            }
+            By::Cpu => off.ran(time),
             By::Runnable => off.runnable,
             By::Blocked => off.blocked,
+            By::Tracing => off.tracing,
         }
     }
 }

@@ -263,11 +263,11 @@ fn by_thread() {
         &report(&recording(TWO_THREADS), &options, Format::Json),
         r#"
         [
-        {"function":"main","module":"app","thread":"main","tid":100,"calls":1,"total_ns":100,"self_ns":75,"avg_ns":100,"min_ns":100,"max_ns":100,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"f","module":"app","thread":"main","tid":100,"calls":1,"total_ns":20,"self_ns":20,"avg_ns":20,"min_ns":20,"max_ns":20,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"g","module":"app","thread":"main","tid":100,"calls":1,"total_ns":5,"self_ns":5,"avg_ns":5,"min_ns":5,"max_ns":5,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"work","module":"app","thread":"worker","tid":101,"calls":1,"total_ns":75,"self_ns":25,"avg_ns":75,"min_ns":75,"max_ns":75,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"f","module":"app","thread":"worker","tid":101,"calls":1,"total_ns":50,"self_ns":50,"avg_ns":50,"min_ns":50,"max_ns":50,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null}
+        {"function":"main","module":"app","thread":"main","tid":100,"calls":1,"total_ns":100,"self_ns":75,"avg_ns":100,"min_ns":100,"max_ns":100,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"f","module":"app","thread":"main","tid":100,"calls":1,"total_ns":20,"self_ns":20,"avg_ns":20,"min_ns":20,"max_ns":20,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"g","module":"app","thread":"main","tid":100,"calls":1,"total_ns":5,"self_ns":5,"avg_ns":5,"min_ns":5,"max_ns":5,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"work","module":"app","thread":"worker","tid":101,"calls":1,"total_ns":75,"self_ns":25,"avg_ns":75,"min_ns":75,"max_ns":75,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"f","module":"app","thread":"worker","tid":101,"calls":1,"total_ns":50,"self_ns":50,"avg_ns":50,"min_ns":50,"max_ns":50,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null}
         ]
     "#,
     );
@@ -298,8 +298,8 @@ fn a_counter_clock_shows_no_times() {
         &report(&source, &Options::default(), Format::Json),
         r#"
         [
-        {"function":"f","module":"app","calls":1,"total_ns":null,"self_ns":null,"avg_ns":null,"min_ns":null,"max_ns":null,"stdev_ns":null,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"main","module":"app","calls":1,"total_ns":null,"self_ns":null,"avg_ns":null,"min_ns":null,"max_ns":null,"stdev_ns":null,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null}
+        {"function":"f","module":"app","calls":1,"total_ns":null,"self_ns":null,"avg_ns":null,"min_ns":null,"max_ns":null,"stdev_ns":null,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"main","module":"app","calls":1,"total_ns":null,"self_ns":null,"avg_ns":null,"min_ns":null,"max_ns":null,"stdev_ns":null,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null}
         ]
     "#,
     );
@@ -374,8 +374,8 @@ fn names_with_commas_and_quotes() {
         &report(&recording(CPP), &Options::default(), Format::Json),
         r#"
         [
-        {"function":"std::swap<int>(int&, int&)","module":"app","calls":1,"total_ns":50,"self_ns":40,"avg_ns":50,"min_ns":50,"max_ns":50,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null},
-        {"function":"operator_km::operator \"\"(char)","module":"app","calls":1,"total_ns":10,"self_ns":10,"avg_ns":10,"min_ns":10,"max_ns":10,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null}
+        {"function":"std::swap<int>(int&, int&)","module":"app","calls":1,"total_ns":50,"self_ns":40,"avg_ns":50,"min_ns":50,"max_ns":50,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null},
+        {"function":"operator_km::operator \"\"(char)","module":"app","calls":1,"total_ns":10,"self_ns":10,"avg_ns":10,"min_ns":10,"max_ns":10,"stdev_ns":0,"cpu_ns":null,"runnable_ns":null,"blocked_ns":null,"tracing_ns":null,"self_cpu_ns":null,"self_runnable_ns":null,"self_blocked_ns":null,"self_tracing_ns":null}
         ]
     "#,
     );

@@ -3,6 +3,7 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+mod held;
 mod kernel;
 mod threads;
 
@@ -20,6 +21,7 @@ use crate::switches::Switches;
 use calltap_abi::{Clock, ThreadState};
 use calltap_process::{clock, proc};
 use calltap_trace::{ClockPair, Error, Record};
+use held::HeldThreads;
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -143,6 +145,8 @@ pub struct Collector<'a> {
     unwinding: Unwinding,
     /// Context switches of the threads.
     switches: Option<Switches>,
+    /// Which of their waits calltap has caused.
+    held: Option<HeldThreads>,
     /// Their wakings and system calls.
     kernel: Option<Kernel>,
     /// Calls that were read, for who wants to know meanwhile.
@@ -185,6 +189,7 @@ impl<'a> Collector<'a> {
             began: None,
             unwinding: Unwinding::default(),
             switches: None,
+            held: None,
             kernel: None,
             calls: None,
             ended_calls: 0,
@@ -256,6 +261,7 @@ impl<'a> Collector<'a> {
             self.take_records();
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
+            self.relieve_kernel();
             let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
                 let began = Instant::now();
@@ -419,6 +425,10 @@ impl<'a> Collector<'a> {
                 let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
                 ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
             }
+        }
+        if !last && !ended.is_empty() {
+            // What the kernel told of them since.
+            self.read_switches(false);
         }
         for (entry, process_goes_on) in ended {
             if let Some(reader) = self.readers[entry as usize].take() {

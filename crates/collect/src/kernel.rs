@@ -3,11 +3,9 @@
 use crate::addresses::Addresses;
 use crate::output::Output;
 use crate::shm::Shared;
-use calltap_names::printable_bytes;
-use calltap_sched::{Change, Refused, Stream, Timed};
+use calltap_sched::{Change, Names, Refused, Stream, Timed};
 use calltap_trace::{Edge, KernelEvents, Record, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
-use std::fs;
 
 /// Entries that are kept of threads that have recorded nothing yet, all together.
 const UNCLAIMED: usize = 1 << 16;
@@ -18,7 +16,7 @@ const WAITING: usize = 1 << 16;
 #[derive(Default)]
 pub struct Tracepoints {
     /// Who wakes whom; None: not asked for.
-    pub wakings: Option<Result<Stream<Waking>, Refused>>,
+    pub wakings: Option<Result<calltap_sched::Wakings, Refused>>,
     /// System calls, likewise.
     pub system_calls: Option<Result<Stream<SystemCall>, Refused>>,
 }
@@ -147,8 +145,8 @@ pub(crate) struct Kernel {
     /// The ids of the session's threads, and their processes.
     ids: HashMap<ThreadId, (u32, u32)>,
     refused: Vec<String>,
-    /// Names of processes that have woken a thread since entries were last handed over.
-    names: HashMap<u32, String>,
+    /// What the processes are called that have woken a thread.
+    names: Names,
     addresses: Addresses,
 }
 
@@ -161,10 +159,12 @@ impl Kernel {
         }
         let mut refused = Vec::new();
         let mut note = |error: Refused| refused.push(error.to_string());
-        let wakings = wakings.and_then(|opened| opened.map_err(&mut note).ok()).map(Lanes::new);
+        let wakings = wakings.and_then(|opened| opened.map_err(&mut note).ok());
+        let names = wakings.as_ref().map(|wakings| wakings.names.clone()).unwrap_or_default();
+        let wakings = wakings.map(|wakings| Lanes::new(wakings.stream));
         let calls = system_calls.and_then(|opened| opened.map_err(&mut note).ok()).map(Lanes::new);
         let addresses = Addresses::new(shared.inode());
-        Some(Kernel { wakings, calls, ids: HashMap::new(), refused, names: HashMap::new(), addresses })
+        Some(Kernel { wakings, calls, ids: HashMap::new(), refused, names, addresses })
     }
 
     /// A thread of a process (by its index, and by its id) has recorded something; the recorder knows it as `tid`.
@@ -175,6 +175,12 @@ impl Kernel {
         self.addresses.know(process.0, process.1);
         self.wakings.iter_mut().for_each(|lanes| lanes.claim(tid));
         self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
+    }
+
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.wakings.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+            || self.calls.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
     }
 
     /// Reads the kernel's rings.
@@ -211,14 +217,17 @@ impl Kernel {
                 give_calls(*thread, &pieces.unwrap_or_default(), output);
             }
         }
-        self.names.clear();
+        // What has ended before may have woken threads until then.
+        if let Some(wakings) = wakings {
+            names.forget_before(wakings.until);
+        }
     }
 
     /// A thread has ended.
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
         let Some((tid, _)) = self.ids.remove(&thread) else { return };
         if let Some(lanes) = &mut self.wakings {
-            give_wakings(thread, lanes.end(tid), &mut self.names, output);
+            give_wakings(thread, lanes.end(tid), &self.names, output);
         }
         if let Some(lanes) = &mut self.calls {
             give_calls(thread, &lanes.end(tid), output);
@@ -239,15 +248,10 @@ impl Kernel {
     }
 }
 
-fn give_wakings(
-    thread: ThreadId,
-    pieces: Vec<Piece<Waking>>,
-    names: &mut HashMap<u32, String>,
-    output: &mut Output<'_>,
-) {
+fn give_wakings(thread: ThreadId, pieces: Vec<Piece<Waking>>, names: &Names, output: &mut Output<'_>) {
     for Piece { from, mut entries, until } in pieces {
         for waking in entries.iter_mut().filter(|waking| !waking.interrupt) {
-            waking.comm.clone_from(names.entry(waking.pid).or_insert_with_key(|pid| name_of(*pid)));
+            waking.comm = names.of(waking.pid, waking.at);
         }
         output.wakings(thread, from, &entries, until);
     }
@@ -257,11 +261,6 @@ fn give_calls(thread: ThreadId, pieces: &[Piece<SystemCall>], output: &mut Outpu
     for Piece { from, entries, until } in pieces {
         output.system_calls(thread, *from, entries, *until);
     }
-}
-
-fn name_of(pid: u32) -> String {
-    let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    printable_bytes(comm.trim_ascii_end())
 }
 
 /// The address that a thread waits at, or wakes others at.

@@ -8,6 +8,7 @@ pub mod collector;
 pub mod fault;
 pub mod governor;
 pub mod heartbeat;
+mod holds;
 pub mod kernel;
 pub mod living;
 pub mod memory;

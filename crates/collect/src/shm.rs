@@ -11,12 +11,13 @@ use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
+use calltap_abi::waits::{self, Wait};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
 };
 use calltap_abi::{
     PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
-    ThreadEntry, push,
+    ThreadEntry, WAITS_AT, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -244,6 +245,11 @@ impl Shared {
     /// The first page.
     pub fn control(&self) -> &Control {
         self.at(0).expect("a control file is larger than its first page")
+    }
+
+    /// Waits of the program's threads for the recorder.
+    pub fn waits(&self) -> Option<&[Wait; waits::COUNT]> {
+        self.at(WAITS_AT)
     }
 
     /// A process entry.

@@ -1,10 +1,12 @@
 //! The context switches of the session's threads, on their way from the kernel to the consumer.
 
+use crate::holds::Holds;
 use crate::output::Output;
 use calltap_process::clock;
 use calltap_sched::{Change, Refused, Sched};
 use calltap_trace::{RunState, Scheduling, Switch, ThreadId};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 
 /// Switches that are kept of a thread that has recorded nothing yet: as many as it makes until its first events are read, and more.
 const UNCLAIMED: usize = 4096;
@@ -24,6 +26,7 @@ struct Lane {
     is_assumed: bool,
     /// When it was seen to have recorded something.
     claimed: Option<u64>,
+    holds: Holds,
 }
 
 impl Lane {
@@ -34,6 +37,7 @@ impl Lane {
             last: 0,
             is_assumed: assumed.is_some(),
             claimed: None,
+            holds: Holds::default(),
         };
         if let Some(at) = assumed {
             (lane.state, lane.last) = (RunState::Running, at);
@@ -59,6 +63,15 @@ impl Lane {
         }
     }
 
+    fn doubt(&mut self) {
+        let unknown = |switch: &mut Switch| {
+            if matches!(switch.to, RunState::Runnable | RunState::Blocked) {
+                switch.to = RunState::Unknown;
+            }
+        };
+        self.switches.iter_mut().for_each(unknown);
+    }
+
     /// What is complete until `until`, if that says anything.
     fn take(&mut self, until: u64) -> Option<Vec<Switch>> {
         // Its events were seen at some time after it had come back for them; if it had to.
@@ -66,7 +79,8 @@ impl Lane {
             return None;
         }
         self.is_assumed = false;
-        Some(std::mem::take(&mut self.switches))
+        let switches = std::mem::take(&mut self.switches);
+        Some(self.holds.tell(switches, until))
     }
 }
 
@@ -105,6 +119,11 @@ impl Switches {
         lane.claimed = Some(clock::monotonic_ns());
     }
 
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.sched.is_filling()
+    }
+
     /// Reads the kernel's rings.
     pub(crate) fn read(&mut self) {
         let Self { sched, lanes, first, until, .. } = self;
@@ -124,6 +143,18 @@ impl Switches {
                 lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
             }
         }
+    }
+
+    /// calltap has held a thread then, nanoseconds of CLOCK_MONOTONIC: whatever kept it off its processor was that. To be told between reading and handing over;
+    /// a later word on the same number takes the place of the earlier.
+    pub(crate) fn hold(&mut self, tid: u32, number: u64, time: RangeInclusive<u64>) {
+        let Self { lanes, first, sched, .. } = self;
+        Self::lane(lanes, first, sched.since(), tid).holds.add(number, time);
+    }
+
+    /// Some of what was read last may have been waits for calltap, and it is not known which: nothing of it is told.
+    pub(crate) fn doubt(&mut self) {
+        self.lanes.values_mut().for_each(Lane::doubt);
     }
 
     /// Hands over what is complete.

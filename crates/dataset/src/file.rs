@@ -39,6 +39,7 @@ const SCHEMA: &str = "message calls {
     optional int64 cpu_ns;
     optional int64 runnable_ns;
     optional int64 blocked_ns;
+    optional int64 tracing_ns;
 }";
 
 /// Rows that are kept until they are written together.
@@ -255,8 +256,9 @@ fn write_column(
         "arguments" => some::<ByteArrayType>(column, rows, |row| row.arguments.as_deref().map(Into::into)),
         "results" => some::<ByteArrayType>(column, rows, |row| row.results.as_deref().map(Into::into)),
         "cpu_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[cpu, ..]| cpu as i64)),
-        "runnable_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[_, off, _]| off as i64)),
-        "blocked_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off]| off as i64)),
+        "runnable_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[_, off, ..]| off as i64)),
+        "blocked_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off, _]| off as i64)),
+        "tracing_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off]| off as i64)),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }

@@ -21,7 +21,7 @@ pub struct Row {
     /// In all, and its own; none if that is not known.
     pub times: Option<[u64; 2]>,
     /// What of it its thread ran, had no processor, slept; none if that is not known.
-    pub states: Option<[u64; 3]>,
+    pub states: Option<[u64; 4]>,
     /// Frames below it.
     pub depth: u32,
     /// None: that is not known.

@@ -150,7 +150,7 @@ impl Visitor for Rows<'_> {
         let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
         let is_timed = self.source.has_time() && !call.ending.is_cut();
         let cpu = call.off.cpu(call.total).filter(|_| is_timed && self.source.has_switches());
-        let states = cpu.map(|cpu| [cpu, call.off.runnable, call.off.blocked]);
+        let states = cpu.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]);
         self.add(Row {
             site: Some(call.site),
             caller: call.caller,

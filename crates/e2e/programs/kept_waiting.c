@@ -16,9 +16,13 @@ pthread_cond_t ready_cond = PTHREAD_COND_INITIALIZER;
 static int ready, pipes[2];
 static atomic_int is_held;
 
-static void name(const char *name) {
+static void tell(const char *name) { printf("%s %ld\n", name, syscall(SYS_gettid)); }
+
+// A thread begins with the name of the one that creates it, and so has its own before its first call.
+static void begin(pthread_t *thread, const char *name, void *(*run)(void *)) {
     pthread_setname_np(pthread_self(), name);
-    printf("%s %ld\n", name, syscall(SYS_gettid));
+    pthread_create(thread, 0, run, 0);
+    pthread_setname_np(pthread_self(), "kept_waiting");
 }
 
 TRACED void wait_pipe(void) {
@@ -49,19 +53,19 @@ TRACED void give_signal(void) {
 }
 
 TRACED static void *holder(void *nothing) {
-    name("holder");
+    tell("holder");
     hold_lock();
     return nothing;
 }
 
 TRACED static void *filler(void *nothing) {
-    name("filler");
+    tell("filler");
     fill_pipe();
     return nothing;
 }
 
 TRACED static void *signaler(void *nothing) {
-    name("signaler");
+    tell("signaler");
     give_signal();
     return nothing;
 }
@@ -92,15 +96,15 @@ int main(void) {
     pthread_t threads[3];
     if (pipe(pipes))
         return 1;
-    pthread_create(&threads[0], 0, holder, 0);
+    begin(&threads[0], "holder", holder);
     while (!is_held)
         usleep(1000);
-    pthread_create(&threads[1], 0, filler, 0);
+    begin(&threads[1], "filler", filler);
     handle_lock();
-    pthread_create(&threads[2], 0, signaler, 0);
+    begin(&threads[2], "signaler", signaler);
     handle_condition();
     handle_nap();
-    FILE *child = popen("sleep 0.1; echo done; sleep 1.5", "r");
+    FILE *child = popen("sleep 0.1; echo done", "r");
     handle_child(child);
     pclose(child);
     for (int i = 0; i < 3; i++)

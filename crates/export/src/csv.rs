@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// Writes a line per call, thread after thread, in the order the calls end: `thread` (its name), `tid`, `function`,
 /// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`; where context switches were recorded
-/// also `cpu_ns`, `runnable_ns`, `blocked_ns`. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
+/// also `cpu_ns`, `runnable_ns`, `blocked_ns`, `tracing_ns`. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,
@@ -18,7 +18,7 @@ pub fn csv(
     let names = Names::new(source.meta(), options.linker_names);
     let mut buffer = b"thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller".to_vec();
     let switched = source.has_switches() && source.has_time();
-    buffer.extend_from_slice(if switched { b",cpu_ns,runnable_ns,blocked_ns\n" } else { b"\n" });
+    buffer.extend_from_slice(if switched { b",cpu_ns,runnable_ns,blocked_ns,tracing_ns\n" } else { b"\n" });
     buffer.reserve(128 << 10);
     let mut exporter = Exporter { source, timed: source.has_time(), switched, names, out, buffer };
     let totals = run_by_thread(source, &mut exporter, progress)?;
@@ -40,7 +40,7 @@ impl Visitor for Exporter<'_> {
         let durations = (!call.ending.is_cut()).then_some((call.total, call.self_ticks));
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
         let known = call.off.cpu(call.total).filter(|_| durations.is_some());
-        self.states(known.map(|cpu| [cpu, call.off.runnable, call.off.blocked]));
+        self.states(known.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]));
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
@@ -97,8 +97,8 @@ impl Exporter<'_> {
     }
 
     /// What its thread did, at the end of a line.
-    fn states(&mut self, states: Option<[u64; 3]>) {
-        for at in 0..if self.switched { 3 } else { 0 } {
+    fn states(&mut self, states: Option<[u64; 4]>) {
+        for at in 0..if self.switched { 4 } else { 0 } {
             self.buffer.push(b',');
             if let Some(states) = states {
                 push_decimal(&mut self.buffer, self.source.duration_ns(states[at]));

@@ -95,7 +95,7 @@ const MARKERS: usize = 1 << 15;
 /// When a thread did not run: the longest stretches, in order.
 fn markers(source: &dyn Source, thread: ThreadId) -> Result<Markers, Error> {
     let mut all = states(source, thread)?;
-    all.retain(|state| matches!(state.state, RunState::Runnable | RunState::Blocked));
+    all.retain(|state| !matches!(state.state, RunState::Running | RunState::Unknown));
     let number = all.len();
     if number > MARKERS {
         all.sort_by_key(|state| std::cmp::Reverse(state.to - state.from));
@@ -114,7 +114,7 @@ struct Waited {
 impl fx::StaticSchemaMarker for Waited {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "calltap thread state";
     const DESCRIPTION: Option<&'static str> =
-        Some("The thread had no processor (runnable), or slept (blocked).");
+        Some("The thread had no processor (runnable), slept (blocked), or was held by calltap (tracing).");
     const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
     const FIELDS: &'static [fx::StaticSchemaMarkerField] = &[];
 

@@ -16,7 +16,12 @@ pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
 /// a call whose trace knows it of others is one of them.
 pub fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'static str, u64)> {
     let off = if source.has_switches() { call.off } else { Off::default() };
-    let parts = [("runnable_ns", off.runnable), ("blocked_ns", off.blocked), ("unknown_ns", off.unknown)];
+    let parts = [
+        ("runnable_ns", off.runnable),
+        ("blocked_ns", off.blocked),
+        ("tracing_ns", off.tracing),
+        ("unknown_ns", off.unknown),
+    ];
     parts.map(|(name, ticks)| (name, source.duration_ns(ticks))).into_iter().filter(|(_, ns)| *ns > 0)
 }
 

@@ -26,7 +26,7 @@ mod field {
 }
 
 /// Writes a sample per call path: `calls`, and, if anything was timed, `time`, which is that of its innermost function itself; where context switches
-/// were recorded also what of it is `cpu`, `runnable`, `blocked` and `unknown`. With
+/// were recorded also what of it is `cpu`, `runnable`, `blocked`, `tracing` and `unknown`. With
 /// [`Options::by_thread`] samples have the label `thread`. Paths beyond [`Options::max_paths`] count for their callers.
 pub fn pprof(
     source: &dyn Source,
@@ -74,7 +74,9 @@ impl Writer<'_> {
         }
         let default = self.string(types[types.len() - 1].0);
         if timed && switched {
-            types.extend(["cpu", "runnable", "blocked", "unknown"].map(|kind| (kind, "nanoseconds")));
+            types.extend(
+                ["cpu", "runnable", "blocked", "tracing", "unknown"].map(|kind| (kind, "nanoseconds")),
+            );
         }
         for &(kind, unit) in &types {
             let (kind, unit) = (self.string(kind), self.string(unit));
@@ -110,7 +112,7 @@ impl Writer<'_> {
             }
             if let Some(NodeOff { own, .. }) = paths.off(at as u32).filter(|_| timed) {
                 let cpu = By::Cpu.of(node.own, &own);
-                for ticks in [cpu, own.runnable, own.blocked, own.unknown] {
+                for ticks in [cpu, own.runnable, own.blocked, own.tracing, own.unknown] {
                     varint(&mut packed, self.source.duration_ns(ticks));
                 }
             }

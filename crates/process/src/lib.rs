@@ -22,6 +22,7 @@ pub mod proc;
 mod reason;
 pub mod seccomp;
 pub mod sharing;
+pub mod standstill;
 pub mod stops;
 pub mod target;
 pub mod text;

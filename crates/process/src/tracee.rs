@@ -4,6 +4,7 @@
 //! Unsafe because signals may be any number, and some requests have no safe wrapper.
 #![allow(unsafe_code)]
 
+use crate::standstill;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -76,14 +77,18 @@ fn event(tid: i32, status: i32) -> Event {
         return Event::Ended;
     }
     let signal = libc::WSTOPSIG(status);
-    match status >> 16 {
+    let event = match status >> 16 {
         0 => Event::Signal(signal),
         libc::PTRACE_EVENT_EXEC => {
             Event::Exec(ptrace::getevent(Pid::from_raw(tid)).map_or(tid as u32, |former| former as u32))
         }
         EVENT_STOP if signal != libc::SIGTRAP => Event::Stop,
         _ => Event::Other,
+    };
+    if event != Event::Stop {
+        standstill::note(tid as u32);
     }
+    event
 }
 
 /// Lets it run, with this signal (0: none).

@@ -3,7 +3,7 @@
 //! The raw status is decoded here because the enums of the wrapper libraries have no value for real-time signals: they turn the
 //! stop for one into an error, which is indistinguishable from the end of the thread.
 
-use crate::proc;
+use crate::{proc, standstill};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
@@ -50,7 +50,11 @@ pub fn poll(tid: u32) -> Report {
     // Only a stop is taken: the thread may have been killed since.
     let stop = waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED).ok().flatten();
     let status = stop.and_then(|stop| stop.trapping_signal().or_else(|| stop.stopping_signal()));
-    status.map_or(Report::Runs, decode)
+    let report = status.map_or(Report::Runs, decode);
+    if !matches!(report, Report::Runs | Report::GroupStop(_)) {
+        standstill::note(tid);
+    }
+    report
 }
 
 fn is_end(status: &WaitIdStatus) -> bool {

@@ -4,6 +4,7 @@
 //! Each is a [`Stream`] of perf events. An event of a thread is passed on to threads that begin later; the events of a processor share a ring.
 //! Once opened, nothing is done but to read the rings often enough.
 
+mod names;
 mod order;
 mod perf;
 mod records;
@@ -14,11 +15,12 @@ mod switches;
 mod tracefs;
 mod tracepoints;
 
+pub use names::Names;
 pub use order::{Change, Timed};
 pub use refused::{Cause, Refused, Subject};
 pub use stream::{SETTLE, Stream};
 pub use switches::{Sched, switches};
-pub use tracepoints::{system_calls, wakings};
+pub use tracepoints::{Wakings, system_calls, wakings};
 
 #[cfg(test)]
 mod tests {
@@ -68,7 +70,7 @@ mod tests {
     #[test]
     fn a_reader_is_woken_by_its_writer() {
         let (wakings, calls) = (wakings(), system_calls(std::process::id(), false));
-        let (mut wakings, mut calls) = match (wakings, calls) {
+        let (Wakings { stream: mut wakings, .. }, mut calls) = match (wakings, calls) {
             (Ok(wakings), Ok(calls)) => (wakings, calls),
             (Err(refused), _) | (_, Err(refused)) => {
                 // Not captured, unlike what is printed.

@@ -35,7 +35,7 @@ pub(crate) enum What {
 pub(crate) enum Whom {
     /// A thread and its heirs.
     Thread(u32, Heirs),
-    /// Everything on the processor.
+    /// Everything on the processor, and with it which processes begin, end, and get another name.
     All,
 }
 
@@ -69,7 +69,12 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
             attr.set_inherit_thread((heirs == Heirs::Threads).into());
             tid as libc::pid_t
         }
-        Whom::All => -1,
+        Whom::All => {
+            // Processes that begin, end, or get another name.
+            attr.set_comm(1);
+            attr.set_task(1);
+            -1
+        }
     };
     let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of this process.
@@ -118,14 +123,27 @@ impl Ring {
         self.base.cast_const().cast()
     }
 
-    /// Appends what is in the ring to `bytes`, and empties it. Whether there was no room for another record of `record` bytes.
-    pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
-        let (header, size) = (self.header(), self.data());
-        // SAFETY: the first page of the mapping is the header, whose positions are aligned words that the kernel and this process read and write whole.
-        let (head, tail) = unsafe {
+    /// Where the kernel writes next, and where this process reads next.
+    fn positions(&self) -> (&AtomicU64, &AtomicU64) {
+        let header = self.header();
+        // SAFETY: the first page of the mapping, which lives as long as the value, is the header. Its positions are aligned words that the kernel and
+        // this process read and write whole.
+        unsafe {
             let position = |word: *const u64| AtomicU64::from_ptr(word.cast_mut());
             (position(&raw const (*header).data_head), position(&raw const (*header).data_tail))
-        };
+        }
+    }
+
+    /// Whether a quarter of it is in use.
+    pub(crate) fn is_filling(&self) -> bool {
+        let (head, tail) = self.positions();
+        head.load(Relaxed).wrapping_sub(tail.load(Relaxed)) as usize >= self.data() / 4
+    }
+
+    /// Appends what is in the ring to `bytes`, and empties it. Whether there was no room for another record of `record` bytes.
+    pub(crate) fn read(&mut self, bytes: &mut Vec<u8>, record: usize) -> bool {
+        let size = self.data();
+        let (head, tail) = self.positions();
         let (end, start) = (head.load(Acquire), tail.load(Relaxed));
         let length = (end.wrapping_sub(start) as usize).min(size);
         let at = start as usize % size;

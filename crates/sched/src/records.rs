@@ -4,8 +4,8 @@
 
 use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
-    PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT, PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SAMPLE,
-    PERF_RECORD_SWITCH,
+    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT,
+    PERF_RECORD_MISC_SWITCH_OUT_PREEMPT, PERF_RECORD_SAMPLE, PERF_RECORD_SWITCH,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -30,6 +30,22 @@ struct SampleId {
 struct Lost {
     id: u64,
     lost: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Named {
+    pid: u32,
+    tid: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Life {
+    pid: u32,
+    parent: u32,
+    tid: u32,
+    parent_tid: u32,
 }
 
 const HEADER: usize = size_of::<Header>();
@@ -98,6 +114,17 @@ pub(crate) struct Sample<'b> {
     pub(crate) raw: &'b [u8],
 }
 
+/// What the kernel says of a process as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Task<'b> {
+    /// It has this name from now on.
+    Named { pid: u32, name: &'b [u8] },
+    /// It begins, as a copy of its parent.
+    Begun { pid: u32, parent: u32 },
+    /// It ends.
+    Ended { pid: u32 },
+}
+
 /// Hands the samples (thread, time, raw data) and losses in `bytes` to `take`, as `decode` understands them.
 pub(crate) fn read_samples<T>(
     bytes: &[u8],
@@ -111,6 +138,36 @@ pub(crate) fn read_samples<T>(
         };
         item.into_iter().for_each(&mut *take);
     });
+}
+
+/// Hands what `bytes` say of processes to `take`, with its time.
+pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
+    each(bytes, &mut |header, body| {
+        let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
+        if let Some(task) = task(header.kind, rest) {
+            take(time, task);
+        }
+    });
+}
+
+fn task(kind: u32, body: &[u8]) -> Option<Task<'_>> {
+    match kind {
+        PERF_RECORD_COMM => {
+            let (Named { pid, tid }, name) = Named::read_from_prefix(body).ok()?;
+            let name = name.split(|byte| *byte == 0).next()?;
+            // Threads have names of their own.
+            (pid == tid).then_some(Task::Named { pid, name })
+        }
+        PERF_RECORD_FORK | PERF_RECORD_EXIT => {
+            let (Life { pid, parent, tid, .. }, _) = Life::read_from_prefix(body).ok()?;
+            let task = match kind {
+                PERF_RECORD_FORK => Task::Begun { pid, parent },
+                _ => Task::Ended { pid },
+            };
+            (pid == tid).then_some(task)
+        }
+        _ => None,
+    }
 }
 
 fn sample(body: &[u8]) -> Option<Sample<'_>> {
@@ -176,10 +233,34 @@ mod tests {
         assert_eq!(items, expected, "one that is longer than its record is left out");
     }
 
+    #[test]
+    fn processes_are_told_of_and_threads_are_not() {
+        let (life, name) =
+            (|pid: u64, tid: u64| [3 << 32 | pid, 3 << 32 | tid], u64::from_le_bytes(*b"sleep\0\0\0"));
+        let record = |kind, words: [u64; 2], time| record(kind, 0, &[&words[..], &[time, ID, time]].concat());
+        let bytes = [
+            record(PERF_RECORD_FORK, life(5, 5), 10),
+            record(PERF_RECORD_FORK, life(5, 6), 20),
+            super::tests::record(PERF_RECORD_COMM, 0, &[5 << 32 | 5, name, ID, 30]),
+            super::tests::record(PERF_RECORD_COMM, 0, &[6 << 32 | 5, name, ID, 40]),
+            record(PERF_RECORD_EXIT, life(5, 6), 50),
+            record(PERF_RECORD_EXIT, life(5, 5), 60),
+        ];
+        let mut tasks = Vec::new();
+        read_tasks(&bytes.concat(), &mut |at, task| tasks.push((at, format!("{task:?}"))));
+        let expected = [
+            (10, Task::Begun { pid: 5, parent: 3 }),
+            (30, Task::Named { pid: 5, name: b"sleep" }),
+            (60, Task::Ended { pid: 5 }),
+        ];
+        assert_eq!(tasks, expected.map(|(at, task)| (at, format!("{task:?}"))));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_to_an_end(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(all(&bytes).len() <= bytes.len() / SWITCH);
+            read_tasks(&bytes, &mut |_, _| ());
         }
     }
 }

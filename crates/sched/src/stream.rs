@@ -49,6 +49,11 @@ impl<T: Timed + Clone> Stream<T> {
         self.since
     }
 
+    /// Whether a ring has so much in it that it is to be read soon.
+    pub fn is_filling(&self) -> bool {
+        self.rings.iter().any(|(_, ring)| ring.is_filling())
+    }
+
     /// Hands out what has happened since this was last done, oldest first. Until when all of it was: about a millisecond ago, nanoseconds of
     /// CLOCK_MONOTONIC.
     pub fn read(&mut self, give: &mut dyn FnMut(Change<T>)) -> u64 {

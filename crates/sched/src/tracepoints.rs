@@ -2,6 +2,7 @@
 //!
 //! Both are perf events, which end with the process that has opened them: nothing stays switched on in the kernel.
 
+use crate::names::Names;
 use crate::perf::What;
 use crate::records::{self, Item, Sample};
 use crate::refused::{Cause, Refused, Subject};
@@ -23,11 +24,19 @@ const CALLS_RING: usize = 4 << 20;
 /// What a record of either takes at most.
 const RECORD: usize = 128;
 
-/// Records who wakes which thread, on all of the machine: others wake, too. The name of the waker's process is left empty.
+/// The wakings of all threads of the machine, and the names of those that woke them.
+pub struct Wakings {
+    /// Who woke whom. The name of the waker's process is left empty.
+    pub stream: Stream<Waking>,
+    /// What the processes of the wakers were called.
+    pub names: Names,
+}
+
+/// Records who wakes which thread, on all of the machine: others wake, too.
 ///
 /// The kernel could leave out the wakings of other processes' threads, by a list of ids; but a thread that begins would be missing in it for some
 /// time, and nothing would show that.
-pub fn wakings() -> Result<Stream<Waking>, Refused> {
+pub fn wakings() -> Result<Wakings, Refused> {
     let refused = |cause| Refused::of(Subject::Wakings, cause);
     if fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() != FIRST_NAMESPACE) {
         return Err(refused(Cause::Namespace));
@@ -38,10 +47,13 @@ pub fn wakings() -> Result<Stream<Waking>, Refused> {
     for cpu in rings::processors() {
         opening.open_all(What::Tracepoint(waking.id), cpu).map_err(refused)?;
     }
+    let names = Names::of_now();
+    let told = names.clone();
     let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<Waking>)| {
+        records::read_tasks(bytes, &mut |at, task| told.take(at, task));
         records::read_samples(bytes, &mut |sample| woken(&waking, sample), take);
     };
-    Ok(Stream::new(opening, RECORD, Box::new(decode)))
+    Ok(Wakings { stream: Stream::new(opening, RECORD, Box::new(decode)), names })
 }
 
 /// Records the system calls of a process's threads, and of those they begin; with `follow`, also of the processes they begin.

@@ -83,12 +83,14 @@ pub(crate) enum Kind {
     Events = 2,
     /// The headers and places of all chunks.
     Index = 3,
-    /// Context switches of one thread.
+    /// Context switches of one thread, without those that calltap caused: what was written once.
     Switches = 4,
     /// Who woke one thread.
     Wakings = 5,
     /// System calls of one thread.
     SystemCalls = 6,
+    /// Context switches of one thread.
+    States = 7,
 }
 
 impl ChunkHeader {

@@ -184,7 +184,7 @@ impl History {
     fn keep(&mut self, Payload { thread, span, bytes: raw }: Payload) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.press
-            .chunk(Kind::Switches, thread, &span, &raw, &[], &mut bytes)
+            .chunk(Kind::States, thread, &span, &raw, &[], &mut bytes)
             .map_err(|source| Error::io(Path::new("(memory)"), "compress for", source))?;
         self.bytes += bytes.len() as u64;
         // Its times are not ticks. The newest comparison of the clocks is hardly older than it.
@@ -271,7 +271,7 @@ impl History {
         }
         for Payload { thread, span, bytes } in self.switches.clone().finish() {
             if let Some(thread) = numbers.get(&thread) {
-                writer.kernel_chunk(Kind::Switches, *thread, span, &bytes)?;
+                writer.kernel_chunk(Kind::States, *thread, span, &bytes)?;
             }
         }
         for (Known { read, here, lost, .. }, thread) in self.threads.values().zip(numbers.values()) {

@@ -56,7 +56,7 @@ struct Gathered {
 
 /// Bytes of a chunk, after which another begins.
 const FULL: usize = 256 << 10;
-/// Flushes after which a small chunk is written all the same.
+/// Flushes after which it is written that nothing has happened.
 const OLD: u32 = 8;
 
 /// Gathers the entries of one kind of all threads into chunks.
@@ -105,11 +105,12 @@ impl Gatherer {
         payloads
     }
 
-    /// Everything taken so far is about to be in the file: what is old.
+    /// Everything taken so far is about to be in the file: new entries at once, and now and then that there are none.
     pub(crate) fn flush(&mut self) -> Vec<Payload> {
         let due = |(thread, gathered): (&ThreadId, &mut Gathered)| {
             gathered.age += 1;
-            if gathered.age >= OLD { gathered.seal(*thread) } else { None }
+            let is_due = gathered.entries > 0 || gathered.age >= OLD;
+            is_due.then(|| gathered.seal(*thread)).flatten()
         };
         self.threads.iter_mut().filter_map(due).collect()
     }

@@ -10,14 +10,14 @@ use crate::kernel_log::{self, Entry, KernelLog};
 use crate::meta::{ClockKind, Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
-use crate::switches::{Joined, Switch};
+use crate::switches::{self, Joined, Switch};
 use crate::wakings::{SystemCall, Waking};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// Chunks of what the kernel tells of threads.
-const KERNEL: [Kind; 3] = [Kind::Switches, Kind::Wakings, Kind::SystemCalls];
+const KERNEL: [Kind; 4] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
 ///
@@ -128,8 +128,8 @@ impl TraceReader {
     pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {
         let mut joined = Joined::default();
         // What is missing is seen as a gap.
-        self.kernel_chunks(Kind::Switches, thread, &mut |entry, bytes| {
-            let _ = joined.add(&entry.header.span(), bytes);
+        self.kernel_chunks(&switches::KINDS, thread, &mut |kind, entry, bytes| {
+            let _ = joined.add(kind, &entry.header.span(), bytes);
         })?;
         joined.end();
         let mut switches = joined.switches;
@@ -149,26 +149,27 @@ impl TraceReader {
 
     fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
         let mut log = KernelLog::default();
-        self.kernel_chunks(kind, thread, &mut |entry, bytes| {
+        self.kernel_chunks(&[kind], thread, &mut |_, entry, bytes| {
             // What is missing is not known.
             let _ = kernel_log::add_chunk(&mut log, &entry.header.span(), bytes);
         })?;
         Ok(kernel_log::convert(log, |ns| self.clock.from_ns(ns)))
     }
 
-    /// Shows the readable chunks of a kind and thread, oldest first.
+    /// Shows the readable chunks of some kinds and a thread, oldest first.
     fn kernel_chunks(
         &self,
-        kind: Kind,
+        kinds: &[Kind],
         thread: ThreadId,
-        show: &mut dyn FnMut(&IndexEntry, &[u8]),
+        show: &mut dyn FnMut(Kind, &IndexEntry, &[u8]),
     ) -> Result<(), Error> {
         let start = self.kernel.partition_point(|entry| entry.header.thread() < thread);
         let end = self.kernel.partition_point(|entry| entry.header.thread() <= thread);
-        for entry in self.kernel[start..end].iter().filter(|entry| entry.header.is(kind)) {
+        for entry in &self.kernel[start..end] {
+            let Some(kind) = kinds.iter().copied().find(|kind| entry.header.is(*kind)) else { continue };
             self.spares.lend(&self.source, |scratch| {
                 if self.source.payload(entry, scratch)?.is_ok() {
-                    show(entry, &scratch.raw);
+                    show(kind, entry, &scratch.raw);
                 }
                 Ok(())
             })?;
@@ -178,7 +179,7 @@ impl TraceReader {
 
     /// Whether there are any context switches.
     pub fn has_switches(&self) -> bool {
-        self.kernel.iter().any(|entry| entry.header.is(Kind::Switches))
+        self.kernel.iter().any(|entry| switches::KINDS.iter().any(|kind| entry.header.is(*kind)))
     }
 
     /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.

@@ -3,6 +3,7 @@
 //! A chunk of switches says what its thread did from the chunk's lowest to its highest time, and nothing else: what lies between two chunks, or
 //! behind the last one, is not known.
 
+use crate::chunk::Kind;
 use crate::codec::Damage;
 use crate::codec::sealed::Span;
 use crate::codec::streams::{Cursor, put_varint};
@@ -21,11 +22,14 @@ pub enum RunState {
     Blocked = 2,
     /// Not recorded.
     Unknown = 3,
+    /// calltap has stopped it, or it waits for calltap: the program itself would not have waited.
+    Tracing = 4,
 }
 
 impl RunState {
     /// All of them, by number.
-    pub const ALL: [RunState; 4] = [Self::Running, Self::Runnable, Self::Blocked, Self::Unknown];
+    pub const ALL: [RunState; 5] =
+        [Self::Running, Self::Runnable, Self::Blocked, Self::Unknown, Self::Tracing];
 
     /// Its name in JSON and for people.
     pub fn name(self) -> &'static str {
@@ -34,6 +38,7 @@ impl RunState {
             Self::Runnable => "runnable",
             Self::Blocked => "blocked",
             Self::Unknown => "unknown",
+            Self::Tracing => "tracing",
         }
     }
 }
@@ -62,9 +67,16 @@ struct Gathered {
     age: u32,
 }
 
+/// Bits of a state in a chunk,
+const BITS: u32 = 3;
+/// and in one of [`Kind::Switches`].
+const FORMER_BITS: u32 = 2;
+/// The kinds of chunks that have switches.
+pub(crate) const KINDS: [Kind; 2] = [Kind::Switches, Kind::States];
+
 /// Switches of a thread in a chunk.
 const MOST: usize = 4096;
-/// Flushes after which few switches are written all the same: they are lost with a recorder that is killed.
+/// Flushes after which it is written that a thread still sleeps: that is lost with a recorder that is killed.
 const OLD: u32 = 8;
 
 /// A chunk of switches that only waits to be compressed.
@@ -96,11 +108,12 @@ impl Gathering {
         (gathered.switches.len() >= MOST).then(|| gathered.seal(thread))
     }
 
-    /// Everything taken so far is about to be in the file: what is many or old.
+    /// Everything taken so far is about to be in the file: new switches, and that a thread has run on, at once; that it sleeps, now and then.
     pub(crate) fn flush(&mut self) -> Vec<Payload> {
         let due = |(thread, gathered): (&ThreadId, &mut Gathered)| {
             gathered.age += 1;
-            (gathered.age >= OLD && gathered.has_news()).then(|| gathered.seal(*thread))
+            let is_new = !gathered.switches.is_empty() || gathered.first == RunState::Running;
+            ((is_new || gathered.age >= OLD) && gathered.has_news()).then(|| gathered.seal(*thread))
         };
         self.0.iter_mut().filter_map(due).collect()
     }
@@ -130,7 +143,7 @@ impl Gathered {
             std::iter::once(&Switch { at: self.low, to: self.first }).chain(&self.switches)
         {
             let at = (*at).max(before);
-            put_varint(&mut bytes, (at - before) << 2 | *to as u64);
+            put_varint(&mut bytes, (at - before) << BITS | *to as u64);
             before = at;
         }
         let until = self.until.max(before);
@@ -152,7 +165,8 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// Adds a chunk; its times are nanoseconds.
-    pub(crate) fn add(&mut self, span: &Span, bytes: &[u8]) -> Result<(), Damage> {
+    pub(crate) fn add(&mut self, kind: Kind, span: &Span, bytes: &[u8]) -> Result<(), Damage> {
+        let bits = if kind == Kind::Switches { FORMER_BITS } else { BITS };
         if self.until != Some(span.low) {
             self.end();
         }
@@ -161,10 +175,11 @@ impl Joined {
         for _ in 0..span.events {
             let result = cursor.varint().and_then(|word| {
                 at = at
-                    .checked_add(word >> 2)
+                    .checked_add(word >> bits)
                     .filter(|at| *at <= span.high)
                     .ok_or(Damage("a time is too late"))?;
-                Ok(RunState::ALL[(word & 3) as usize])
+                let state = RunState::ALL.get((word & ((1 << bits) - 1)) as usize);
+                state.copied().ok_or(Damage("a thread does what is not known"))
             });
             match result {
                 Ok(to) => self.push(Switch { at, to }),
@@ -208,7 +223,7 @@ mod tests {
 
     fn join(payloads: &[Payload]) -> Vec<Switch> {
         let mut joined = Joined::default();
-        payloads.iter().for_each(|payload| joined.add(&payload.span, &payload.bytes).unwrap());
+        payloads.iter().for_each(|payload| joined.add(Kind::States, &payload.span, &payload.bytes).unwrap());
         joined.end();
         joined.switches
     }
@@ -225,6 +240,16 @@ mod tests {
         assert_eq!(join(&payloads), all);
         // Without the first chunk, the second says by itself how it begins.
         assert_eq!(join(&payloads[1..]), [switch(170, Blocked), all[2], all[3]]);
+    }
+
+    #[test]
+    fn what_was_written_once_is_read() {
+        let span = Span { events: 3, low: 100, high: 200, max_site: 0 };
+        let mut joined = Joined::default();
+        joined.add(Kind::Switches, &span, &[0, 20 << 2 | 2, 10 << 2 | 1]).unwrap();
+        joined.end();
+        let all = [switch(100, Running), switch(120, Blocked), switch(130, Runnable), switch(200, Unknown)];
+        assert_eq!(joined.switches, all);
     }
 
     #[test]
@@ -247,21 +272,28 @@ mod tests {
         let good = gathering.end(thread).unwrap();
         let mut joined = Joined::default();
         let cut = &good.bytes[..2];
-        assert!(joined.add(&good.span, cut).is_err());
-        assert!(joined.add(&good.span, &[0xff; 12]).is_err());
+        assert!(joined.add(Kind::States, &good.span, cut).is_err());
+        assert!(joined.add(Kind::States, &good.span, &[0xff; 12]).is_err());
+        assert!(joined.add(Kind::States, &good.span, &[5, 5, 5]).is_err(), "there is no state 5");
         joined.end();
         assert_eq!(joined.switches, []);
     }
 
     #[test]
-    fn a_chunk_is_made_of_many_or_old_switches() {
+    fn a_chunk_is_made_of_new_switches_or_of_time() {
         let (mut gathering, thread) = (Gathering::default(), ThreadId(0));
         let many: Vec<Switch> = (0..5000).map(|at| switch(at, RunState::ALL[at as usize % 3])).collect();
         assert_eq!(gathering.add(thread, &many, 5000).unwrap().span.events, 5000);
         gathering.add(thread, &[switch(5001, Blocked)], 6000);
+        assert_eq!(gathering.flush().len(), 1, "a recorder that is killed has written it");
+        gathering.add(thread, &[], 7000);
         assert!((1..OLD).all(|_| gathering.flush().is_empty()));
         assert_eq!(gathering.flush().len(), 1);
         assert!((0..3 * OLD).all(|_| gathering.flush().is_empty()), "no news");
+        gathering.add(thread, &[switch(7001, Running)], 8000);
+        assert_eq!(gathering.flush().len(), 1);
+        gathering.add(thread, &[], 9000);
+        assert_eq!(gathering.flush().len(), 1, "it has run on");
         assert!(gathering.finish().is_empty());
     }
 }

@@ -109,7 +109,7 @@ impl TraceWriter {
     /// first of all is not known.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
         let payload = self.switches.add(thread, switches, until);
-        self.payloads(Kind::Switches, payload)
+        self.payloads(Kind::States, payload)
     }
 
     /// Takes who woke a thread, nanoseconds of CLOCK_MONOTONIC: nothing else did from `from` to `until`.
@@ -139,7 +139,7 @@ impl TraceWriter {
     /// The kernel has no more to tell of the thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
-        self.payloads(Kind::Switches, payload)?;
+        self.payloads(Kind::States, payload)?;
         let payload = self.wakings.end(thread);
         self.payloads(Kind::Wakings, payload)?;
         let payload = self.system_calls.end(thread);
@@ -166,10 +166,10 @@ impl TraceWriter {
         self.relieve(OUT_BYTES)
     }
 
-    /// Hands everything taken so far to the operating system. What encoders hold is not the writer's; few switches wait for more.
+    /// Hands everything taken so far to the operating system. What encoders hold is not the writer's.
     pub fn flush(&mut self) -> Result<(), Error> {
         let due = self.switches.flush();
-        self.payloads(Kind::Switches, due)?;
+        self.payloads(Kind::States, due)?;
         let due = self.wakings.flush();
         self.payloads(Kind::Wakings, due)?;
         let due = self.system_calls.flush();
@@ -186,7 +186,7 @@ impl TraceWriter {
     /// Ends the trace: the end record, the index, the trailer. Returns the size of the file.
     pub fn finish(mut self, end: End) -> Result<u64, Error> {
         let rest = self.switches.finish();
-        self.payloads(Kind::Switches, rest)?;
+        self.payloads(Kind::States, rest)?;
         let rest = self.wakings.finish();
         self.payloads(Kind::Wakings, rest)?;
         let rest = self.system_calls.finish();

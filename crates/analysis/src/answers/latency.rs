@@ -195,6 +195,7 @@ impl Question for Latency {
                     "cpu_ns": off.and_then(|off| off.cpu(row.total)),
                     "runnable_ns": off.map(|off| off.runnable),
                     "blocked_ns": off.map(|off| off.blocked),
+                    "tracing_ns": off.map(|off| off.tracing),
                     "blocked_buckets": off.map(|_| buckets(&row.blocked)),
                 });
                 for ((.., key), ns) in PERMILLES.into_iter().zip(row.permilles()) {

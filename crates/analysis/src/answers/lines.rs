@@ -123,7 +123,8 @@ fn callers(known: &mut Known, over: &Over<'_>) -> Vec<String> {
 
 /// `  blocked 16.6 ms, runnable 100 us`; nothing of a call whose thread ran all the time.
 fn waited(off: Off) -> String {
-    let parts: Vec<String> = [("blocked", off.blocked), ("runnable", off.runnable)]
+    let parts = [("blocked", off.blocked), ("runnable", off.runnable), ("held by calltap", off.tracing)];
+    let parts: Vec<String> = parts
         .into_iter()
         .filter(|(_, ns)| *ns > 0)
         .map(|(state, ns)| format!("{state} {}", duration(ns)))
@@ -206,6 +207,7 @@ impl Question for Lines {
                 "cpu_ns": off.and_then(|off| off.cpu(sum.total)),
                 "runnable_ns": off.map(|off| off.runnable),
                 "blocked_ns": off.map(|off| off.blocked),
+                "tracing_ns": off.map(|off| off.tracing),
             })
         };
         let rows: Vec<Value> = self.rows(known).iter().map(row).collect();
@@ -250,6 +252,7 @@ fn json_line(
         "cpu_ns": off.and_then(|off| off.cpu(ns)),
         "runnable_ns": off.map(|off| off.runnable),
         "blocked_ns": off.map(|off| off.blocked),
+        "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
         "unfinished": goes_on(ending),
         "tid": known.tid(over.thread),

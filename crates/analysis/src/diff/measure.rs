@@ -28,8 +28,10 @@ pub enum Measure {
     Cpu,
     /// could have run, without a processor,
     Runnable,
-    /// and slept.
+    /// slept,
     Blocked,
+    /// and were held by calltap.
+    Tracing,
 }
 
 use Measure::*;
@@ -39,15 +41,17 @@ pub(super) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 impl Measure {
     /// All there are.
-    pub const ALL: [Measure; 12] =
-        [Total, SelfTime, Calls, Avg, P50, P90, P99, P999, Max, Cpu, Runnable, Blocked];
+    pub const ALL: [Measure; 13] =
+        [Total, SelfTime, Calls, Avg, P50, P90, P99, P999, Max, Cpu, Runnable, Blocked, Tracing];
 
     /// What the total is made of.
-    pub(super) const STATES: [Measure; 3] = [Cpu, Runnable, Blocked];
+    pub(super) const STATES: [Measure; 4] = [Cpu, Runnable, Blocked, Tracing];
 
     /// Their names, in the same order.
-    pub const NAMES: &[&str] =
-        &["total", "self", "calls", "avg", "p50", "p90", "p99", "p99.9", "max", "cpu", "runnable", "blocked"];
+    pub const NAMES: &[&str] = &[
+        "total", "self", "calls", "avg", "p50", "p90", "p99", "p99.9", "max", "cpu", "runnable", "blocked",
+        "tracing",
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {

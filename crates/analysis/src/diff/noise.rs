@@ -92,6 +92,7 @@ fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool>
         Measure::Cpu => state(0),
         Measure::Runnable => state(1),
         Measure::Blocked => state(2),
+        Measure::Tracing => state(3),
     }
 }
 

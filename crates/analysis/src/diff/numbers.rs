@@ -23,7 +23,7 @@ pub(super) struct Times {
     pub(super) every: Sample,
     pub(super) max_ns: u64,
     /// Of the total: in the order of [`Measure::STATES`]; absent if it is not known of all calls.
-    pub(super) states: Option<[Sample; 3]>,
+    pub(super) states: Option<[Sample; 4]>,
     /// In the order of [`PERMILLES`]; not by path.
     pub(super) percentiles: Option<[Percentile; 4]>,
 }
@@ -65,6 +65,7 @@ impl Numbers {
             Measure::Cpu => state(0),
             Measure::Runnable => state(1),
             Measure::Blocked => state(2),
+            Measure::Tracing => state(3),
         }
     }
 }
@@ -104,7 +105,7 @@ impl Squares {
 /// What threads did during calls, in the order of [`Measure::STATES`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct States {
-    parts: [Squares; 3],
+    parts: [Squares; 4],
     /// Something of it is not.
     is_unknown: bool,
 }
@@ -115,7 +116,7 @@ impl States {
             self.is_unknown = true;
             return;
         };
-        let parts = [cpu, call.off.runnable, call.off.blocked];
+        let parts = [cpu, call.off.runnable, call.off.blocked, call.off.tracing];
         self.parts.iter_mut().zip(parts).for_each(|(part, ticks)| part.record(ticks));
     }
 
@@ -124,7 +125,7 @@ impl States {
         self.is_unknown |= other.is_unknown;
     }
 
-    pub(super) fn samples(&self, source: &dyn Source) -> Option<[Sample; 3]> {
+    pub(super) fn samples(&self, source: &dyn Source) -> Option<[Sample; 4]> {
         let is_known = source.has_switches() && !self.is_unknown;
         is_known.then(|| self.parts.map(|part| part.sample(source)))
     }

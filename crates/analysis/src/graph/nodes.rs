@@ -72,6 +72,7 @@ impl<'a> List<'a> {
             "cpu_ns": state(By::Cpu),
             "runnable_ns": state(By::Runnable),
             "blocked_ns": state(By::Blocked),
+            "tracing_ns": state(By::Tracing),
         });
         if which != Some("callers") {
             row["self_ns"] = json!(time(numbers.own));

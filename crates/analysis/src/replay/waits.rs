@@ -23,6 +23,7 @@ impl Wait {
         let length = duration(source.duration_ns(self.to - self.from));
         match self.state {
             RunState::Unknown => format!("/* not known whether it ran: {length} */"),
+            RunState::Tracing => format!("/* held by calltap {length} */"),
             state => format!("/* {} {length} */", state.name()),
         }
     }

@@ -33,14 +33,18 @@ pub enum Column {
     Cpu,
     /// had no processor,
     Runnable,
-    /// slept.
+    /// slept,
     Blocked,
+    /// were held by calltap.
+    Tracing,
     /// Of the own time: the threads ran,
     SelfCpu,
     /// had no processor,
     SelfRunnable,
-    /// slept.
+    /// slept,
     SelfBlocked,
+    /// were held by calltap.
+    SelfTracing,
     /// Name.
     Function,
     /// Module's file name.
@@ -52,7 +56,7 @@ pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 use Column::*;
 
-const ALL: [Column; 19] = [
+const ALL: [Column; 21] = [
     Total,
     SelfTime,
     Calls,
@@ -67,9 +71,11 @@ const ALL: [Column; 19] = [
     Cpu,
     Runnable,
     Blocked,
+    Tracing,
     SelfCpu,
     SelfRunnable,
     SelfBlocked,
+    SelfTracing,
     Function,
     Module,
 ];
@@ -91,9 +97,11 @@ impl Column {
         "cpu",
         "runnable",
         "blocked",
+        "tracing",
         "self-cpu",
         "self-runnable",
         "self-blocked",
+        "self-tracing",
         "function",
         "module",
     ];
@@ -105,7 +113,8 @@ impl Column {
     pub(super) const SWITCHED: [Column; 2] = [Cpu, Blocked];
 
     /// Also in JSON.
-    pub(super) const STATES: [Column; 6] = [Cpu, Runnable, Blocked, SelfCpu, SelfRunnable, SelfBlocked];
+    pub(super) const STATES: [Column; 8] =
+        [Cpu, Runnable, Blocked, Tracing, SelfCpu, SelfRunnable, SelfBlocked, SelfTracing];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -149,9 +158,11 @@ impl Column {
             Cpu => known(0).and_then(|off| off.cpu(times.total_ns)),
             Runnable => known(0).map(|off| off.runnable),
             Blocked => known(0).map(|off| off.blocked),
+            Tracing => known(0).map(|off| off.tracing),
             SelfCpu => known(1).and_then(|off| off.cpu(times.self_ns)),
             SelfRunnable => known(1).map(|off| off.runnable),
             SelfBlocked => known(1).map(|off| off.blocked),
+            SelfTracing => known(1).map(|off| off.tracing),
             Calls | Function | Module => None,
         }
     }

@@ -23,7 +23,10 @@ impl Report {
         out.write_all(self.head.as_bytes())?;
         let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
         if self.timed && self.switched && self.is_usual() {
-            shown.extend(Column::SWITCHED.into_iter().filter(|column| !self.columns.contains(column)));
+            let is_held = |row: &Row| value(row, Column::Tracing).is_some_and(|ns| ns > 0);
+            let tracing = self.rows.iter().any(is_held).then_some(Column::Tracing);
+            let states = Column::SWITCHED.into_iter().chain(tracing);
+            shown.extend(states.filter(|column| !self.columns.contains(column)));
         }
         let mut titles: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
         titles.extend(self.by_thread.then(|| "THREAD".to_owned()));

@@ -69,6 +69,7 @@ impl Band {
                 runnable: b.runnable - a.runnable,
                 blocked: b.blocked - a.blocked,
                 unknown: b.unknown - a.unknown,
+                tracing: b.tracing - a.tracing,
             };
         }
         off
@@ -136,7 +137,7 @@ mod tests {
         let piece = |start, end, runnable, blocked, unknown| Piece {
             start,
             end,
-            off: Off { runnable, blocked, unknown },
+            off: Off { runnable, blocked, unknown, tracing: 0 },
         };
         let window = band.window(5, 90, 8);
         assert_eq!(

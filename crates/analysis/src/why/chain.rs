@@ -37,6 +37,8 @@ pub(crate) struct Waited {
     /// Where the thread waited.
     pub(crate) at: Moment,
     pub(crate) waker: Waker,
+    /// calltap has caused it.
+    pub(crate) is_tracing: bool,
     /// What the waker did meanwhile.
     pub(crate) meanwhile: Option<Box<Chain>>,
 }
@@ -115,11 +117,14 @@ impl<'s> Chains<'s> {
                 }
                 State::Runnable => chain.runnable += ticks,
                 State::Unknown => chain.unknown += ticks,
-                State::Blocked(Wait { since, within, waking }) => {
+                State::Blocked(Wait { since, within, waking, is_tracing }) => {
                     let at = self.stacks.moment(thread, since);
-                    let waker = self.waker(thread, waking.as_ref());
+                    let waker = match is_tracing {
+                        true => Waker::Recorder,
+                        false => self.waker(thread, waking.as_ref()),
+                    };
                     followed.push((chain.waits.len(), start, end));
-                    chain.waits.push(Waited { ticks, within, at, waker, meanwhile: None });
+                    chain.waits.push(Waited { ticks, within, at, waker, is_tracing, meanwhile: None });
                 }
             }
         }

@@ -39,6 +39,8 @@ pub(crate) struct Wait {
     pub(crate) within: Within,
     /// Who ended it; None: not known.
     pub(crate) waking: Option<Waking>,
+    /// calltap had stopped the thread, or it waited for calltap.
+    pub(crate) is_tracing: bool,
 }
 
 /// Where in the kernel a thread is.
@@ -85,6 +87,10 @@ impl Lane {
                 RunState::Running => push(switch.at, end, State::Ran),
                 RunState::Runnable => push(switch.at, end, State::Runnable),
                 RunState::Unknown => push(switch.at, end, State::Unknown),
+                RunState::Tracing => {
+                    let wait = Wait { is_tracing: true, ..self.wait(switch.at, end) };
+                    push(switch.at, end, State::Blocked(wait));
+                }
                 RunState::Blocked => {
                     let wait = self.wait(switch.at, end);
                     let woken = wait.waking.as_ref().map_or(end, |waking| waking.at);
@@ -104,7 +110,7 @@ impl Lane {
     fn wait(&self, since: u64, end: u64) -> Wait {
         let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
         let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end).cloned();
-        Wait { since, within: self.within(since), waking }
+        Wait { since, within: self.within(since), waking, is_tracing: false }
     }
 
     /// The system call in which the thread is.
@@ -170,7 +176,7 @@ mod tests {
 
     fn blocked(since: u64, within: Within, waking: Option<u64>) -> State {
         let waking = waking.map(|at| Waking { at, interrupt: true, pid: 0, tid: 0, comm: String::new() });
-        State::Blocked(Wait { since, within, waking })
+        State::Blocked(Wait { since, within, waking, is_tracing: false })
     }
 
     #[test]
@@ -190,6 +196,14 @@ mod tests {
         assert_eq!(lane().segments(25, 30), [segment(25, 30, blocked(20, within, Some(35)))]);
         assert_eq!(lane().segments(36, 38), [segment(36, 38, State::Runnable)]);
         assert_eq!(Lane::default().segments(1, 2), [segment(1, 2, State::Unknown)]);
+    }
+
+    #[test]
+    fn a_wait_for_calltap_is_told_apart_to_its_end() {
+        let mut lane = lane();
+        lane.switches[1].to = Tracing;
+        let State::Blocked(wait) = lane.segments(20, 40).remove(0).state else { panic!("it waits") };
+        assert!(wait.is_tracing && lane.segments(20, 40).len() == 1 && lane.waits().is_empty());
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl<'t> Told<'t> {
 
     fn cause(&self, thread: ThreadId, waited: &Waited, from: Option<SiteId>) -> Cause {
         let waker = match &waited.waker {
-            _ if self.is_of_recorder(thread, &waited.within) => ToldWaker::Recorder,
+            _ if waited.is_tracing || self.is_of_recorder(thread, &waited.within) => ToldWaker::Recorder,
             Waker::Unknown => ToldWaker::Unknown,
             Waker::Interrupt => ToldWaker::Interrupt,
             // A wait in a system call is the program's own; the stop comes when the call has returned.

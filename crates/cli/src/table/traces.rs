@@ -63,7 +63,7 @@ pub const TRACES: &[Command] = &[
                   --min-change; of a percentile, if the ranges in which it lies do not meet. In the table ~ stands before a change within the noise, ? where calls are too few \
                   to tell. A function is its name and the name of its module's file; both traces may be of different builds. Traces of different clocks are compared \
                   by calls alone.\n\n\
-                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable or blocked, in B; FUNCTION a name or glob; \
+                  --fail-if 'MEASURE(FUNCTION)>BOUND', for use in scripts: MEASURE is total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable, blocked or tracing, in B; FUNCTION a name or glob; \
                   > may be >=, < or <=; BOUND is a ratio to A (1.1x), a time (5ms) or a number of calls. If it is proven to hold of any function it matches, with its whole confidence \
                   interval, the exit code is 3, and standard error says of which. Conditions on times need five recordings a side; with fewer the exit code is 4. \
                   (1: the comparison could not be made; 2: a wrong command line.)",
@@ -83,7 +83,7 @@ pub const TRACES: &[Command] = &[
                 "columns",
                 None,
                 "LIST",
-                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable, blocked (total,self,calls,p50,p99).",
+                "What to show, of total, self, calls, avg, p50, p90, p99, p99.9, max, cpu, runnable, blocked, tracing (total,self,calls,p50,p99).",
             ),
             choice(
                 value("sort", Some('s'), "COLUMN", "The largest differences of this first."),

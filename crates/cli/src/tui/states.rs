@@ -26,12 +26,13 @@ pub(super) fn columns<S: Source + Sync>(
 
 /// What took most of a time.
 fn most(total: u64, off: &Off) -> RunState {
-    let ran = total.saturating_sub(off.runnable + off.blocked + off.unknown);
+    let ran = off.ran(total);
     let all = [
         (ran, RunState::Running),
         (off.runnable, RunState::Runnable),
         (off.blocked, RunState::Blocked),
         (off.unknown, RunState::Unknown),
+        (off.tracing, RunState::Tracing),
     ];
     all.into_iter().max_by_key(|(ns, _)| *ns).map_or(RunState::Unknown, |(_, state)| state)
 }
@@ -42,6 +43,7 @@ fn symbol(state: RunState) -> &'static str {
         RunState::Runnable => "▒",
         RunState::Blocked => "░",
         RunState::Unknown => "?",
+        RunState::Tracing => "t",
     }
 }
 
@@ -53,6 +55,7 @@ pub(super) fn draw(buffer: &mut Buffer, line: Rect, columns: &[RunState], plain:
             RunState::Runnable => Color::Yellow,
             RunState::Blocked => Color::Red,
             RunState::Unknown => Color::DarkGray,
+            RunState::Tracing => Color::Blue,
         };
         let style = Style::new().add_modifier(Modifier::DIM);
         let style = if plain { style } else { style.fg(colour) };
@@ -65,7 +68,7 @@ pub(super) fn hatch(buffer: &mut Buffer, line: Rect, columns: &[RunState]) {
     for (x, state) in (line.x..line.right()).zip(columns) {
         let Some(cell) = buffer.cell_mut((x, line.y)) else { continue };
         let is_call = cell.bg != Color::Reset || cell.modifier.contains(Modifier::REVERSED);
-        if is_call && cell.symbol() == " " && matches!(state, RunState::Blocked | RunState::Runnable) {
+        if is_call && cell.symbol() == " " && !matches!(state, RunState::Running | RunState::Unknown) {
             cell.set_symbol(symbol(*state));
         }
     }
@@ -75,8 +78,12 @@ pub(super) fn hatch(buffer: &mut Buffer, line: Rect, columns: &[RunState]) {
 pub(super) fn said<S: Source + Sync>(explorer: &Explorer<S>, thread: ThreadId, from: u64, to: u64) -> String {
     let band = explorer.timeline.band(&explorer.source, thread).ok().flatten();
     let off = band.map(|band| band.off(from, to)).unwrap_or_default();
-    let parts =
-        [("runnable", off.runnable), ("blocked", off.blocked), ("not known whether it ran", off.unknown)];
+    let parts = [
+        ("runnable", off.runnable),
+        ("blocked", off.blocked),
+        ("held by calltap", off.tracing),
+        ("not known whether it ran", off.unknown),
+    ];
     let parts = parts.into_iter().filter(|(_, ns)| *ns > 0);
     parts.map(|(name, ns)| format!(", {name} {}", duration(ns))).collect()
 }

@@ -190,13 +190,13 @@ fn band<S: Source + Sync>(
     band.map_err(|error| Refusal::new(500, &error.to_string()))
 }
 
-/// Five numbers for each, in one list: start, length, and how much of that the thread had no processor, slept, and what is not known.
+/// Six numbers for each, in one list: start, length, and how much of that the thread had no processor, slept, was held by calltap, and what is not known.
 fn pieces(pieces: &[Piece], text: &mut String) {
     text.push('[');
     for (at, Piece { start, end, off }) in pieces.iter().enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        let _ =
-            write!(text, "{comma}{start},{},{},{},{}", end - start, off.runnable, off.blocked, off.unknown);
+        let Off { runnable, blocked, unknown, tracing } = off;
+        let _ = write!(text, "{comma}{start},{},{runnable},{blocked},{tracing},{unknown}", end - start);
     }
     text.push(']');
 }
@@ -269,9 +269,9 @@ fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, 
     }))
 }
 
-/// What of a time a thread ran, had no processor, slept, and what is not known.
+/// What of a time a thread ran, had no processor, slept, was held by calltap, and what is not known.
 fn states(total: u64, off: &Off) -> Value {
-    json!([By::Cpu.of(total, off), off.runnable, off.blocked, off.unknown])
+    json!([By::Cpu.of(total, off), off.runnable, off.blocked, off.tracing, off.unknown])
 }
 
 fn query_function<'a, S: Source>(

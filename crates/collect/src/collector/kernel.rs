@@ -1,6 +1,7 @@
 //! What the kernel tells of the threads, beside their events.
 
 use super::Collector;
+use super::held::{Held, HeldThreads};
 use crate::kernel::{Kernel, Tracepoints};
 use crate::switches::{self, Switches};
 use calltap_sched::{Refused, Sched};
@@ -14,6 +15,7 @@ impl Collector<'_> {
             sched.map_err(|refused| self.output.record(&Record::Scheduling(switches::refusal(&refused))));
         self.switches = sched.ok().map(Switches::new);
         if let Some(switches) = &self.switches {
+            self.held = Some(HeldThreads::begin(self.shared));
             self.output.record(&Record::Scheduling(switches.outcome()));
         }
         self
@@ -28,13 +30,41 @@ impl Collector<'_> {
         self
     }
 
+    fn read_rings(&mut self) {
+        let Some(mut switches) = self.switches.take() else { return };
+        switches.read();
+        if let Some(mut held) = self.held.take() {
+            let is_complete = held.take(self.shared, &mut |Held { process, tid, number, time }| {
+                let task = process.map_or(tid, |process| {
+                    let pid = self.processes.get(process as usize).copied().unwrap_or(0);
+                    self.task(process, pid, tid)
+                });
+                switches.hold(task, number, time);
+            });
+            if !is_complete {
+                switches.doubt();
+            }
+            self.held = Some(held);
+        }
+        self.switches = Some(switches);
+    }
+
+    /// Reads the kernel's rings before they are full, where more is recorded than fits in between two sweeps.
+    pub(super) fn relieve_kernel(&mut self) {
+        if self.switches.as_ref().is_some_and(Switches::is_filling)
+            || self.kernel.as_ref().is_some_and(Kernel::is_filling)
+        {
+            self.read_switches(false);
+        }
+    }
+
     /// Reads the kernel's rings; at the end also what they do not show at once.
     pub(super) fn read_switches(&mut self, last: bool) {
         if last && (self.switches.is_some() || self.kernel.is_some()) {
             std::thread::sleep(calltap_sched::SETTLE);
         }
+        self.read_rings();
         if let Some(switches) = &mut self.switches {
-            switches.read();
             let outcome = switches.outcome();
             if last && outcome.lost > 0 {
                 self.output.record(&Record::Scheduling(outcome));

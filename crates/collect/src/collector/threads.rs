@@ -46,7 +46,7 @@ impl Collector<'_> {
     }
 
     /// The id by which calltap knows a thread, which may run in another pid namespace.
-    fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
+    pub(super) fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
         let entry = self.shared.process(process);
         let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.namespace) else {
             return tid;

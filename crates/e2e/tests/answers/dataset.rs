@@ -97,11 +97,12 @@ fn a_dataset_adds_up_to_what_the_report_says() {
             }
         }
         let states = "SELECT function, sum(cpu_ns)::BIGINT AS cpu_ns, sum(runnable_ns)::BIGINT AS runnable_ns, \
-                      sum(blocked_ns)::BIGINT AS blocked_ns, sum(duration_ns)::BIGINT AS all_ns, \
+                      sum(blocked_ns)::BIGINT AS blocked_ns, sum(tracing_ns)::BIGINT AS tracing_ns, sum(duration_ns)::BIGINT AS all_ns, \
                       count(cpu_ns) = count(*) AS known FROM calls GROUP BY function";
         for row in query(&[view_of(&dataset), states.into()]).expect("DuckDB is there")[1].iter() {
             if row["known"] == true {
-                let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| row[key].as_u64().unwrap_or(0));
+                let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"]
+                    .map(|key| row[key].as_u64().unwrap_or(0));
                 let all = row["all_ns"].as_u64().unwrap_or(0);
                 assert!(parts.iter().sum::<u64>().abs_diff(all) <= 10_000, "{}: {row}", recording.what);
             }

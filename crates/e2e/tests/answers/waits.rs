@@ -1,8 +1,12 @@
 //! How much of a call its thread was blocked, and how much it had no processor: as the program knows it.
 
-use calltap_e2e::{BARE, Build, GCC, Program, calltap_run, compile, have_switches};
+use calltap_e2e::{
+    BARE, Build, GCC, Program, Resident, calltap_run, compile, have_switches, have_tracepoints, kill,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 
@@ -34,9 +38,10 @@ fn check(build: &Build) {
     let program = compile(build, &["divided.c"], &["-pthread"]);
     let (said, rows) = record(&program, &[]);
     for row in rows.as_array().expect("rows") {
-        let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| ns(row, key));
+        let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| ns(row, key));
         assert!(parts.iter().sum::<u64>().abs_diff(ns(row, "total_ns")) <= 3, "{row}");
-        let own = ["self_cpu_ns", "self_runnable_ns", "self_blocked_ns"].map(|key| ns(row, key));
+        let own =
+            ["self_cpu_ns", "self_runnable_ns", "self_blocked_ns", "self_tracing_ns"].map(|key| ns(row, key));
         assert!(own.iter().sum::<u64>().abs_diff(ns(row, "self_ns")) <= 3, "{row}");
     }
     // Ten sleeps of 20 ms, with what waking up takes: less than that is not blocked.
@@ -103,22 +108,23 @@ fn every_view_divides_the_time_of_calls_alike() {
     for line in table.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();
         let number = |at: usize| cells[at].parse::<u64>().unwrap_or_else(|_| panic!("{line}"));
-        assert!((number(9) + number(10) + number(11)).abs_diff(number(6)) <= 3, "{line}");
+        let parts = [9, 10, 11, 12].map(number);
+        assert!(parts.iter().sum::<u64>().abs_diff(number(6)) <= 3, "{line}");
         blocked += if cells[2] == "nap" { number(11) } else { 0 };
     }
     assert!(blocked.abs_diff(ns(row(&rows, "nap"), "blocked_ns")) <= 10, "{table}");
     // Each path.
-    let [wall, cpu, runnable, blocked] =
-        ["wall", "cpu", "runnable", "blocked"].map(|by| folded(&program, by));
+    let [wall, cpu, runnable, blocked, tracing] =
+        ["wall", "cpu", "runnable", "blocked", "tracing"].map(|by| folded(&program, by));
     for (stack, all) in &wall {
-        let parts = [&cpu, &runnable, &blocked].map(|by| by.get(stack).copied().unwrap_or(0));
+        let parts = [&cpu, &runnable, &blocked, &tracing].map(|by| by.get(stack).copied().unwrap_or(0));
         assert!(parts.iter().sum::<u64>().abs_diff(*all) <= 3, "{stack}: {parts:?} of {all}");
     }
     let naps = blocked.iter().filter(|(stack, _)| stack.ends_with("nap")).map(|(_, ns)| ns).sum::<u64>();
     assert!(naps.abs_diff(ns(row(&rows, "nap"), "self_blocked_ns")) <= 10, "{blocked:?}");
     let graph: Value = serde_json::from_str(&said(&program, &["graph", "--format", "json"])).expect("JSON");
     for node in graph.as_array().expect("nodes") {
-        let parts = ["cpu_ns", "runnable_ns", "blocked_ns"].map(|key| ns(node, key));
+        let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| ns(node, key));
         assert!(parts.iter().sum::<u64>().abs_diff(ns(node, "total_ns")) <= 3, "{node}");
     }
     assert!(said(&program, &["graph"]).contains(" BLOCKED "));
@@ -170,4 +176,107 @@ fn slower_and_latency_tell_how_long_calls_were_blocked() {
     let blocked =
         nap["blocked_buckets"].as_array().map_or(0, |all| all.iter().map(|one| ns(one, "calls")).sum());
     assert_eq!((blocked, ns(nap, "calls")), (10, 10), "{nap}");
+}
+
+/// What `report` says of a trace.
+fn report(trace: &str) -> Value {
+    let report = calltap_run(&["report", "-i", trace, "--format", "json"]);
+    assert!(report.status.success(), "{}", report.stderr);
+    serde_json::from_str(&report.stdout).expect("rows")
+}
+
+/// The whole of a function's time is known; what was not the thread's work was calltap's.
+fn is_held(rows: &Value, function: &str) {
+    let row = row(rows, function);
+    let (blocked, tracing) = (ns(row, "blocked_ns"), ns(row, "tracing_ns"));
+    assert!(tracing > 0 && blocked <= tracing / 4, "{row}");
+    let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| ns(row, key));
+    assert!(parts.iter().sum::<u64>().abs_diff(ns(row, "total_ns")) <= 3, "{row}");
+}
+
+#[test]
+fn a_thread_that_waits_for_the_recorder_is_not_blocked() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["held.c"], &["-pthread", "-ldl"]);
+    let path = program.path.display().to_string();
+    let trace = program.directory().join("held.data").display().to_string();
+    // There is room for half a millisecond of calls.
+    let flags = ["record", "-q", "-o", &trace, "--buffer-size", "256K", "--max-overhead", "none", "--"];
+    let run = calltap_run(&[&flags[..], &[&path, "steps"]].concat());
+    assert!(run.status.success(), "{}", run.stderr);
+    is_held(&report(&trace), "steps");
+    let replay = calltap_run(&["replay", "-i", &trace]).stdout;
+    assert!(replay.contains("/* held by calltap ") && !replay.contains("/* blocked "), "{trace}");
+    let text = calltap_run(&["report", "-i", &trace]).stdout;
+    assert!(text.contains(" TRACING "), "{text}");
+}
+
+#[test]
+fn a_library_that_waits_to_be_planned_is_not_blocked() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(GCC, &["held.c"], &["-pthread", "-ldl"]);
+    let library = program.add(GCC, &["library.c"], "opened.so", &["-shared", "-fPIC"]);
+    let (path, library) = (program.path.display().to_string(), library.display().to_string());
+    let trace = program.directory().join("held.data").display().to_string();
+    let run = calltap_run(&["record", "-q", "-o", &trace, "--", &path, "open", &library]);
+    assert!(run.status.success(), "{}", run.stderr);
+    is_held(&report(&trace), "open_library");
+}
+
+#[test]
+fn a_thread_that_calltap_stops_is_not_blocked() {
+    if !have_switches() {
+        return;
+    }
+    let program = compile(&BARE[0], &["held.c"], &["-pthread", "-ldl"]);
+    let mut resident = Resident::start(&program, &["spin"]);
+    let recorder = resident.attach_beside(&["-F", "spin", "-F", "spinner"]);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("inside");
+    let pid = resident.pid.to_string();
+    for function in ["open_library", "steps", "main"] {
+        let set = calltap_run(&["set", "-p", &pid, "-F", function, "-F", "spin", "-F", "spinner"]);
+        assert!(set.status.success(), "{}", set.stderr);
+    }
+    let trace = resident.trace().display().to_string();
+    let (status, ..) = resident.end();
+    assert!(status.success());
+    let recorder = recorder.wait_with_output().expect("a recorder");
+    assert!(recorder.status.success(), "{recorder:?}");
+    is_held(&report(&trace), "spinner");
+}
+
+/// A second before it is killed, a recorder has written what the kernel had told by then: of the last seconds alone it is not known how a thread waited.
+#[test]
+fn a_recorder_that_is_killed_has_written_what_the_kernel_told() {
+    if !have_switches() || !have_tracepoints() {
+        return;
+    }
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let recorder = resident.attach_beside(&["--events", "sched,syscalls", "-F", "nap"]);
+    resident.await_recorder();
+    thread::sleep(Duration::from_secs(4));
+    kill(recorder.id(), 9);
+    let _ = recorder.wait_with_output();
+    let trace = resident.trace().display().to_string();
+    let table = calltap_run(&["export", "--to", "csv", "-i", &trace]).stdout;
+    let known = table.lines().skip(1).filter(|line| line.split(',').nth(11).is_some_and(|ns| !ns.is_empty()));
+    assert!(known.count() > 0, "{table}");
+    let answer = program.directory().join("killed.json").display().to_string();
+    let why = calltap_run(&["why", "nap>500us", "--json", "-o", &answer, "-i", &trace]);
+    assert!(why.status.success(), "{}", why.stderr);
+    let told: Value =
+        serde_json::from_slice(&std::fs::read(&answer).expect("the answer")).expect("an object");
+    let woken = |call: &Value| call["did"]["blocked"][0]["woken_by"]["kind"] == "interrupt";
+    assert!(told["calls"].as_array().is_some_and(|calls| calls.iter().any(woken)), "{told:#}");
+    let pid = resident.pid.to_string();
+    assert!(calltap_run(&["detach", "-p", &pid]).status.success());
+    let (status, ..) = resident.end();
+    assert!(status.success());
 }

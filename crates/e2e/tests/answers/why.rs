@@ -54,10 +54,9 @@ fn is_in(wait: &Value, within: &str, path: &[&str]) {
     assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
 }
 
-/// The timer's interrupt wakes a thread that naps. Now and then the kernel's record of it is not found: then the waker is unknown, and no other.
+/// The timer's interrupt wakes a thread that naps.
 fn is_interrupt(nap: &Value) {
-    let waker = &nap["woken_by"];
-    assert!(waker.is_null() || waker["kind"] == "interrupt", "{nap:#}");
+    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
 }
 
 /// Each sentence of the answer against what the program does.
@@ -84,10 +83,20 @@ fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!((&waker["kind"], &waker["name"]), (&"process".into(), &"sh".into()), "{child:#}");
 }
 
+/// Times that a recording is made, until the kernel has kept all its records: other programs of the machine can make more than there is room for.
+const TRIES: usize = 10;
+
+/// The first answer that no lost record has made incomplete; after so many tries, the last.
+fn complete_answer(mut ask: impl FnMut() -> (String, Value)) -> (String, Value) {
+    let lost = |told: &Value| told["unknown"].to_string().contains("the kernel lost");
+    (1..TRIES).map(|_| ask()).find(|(_, told)| !lost(told)).unwrap_or_else(&mut ask)
+}
+
 fn check(build: &Build) {
     let program = compile(build, &["kept_waiting.c"], &["-pthread"]);
     let path = program.path.display().to_string();
-    let (said, told) = answer(&program, &["why", "handle_*>60ms"], &["--", &path]);
+    let why = || answer(&program, &["why", "handle_*>60ms"], &["--", &path]);
+    let (said, told) = complete_answer(why);
     is_as_the_program_knows(&said, &told);
 }
 
@@ -107,9 +116,11 @@ fn a_recording_explains_the_same_as_text_summary_and_locks() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
     let (path, trace) = (program.path.display().to_string(), program.directory().join("why.data"));
     let trace = trace.display().to_string();
-    let (run, _) = ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
-    let (_, told) = answer(&program, &["why", "handle_*>60ms"], &["-i", &trace]);
-    is_as_the_program_knows(&run.stdout, &told);
+    let (said, told) = complete_answer(|| {
+        let (run, _) = ask(&["record", "-q", "-o", &trace, "--events", "sched,syscalls", "--", &path]);
+        (run.stdout, answer(&program, &["why", "handle_*>60ms"], &["-i", &trace]).1)
+    });
+    is_as_the_program_knows(&said, &told);
     let text = ask(&["why", "handle_lock>60ms", "-i", &trace]).0.stdout;
     let expected = ["blocked in futex(cache_lock, FUTEX_WAIT", "woken by holder-", " in hold_lock <- holder"];
     assert!(expected.iter().all(|part| text.contains(part)), "{text}");

@@ -134,7 +134,8 @@ impl Visitor for Exporter<'_> {
 
     fn off(&mut self, thread: ThreadId, stretch: &Stretch) {
         let sleeps = match stretch.state {
-            RunState::Blocked => true,
+            // The kernel's event has no word for who kept it.
+            RunState::Blocked | RunState::Tracing => true,
             RunState::Runnable => false,
             // There is no event that says so.
             RunState::Running | RunState::Unknown => return,

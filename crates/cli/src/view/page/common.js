@@ -133,7 +133,7 @@ export function ink() {
   if (!inks) {
     inks = {};
     const probe = document.body.appendChild(make("i", { hidden: "" }));
-    for (const name of ["paper", "panel", "raised", "ink", "soft", "line", "accent", "bad", "mark", "cpu", "runnable", "blocked"]) {
+    for (const name of ["paper", "panel", "raised", "ink", "soft", "line", "accent", "bad", "mark", "cpu", "runnable", "blocked", "tracing"]) {
       probe.style.color = `var(--${name})`;
       inks[name] = getComputedStyle(probe).color;
     }

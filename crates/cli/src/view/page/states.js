@@ -1,24 +1,27 @@
-// When threads ran: a band above their calls, hatched calls, and what of a time a thread ran, had no processor, or slept.
+// When threads ran: a band above their calls, hatched calls, and what of a time a thread ran, had no processor, slept, or was held by calltap.
 
 import { ink, make, percent, time } from "./common.js";
 
-export const STATES = [["cpu", "ran"], ["runnable", "had no processor"], ["blocked", "slept"], ["unknown", "not known"]];
+export const STATES = [["cpu", "ran"], ["runnable", "had no processor"], ["blocked", "slept"], ["tracing", "was held by calltap"], ["unknown", "not known"]];
 // Height of the band.
 export const BAND = 7;
-// Of a piece in an answer: start, length, runnable, blocked, unknown.
-const NUMBERS = 5;
+// Of a piece in an answer: start, length, runnable, blocked, tracing, unknown.
+const NUMBERS = 6;
+// States that are shown only where they occur.
+const RARE = new Set(["tracing", "unknown"]);
+const WORDS = { unknown: "not known whether it ran", tracing: "held by calltap" };
 
-// `blocked 16.495 ms, runnable 3 µs`: of four numbers what is not zero; nothing if the thread ran all the time.
+// `blocked 16.495 ms, runnable 3 µs`: of five numbers what is not zero; nothing if the thread ran all the time.
 export function waits(states) {
   const parts = STATES.map(([name], at) => [name, states[at]]).filter(([name, ns]) => ns && name !== "cpu");
   parts.sort((a, b) => b[1] - a[1]);
-  return parts.map(([name, ns]) => `${name === "unknown" ? "not known whether it ran" : name} ${time(ns)}`).join(", ");
+  return parts.map(([name, ns]) => `${WORDS[name] || name} ${time(ns)}`).join(", ");
 }
 
 // A bar of its parts, and their numbers.
 export function parts(states) {
   const whole = Math.max(1, states.reduce((sum, ns) => sum + ns, 0));
-  const shown = STATES.map(([name, what], at) => ({ name, what, ns: states[at] })).filter(({ name, ns }) => ns || name !== "unknown");
+  const shown = STATES.map(([name, what], at) => ({ name, what, ns: states[at] })).filter(({ name, ns }) => ns || !RARE.has(name));
   const bar = make("div", { class: "parts", role: "img", "aria-label": shown.map(({ what, ns }) => `${what} ${percent(ns / whole)}`).join(", ") });
   for (const { name, ns } of shown) {
     if (!ns) continue;
@@ -26,7 +29,7 @@ export function parts(states) {
     part.style.flexGrow = ns / whole;
   }
   return [bar, make("dl", { class: "states" }, ...shown.map(({ name, what, ns }) =>
-    make("div", { title: what }, make("dt", {}, make("i", { class: name }), name === "unknown" ? "not known" : name), make("dd", {}, time(ns), make("span", { class: "soft" }, ` ${percent(ns / whole)}`)))))];
+    make("div", { title: what }, make("dt", {}, make("i", { class: name }), name === "unknown" ? "not known" : WORDS[name] || name), make("dd", {}, time(ns), make("span", { class: "soft" }, ` ${percent(ns / whole)}`)))))];
 }
 
 function first(pieces, moment) {
@@ -39,12 +42,12 @@ function first(pieces, moment) {
   return low * NUMBERS;
 }
 
-const piece = (pieces, i) => ({ start: pieces[i], length: pieces[i + 1], off: [pieces[i + 2], pieces[i + 3], pieces[i + 4]] });
+const piece = (pieces, i) => ({ start: pieces[i], length: pieces[i + 1], off: [pieces[i + 2], pieces[i + 3], pieces[i + 4], pieces[i + 5]] });
 
 // What is in a stretch of time, as far as the pieces tell exactly: one that holds several states must be within it, or outside.
 export function within(pieces, from, length) {
   if (!pieces) return null;
-  const states = [length, 0, 0, 0];
+  const states = [length, 0, 0, 0, 0];
   const to = from + length;
   for (let i = first(pieces, from); i < pieces.length && pieces[i] < to; i += NUMBERS) {
     const one = piece(pieces, i);
@@ -73,7 +76,7 @@ export function tellAt(pieces, moment, near) {
   const one = i < pieces.length && pieces[i] <= moment + near ? piece(pieces, i) : null;
   if (!one) return ["running", ""];
   const single = one.off.includes(one.length);
-  const title = single ? (most(one)[0] === "unknown" ? "not known whether it ran" : most(one)[0]) : "several states";
+  const title = single ? (WORDS[most(one)[0]] || most(one)[0]) : "several states";
   return [title, single ? `${time(one.length)}, from ${time(one.start)}` : `${waits([0, ...one.off])} of ${time(one.length)}`];
 }
 

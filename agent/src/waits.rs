@@ -1,0 +1,18 @@
+//! Waits for the recorder, told to it, so that their time is not taken for the program's.
+
+use crate::state::Session;
+use crate::sys;
+use calltap_abi::waits::{self, Told};
+use core::sync::atomic::Ordering::*;
+
+/// Does something in which the calling thread waits for the recorder, for so long at most.
+pub fn waiting<T>(session: Session, limit_ns: u64, wait: impl FnOnce() -> T) -> T {
+    let Some(process) = session.private().process.load(Relaxed).checked_sub(1) else { return wait() };
+    let number = session.control().waits.fetch_add(1, AcqRel);
+    let from = sys::monotonic_ns();
+    let slot = waits::slot(session.waits(), number);
+    slot.begin(number, Told { process, tid: sys::tid(), from, to: from.saturating_add(limit_ns) });
+    let result = wait();
+    slot.end(number, sys::monotonic_ns());
+    result
+}

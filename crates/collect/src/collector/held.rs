@@ -1,0 +1,97 @@
+//! When calltap has held threads of the session: it had stopped them, or they waited for the recorder.
+
+use crate::shm::Shared;
+use calltap_abi::waits::{self, COUNT};
+use calltap_process::clock;
+use calltap_process::standstill::Watch;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::*;
+
+/// Numbers of moments at which threads stood still; below are those of waits.
+const STANDSTILLS: u64 = 1 << 32;
+
+/// A thread was held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    /// Index of the process and id in its namespace; no process: the id is the recorder's.
+    pub(super) process: Option<u32>,
+    pub(super) tid: u32,
+    /// What comes later about the same number takes its place.
+    pub(super) number: u64,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub(super) time: RangeInclusive<u64>,
+}
+
+/// Finds out.
+pub(super) struct HeldThreads {
+    watch: Watch,
+    standstills: u64,
+    /// Number of the next wait,
+    next: u32,
+    /// and those that are not over.
+    open: Vec<u32>,
+}
+
+impl HeldThreads {
+    pub(super) fn begin(shared: &Shared) -> HeldThreads {
+        let next = shared.control().waits.load(Acquire);
+        HeldThreads { watch: Watch::begin(), standstills: STANDSTILLS, next, open: Vec::new() }
+    }
+
+    /// What has become known since this was last asked. False: more waits have begun than are kept.
+    pub(super) fn take(&mut self, shared: &Shared, give: &mut dyn FnMut(Held)) -> bool {
+        for moment in self.watch.take() {
+            self.standstills += 1;
+            let (number, time) = (self.standstills, moment.at..=moment.at);
+            give(Held { process: None, tid: moment.tid, number, time });
+        }
+        let Some(all) = shared.waits() else { return true };
+        let (now, end) = (clock::monotonic_ns(), shared.control().waits.load(Acquire));
+        let begun = end.wrapping_sub(self.next);
+        let kept = begun.min(COUNT as u32);
+        self.open.extend((0..kept).map(|back| end.wrapping_sub(kept - back)));
+        self.next = end;
+        self.open.retain(|number| match waits::slot(all, *number).read(*number) {
+            Some(told) => {
+                let time = told.from..=told.to;
+                give(Held { process: Some(told.process), tid: told.tid, number: u64::from(*number), time });
+                told.to >= now
+            }
+            // It is being filled in, unless its slot was used again.
+            None => end.wrapping_sub(*number) <= COUNT as u32,
+        });
+        begun == kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_abi::waits::Told;
+
+    #[test]
+    fn a_wait_is_told_of_until_it_is_over() {
+        let shared = Shared::map(&tempfile::tempfile().unwrap(), 8, 8).unwrap();
+        let mut held = HeldThreads::begin(&shared);
+        let mut take = || {
+            let mut all = Vec::new();
+            let complete = held.take(&shared, &mut |held| all.push(held));
+            let waits = all.into_iter().filter(|held| held.process.is_some());
+            (waits.map(|held| (held.tid, held.number, held.time)).collect::<Vec<_>>(), complete)
+        };
+        let waits = shared.waits().unwrap();
+        let begin = |tid, to| {
+            let number = shared.control().waits.fetch_add(1, AcqRel);
+            waits[number as usize % COUNT].begin(number, Told { process: 0, tid, from: 5, to });
+        };
+        begin(7, u64::MAX);
+        assert_eq!(take(), (vec![(7, 0, 5..=u64::MAX)], true));
+        assert_eq!(take(), (vec![(7, 0, 5..=u64::MAX)], true), "it goes on");
+        waits[0].end(0, 9);
+        assert_eq!(take(), (vec![(7, 0, 5..=9)], true));
+        assert_eq!(take(), (vec![], true));
+        (0..=COUNT as u32).for_each(|tid| begin(tid, 9));
+        let (all, complete) = take();
+        assert_eq!((all.len(), complete), (COUNT, false));
+    }
+}

@@ -1,0 +1,122 @@
+//! The names that processes have had, so that a waker is named that has ended, or has become another program, since.
+//!
+//! The kernel records new names, new processes and ended ones in the rings of the wakings. Processes that exist already are listed once.
+
+use crate::records::Task;
+use calltap_names::printable_bytes;
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Names of a process, each with the time from which on it had it, oldest first.
+#[derive(Debug)]
+struct History {
+    names: Vec<(u64, String)>,
+    ended: Option<u64>,
+}
+
+/// The names of all processes of the machine, by time. Clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Arc<Mutex<HashMap<u32, History>>>);
+
+impl Names {
+    /// The processes that exist, by their names of now.
+    pub(crate) fn of_now() -> Names {
+        let names = Names::default();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.for_each(|pid| names.name(pid, 0, name_of(pid)));
+        names
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, History>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn name(&self, pid: u32, at: u64, name: String) {
+        let mut all = self.lock();
+        let history = all.entry(pid).or_insert_with(|| History { names: Vec::new(), ended: None });
+        // Records of one processor come before those of another.
+        let place = history.names.partition_point(|(from, _)| *from <= at);
+        history.names.insert(place, (at, name));
+        history.ended = history.ended.filter(|ended| *ended > at);
+    }
+
+    /// Takes what the kernel says of a process.
+    pub(crate) fn take(&self, at: u64, task: Task<'_>) {
+        match task {
+            Task::Named { pid, name } => self.name(pid, at, printable_bytes(name)),
+            Task::Begun { pid, parent } => self.name(pid, at, self.of(parent, at)),
+            Task::Ended { pid } => {
+                if let Some(history) = self.lock().get_mut(&pid) {
+                    history.ended = Some(at);
+                }
+            }
+        }
+    }
+
+    /// The name that a process had at a time, nanoseconds of CLOCK_MONOTONIC; empty where it is not known.
+    pub fn of(&self, pid: u32, at: u64) -> String {
+        let known = self.lock().get(&pid).map(|history| {
+            let next = history.names.partition_point(|(from, _)| *from <= at);
+            next.checked_sub(1).map(|place| history.names[place].1.clone())
+        });
+        // Of one that is not listed the kernel's record was lost.
+        known.map_or_else(|| name_of(pid), Option::unwrap_or_default)
+    }
+
+    /// Forgets what is of no use for times from `at` on.
+    pub fn forget_before(&self, at: u64) {
+        self.lock().retain(|_, history| {
+            let current = history.names.partition_point(|(from, _)| *from <= at).saturating_sub(1);
+            history.names.drain(..current);
+            history.ended.is_none_or(|ended| ended >= at)
+        });
+    }
+}
+
+fn name_of(pid: u32) -> String {
+    let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    printable_bytes(comm.trim_ascii_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No process has such an id: Linux counts to 4,194,304.
+    const PID: u32 = 0x7fff_fff0;
+
+    #[test]
+    fn a_process_has_the_name_of_its_parent_and_then_its_own() {
+        let names = Names::default();
+        names.name(PID, 0, "make".to_owned());
+        names.take(10, Task::Begun { pid: PID + 1, parent: PID });
+        names.take(30, Task::Ended { pid: PID + 1 });
+        // Read later, from the ring of another processor.
+        names.take(20, Task::Named { pid: PID + 1, name: b"cc1" });
+        let of = |pid, at| names.of(pid, at);
+        assert_eq!([of(PID + 1, 10), of(PID + 1, 19), of(PID + 1, 20)], ["make", "make", "cc1"]);
+        assert_eq!([of(PID + 1, 9), of(PID + 2, 9)], ["", ""]);
+        names.forget_before(25);
+        assert_eq!([of(PID + 1, 19), of(PID + 1, 25), of(PID, 25)], ["", "cc1", "make"]);
+        names.forget_before(31);
+        assert_eq!([of(PID + 1, 31), of(PID, 31)], ["", "make"]);
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_is_another_process() {
+        let names = Names::default();
+        names.take(10, Task::Named { pid: PID, name: b"first" });
+        names.take(20, Task::Ended { pid: PID });
+        names.take(30, Task::Named { pid: PID, name: b"second" });
+        names.forget_before(40);
+        assert_eq!(names.of(PID, 50), "second");
+    }
+
+    #[test]
+    fn processes_that_exist_are_named() {
+        let own = std::process::id();
+        assert!(!Names::of_now().of(own, 1).is_empty());
+    }
+}
