@@ -26,13 +26,13 @@ pub type Frame = u64;
 const TAIL: Frame = 1 << 20;
 /// Set in a frame whose return is not recorded any more.
 const MUTED: Frame = 1 << 21;
-/// Changed in such a frame: its slot is far from all others, so that no event passes it unseen.
+/// Flipped in a muted frame: its slot then fits no event, so that [`OpenCalls::pair_graph`] hands each event next to it to [`OpenCalls::pair`].
 const FAR: Frame = 1 << 63;
 /// Where the slot begins.
 const SLOT: u32 = 22;
 /// Slots are compared modulo this.
 const SLOTS: u64 = 1 << (64 - SLOT);
-/// In the place of a frame below all: its slot lies anywhere above the next entry's, and no return belongs to it.
+/// A sentinel in front of the outermost frame. Its slot is taken for one above any entry's, so that every first entry fits; no return equals it.
 const BOTTOM: Frame = TAIL | (TAIL - 1);
 /// Slots this far apart may lie on one stack, in units of 8 bytes: 256 KiB.
 const NEAR: u64 = 256 << 10 >> 3;
@@ -40,9 +40,9 @@ const NEAR: u64 = 256 << 10 >> 3;
 const SEARCHED: usize = 4096;
 /// The codes [`OpenCalls::pair_graph`] is for.
 const GRAPH: u32 = 1 << code::ENTRY | 1 << code::EXIT | 1 << code::TAIL_ENTRY | 1 << code::NESTED_ENTRY;
-/// More calls than this do not end at once there.
+/// Frames that are searched there for the one that returns; where it lies deeper, [`OpenCalls::pair`] searches all.
 const MANY: usize = 200;
-/// Entries there is always room for when many events are paired at once.
+/// Free places of `frames` that there are at least when many events are paired at once.
 const ROOM: usize = 64;
 
 /// The open calls of a thread.
@@ -182,8 +182,8 @@ impl OpenCalls {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Open calls of these functions do not record their return any more: each is over when another call is entered that is not inside
-    /// one that it has made before.
+    /// The returns of these functions are not recorded any more. The next entry shows that such a call is over, unless a call that it made is still
+    /// open: then the entry lies within that one.
     pub fn mute(&mut self, functions: &HashSet<SiteId>) {
         let open = self.frames[1..=self.depth].iter_mut();
         for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {

@@ -1,6 +1,6 @@
 //! From the events of a thread to its calls: which are open, when each ends, and how.
 //!
-//! This is the only place that keeps open calls. Every view, the slow-call filter, the flight recorder and the control directory feed it the
+//! The recorder keeps frames to decide which calls an event ends; calls, with when they began and how they end, are kept here alone. Every view, the slow-call filter, the flight recorder and the control directory feed it the
 //! events of a thread in order and keep what they need of a call beside it. The recorder has decided already which frames an event
 //! ends, from their places on the stack; here that is applied, and checked against what is open.
 
@@ -41,7 +41,7 @@ impl<T> Default for Calls<T> {
 pub struct Closing {
     /// So many calls stay open.
     depth: usize,
-    /// Calls from `depth` up to here end with the return.
+    /// The calls `depth..returned` end with the return. Those from `returned` on ended before it, without one.
     returned: usize,
     /// How the others ended, if nothing else is known of them.
     otherwise: Ending,
@@ -53,7 +53,7 @@ impl Closing {
         self.depth
     }
 
-    /// Calls from `depth` up to here end with the return; those above are cut.
+    /// The calls `depth..returned` end with the return. Those from `returned` on are cut.
     pub fn returned(&self) -> usize {
         self.returned
     }

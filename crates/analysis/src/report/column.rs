@@ -29,21 +29,21 @@ pub enum Column {
     P99,
     /// What 999 of a thousand calls do not exceed.
     P999,
-    /// Of the total: the threads ran,
+    /// The part of the total in which the threads ran.
     Cpu,
-    /// had no processor,
+    /// The part of the total in which they could run, without a processor.
     Runnable,
-    /// slept,
+    /// The part of the total in which they slept.
     Blocked,
-    /// were held by calltap.
+    /// The part of the total in which calltap held them.
     Tracing,
-    /// Of the own time: the threads ran,
+    /// The part of the own time in which the threads ran.
     SelfCpu,
-    /// had no processor,
+    /// The part of the own time in which they could run, without a processor.
     SelfRunnable,
-    /// slept,
+    /// The part of the own time in which they slept.
     SelfBlocked,
-    /// were held by calltap.
+    /// The part of the own time in which calltap held them.
     SelfTracing,
     /// Name.
     Function,
@@ -56,55 +56,41 @@ pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 use Column::*;
 
-const ALL: [Column; 21] = [
-    Total,
-    SelfTime,
-    Calls,
-    Avg,
-    Min,
-    Max,
-    Stdev,
-    P50,
-    P90,
-    P99,
-    P999,
-    Cpu,
-    Runnable,
-    Blocked,
-    Tracing,
-    SelfCpu,
-    SelfRunnable,
-    SelfBlocked,
-    SelfTracing,
-    Function,
-    Module,
+/// All columns, and their names.
+const TABLE: [(Column, &str); 21] = [
+    (Total, "total"),
+    (SelfTime, "self"),
+    (Calls, "calls"),
+    (Avg, "avg"),
+    (Min, "min"),
+    (Max, "max"),
+    (Stdev, "stdev"),
+    (P50, "p50"),
+    (P90, "p90"),
+    (P99, "p99"),
+    (P999, "p99.9"),
+    (Cpu, "cpu"),
+    (Runnable, "runnable"),
+    (Blocked, "blocked"),
+    (Tracing, "tracing"),
+    (SelfCpu, "self-cpu"),
+    (SelfRunnable, "self-runnable"),
+    (SelfBlocked, "self-blocked"),
+    (SelfTracing, "self-tracing"),
+    (Function, "function"),
+    (Module, "module"),
 ];
 
 impl Column {
     /// The names understood by `from_str`.
-    pub const NAMES: &[&str] = &[
-        "total",
-        "self",
-        "calls",
-        "avg",
-        "min",
-        "max",
-        "stdev",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "cpu",
-        "runnable",
-        "blocked",
-        "tracing",
-        "self-cpu",
-        "self-runnable",
-        "self-blocked",
-        "self-tracing",
-        "function",
-        "module",
-    ];
+    pub const NAMES: &[&str] = &{
+        let (mut names, mut at) = ([""; TABLE.len()], 0);
+        while at < TABLE.len() {
+            names[at] = TABLE[at].1;
+            at += 1;
+        }
+        names
+    };
 
     /// What is shown unless something else is asked for.
     pub(super) const USUAL: [Column; 7] = [Total, SelfTime, Calls, Avg, Min, Max, Stdev];
@@ -118,7 +104,7 @@ impl Column {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Self::NAMES[ALL.iter().position(|column| *column == self).unwrap_or(0)]
+        TABLE.iter().find(|(column, _)| *column == self).map_or("", |(_, name)| name)
     }
 
     /// Its name in CSV and JSON.
@@ -176,9 +162,9 @@ impl FromStr for Column {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::NAMES.iter().position(|known| *known == name);
+        let found = TABLE.iter().find(|(_, known)| *known == name);
         let unknown = || format!("'{name}' is not a column; columns are {}", Self::NAMES.join(", "));
-        found.map(|at| ALL[at]).ok_or_else(unknown)
+        found.map(|(column, _)| *column).ok_or_else(unknown)
     }
 }
 

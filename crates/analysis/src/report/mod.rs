@@ -1,8 +1,8 @@
 //! Per function: how often, how long.
 //!
 //! `total` is the time of the outermost activations only, so recursion is not counted twice; `self` excludes calls
-//! made. `cpu`, `runnable` and `blocked` are the parts of `total` in which the threads ran, had no processor, and slept: known where context
-//! switches were recorded, of functions all of whose calls they cover. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
+//! made. `cpu`, `runnable` and `blocked` are the parts of `total` in which the threads ran, had no processor, and slept. They are known where context
+//! switches were recorded, and only of functions whose calls all lie in the time of that record. Average, minimum, maximum and standard deviation are per call, recursive calls included; the deviation is
 //! the sample one (n - 1), as in the kernel's function profiler. Calls seen by a `function` tracer count as calls
 //! and have no time. Percentiles are per call, too, by nearest rank; a call's duration is known to 1/128 of it.
 
@@ -26,7 +26,7 @@ use std::io::Write;
 pub struct Options {
     /// Column to sort by.
     pub sort: Column,
-    /// Columns with numbers, in this order; empty for all but percentiles. One that is sorted by is always shown.
+    /// Columns with numbers, in this order; empty for the usual ones. One that is sorted by is always shown.
     pub columns: Vec<Column>,
     /// Turn the order around (names normally ascend, numbers descend).
     pub reverse: bool,

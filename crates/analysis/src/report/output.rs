@@ -64,7 +64,7 @@ impl Report {
         self.columns.starts_with(&Column::USUAL)
     }
 
-    /// The columns for programs, which had the calls first before columns could be asked for.
+    /// The columns of CSV and JSON. In the usual ones the calls come first: readers of these forms may count on that order.
     fn keys(&self) -> Vec<(Column, String)> {
         let mut columns = self.columns.clone();
         if self.is_usual() {

@@ -43,7 +43,7 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
-    // What a resolver is called for is the name of what it chooses.
+    // A resolver is listed under the name of the function that it chooses.
     let own = names.iter().take_while(|symbol| !symbol.is_chosen()).count();
     let name = if own == 0 { text(best.name) + RESOLVER } else { text(best.name) };
     let role = cold_parent(best.name).map_or(Role::Function, |parent| Role::ColdPart(Some(text(parent))));

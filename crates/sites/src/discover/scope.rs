@@ -5,8 +5,8 @@
 //! from bytes that look like one.
 //!
 //! The functions whose code matters are the *members*: those that are wanted, what they and other members jump to, as their return address is handed on
-//! there, and parts that jump into one. Of everything else, only references to members count. Where that does not settle all that is asked of a whole file, there is no
-//! scope, and all of the file is decoded.
+//! there, and parts that jump into one. Of everything else, only references to members count. Where a question about a member can be answered from the whole file
+//! only, [`Scope::find`] returns None, and the whole file is decoded.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

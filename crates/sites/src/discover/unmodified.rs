@@ -47,8 +47,8 @@ pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<()
     find_sites(data, binary, int3, None).map(drop)
 }
 
-/// The same for functions that are wanted alone, where less than all of the file has to be decoded for that. Was all of it decoded? Then there are sites for the
-/// others, too.
+/// Like [`find_prologues`], but only for functions that are wanted, decoding as little as that needs. True if the whole file was decoded after all: then the other
+/// functions have sites, too.
 pub fn find_prologues_of(
     data: &[u8],
     binary: &mut Binary,
@@ -259,8 +259,8 @@ impl<'a, 'd> Finder<'a, 'd> {
         }
     }
 
-    /// Finds out how returns are seen. A function that looks at its own return address is not traced if another one had to be there; nor is one that may move it. And none of a
-    /// virtual machine's that looks up return addresses is.
+    /// Finds out how returns are seen. A function whose exits cannot be rewritten would need a return stub; it is refused if it reads its return address or may move it,
+    /// or belongs to a virtual machine that looks return addresses up.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
         let machine = machines::inside(self.image);

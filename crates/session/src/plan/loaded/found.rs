@@ -130,7 +130,7 @@ impl Loaded {
         text.read(at, &mut bytes).is_ok() && placed.site.is(placed.state, &bytes)
     }
 
-    /// Calls were found when they were made, in the order of their addresses: they become NOPs, or what is wanted of their functions, if those have a form.
+    /// Adds calls that were found when they were first made; `calls` are sorted by address. Each becomes a site of its function if that has a form, else a NOP.
     pub fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
         let functions: HashSet<usize> = calls.iter().map(|call| call.function).collect();
         let made = self.is_made();
