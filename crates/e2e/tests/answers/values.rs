@@ -24,7 +24,7 @@ fn said(run: &Run, word: &str) -> Vec<String> {
 fn watch(program: &Program, flags: &[&str]) -> (Run, Vec<String>) {
     let answer = program.directory().join("answer");
     let (place, path) = (answer.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
-    let run = calltap_run(&[&["watch"], flags, &["-o", &place, "--", &path]].concat());
+    let run = calltap_run(&[&["watch", "--no-sched"], flags, &["-o", &place, "--", &path]].concat());
     assert!(run.status.success(), "{flags:?}: {}", run.stderr);
     let text = std::fs::read_to_string(&answer).expect("an answer");
     (run, text.lines().filter_map(call).collect())
