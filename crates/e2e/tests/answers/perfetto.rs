@@ -83,9 +83,15 @@ fn calls(recording: &Recording) -> Vec<Slice> {
     sorted(csv.lines().skip(1).map(call).collect())
 }
 
-/// The same, but that a difference of times was rounded before it was taken or after.
+/// A comparison of the clocks is off by some nanoseconds, and the next comes after a second: for so many nanoseconds a difference of two
+/// times is one more or less than the duration, which is scaled by all comparisons alike.
+const NS_FOR_ONE: u64 = 20_000_000;
+
+/// The same, but for the clocks, and that a difference of times was rounded before it was taken or after.
 fn same(a: &Slice, b: &Slice) -> bool {
-    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4) && (a.5.abs_diff(b.5) <= 1 || b.5 == UNKNOWN)
+    let apart = a.5.abs_diff(b.5);
+    (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4)
+        && (apart <= 1 + b.5.unsigned_abs() / NS_FOR_ONE || b.5 == UNKNOWN)
 }
 
 /// The threads that have calls, with their processes.
