@@ -56,6 +56,7 @@ pub(crate) fn waker(told: &Told<'_>, waker: &ToldWaker) -> Value {
         ToldWaker::Interrupt => json!({ "kind": "interrupt" }),
         ToldWaker::Recorder => json!({ "kind": "calltap" }),
         ToldWaker::Stopped => json!({ "kind": "stopped_by_calltap" }),
+        ToldWaker::StoppedOrChild => json!({ "kind": "stopped_by_calltap_or_child" }),
         ToldWaker::Other { pid, comm } => json!({ "kind": "process", "pid": pid, "name": comm }),
         ToldWaker::Thread { thread, path } => json!({
             "kind": "thread",

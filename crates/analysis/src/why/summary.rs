@@ -34,6 +34,9 @@ fn cause(cause: &Cause) -> String {
         ToldWaker::Interrupt => "an interrupt".to_owned(),
         ToldWaker::Recorder => return format!("calltap: time that tracing took, in {within}{path}"),
         ToldWaker::Stopped => "calltap, which stopped the thread".to_owned(),
+        ToldWaker::StoppedOrChild => {
+            "calltap, which stopped the thread or passed on the end of a traced child".to_owned()
+        }
         ToldWaker::Other { pid, comm } if comm.is_empty() => format!("process {pid}"),
         ToldWaker::Other { comm, .. } => comm.clone(),
         ToldWaker::Thread { path, .. } if path.is_empty() => "a thread outside of traced calls".to_owned(),

@@ -150,6 +150,9 @@ pub(crate) fn waker_text(told: &Told<'_>, waker: &ToldWaker) -> String {
         ToldWaker::Interrupt => "woken by an interrupt (a timer, a device, the network)".to_owned(),
         ToldWaker::Recorder => "woken by calltap: this is time that tracing took".to_owned(),
         ToldWaker::Stopped => "interrupted by calltap, which stopped the thread".to_owned(),
+        ToldWaker::StoppedOrChild => {
+            "woken by calltap, which stopped the thread or passed on the end of a traced child".to_owned()
+        }
         ToldWaker::Other { pid, comm } if comm.is_empty() => format!("woken by process {pid}"),
         ToldWaker::Other { pid, comm } => format!("woken by {comm} (process {pid})"),
         ToldWaker::Thread { thread, path } if path.is_empty() => {

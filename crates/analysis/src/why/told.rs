@@ -40,6 +40,8 @@ pub(crate) enum ToldWaker {
     Recorder,
     /// calltap stopped the thread, which ended a wait of its own.
     Stopped,
+    /// The thread waited for a child. calltap stopped it, or traces the child and passed on that the child has ended.
+    StoppedOrChild,
     /// A process, and its name.
     Other {
         pid: u32,
@@ -50,6 +52,13 @@ pub(crate) enum ToldWaker {
         thread: ThreadId,
         path: Vec<String>,
     },
+}
+
+/// The kernel tells a child's tracer first: the parent is woken when that has taken note.
+fn is_wait_for_child(within: &Within) -> bool {
+    const WAIT4: u32 = 61;
+    const WAITID: u32 = 247;
+    matches!(within, Within::SystemCall(WAIT4 | WAITID, _))
 }
 
 /// What is needed to tell.
@@ -132,6 +141,7 @@ impl<'t> Told<'t> {
             Waker::Unknown => ToldWaker::Unknown,
             Waker::Interrupt => ToldWaker::Interrupt,
             // A wait in a system call is the program's own; the stop comes when the call has returned.
+            Waker::Recorder if is_wait_for_child(&waited.within) => ToldWaker::StoppedOrChild,
             Waker::Recorder if waited.within != Within::NoSystemCall => ToldWaker::Stopped,
             Waker::Recorder => ToldWaker::Recorder,
             Waker::Other { pid, comm, .. } => ToldWaker::Other { pid: *pid, comm: comm.clone() },
