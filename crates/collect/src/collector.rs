@@ -5,6 +5,7 @@
 
 mod held;
 mod kernel;
+mod settings;
 mod threads;
 
 use crate::callers::Unwinding;
@@ -194,41 +195,6 @@ impl<'a> Collector<'a> {
             calls: None,
             ended_calls: 0,
         }
-    }
-
-    /// Sums of ended threads go there.
-    pub fn summing(self, sums: Arc<Mutex<Sums>>) -> Self {
-        Collector { sums, ..self }
-    }
-
-    /// Says there, now and then, how many calls were read.
-    pub fn telling(self, calls: &'a AtomicU64) -> Self {
-        Collector { calls: Some(calls), ..self }
-    }
-
-    /// The session began at that time.
-    pub fn since(self, began: ClockPair) -> Self {
-        Collector { began: Some(began), ..self }
-    }
-
-    /// So many threads may begin to be traced at once.
-    pub fn expecting(self, threads: usize) -> Self {
-        Collector { expected: u32::try_from(threads).unwrap_or(u32::MAX), ..self }
-    }
-
-    /// Counts events by site as well.
-    pub fn counting(self, rates: Option<Arc<Rates>>) -> Self {
-        Collector { rates, ..self }
-    }
-
-    /// Hands over interval by interval.
-    pub fn live(self, live: Option<Live<'a>>) -> Self {
-        Collector { live, ..self }
-    }
-
-    /// How long a tick is, is known before the first event is handed over.
-    pub fn settled(self, settled: bool) -> Self {
-        Collector { settled, ..self }
     }
 
     /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.

@@ -12,8 +12,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::branches::{Branches, Leaving, To};
 use super::image::Image;
+use super::lookup;
 use super::nops;
-use super::parts::{self, Parts};
+use super::parts::Parts;
 use super::plt;
 use super::return_address::Rows;
 use crate::address::Svma;
@@ -84,11 +85,11 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn index_at(&self, address: u64) -> Option<usize> {
-        parts::index_at(self.functions, address)
+        lookup::index_at(self.functions, address)
     }
 
     fn end(&self, n: usize) -> u64 {
-        parts::end(self.functions, n)
+        lookup::end(self.functions, n)
     }
 
     fn place(&self, target: u64) -> Place {

@@ -10,7 +10,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use super::askers;
 use super::dynamic::Dynamic;
 use super::image::Image;
-use super::parts;
+use super::lookup;
 use super::plt;
 use super::stack_depth::{self, Finding};
 use super::workers;
@@ -97,7 +97,7 @@ impl Handing<'_, '_> {
     }
 
     fn code(&self, n: usize) -> (u64, u64, &[u8]) {
-        let (start, end) = (self.functions[n].address.0, parts::end(self.functions, n));
+        let (start, end) = (self.functions[n].address.0, lookup::end(self.functions, n));
         (start, end, self.image.tail(start, end - start))
     }
 
@@ -131,7 +131,7 @@ impl Handing<'_, '_> {
         if !self.slots.is_empty() && slot().is_some_and(|slot| self.slots.contains(&slot)) {
             return Some(To::Asker);
         }
-        let n = parts::index_at(self.functions, to)?;
+        let n = lookup::index_at(self.functions, to)?;
         let function = &self.functions[n];
         (function.address == Svma(to) || function.is_part()).then_some(To::Own(n))
     }

@@ -7,7 +7,8 @@
 use super::branches::{Branches, Places, To, between};
 use super::image::Image;
 use super::kept::may_be_summed;
-use super::parts::{self, Parts};
+use super::lookup;
+use super::parts::Parts;
 use super::pointers::Pointer;
 use super::return_address::Rows;
 use super::switches::Origin;
@@ -102,7 +103,7 @@ impl Group {
         // Behind the last function of a file lies its data.
         let is_own = |address: &u64| is_in(&ranges, *address) && tables.image.is_code(*address);
         let is_label = |address: &u64| {
-            let function = parts::index_at(tables.functions, *address);
+            let function = lookup::index_at(tables.functions, *address);
             is_own(address)
                 && function.is_none_or(|n| {
                     tables.functions[n].address.0 != *address || tables.functions[n].is_part()

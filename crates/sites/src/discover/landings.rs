@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::branches::{Branches, To};
-use super::parts::index_at;
+use super::lookup::index_at;
 use crate::discover::Binary;
 use crate::function::{Function, Returns};
 use crate::site::{JUMP, SiteForm};

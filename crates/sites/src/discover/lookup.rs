@@ -33,8 +33,26 @@ impl<'a> Lookup<'a> {
         Some((index, self.functions.get(index)?))
     }
 
+    /// The function or part that `address` is in, as far as their sizes tell.
+    pub fn around(&mut self, address: u64) -> Option<(usize, &'a Function)> {
+        self.before(address).filter(|(index, _)| address < end(self.functions, *index))
+    }
+
     /// The function that begins at `address`.
     pub fn at(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         self.before(address).filter(|(_, function)| function.address.0 == address)
     }
+}
+
+/// The function or part that an address is in, as far as their sizes tell.
+pub(super) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
+    let n = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
+    (address < end(functions, n)).then_some(n)
+}
+
+/// Where a function ends.
+pub(super) fn end(functions: &[Function], n: usize) -> u64 {
+    let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+    let function = &functions[n];
+    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
 }

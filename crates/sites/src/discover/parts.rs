@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::branches::{Branches, To, between};
 use super::image::Image;
-use super::lookup::Lookup;
+use super::lookup::{Lookup, end, index_at};
 use super::names;
 use super::pointers::Pointer;
 use super::return_address::Rows;
@@ -178,9 +178,8 @@ impl Links {
         let mut sources = Lookup::new(functions);
         for leaving in &branches.leavings {
             let (To::If(target) | To::Address(target)) = leaving.to else { continue };
-            let Some((from, function)) = sources.before(leaving.at) else { continue };
-            let range = function.address.0..end(functions, from);
-            if !range.contains(&leaving.at) || range.contains(&target) {
+            let Some((from, function)) = sources.around(leaving.at) else { continue };
+            if (function.address.0..end(functions, from)).contains(&target) {
                 continue;
             }
             if let Some(to) = index_at(functions, target) {
@@ -248,9 +247,8 @@ impl Links {
         let mut budget = (stored.len() + branches.formed.len()).saturating_mul(64);
         let mut takers = Lookup::new(functions);
         for formed in &branches.formed {
-            let taker = takers.before(formed.at).filter(|(n, _)| formed.at < end(functions, *n));
             // A function that forms its own address says nothing about whether it is one.
-            let taker = taker.filter(|(_, function)| function.address.0 != formed.to);
+            let taker = takers.around(formed.at).filter(|(_, function)| function.address.0 != formed.to);
             let Some((taker, _)) = taker else { continue };
             if !jumping.contains(&taker) {
                 self.proven.extend(candidate(self, formed.to));
@@ -352,17 +350,4 @@ pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
         Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
         Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
-}
-
-/// The function or part that an address is in, as far as their sizes tell.
-pub(super) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
-    let n = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
-    (address < end(functions, n)).then_some(n)
-}
-
-/// Where a function ends.
-pub(super) fn end(functions: &[Function], n: usize) -> u64 {
-    let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
-    let function = &functions[n];
-    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
 }

@@ -16,10 +16,11 @@ use object::elf;
 
 use super::branches::{Branches, Leaving, Places, To, between};
 use super::image::Image;
+use super::lookup;
 use super::names;
 use super::nops;
 use super::padding;
-use super::parts::{self, listed};
+use super::parts::listed;
 use super::pointers::Pointer;
 use super::search::{Areas, By, Reference, references};
 use super::switches::Origin;
@@ -172,7 +173,7 @@ impl Growing<'_, '_> {
     }
 
     fn index_at(&self, address: u64) -> Option<usize> {
-        parts::index_at(self.functions, address)
+        lookup::index_at(self.functions, address)
     }
 
     /// The function from whose beginning to the next one's an address is.
@@ -243,7 +244,7 @@ impl Growing<'_, '_> {
         if !own.leavings.iter().any(is_near) {
             return None;
         }
-        let place = (start, nops::skip_endbr(self.image, start), parts::end(self.functions, n + 1));
+        let place = (start, nops::skip_endbr(self.image, start), lookup::end(self.functions, n + 1));
         padding::jump(self.image, place, self.functions.get(n)).map(|_| n + 1)
     }
 

@@ -18,12 +18,13 @@ use super::go;
 use super::image::Image;
 use super::jumps;
 use super::landings::Landings;
+use super::lookup;
 use super::machines;
 use super::movable::{check_movable, ends};
 use super::names;
 use super::nops::{self, skip_endbr};
 use super::padding;
-use super::parts::{self, Parts, Unproven};
+use super::parts::{Parts, Unproven};
 use super::pointers::{self, Pointer};
 use super::return_address::{self, Rows};
 use super::rseq;
@@ -230,14 +231,14 @@ impl<'a, 'd> Finder<'a, 'd> {
     /// What holds of a function holds of those that jump to it: their return address becomes its own.
     fn find_tail_callers(&mut self, functions: &[Function]) {
         for at in &self.branches.pops {
-            if let Some(n) = parts::index_at(functions, *at) {
+            if let Some(n) = lookup::index_at(functions, *at) {
                 for member in self.parts.group(n) {
                     self.pops.entry(functions[member].address.0).or_insert(*at);
                 }
             }
         }
         for at in askers::jumps(self.image, &self.branches) {
-            if let Some(n) = parts::index_at(functions, at) {
+            if let Some(n) = lookup::index_at(functions, at) {
                 for member in self.parts.group(n) {
                     self.rows.users.entry(functions[member].address.0).or_insert(at);
                 }
