@@ -16,7 +16,7 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     (0..titles.len()).map(width).collect()
 }
 
-/// As [`write`], in lines of so many characters: where names have no room, columns are left out, the first group of `leavable` first, and a line says which.
+/// As [`write`](fn@write), in lines of so many characters: where names have no room, columns are left out, the first group of `leavable` first, and a line says which.
 pub(crate) fn write_fitting(
     out: &mut dyn Write,
     titles: &[&str],
