@@ -26,6 +26,9 @@ const MUSL: [&str; 2] = ["musl-gcc"; 2];
 /// The usual build.
 pub const GCC: &Build = &BUILDS[0];
 
+/// The same by another compiler.
+pub const CLANG: &Build = &BUILDS[3];
+
 /// With the sleds of XRay, also where functions are left.
 pub const XRAY: &Build = &BUILDS[6];
 

@@ -1,8 +1,8 @@
 //! Calls into libraries, by the linker's stubs: as many as the program makes, inside the functions that make them.
 
 use calltap_e2e::{
-    BARE, BUILDS, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check, compile, have,
-    installed, one_line, record,
+    BARE, BUILDS, Build, CLANG, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check,
+    compile, have, installed, one_line, record,
 };
 
 /// What a library does is not inlined, and its mathematics are there.
@@ -22,16 +22,16 @@ fn calls_into_libraries_are_those_that_the_program_makes() {
 
 #[test]
 fn stubs_of_every_kind_are_found() {
-    let linkers: [(&str, &[&str]); 6] = [
-        ("ld", &["-Wl,-z,lazy"]),
-        ("ld", &["-Wl,-z,now"]),
-        ("ld", &["-Wl,-z,ibtplt", "-fcf-protection"]),
-        ("ld.lld", &["-fuse-ld=lld"]),
-        ("mold", &["-fuse-ld=mold"]),
-        ("ld", &["-no-pie", "-fno-pie", "-Wl,-z,lazy"]),
+    let linkers: [(&str, &Build, &[&str]); 6] = [
+        ("ld", GCC, &["-Wl,-z,lazy"]),
+        ("ld", GCC, &["-Wl,-z,now"]),
+        ("ld", GCC, &["-Wl,-z,ibtplt", "-fcf-protection"]),
+        ("ld.lld-16", CLANG, &["-fuse-ld=lld"]),
+        ("mold", GCC, &["-fuse-ld=mold"]),
+        ("ld", GCC, &["-no-pie", "-fno-pie", "-Wl,-z,lazy"]),
     ];
-    for (linker, flags) in linkers.into_iter().filter(|(linker, _)| have(linker)) {
-        let program = compile(GCC, &["libcalls.c"], &[FLAGS, flags].concat());
+    for (linker, build, flags) in linkers.into_iter().filter(|(linker, ..)| have(linker)) {
+        let program = compile(build, &["libcalls.c"], &[FLAGS, flags].concat());
         let recording = check(&program, &[vec!["--libcalls"]], &WORDS);
         assert!(!recording.run.stderr.contains("panicked"), "{linker} {flags:?}");
     }
