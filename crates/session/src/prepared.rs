@@ -239,9 +239,14 @@ impl Planning<'_, '_> {
         let waiting = setup::waiting(&self.program.name);
         let begun = setup::tell_if_long(self.session.options, waiting, || self.begin(planner));
         let Planning { session, begun: done, sender, sums, meanwhile, ended, .. } = self;
-        drop(done);
-        let planned =
-            begun.and_then(|()| Controller::new(session, sender, sums, meanwhile).attend(planner, ended));
+        let planned = match begun {
+            Ok(()) => {
+                drop(done);
+                Controller::new(session, sender, sums, meanwhile).attend(planner, ended)
+            }
+            // `done` keeps the program held until it has been killed.
+            Err(error) => Err(error),
+        };
         match planned {
             // A program that has lost its trace runs on.
             Ok(()) | Err(Error::Truncated(_)) => Ok(Planned {

@@ -92,3 +92,13 @@ fn a_program_that_ends_before_its_first_thread_is_set_up_ends_as_it_does_alone()
     assert_eq!(ended(&[]), (None, Some(libc::SIGSEGV)));
     assert_eq!(ended(&["-DEXITS"]), (Some(7), None));
 }
+
+#[test]
+fn a_program_whose_recording_is_refused_runs_nothing_of_its_own() {
+    let program = compile(GCC, &["paced.c"], &["-static"]);
+    let path = program.path.to_string_lossy().into_owned();
+    for _ in 0..20 {
+        let run = calltap_run(&["record", "-F", "nosuch", "-o", "/dev/null", "--", &path]);
+        one_line(&run, &["no traceable function matches 'nosuch'"]);
+    }
+}
