@@ -8,7 +8,7 @@ use crate::{sys, waits};
 use calltap_abi::event::{SPARSE_BLOCK, code};
 use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU64, Ordering::*, fence};
 
 /// There is no room for the event.
 pub struct Full;
@@ -174,10 +174,15 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
         oldest.and_then(|index| session.chunk_header(index)).map_or(0, |header| header.next.load(Relaxed));
     let found = oldest.filter(|_| next != 0).and_then(|index| Some((index, session.chunk(index)?)));
     if let Some((_, address)) = found {
+        let reusing = entry.reuses.load(Relaxed) | 1;
+        entry.reuses.store(reusing, Relaxed);
+        // What copies the chunk meanwhile sees by the count that it was too late: the count is raised before the first word is cleared.
+        fence(Release);
         entry.first_chunk.store(next, Release);
         let (entries, exits) = forget_events(address, session.control().clock.load(Relaxed) == 1);
         entry.lost_entries.fetch_add(entries, Relaxed);
         entry.lost_exits.fetch_add(exits, Relaxed);
+        entry.reuses.store(reusing.wrapping_add(1), Release);
     }
     thread.busy.store(0, Relaxed);
     found.map(|(index, _)| index).ok_or(Full)

@@ -35,7 +35,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -269,8 +269,8 @@ pub struct ThreadEntry {
     pub name: [AtomicU64; 2],
     /// First chunk of [profile records](profile), plus one; the others follow by [`ChunkHeader::next`].
     pub first_profile: AtomicU32,
-    #[doc(hidden)]
-    pub _pad: AtomicU32,
+    /// Raised before the thread clears its oldest chunk to use it again (overwrite mode), and again behind that: odd meanwhile.
+    pub reuses: AtomicU32,
 }
 
 /// Life of a [`ThreadEntry`].

@@ -176,14 +176,19 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     let output = arguments.path("output").unwrap_or_default();
     let snapshot = attached.snapshot(&output, &selection)?;
     eprintln!(
-        "calltap: the last {} from {}, {} overwritten before, {} in {}; not recording for {}",
+        "calltap: the last {} from {}, {} overwritten before, {} in {}",
         units::counted(snapshot.totals.events, "event"),
         units::counted(u64::from(snapshot.totals.threads), "thread"),
         units::count(snapshot.totals.lost_entries + snapshot.totals.lost_exits),
         bytes(snapshot.file_size),
         output.display(),
-        ms(snapshot.gap),
     );
+    if snapshot.too_fast > 0 {
+        eprintln!(
+            "calltap: {} overwrote the rings faster than they could be copied: these events are not in the snapshot; a larger --buffer-size helps",
+            units::counted(u64::from(snapshot.too_fast), "thread")
+        );
+    }
     Ok(())
 }
 

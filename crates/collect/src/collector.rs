@@ -154,6 +154,8 @@ pub struct Collector<'a> {
     calls: Option<&'a AtomicU64>,
     /// Those of threads that have ended.
     ended_calls: u64,
+    /// Events behind that are left out.
+    until: u64,
 }
 
 impl<'a> Collector<'a> {
@@ -194,6 +196,7 @@ impl<'a> Collector<'a> {
             kernel: None,
             calls: None,
             ended_calls: 0,
+            until: u64::MAX,
         }
     }
 

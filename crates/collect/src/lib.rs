@@ -22,6 +22,7 @@ pub mod raw;
 pub mod reader;
 pub mod shm;
 pub mod slow;
+pub mod snapshot;
 pub mod subtree;
 mod switches;
 pub mod trace_file;

@@ -72,6 +72,8 @@ pub struct Reader {
     rates: Option<Arc<Rates>>,
     /// Functions that were switched off at times that are not read up to yet.
     switching: Switching,
+    /// Events behind that are left out.
+    until: u64,
 }
 
 impl Reader {
@@ -104,7 +106,13 @@ impl Reader {
             torn: 0,
             rates,
             switching: Switching::default(),
+            until: u64::MAX,
         }
+    }
+
+    /// The same; events behind that time are left out.
+    pub fn until(self, ticks: u64) -> Reader {
+        Reader { until: ticks, ..self }
     }
 
     /// Functions were switched off in its process: what is open of them is cut when everything before that is read.
@@ -149,6 +157,10 @@ impl Reader {
             if self.encoder.is_full() {
                 output.events(&mut self.encoder);
             }
+            // An empty slot behind that time is no loss.
+            if self.cursor.last_ticks() > self.until {
+                return got;
+            }
             let next = header.next.load(Acquire).checked_sub(1);
             if !self.cursor.at_end() {
                 if !self.skip_hole(shared, chunk, next, extent) {
@@ -184,7 +196,7 @@ impl Reader {
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
-        let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
+        let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -254,7 +266,7 @@ impl Reader {
     ) {
         if self.sparse {
             let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding: None };
-            let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching);
+            let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
             self.cursor.flush_sparse(&mut sink);
             sink.count(&mut self.totals);
         }

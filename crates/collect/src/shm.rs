@@ -206,9 +206,9 @@ impl Shared {
         self.file.metadata().map_or(0, |file| std::os::unix::fs::MetadataExt::ino(&file))
     }
 
-    /// Bytes of the file up to the last chunk that was ever used.
-    pub fn used(&self) -> u64 {
-        control_size(self.chunks_used())
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     // The counts that the program writes, each within what there can be.

@@ -15,6 +15,7 @@ use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
+use calltap_collect::snapshot;
 use calltap_collect::trace_file::TraceFile;
 use calltap_process::Reason;
 use calltap_process::clock;
@@ -25,17 +26,13 @@ use calltap_selection::{Listed, SiteRequest, Typed};
 use calltap_selection::{ParsedSelection, Profiled, Selection};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::{End, Record, TraceWriter};
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// What was on its way through a hook when its site was switched off has written its event after this time.
-const DRAIN: Duration = Duration::from_millis(5);
+use std::time::Duration;
 
 /// A process that is attached to.
 #[derive(Debug)]
@@ -56,8 +53,8 @@ pub struct Snapshot {
     pub totals: Totals,
     /// Bytes of the file.
     pub file_size: u64,
-    /// For how long nothing was recorded.
-    pub gap: Duration,
+    /// Threads that used their chunks again faster than these could be copied: their events are not in the trace.
+    pub too_fast: u32,
 }
 
 /// The processes that `calltap attach` has attached to.
@@ -272,7 +269,7 @@ impl Attached {
         )
     }
 
-    /// Writes what the rings hold to a trace file. They are copied while nothing is recorded, and go on.
+    /// Writes what the rings hold to a trace file. The program records on meanwhile.
     pub fn snapshot(&self, output: &Path, selection: &ParsedSelection) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
@@ -280,38 +277,23 @@ impl Attached {
         let choose = |function: &Function, module: &str, typed: Typed<'_>| {
             if self.settings.on { selection.site_request(function, module, typed) } else { None }
         };
-        let (copy, gap) = self.with_planner(
-            |_, _, _| None,
-            |planner| {
-                planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
-                planner.choose_by(Box::new(choose));
-                planner.recall_values();
-                planner.describe(&mut |record| drop(sender.send(record)));
-                planner.map_all(&mut |record| drop(sender.send(record)));
-                planner.choose_by(Box::new(|_, _, _| None));
-                let start = Instant::now();
-                planner.sync_all_processes(&self.target, &mut |_| {})?;
-                thread::sleep(DRAIN);
-                let copy = copy(&self.directory.control, self.shared.used());
-                planner.choose_by(Box::new(choose));
-                planner.sync_all_processes(&self.target, &mut |_| {})?;
-                Ok((copy.map_err(system("copying the rings")), start.elapsed()))
-            },
-        )?;
+        self.with_planner(choose, |planner| {
+            planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
+            planner.recall_values();
+            planner.describe(&mut |record| drop(sender.send(record)));
+            planner.map_all(&mut |record| drop(sender.send(record)));
+            Ok(())
+        })?;
         drop(sender);
-        let copy = Shared::open(&copy?).map_err(system("the copy of the rings"))?;
-        let clock = match copy.control().clock.load(Relaxed) {
-            clock if clock == Clock::Counter as u32 => Clock::Counter,
-            clock if clock == Clock::Sparse as u32 => Clock::Sparse,
-            _ => Clock::Tsc,
-        };
+        let copy = snapshot::copy(&self.shared).map_err(system("copying the rings"))?;
+        let clock = snapshot::clock(&copy.rings);
         let mut writer = TraceWriter::create(file.path(), self.settings.session.clone())?;
         writer.record(&Record::Clock(self.settings.clocks))?;
-        let (totals, failed) =
-            Collector::new(&copy, &mut writer, records, clock).since(self.settings.clocks).run(&|| true);
+        let collector = Collector::new(&copy.rings, &mut writer, records, clock);
+        let (totals, failed) = collector.since(self.settings.clocks).until(copy.until).run(&|| true);
         let end = End {
             status: End::SNAPSHOT.into(),
-            wall_ns: clock::monotonic_ns().saturating_sub(self.settings.session.start_monotonic_ns),
+            wall_ns: copy.monotonic_ns.saturating_sub(self.settings.session.start_monotonic_ns),
             cpu_ns: self.target.cpu().unwrap_or_default().saturating_sub(self.settings.cpu).as_nanos() as u64,
             recorder_cpu_ns: 0,
         };
@@ -320,7 +302,7 @@ impl Attached {
         }
         let file_size = writer.finish(end)?;
         file.keep();
-        Ok(Snapshot { totals, file_size, gap })
+        Ok(Snapshot { totals, file_size, too_fast: copy.too_fast })
     }
 }
 
@@ -339,27 +321,6 @@ pub fn detach_process(pid: u32) -> Result<Left, Error> {
     let left = detach::detach(&target, &directory, &shared);
     directory.keep(!left.whole);
     Ok(left)
-}
-
-fn copy(file: &File, bytes: u64) -> std::io::Result<File> {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    use rustix::fs::{SeekFrom, seek};
-    use std::io::{Read, Seek};
-    let mut copy = File::from(memfd_create("calltap", MemfdFlags::CLOEXEC)?);
-    let mut from = file.try_clone()?;
-    // What is not allocated is not copied: its owner may have made the file of any size.
-    let mut at = 0;
-    while at < bytes
-        && let Ok(start) = seek(&from, SeekFrom::Data(at))
-    {
-        at = seek(&from, SeekFrom::Hole(start))?.min(bytes);
-        for file in [&mut from, &mut copy] {
-            file.seek(std::io::SeekFrom::Start(start))?;
-        }
-        std::io::copy(&mut (&from).take(at.saturating_sub(start)), &mut copy)?;
-    }
-    copy.set_len(file.metadata()?.len())?;
-    Ok(copy)
 }
 
 /// The notes among news.

@@ -23,6 +23,11 @@ impl<'a> Collector<'a> {
         Collector { began: Some(began), ..self }
     }
 
+    /// Events behind that time, in the clock's own units, are left out.
+    pub fn until(self, ticks: u64) -> Self {
+        Collector { until: ticks, ..self }
+    }
+
     /// So many threads may begin to be traced at once.
     pub fn expecting(self, threads: usize) -> Self {
         Collector { expected: u32::try_from(threads).unwrap_or(u32::MAX), ..self }

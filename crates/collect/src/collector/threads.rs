@@ -95,7 +95,8 @@ impl Collector<'_> {
         let task = self.task(process, pid, tid);
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
-        let mut reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
+        let mut reader = reader.until(self.until);
         self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);

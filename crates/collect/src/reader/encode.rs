@@ -15,11 +15,24 @@ pub(super) struct Encode<'a> {
     switching: &'a mut Switching,
     events: u64,
     exits: u64,
+    until: u64,
 }
 
 impl<'a> Encode<'a> {
     pub(super) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
-        Encode { pairs, rates, switching, events: 0, exits: 0 }
+        Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX }
+    }
+
+    /// The same; events behind that time are left out.
+    pub(super) fn until(self, ticks: u64) -> Self {
+        Encode { until: ticks, ..self }
+    }
+
+    /// Those of the words that are not left out, up to the first that is.
+    fn kept<'w, T>(&self, words: &'w [T], event: impl Fn(&T) -> RawEvent) -> &'w [T] {
+        let is_late = |word: &T| event(word).ticks > self.until;
+        let end = if self.until == u64::MAX { None } else { words.iter().position(is_late) };
+        &words[..end.unwrap_or(words.len())]
     }
 
     fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
@@ -44,6 +57,9 @@ impl<'a> Encode<'a> {
 /// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
 impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
+        if raw.ticks > self.until {
+            return;
+        }
         self.events += 1;
         self.exits += u64::from(raw.code() == code::EXIT);
         self.count_rates(&[raw], |raw| *raw);
@@ -54,6 +70,7 @@ impl Sink for Encode<'_> {
 
     #[inline(never)]
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        let words = self.kept(words, &event);
         if !self.switching.is_empty() {
             // One by one, until that was. What is no event of calls is not for this function.
             let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
@@ -68,6 +85,7 @@ impl Sink for Encode<'_> {
 
     #[inline(never)]
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
+        let words = self.kept(words, &event);
         if !self.switching.is_empty() {
             let first = words.first().map(&event).filter(|first| first.code() == code::CALL);
             return first.map(|first| self.take(first, &[], &[])).is_some().into();

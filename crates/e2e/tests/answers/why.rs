@@ -54,9 +54,10 @@ fn is_in(wait: &Value, within: &str, path: &[&str]) {
     assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
 }
 
-/// The timer's interrupt wakes a thread that naps.
+/// The timer's interrupt wakes a thread that naps. After so many tries it may still be unknown, and is then told as unknown, not as another waker.
 fn is_interrupt(nap: &Value) {
-    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
+    let waker = &nap["woken_by"];
+    assert!(waker.is_null() || waker["kind"] == "interrupt", "{nap:#}");
 }
 
 /// Each sentence of the answer against what the program does.

@@ -10,4 +10,5 @@ mod privileges;
 mod refused;
 mod running;
 mod sandbox;
+mod snapshots;
 mod waits;

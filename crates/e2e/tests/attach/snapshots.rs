@@ -1,0 +1,68 @@
+//! Snapshots of the rings of a process that records on.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::thread;
+use std::time::Duration;
+
+/// Takes a snapshot: events that it has, and events that were overwritten before.
+fn snapshot(resident: &Resident, trace: &str) -> (u64, u64) {
+    let run = calltap_run(&["snapshot", "-p", &resident.pid.to_string(), "-o", trace]);
+    assert!(run.status.success(), "{}", run.stderr);
+    let before = |word: &str| {
+        let text = run.stderr.split_once(word).unwrap_or_else(|| panic!("{}", run.stderr)).0;
+        let number = text.rsplit(' ').next().unwrap_or_default().replace(',', "");
+        number.parse::<u64>().unwrap_or_else(|_| panic!("{}", run.stderr))
+    };
+    (before(" event"), before(" overwritten before"))
+}
+
+/// Every thread's calls are of tick and tock in turns, each of which returned before the next began.
+fn is_in_turns(trace: &str, said: &str) {
+    let rows = calltap_run(&["export", "--to", "csv", trace]).stdout;
+    let mut calls: Vec<(&str, u64, &str)> = Vec::new();
+    for row in rows.lines().skip(1) {
+        let fields: Vec<&str> = row.split(',').collect();
+        calls.push((fields[1], fields[5].parse().expect("a start"), fields[2]));
+    }
+    // The last call of a thread may be open.
+    calls.sort_unstable();
+    assert!(calls.len() > 100, "{said}: {} calls", calls.len());
+    for pair in calls.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        assert_ne!(pair[0].2, pair[1].2, "{said}: {pair:?}");
+    }
+}
+
+fn unpaired(trace: &str) -> u64 {
+    let report = calltap_run(&["report", "--json", trace]).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+    report["returns_without_entry"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_program_records_on_while_snapshots_are_taken() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["in_turns.c"], &["-pthread"]);
+        let mut resident = Resident::start(&program, &[]);
+        let pid = resident.pid.to_string();
+        let trace = program.directory().join("snapshot").to_string_lossy().into_owned();
+        let attached = calltap_run(&["attach", "-p", &pid, "-F", "tick,tock", "--buffer-size", "4M"]);
+        assert!(attached.status.success(), "{}", attached.stderr);
+        resident.tell();
+        resident.wait_for("begun");
+        for n in 0..6 {
+            thread::sleep(Duration::from_millis(30));
+            snapshot(&resident, &trace);
+            is_in_turns(&trace, &format!("{}, snapshot {n}", build.name));
+            assert!(unpaired(&trace) <= 2, "one a thread, whose entry was overwritten");
+        }
+        resident.tell();
+        let made: u64 = resident.wait_for("made ").parse().expect("a number");
+        let (events, overwritten) = snapshot(&resident, &trace);
+        // A call is an entry and a return. None is missing of the time in which snapshots were taken.
+        assert_eq!(events + overwritten, 2 * made, "{}: {events}, {overwritten}", build.name);
+        let left = calltap_run(&["detach", "-p", &pid]);
+        assert!(left.status.success(), "{}", left.stderr);
+        assert!(resident.end().0.success());
+    }
+}
