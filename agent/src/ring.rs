@@ -5,10 +5,10 @@
 
 use crate::state::{CHUNKS, Session, Thread, clamp_cursor, exchange_cursor, forget_context, in_data};
 use crate::{sys, waits};
-use calltap_abi::event::{SPARSE_BLOCK, code};
+use calltap_abi::overwrite::forget_events;
 use calltap_abi::silence::Silence;
-use calltap_abi::{CHUNK_DATA, CHUNK_SIZE, Control, THREAD_MAX, ThreadEntry, pop, push};
-use core::sync::atomic::{AtomicU64, Ordering::*, fence};
+use calltap_abi::{CHUNK_DATA, Clock, Control, THREAD_MAX, ThreadEntry, pop, push};
+use core::sync::atomic::{Ordering::*, fence};
 
 /// There is no room for the event.
 pub struct Full;
@@ -172,47 +172,22 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
     let oldest = entry.first_chunk.load(Relaxed).checked_sub(1);
     let next =
         oldest.and_then(|index| session.chunk_header(index)).map_or(0, |header| header.next.load(Relaxed));
-    let found = oldest.filter(|_| next != 0).and_then(|index| Some((index, session.chunk(index)?)));
-    if let Some((_, address)) = found {
+    let found = oldest.filter(|_| next != 0).and_then(|index| Some((index, session.chunk_words(index)?)));
+    if let Some((_, words)) = found {
         let reusing = entry.reuses.load(Relaxed) | 1;
         entry.reuses.store(reusing, Relaxed);
         // What copies the chunk meanwhile sees by the count that it was too late: the count is raised before the first word is cleared.
         fence(Release);
         entry.first_chunk.store(next, Release);
-        let (entries, exits) = forget_events(address, session.control().clock.load(Relaxed) == 1);
-        entry.lost_entries.fetch_add(entries, Relaxed);
-        entry.lost_exits.fetch_add(exits, Relaxed);
+        let sparse = session.control().clock.load(Relaxed) == Clock::Sparse as u32;
+        let forgotten = forget_events(words, sparse);
+        entry.lost_entries.fetch_add(forgotten.entries, Relaxed);
+        entry.lost_exits.fetch_add(forgotten.exits, Relaxed);
         entry.reuses.store(reusing.wrapping_add(1), Release);
     }
-    thread.busy.store(0, Relaxed);
+    // Until here no handler unlinks a chunk: what clears one relies on that.
+    thread.busy.store(0, Release);
     found.map(|(index, _)| index).ok_or(Full)
-}
-
-/// Counts the events of a chunk and clears it.
-fn forget_events(chunk: usize, sparse: bool) -> (u64, u64) {
-    let (mut entries, mut exits) = (0, 0);
-    let mut count = |low: u32| match low & code::MASK {
-        code::EXIT => exits += 1,
-        code::ENTRY
-        | code::CALL
-        | code::ENTRY_FROM
-        | code::TAIL_ENTRY
-        | code::TAIL_ENTRY_FROM
-        | code::NESTED_ENTRY => entries += 1,
-        _ => {}
-    };
-    for offset in (CHUNK_DATA..CHUNK_SIZE).step_by(8) {
-        // SAFETY: inside the chunk, 8-byte aligned, mapped for ever.
-        let word = unsafe { &*((chunk + offset) as *const AtomicU64) };
-        let value = word.swap(0, Relaxed);
-        if !sparse {
-            count(value as u32);
-        } else if offset % SPARSE_BLOCK != 0 {
-            count(value as u32);
-            count((value >> 32) as u32);
-        }
-    }
-    (entries, exits)
 }
 
 /// Leaves the cursor at the start of the room behind the chunk, so that events that find no room cannot push it into the next chunk.

@@ -181,6 +181,12 @@ impl Session {
         self.chunk(index).map(|address| unsafe { &*(address as *const ChunkHeader) })
     }
 
+    /// A chunk as 8-byte words, header included.
+    pub fn chunk_words(self, index: u32) -> Option<&'static [AtomicU64; CHUNK_SIZE / 8]> {
+        // SAFETY: as above; a chunk is mapped for ever, and aligned to its size.
+        self.chunk(index).map(|address| unsafe { &*(address as *const [AtomicU64; CHUNK_SIZE / 8]) })
+    }
+
     /// The chunk an address lies in.
     pub fn chunk_index(self, address: u64) -> Option<u32> {
         let offset = (address as usize).checked_sub(self.0 + CHUNKS_AT)?;

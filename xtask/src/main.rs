@@ -23,6 +23,9 @@ usage: cargo xtask COMMAND
   bench [--quick] [--write] [PART...]
                             measure calltap beside uftrace and the bare programs; --write: into docs/performance.md; PART: only what has this
                             word in its name (call, off, mcount, reading, start-up, switching, patch-modes)
+  bench [--quick] [ROW...] --compare BINARY
+                            which rows of the cost of a call have changed beyond noise beside another calltap, in interleaved pairs; ROW: only rows with
+                            this word in their names (fib, leaf, lua, sqlite3; function_graph, overwrite, function, sparse, counter, profile)
   coverage [--write] [FILE...] | --used [--write] [NAME...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
                             into docs/coverage.md; --used: programs of the suite `everyday` run alone and with all functions of all their
@@ -90,11 +93,7 @@ fn run(words: &[&str]) -> Result<()> {
             ci::run()
         }
         "programs" => programs::command(rest),
-        "bench" => {
-            let (given, parts): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
-            flags(&given, &["--quick", "--write"])?;
-            bench::run(given.contains(&"--quick"), given.contains(&"--write"), &parts)
-        }
+        "bench" => bench::command(rest),
         "coverage" => {
             let (given, files): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('-'));
             flags(&given, &["--write", "--used"])?;

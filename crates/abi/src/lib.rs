@@ -19,6 +19,7 @@ pub mod event;
 pub mod first;
 pub mod frames;
 pub mod isa;
+pub mod overwrite;
 pub mod plan;
 pub mod profile;
 pub mod python;

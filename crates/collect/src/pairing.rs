@@ -19,6 +19,7 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
 use std::collections::{BTreeSet, HashSet};
+use std::hint::select_unpredictable;
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes, modulo 2^42.
 pub type Frame = u64;
@@ -55,10 +56,17 @@ pub struct OpenCalls {
     placed: bool,
 }
 
-/// How far `lower` lies below `upper`, in units of 8 bytes; huge if it lies above.
+/// How far a slot lies below a frame's, in units of 8 bytes; huge if it lies above.
 #[inline(always)]
-fn below(upper: Frame, lower: Frame) -> u64 {
-    (upper >> SLOT).wrapping_sub(lower >> SLOT) & (SLOTS - 1)
+fn below(upper: Frame, slot: u64) -> u64 {
+    // What the frame has beside its slot cannot borrow from it.
+    upper.wrapping_sub(slot << SLOT) >> SLOT
+}
+
+/// The slot of a frame.
+#[inline(always)]
+fn slot_of(frame: Frame) -> u64 {
+    frame >> SLOT
 }
 
 /// The frame that an event belongs to.
@@ -130,16 +138,15 @@ impl OpenCalls {
             let mut pops = u8::from(returns);
             frames.get(depth as usize + 1)?;
             let top = frames[depth as usize];
-            if returns && top != frame {
-                pops = above(frame, &frames[..depth as usize])? + 2;
+            // An entry lies below the top frame, one by a jump at its place, a nested one at either.
+            let apart = u64::from(code == code::ENTRY);
+            let far = below(top, raw.slot).wrapping_sub(apart) >= if tail { 1 } else { near };
+            // One branch for both: which of the two comes next is not for a processor to guess.
+            let differs = select_unpredictable(returns, top ^ frame, u64::from(far));
+            if differs != 0 {
+                pops = returns.then(|| above(frame, &frames[..depth as usize]))?? + 2;
                 depth -= u32::from(pops);
             } else {
-                // An entry lies below the top frame, one by a jump at its place, a nested one at either.
-                let apart = u64::from(code == code::ENTRY);
-                let far = below(top, frame).wrapping_sub(apart) >= if tail { 1 } else { near };
-                if far & !returns {
-                    return None;
-                }
                 frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // of no effect if it returns
                 depth = depth + 1 - 2 * u32::from(returns);
             }
@@ -170,7 +177,7 @@ impl OpenCalls {
     /// The innermost open call, if an event that enters a function leaves open whether it goes on: its frame and function.
     pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
         let top = self.frames[self.depth];
-        let shares = is_tail(raw.code()) && below(top, frame_of(raw)) == 0;
+        let shares = is_tail(raw.code()) && below(top, raw.slot) == 0;
         let enters = !matches!(raw.code(), code::EXIT | code::CALL);
         // A call that shares its frame ends with the one that has it.
         let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
@@ -236,20 +243,22 @@ impl OpenCalls {
         let open = &self.frames[1..=self.depth];
         let newest_first = || open.iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped in its place.
-        let shared = || newest_first().position(|open| below(*open, frame) == 0).filter(|_| is_tail(code));
+        let shared =
+            || newest_first().position(|open| below(*open, slot_of(frame)) == 0).filter(|_| is_tail(code));
         // A nested call leaves all frames that share its slot in theirs.
         let nearest = u64::from(code != code::NESTED_ENTRY);
-        let next_to = || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, frame)));
+        let next_to =
+            || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, slot_of(frame))));
         if let Some(above) = shared().or_else(next_to) {
             return above;
         }
         // Above all frames of the newest stack: they are dead, unless it is on another one.
         let stack = newest_first()
             .zip(newest_first().skip(1))
-            .take_while(|(inner, outer)| below(**outer, **inner) <= NEAR);
+            .take_while(|(inner, outer)| below(**outer, slot_of(**inner)) <= NEAR);
         let count = open.len().min(1 + stack.count());
         let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
-        if outermost.is_some_and(|outermost| below(frame, *outermost) <= NEAR) { count } else { 0 }
+        if outermost.is_some_and(|outermost| below(frame, slot_of(*outermost)) <= NEAR) { count } else { 0 }
     }
 
     fn open(&mut self, frame: Frame) {

@@ -4,6 +4,7 @@
 //! what is compared is compared within a round. The table shows medians of the rounds.
 
 mod calls;
+mod compare;
 mod directory;
 mod expect;
 mod info;
@@ -38,16 +39,33 @@ struct Bench {
 const BEGIN: &str = "<!-- begin: cargo xtask bench --write -->";
 const END: &str = "<!-- end -->";
 
+/// The command's words: flags, and what is wanted of all there is.
+pub fn command(words: &[&str]) -> Result<()> {
+    let mut words = words.to_vec();
+    let compare = words.iter().position(|word| *word == "--compare").map(|at| {
+        let other = words.get(at + 1).copied().context("--compare: which calltap?");
+        words.drain(at..(at + 2).min(words.len()));
+        other
+    });
+    let other = compare.transpose()?;
+    let (flags, only): (Vec<&str>, Vec<&str>) = words.into_iter().partition(|word| word.starts_with('-'));
+    let known = if other.is_some() { &["--quick"][..] } else { &["--quick", "--write"] };
+    if let Some(unknown) = flags.iter().find(|flag| !known.contains(flag)) {
+        bail!("bench: {unknown} is not for this");
+    }
+    let quick = flags.contains(&"--quick");
+    match other {
+        Some(other) => compare::run(&bench(quick)?, other.as_ref(), &only),
+        None => run(quick, flags.contains(&"--write"), &only),
+    }
+}
+
 /// Measures all, or the parts with these words in their names; prints tables, and writes them into `docs/performance.md`.
-pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
-    let calltap = shell::build_calltap()?;
-    let place = shell::target().join("bench");
-    fs::create_dir_all(&place)?;
-    let uftrace = shell::have("uftrace");
-    if !uftrace {
+fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
+    let bench = bench(quick)?;
+    if !bench.uftrace {
         eprintln!("\nNO UFTRACE HERE (apt-get install uftrace): nothing is compared with it\n");
     }
-    let bench = Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick };
     let mut text = head(&bench);
     type Part = fn(&Bench) -> Result<String>;
     let parts: [(&str, Part); 10] = [
@@ -75,6 +93,14 @@ pub fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
         text += &table;
     }
     if write { replace(&text) } else { Ok(()) }
+}
+
+fn bench(quick: bool) -> Result<Bench> {
+    let calltap = shell::build_calltap()?;
+    let place = shell::target().join("bench");
+    fs::create_dir_all(&place)?;
+    let uftrace = shell::have("uftrace");
+    Ok(Bench { calltap, place, uftrace, rounds: if quick { 3 } else { 7 }, quick })
 }
 
 fn head(bench: &Bench) -> String {

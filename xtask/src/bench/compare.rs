@@ -1,0 +1,144 @@
+//! calltap beside another one: which rows have changed beyond noise.
+//!
+//! The two run in turn, each first in every other pair, and what is compared is compared within a pair: a machine that becomes slower meanwhile does so for both.
+
+use super::measure::median;
+use super::subjects::Subject;
+use super::workloads::{self, Workload};
+use super::{Bench, head};
+use anyhow::{Result, ensure};
+use std::path::Path;
+
+const SUBJECTS: [Subject; 6] = [
+    Subject::Calltap("function_graph", &[]),
+    Subject::Calltap("overwrite", &["--overwrite", "--buffer-size", "4M"]),
+    Subject::Calltap("function", &["--tracer", "function"]),
+    Subject::Calltap("sparse", &["--clock", "sparse"]),
+    Subject::Calltap("counter", &["--clock", "counter"]),
+    Subject::Calltap("profile", &["--tracer", "profile"]),
+];
+
+/// A row without a change is called changed no more often than this.
+const ERROR: f64 = 0.002;
+/// A smaller change is not reported, however sure it is.
+const LEAST: f64 = 0.01;
+
+/// Whether a figure has changed, and how sure that is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Change {
+    /// The median of the pairs' ratios, this calltap's figure to the other's.
+    ratio: f64,
+    /// The true median lies between these, but for [`ERROR`].
+    between: (f64, f64),
+}
+
+impl Change {
+    /// From at least one ratio. The interval is that of the sign test: it takes no shape of the noise for granted.
+    fn of(mut ratios: Vec<f64>) -> Change {
+        ratios.sort_by(f64::total_cmp);
+        let last = ratios.len() - 1;
+        let left_out = outer(ratios.len());
+        Change { between: (ratios[left_out], ratios[last - left_out]), ratio: median(ratios) }
+    }
+
+    fn verdict(self) -> &'static str {
+        let (least, most) = self.between;
+        match self.ratio {
+            ratio if most < 1.0 && ratio < 1.0 - LEAST => "less",
+            ratio if least > 1.0 && ratio > 1.0 + LEAST => "MORE",
+            _ => "",
+        }
+    }
+
+    fn cells(self) -> String {
+        let (least, most) = self.between;
+        format!("{:.3} | {least:.3} to {most:.3} | {}", self.ratio, self.verdict())
+    }
+}
+
+/// How many of the sorted ratios lie outside the interval, on each side.
+fn outer(count: usize) -> usize {
+    // As heads of so many coins: at most `most` of them on one of the two sides.
+    let (mut left_out, mut ways, mut sum) = (0, 1.0, 1.0);
+    for heads in 1..count {
+        ways *= (count - heads + 1) as f64 / heads as f64;
+        sum += ways;
+        if 2.0 * sum / 2_f64.powi(count as i32) > ERROR {
+            break;
+        }
+        left_out = heads;
+    }
+    left_out
+}
+
+/// Measures the rows with these words in their names, with this calltap and with the other.
+pub fn run(bench: &Bench, other: &Path, only: &[&str]) -> Result<()> {
+    ensure!(other.is_file(), "--compare: there is no {}", other.display());
+    let other = Bench { calltap: other.canonicalize()?, place: bench.place.clone(), ..*bench };
+    let pairs = if bench.quick { 11 } else { 21 };
+    println!(
+        "{}\nThis calltap's processor time to that of {}: median of {pairs} pairs, and between what it lies; `less` or `MORE` where it has changed.\n\n\
+         | workload | tracer | program | between | | recorder | between | |\n|---|---|--:|---|---|--:|---|---|",
+        head(bench),
+        other.calltap.display()
+    );
+    for workload in workloads::all(bench)? {
+        for subject in SUBJECTS {
+            let name = format!("{} | {}", workload.name, subject.name());
+            if only.is_empty() || only.iter().any(|word| name.contains(word)) {
+                let [program, recorder] = row([bench, &other], &workload, subject, pairs)?;
+                println!("| {name} | {} | {} |", program.cells(), recorder.cells());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The program's processor time and the recorder's.
+fn row(both: [&Bench; 2], workload: &Workload, subject: Subject, pairs: usize) -> Result<[Change; 2]> {
+    for bench in both {
+        subject.run(bench, workload)?;
+    }
+    let (mut program, mut recorder) = (Vec::new(), Vec::new());
+    for pair in 0..pairs {
+        let first = pair % 2;
+        let one = subject.run(both[first], workload)?.info;
+        let two = subject.run(both[1 - first], workload)?.info;
+        let (this, other) = if first == 0 { (one, two) } else { (two, one) };
+        ensure!(this.calls == other.calls, "{}: {} calls, and {}", subject.name(), this.calls, other.calls);
+        program.push(this.program / other.program);
+        recorder.push(this.recorder / other.recorder);
+    }
+    Ok([Change::of(program), Change::of(recorder)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ratios: &[f64], verdict: &str) {
+        let change = Change::of(ratios.to_vec());
+        assert_eq!(change.verdict(), verdict, "{change:?}");
+    }
+
+    #[test]
+    fn the_interval_leaves_out_what_the_sign_test_allows() {
+        // 2 * P(at most k of n coins) <= 0.002
+        assert_eq!([1, 9, 11, 15, 21].map(outer), [0, 0, 0, 1, 3]);
+    }
+
+    #[test]
+    fn a_change_is_one_when_nearly_all_pairs_agree() {
+        let steady =
+            [0.90, 0.91, 0.89, 0.92, 0.90, 0.91, 0.90, 0.93, 0.88, 0.90, 0.91, 0.90, 0.92, 0.89, 0.91];
+        check(&steady, "less");
+        check(&steady.map(|ratio| 2.0 - ratio), "MORE");
+        let mut disturbed = steady;
+        disturbed[3] = 1.7;
+        check(&disturbed, "less");
+        disturbed[4] = 1.2;
+        check(&disturbed, "");
+        check(&steady.map(|ratio| ratio + 0.1), "");
+        check(&[0.995; 21], "");
+    }
+}
