@@ -8,6 +8,7 @@ mod control;
 mod diff;
 mod ending;
 mod grammar;
+mod import;
 mod install;
 mod keep;
 mod live;
@@ -98,6 +99,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "get" | "put" => control::run(name, arguments)?,
         "stat" => stat::run(arguments)?,
         "diff" => return diff::run(arguments),
+        "import" => import::run(arguments)?,
         "sites" => sites::run(arguments)?,
         "recordmcount" => return Ok(recordmcount::run(arguments)),
         "cc" => return cc::run(arguments),

@@ -90,8 +90,8 @@ fn moment(source: &dyn Source, flag: &str, text: &str) -> Result<u64> {
     }
     let session = source.meta().session.as_ref();
     let wall = |ns: i64| {
-        let session =
-            session.with_context(|| format!("--{flag}: the trace does not say when it was recorded"))?;
+        let session = dated(session)
+            .with_context(|| format!("--{flag}: the trace does not say when it was recorded"))?;
         let since = i128::from(ns) - i128::from(session.start_realtime_ns);
         Ok(u64::try_from(i128::from(session.start_monotonic_ns) + since).unwrap_or(0))
     };
@@ -120,11 +120,16 @@ fn moment(source: &dyn Source, flag: &str, text: &str) -> Result<u64> {
     )
 }
 
+/// The session, if it says at which time of day it began.
+fn dated(session: Option<&Session>) -> Option<&Session> {
+    session.filter(|session| session.start_realtime_ns != 0)
+}
+
 /// `--time`: how times are written.
 pub fn stamp(source: &dyn Source, arguments: &Arguments) -> Result<Option<Stamp>> {
     match arguments.text("time").as_deref() {
         Some("relative") => Ok(Some(Stamp::Since(Part::beginning(source)))),
-        Some("wall") => match &source.meta().session {
+        Some("wall") => match dated(source.meta().session.as_ref()) {
             Some(session) => Ok(Some(wall(session))),
             None => bail!("--time wall: the trace does not say when it was recorded"),
         },
@@ -132,8 +137,11 @@ pub fn stamp(source: &dyn Source, arguments: &Arguments) -> Result<Option<Stamp>
     }
 }
 
-/// The time of day, as clocks here show it.
+/// The time of day, as clocks here show it; of a trace that does not say when it was recorded, the time since its beginning.
 pub fn wall(session: &Session) -> Stamp {
+    if session.start_realtime_ns == 0 {
+        return Stamp::Since(session.start_monotonic_ns);
+    }
     let began = Local.timestamp_nanos(session.start_realtime_ns.cast_signed());
     Stamp::wall(session, began.offset().fix().local_minus_utc())
 }

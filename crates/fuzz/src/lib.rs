@@ -15,8 +15,15 @@ use std::sync::Arc;
 pub type Body = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Body); 6] =
-    [("elf", elf), ("object", object), ("trace", trace), ("glob", glob), ("log", log), ("values", values)];
+pub const TARGETS: [(&str, Body); 7] = [
+    ("elf", elf),
+    ("object", object),
+    ("trace", trace),
+    ("trace_dat", trace_dat),
+    ("glob", glob),
+    ("log", log),
+    ("values", values),
+];
 
 /// Any bytes as an ELF file.
 pub fn elf(data: &[u8]) {
@@ -43,6 +50,17 @@ pub fn trace(data: &[u8]) {
         return;
     }
     if let Ok(reader) = calltap_trace::TraceReader::open(file.path()) {
+        let _ = report::collect(&reader, &report::Options::default(), None);
+    }
+}
+
+/// Any bytes as a trace.dat, through the import and a view of what it made.
+pub fn trace_dat(data: &[u8]) {
+    let Ok(output) = tempfile::NamedTempFile::new() else { return };
+    let named = calltap_import::Named { file: "fuzz", calltap: "0" };
+    if calltap_import::import(&data.to_vec(), named, output.path()).is_ok() {
+        let reader = calltap_trace::TraceReader::open(output.path()).expect("what was written can be read");
+        assert!(reader.complaints().iter().all(|complaint| !complaint.contains("damaged")));
         let _ = report::collect(&reader, &report::Options::default(), None);
     }
 }

@@ -1,7 +1,11 @@
 //! Good inputs to begin with, made by gcc and by this project's own writers.
 
 use anyhow::{Context, Result, bail};
-use calltap_trace::{ClockKind, End, Process, Record, Session, Site, SiteId, Thread, ThreadId, TraceWriter};
+use calltap_export::{Options, Version};
+use calltap_trace::{
+    ClockKind, End, Event, EventKind, Process, Record, RunState, Session, Site, SiteId, Switch, Thread,
+    ThreadEncoder, ThreadId, TraceReader, TraceWriter,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +37,7 @@ pub fn of(target: &str, scratch: &Path) -> Result<Vec<Vec<u8>>> {
         ],
         "object" => vec![elf(&["-c", "-pg", "-O1"])?, elf(&["-c", "-pg", "-mfentry", "-g"])?],
         "trace" => vec![trace(scratch)?],
+        "trace_dat" => vec![exported(scratch, Version::V6)?, exported(scratch, Version::V7)?],
         "glob" => texts(&["a*[b-d]?\\*x\0abc*x", "*::push<*>(?)\0std::push<int>(1)", "[!a-z]\0Z"]),
         "log" => texts(&[
             "batch 4711 quiet outside\nsite 0x401000 0 9090909090 original enabled:0x700000\nread 0x401000 9090909090\n\
@@ -68,8 +73,18 @@ fn compiled(flags: &[&str], scratch: &Path) -> Result<Vec<u8>> {
     Ok(fs::read(output)?)
 }
 
+fn exported(scratch: &Path, version: Version) -> Result<Vec<u8>> {
+    trace(scratch)?;
+    let (reader, mut file) = (TraceReader::open(&scratch.join(DATA))?, Vec::new());
+    calltap_export::trace_dat(&reader, &Options { version, ..Options::default() }, &mut file, None)?;
+    Ok(file)
+}
+
+/// A trace as a file.
+const DATA: &str = "seed.data";
+
 fn trace(scratch: &Path) -> Result<Vec<u8>> {
-    let path = scratch.join("seed.data");
+    let path = scratch.join(DATA);
     let text = String::new;
     let session = Session {
         calltap: "0.1.0".into(),
@@ -105,6 +120,18 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         captured: None,
     };
     writer.record(&Record::Sites { sites: (0..4).map(site).collect() })?;
+    let mut encoder = ThreadEncoder::new(id);
+    for n in 0..40 {
+        let (site, kind) =
+            (SiteId(n % 4), if n < 20 { EventKind::Entry } else { EventKind::Exit { pops: 1 } });
+        let site = if n < 20 { site } else { SiteId((39 - n) % 4) };
+        encoder.push(Event { ticks: 1000 + u64::from(n) * 100, site, kind });
+    }
+    encoder.push(Event { ticks: 9000, site: SiteId(0), kind: EventKind::Lost { entries: 3, exits: 2 } });
+    encoder.push(Event { ticks: 9100, site: SiteId(1), kind: EventKind::Call { parent: 0x1010 } });
+    writer.events(&mut encoder)?;
+    let states = [(500, RunState::Running), (2000, RunState::Blocked), (3000, RunState::Running)];
+    writer.switches(id, &states.map(|(at, to)| Switch { at, to }), 9500)?;
     writer.finish(End { status: "exit 0".into(), wall_ns: 1, cpu_ns: 1, recorder_cpu_ns: 1 })?;
     Ok(fs::read(path)?)
 }

@@ -2,6 +2,7 @@
 //!
 //! Where tracefs is not mounted, root opens a mount of its own that has no place in any directory, and ends with this process.
 
+use calltap_ringbuffer::Fields;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -19,14 +20,7 @@ const LONGEST: u64 = 64 << 10;
 pub(crate) struct Tracepoint {
     /// Its number.
     pub(crate) id: u64,
-    fields: Vec<Field>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Field {
-    name: String,
-    offset: usize,
-    size: usize,
+    fields: Fields,
 }
 
 /// The directory of the kernel's events.
@@ -67,34 +61,20 @@ impl Tracefs {
     }
 }
 
-/// From the text of its files: ` field:pid_t pid; offset:24; size:4; signed:1;`
+/// From the texts of its files.
 fn parse(id: &str, format: &str) -> Option<Tracepoint> {
-    let field = |line: &str| {
-        let mut parts = line.trim().split(';').map(str::trim);
-        let name = parts.next()?.strip_prefix("field:")?.split_whitespace().last()?;
-        let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
-        let size = parts.next()?.strip_prefix("size:")?.parse().ok()?;
-        let name = name.split('[').next()?.to_owned();
-        Some(Field { name, offset, size })
-    };
-    Some(Tracepoint { id: id.trim().parse().ok()?, fields: format.lines().filter_map(field).collect() })
+    Some(Tracepoint { id: id.trim().parse().ok()?, fields: Fields::parse(format) })
 }
 
 impl Tracepoint {
     /// A field's bytes in raw data.
     pub(crate) fn bytes<'r>(&self, raw: &'r [u8], name: &str) -> Option<&'r [u8]> {
-        let field = self.fields.iter().find(|field| field.name == name)?;
-        raw.get(field.offset..field.offset.checked_add(field.size)?)
+        self.fields.get(name)?.bytes(raw)
     }
 
     /// A number in raw data, with its sign.
     pub(crate) fn number(&self, raw: &[u8], name: &str) -> Option<i64> {
-        Some(match *self.bytes(raw, name)? {
-            [byte] => byte.into(),
-            [a, b] => i16::from_le_bytes([a, b]).into(),
-            [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
-            ref bytes => i64::from_le_bytes(bytes.try_into().ok()?),
-        })
+        self.fields.get(name)?.number(raw)
     }
 }
 

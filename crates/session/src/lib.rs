@@ -36,6 +36,7 @@ pub use calltap_collect::collector::{Due, Totals};
 pub use calltap_collect::output::Consumer;
 pub use calltap_collect::slow::Slow;
 pub use calltap_collect::subtree::Subtree;
+pub use calltap_collect::trace_file::TraceFile;
 pub use calltap_collect::triggers::Trigger as CallTrigger;
 pub use calltap_process::Error as ProcessError;
 pub use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};

@@ -28,7 +28,7 @@ impl ClockMap {
     pub fn new(kind: ClockKind, pairs: &[ClockPair]) -> (Self, Vec<String>) {
         let mut complaints = Vec::new();
         let identity = 1 << SHIFT;
-        if matches!(kind, ClockKind::Coarse | ClockKind::Counter) {
+        if !matches!(kind, ClockKind::Tsc | ClockKind::Sparse) {
             return (Self { kind, knots: Vec::new(), overall: identity }, complaints);
         }
         let mut sorted = pairs.to_vec();

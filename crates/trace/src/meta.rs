@@ -28,6 +28,10 @@ pub enum ClockKind {
     Coarse,
     /// A number that goes up by one at every event of the process: order, no time.
     Counter,
+    /// Nanoseconds of CLOCK_MONOTONIC, read at every event: traces that were imported.
+    Monotonic,
+    /// Nanoseconds of another clock of the kernel's, which [`Session::clock_note`] names: traces that were imported.
+    Kernel,
 }
 
 /// The kind of a tracer.
@@ -70,7 +74,7 @@ pub struct Session {
     pub kernel: String,
     /// Processor model.
     pub cpu: String,
-    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start.
+    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start; 0 where it is not known, as in traces that were imported.
     pub start_realtime_ns: u64,
     /// CLOCK_MONOTONIC at the same moment.
     pub start_monotonic_ns: u64,

@@ -22,7 +22,12 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             line(out, "end", &end.status)?;
             let (wall, cpu, recorder) =
                 (duration(end.wall_ns), duration(end.cpu_ns), duration(end.recorder_cpu_ns));
-            line(out, "time", &format!("{wall} wall, {cpu} processor, {recorder} recorder"))?;
+            let time = match (end.cpu_ns, end.recorder_cpu_ns) {
+                // Traces that were imported do not have them.
+                (0, 0) => format!("{wall} wall"),
+                _ => format!("{wall} wall, {cpu} processor, {recorder} recorder"),
+            };
+            line(out, "time", &time)?;
         }
         None => line(out, "end", "not recorded: the file is incomplete")?,
     }
@@ -95,8 +100,14 @@ fn session(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
         return line(out, "session", "not recorded: the file is incomplete");
     };
     line(out, "command", &session.command.join(" "))?;
-    line(out, "recorded", &format!("{} by calltap {}", utc(session.start_realtime_ns), session.calltap))?;
-    line(out, "host", &format!("{}, {}, {}", session.host, session.kernel, session.cpu))?;
+    let when = match session.start_realtime_ns {
+        0 => "at a time that is not known,".to_owned(),
+        ns => utc(ns),
+    };
+    line(out, "recorded", &format!("{when} by calltap {}", session.calltap))?;
+    let host = [&session.host, &session.kernel, &session.cpu].map(String::as_str);
+    let host: Vec<&str> = host.into_iter().filter(|part| !part.is_empty()).collect();
+    line(out, "host", &if host.is_empty() { "not known".to_owned() } else { host.join(", ") })?;
     for tracer in &session.tracers {
         let kind = match tracer.kind {
             TracerKind::Function => "function",
@@ -121,6 +132,8 @@ fn clock(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
         ClockKind::Sparse => "time stamp counter, every block of events; interpolated between",
         ClockKind::Coarse => "coarse, about a millisecond",
         ClockKind::Counter => "counter: order, no time",
+        ClockKind::Monotonic => "CLOCK_MONOTONIC, every event",
+        ClockKind::Kernel => "a clock of the kernel, every event",
     };
     line(out, "clock", kind)?;
     if let Some(note) = &session.clock_note {

@@ -14,6 +14,7 @@ mod told;
 
 pub use locks::locks;
 pub use slow::Rule;
+pub use system_calls::name as system_call_name;
 
 use crate::error::Error;
 use crate::head;

@@ -68,8 +68,8 @@ const NAMES: &[(u32, &str)] = &[
     (454, "futex_wake"), (455, "futex_wait"), (456, "futex_requeue"), (457, "statmount"), (458, "listmount"),
 ];
 
-/// The name of a system call.
-pub(crate) fn name(number: u32) -> Option<&'static str> {
+/// The name of a system call of x86-64.
+pub fn name(number: u32) -> Option<&'static str> {
     let at = NAMES.binary_search_by_key(&number, |(number, _)| *number).ok()?;
     NAMES.get(at).map(|(_, name)| *name)
 }

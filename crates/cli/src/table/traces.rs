@@ -247,4 +247,20 @@ pub const TRACES: &[Command] = &[
         ],
         operand: FILE,
     },
+    Command {
+        name: "import",
+        about: "Make a trace of a trace.dat of trace-cmd's, for all views, diff and exports",
+        details: "Files of versions 6 and 7, also compressed ones. Functions of the kernel (tracers function and function_graph) become functions of the module [kernel] or of \
+                  its modules; system calls (raw_syscalls) become calls of sys_NAME, and with sched_switch and sched_waking what 'calltap record --events sched,syscalls' \
+                  records. Events of other kinds are counted. docs/import.md has what a trace.dat does not tell.\n\n\
+                  trace-cmd record -C mono -e sched_switch -e sched_waking -e raw_syscalls -o trace.dat -- ./prog\n\
+                  calltap import trace.dat -o kernel.data; calltap report kernel.data",
+        flags: &[&[or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data")]],
+        operand: Some(Operand {
+            name: "FILE",
+            takes: Takes::One,
+            optional: false,
+            help: "The trace.dat to read.",
+        }),
+    },
 ];

@@ -6,6 +6,7 @@ mod diff;
 mod exports;
 mod flight;
 mod futures;
+mod import;
 mod installing;
 mod left;
 mod names;

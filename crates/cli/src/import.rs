@@ -1,0 +1,32 @@
+//! `calltap import`: a recording of another tracer, as a trace.
+
+use crate::arguments::Arguments;
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_analysis::units::counted;
+use calltap_import::{Named, Summary, import};
+use calltap_session::TraceFile;
+use std::fs::File;
+
+/// Writes the trace, and says what is in it and what is not.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let path = arguments.path("operand").unwrap_or_default();
+    let name = path.display().to_string();
+    let file = File::open(&path).with_context(|| name.clone())?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        bail!("{name}: not a trace.dat of trace-cmd: not a regular file");
+    }
+    let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
+    let named = Named { file: &name, calltap: env!("CARGO_PKG_VERSION") };
+    let summary = import(&file, named, output.path()).map_err(|error| anyhow!("{name}: {error}"))?;
+    output.keep();
+    say(&summary, &output);
+    Ok(())
+}
+
+fn say(summary: &Summary, output: &TraceFile) {
+    let (events, functions) = (counted(summary.events, "event"), counted(summary.functions, "function"));
+    let threads = counted(summary.threads, "thread");
+    eprintln!("calltap: {}: {events} of {functions} in {threads}", output.path().display());
+    let sentences = summary.sentences().into_iter().chain(output.note());
+    sentences.for_each(|sentence| eprintln!("calltap: import: {sentence}"));
+}

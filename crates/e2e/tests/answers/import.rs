@@ -1,0 +1,233 @@
+//! Recordings of trace-cmd's, imported: calls of calltap's own files come back as they were, and those of the kernel are what
+//! `trace-cmd report` says.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn import(file: &Path) -> (PathBuf, Run) {
+    let output = file.with_extension("imported");
+    let (from, into) = (file.to_string_lossy(), output.to_string_lossy());
+    let run = calltap_run(&["import", &from, "-o", &into]);
+    (output, run)
+}
+
+/// The lines of a view.
+fn view(arguments: &[&str], trace: &Path) -> Vec<String> {
+    let trace = trace.to_string_lossy();
+    let run = calltap_run(&[arguments, &["-i", &trace]].concat());
+    assert!(run.status.success(), "{arguments:?}: {}", run.stderr);
+    run.stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// Function, calls, total and longest time, sorted.
+fn rows(trace: &Path) -> Vec<(String, u64, u64, u64)> {
+    let text = view(&["report", "--format", "json"], trace).join("\n");
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let row = |row: &Value| {
+        let number = |key: &str| row[key].as_u64().unwrap_or(0);
+        let name = row["function"].as_str().expect("a name").replace(", ", ",").replace(' ', "_");
+        (name, number("calls"), number("total_ns"), number("max_ns"))
+    };
+    let mut rows: Vec<_> = rows.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+fn an_exported_trace_comes_back() {
+    let program = compile(GCC, &["timeline.c"], &[]);
+    let both = ["--tracer", "function", "--tracer", "function_graph"];
+    for tracers in [&both[..2], &both[2..], &both] {
+        let recording = record(&program, tracers, &Expect::default());
+        for version in ["6", "7"] {
+            let file = recording.trace.with_extension(format!("{version}.dat"));
+            let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
+            let exported = calltap_run(&[
+                "export",
+                "--to",
+                "trace-cmd",
+                "--format-version",
+                version,
+                "-i",
+                &from,
+                "-o",
+                &into,
+            ]);
+            assert!(exported.status.success(), "{}", exported.stderr);
+            let (imported, run) = import(&file);
+            assert!(run.status.success(), "{}", run.stderr);
+            assert!(!run.stderr.contains(" not shown"), "{}", run.stderr);
+            let (ours, theirs) = (rows(&recording.trace), rows(&imported));
+            let names = |rows: &[(String, u64, u64, u64)]| {
+                rows.iter().map(|row| (row.0.clone(), row.1)).collect::<Vec<_>>()
+            };
+            assert!(!ours.is_empty());
+            assert_eq!(names(&theirs), names(&ours), "{tracers:?}, version {version}");
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                // Places on the clock go by the line between the readings around them, durations by that of the whole recording.
+                let slack = ours.1 * 2 + ours.2 / 1000;
+                assert!(ours.2.abs_diff(theirs.2) <= slack, "{ours:?} {theirs:?}");
+            }
+            let graph = calltap_run(&["graph", "-i", &imported.to_string_lossy()]);
+            let diff = calltap_run(&["diff", &from, &imported.to_string_lossy()]);
+            assert!(graph.status.success() && diff.status.success(), "{}{}", graph.stderr, diff.stderr);
+        }
+    }
+}
+
+/// Events of the kernel while a program runs, as pages of an instance of tracefs, and the file that trace-cmd makes of them.
+const RECORD: &str = "set -e
+mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
+I=/sys/kernel/tracing/instances/calltap-e2e-$$
+mkdir $I; trap 'for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 0 >$I/events/$e/enable; done; rmdir $I' EXIT
+echo mono >$I/trace_clock; echo $2 >$I/buffer_size_kb
+for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 1 >$I/events/$e/enable; done
+sh -c \"$3\"
+echo 0 >$I/tracing_on
+cd $1; set --
+for c in $I/per_cpu/cpu*; do
+  n=pages.${c##*/}; timeout 5 dd if=$c/trace_pipe_raw of=$n bs=4096 iflag=nonblock 2>/dev/null || true
+  set -- \"$@\" $n
+done
+trace-cmd restore -c -o head.dat >/dev/null
+trace-cmd restore -i head.dat -o trace.dat \"$@\" >/dev/null
+";
+
+/// A recording of the kernel's; None where the kernel or trace-cmd is not to be had.
+fn kernel(directory: &Path, kilobytes: &str, command: &str) -> Option<PathBuf> {
+    if !have("trace-cmd") {
+        return None;
+    }
+    let mut recorder = Command::new("unshare");
+    recorder.args(["-m", "sh", "-c", RECORD, "sh"]).arg(directory).args([kilobytes, command]);
+    let run = run(recorder, b"");
+    let file = directory.join("trace.dat");
+    if !run.status.success() || !file.exists() {
+        skipped(&format!("no events of the kernel here: {}", run.stderr.trim()));
+        return None;
+    }
+    Some(file)
+}
+
+/// What `trace-cmd report` says: numbers of system calls, of other events, and of dropped ones.
+fn reported(file: &Path) -> (BTreeMap<String, u64>, BTreeMap<String, u64>, u64) {
+    let mut command = Command::new("trace-cmd");
+    command.args(["report", "-i"]).arg(file);
+    let run = run(command, b"");
+    let (mut calls, mut events, mut dropped) = (BTreeMap::new(), BTreeMap::new(), 0);
+    for line in run.stdout.lines() {
+        if let Some((_, count)) = line.strip_prefix("CPU:").and_then(|rest| rest.split_once('[')) {
+            dropped += count.split(' ').next().and_then(|count| count.parse::<u64>().ok()).expect("a count");
+            continue;
+        }
+        let Some((_, rest)) = line.split_once("] ") else { continue };
+        let mut words = rest.split_whitespace().skip(1);
+        let Some(event) = words.next().map(|event| event.trim_end_matches(':')) else { continue };
+        *events.entry(event.to_owned()).or_default() += 1;
+        if event == "sys_enter" {
+            assert_eq!(words.next(), Some("NR"));
+            *calls.entry(words.next().expect("a number").to_owned()).or_default() += 1;
+        }
+    }
+    (calls, events, dropped)
+}
+
+#[test]
+fn events_of_the_kernel_are_what_trace_cmd_reports() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(file) = kernel(directory.path(), "20480", "sleep 0.3; ls / >/dev/null") else { return };
+    let (calls, events, dropped) = reported(&file);
+    let (imported, run) = import(&file);
+    assert!(run.status.success(), "{}", run.stderr);
+    if let Some(count) = events.get("kmalloc") {
+        let told = format!("import: {count} events of 1 kind not shown: kmalloc {count}\n");
+        assert!(run.stderr.contains(&told), "{}", run.stderr);
+    }
+    let rows = rows(&imported);
+    let of = |name: &str| rows.iter().find(|row| row.0 == name);
+    let total: u64 = rows.iter().map(|row| row.1).sum();
+    assert_eq!(Some(&total), events.get("sys_enter"));
+    for (number, name) in
+        [("0", "sys_read"), ("1", "sys_write"), ("59", "sys_execve"), ("230", "sys_clock_nanosleep")]
+    {
+        assert_eq!(of(name).map(|row| row.1), calls.get(number).copied(), "{name}");
+    }
+    let info: Value =
+        serde_json::from_str(&view(&["info", "--format", "json"], &imported).join("\n")).expect("JSON");
+    assert_eq!(info["calls"]["lost"], dropped);
+    let nap =
+        view(&["report", "--format", "json", "-F", "sys_clock_nanosleep", "--thread", "sleep"], &imported)
+            .join("\n");
+    let nap: Vec<Value> = serde_json::from_str(&nap).expect("JSON");
+    let [total, blocked] = ["max_ns", "blocked_ns"].map(|key| nap[0][key].as_u64().expect("a time"));
+    assert!(total >= 300_000_000 && blocked >= 299_000_000, "{total} {blocked}");
+    for name in ["sleep", "ls"] {
+        let threads = info["threads"].as_array().expect("threads");
+        assert!(threads.iter().any(|thread| thread["comm"] == name), "{name}: {threads:?}");
+    }
+    // The same events, compressed.
+    let packed = file.with_extension("7.dat");
+    let mut convert = Command::new("trace-cmd");
+    convert
+        .args(["convert", "--file-version", "7", "--compression", "zstd", "-i"])
+        .arg(&file)
+        .arg("-o")
+        .arg(&packed);
+    if calltap_e2e::run(convert, b"").status.success() {
+        let (unpacked, run) = import(&packed);
+        assert!(run.status.success(), "{}", run.stderr);
+        assert_eq!(view(&["replay"], &unpacked), view(&["replay"], &imported));
+    }
+}
+
+#[test]
+fn what_the_kernel_lost_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let busy = "dd if=/dev/zero of=/dev/null bs=1 count=30000 2>/dev/null";
+    let Some(file) = kernel(directory.path(), "8", busy) else { return };
+    let (_, _, dropped) = reported(&file);
+    assert!(dropped > 0, "a buffer of 8 kB holds 60,000 events");
+    let (imported, run) = import(&file);
+    assert!(run.status.success(), "{}", run.stderr);
+    assert!(run.stderr.contains("of all kinds lost in the kernel's buffers"), "{}", run.stderr);
+    let info: Value =
+        serde_json::from_str(&view(&["info", "--format", "json"], &imported).join("\n")).expect("JSON");
+    assert_eq!(info["calls"]["lost"], dropped);
+    let exported = calltap_run(&["report", "--format", "json", "-i", &imported.to_string_lossy()]);
+    assert!(exported.stderr.contains("lost: what follows is not complete"), "{}", exported.stderr);
+}
+
+#[test]
+fn other_files_are_refused_in_a_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).expect("a file");
+        path
+    };
+    let cases = [
+        (file("text", b"hello"), "text: not a trace.dat of trace-cmd\n"),
+        (file("empty", b""), "empty: not a trace.dat of trace-cmd\n"),
+        (
+            file("old", b"\x17\x08\x44tracing5\0"),
+            "old: a trace.dat of version 5; versions 6 and 7 can be imported\n",
+        ),
+        (file("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header"), "the file is cut off: "),
+        (
+            file("lzma", b"\x17\x08\x44tracing7\0\0\x08\0\x10\0\0lzma\01\0"),
+            "compressed by 'lzma'; zstd and zlib",
+        ),
+        (directory.path().to_owned(), "not a regular file\n"),
+        (directory.path().join("absent"), "absent: No such file"),
+    ];
+    for (path, expected) in cases {
+        let (output, run) = import(&path);
+        assert!(!run.status.success() && run.stderr.contains(expected), "{path:?}: {}", run.stderr);
+        assert!(run.stderr.starts_with("calltap: ") && run.stderr.lines().count() == 1, "{}", run.stderr);
+        assert!(!output.exists());
+    }
+}

@@ -1,0 +1,170 @@
+//! What a thread did that is not in the trace yet.
+
+use crate::frames::Frames;
+use calltap_trace::{
+    Error, Event, EventKind, Loss, RunState, SiteId, Switch, SystemCall, ThreadEncoder, ThreadId,
+    TraceWriter, Waking,
+};
+
+/// Entries that wait before they are written.
+const WAITING: usize = 4096;
+
+/// Entries of the kernel about a thread, between which there were no others.
+pub(crate) struct Log<T> {
+    /// The time up to which they are written, if it is known what happened since.
+    from: Option<u64>,
+    entries: Vec<(u64, T)>,
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log { from: None, entries: Vec::new() }
+    }
+}
+
+impl<T> Log<T> {
+    pub(crate) fn push(&mut self, at: u64, entry: T) {
+        self.from.get_or_insert(at);
+        self.entries.push((at, entry));
+    }
+
+    /// Takes what waits: since when it is all that happened, the entries, and until when.
+    fn take(&mut self) -> Option<(u64, Vec<T>, u64)> {
+        let (from, until) = (self.from?, self.entries.last()?.0);
+        self.from = Some(until);
+        Some((from, self.entries.drain(..).map(|(_, entry)| entry).collect(), until))
+    }
+}
+
+/// One thread.
+pub(crate) struct Lane {
+    pub(crate) id: ThreadId,
+    pub(crate) frames: Frames,
+    encoder: ThreadEncoder,
+    loss: Loss,
+    /// A call that becomes one with the entry behind it, if that is of the same function and time.
+    held: Option<(u64, SiteId, u64)>,
+    switches: Vec<Switch>,
+    pub(crate) wakings: Log<Waking>,
+    pub(crate) system_calls: Log<SystemCall>,
+}
+
+impl Lane {
+    pub(crate) fn new(id: ThreadId) -> Lane {
+        Lane {
+            id,
+            frames: Frames::default(),
+            encoder: ThreadEncoder::new(id),
+            loss: Loss { thread: id, ..Loss::default() },
+            held: None,
+            switches: Vec::new(),
+            wakings: Log::default(),
+            system_calls: Log::default(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, ticks: u64, site: SiteId, kind: EventKind) {
+        let kind = match (self.held.take(), kind) {
+            (Some((at, of, parent)), EventKind::Entry) if (at, of) == (ticks, site) => {
+                EventKind::EntryFrom { parent }
+            }
+            (Some((at, of, parent)), kind) => {
+                self.add(at, of, EventKind::Call { parent });
+                kind
+            }
+            (None, kind) => kind,
+        };
+        self.add(ticks, site, kind);
+    }
+
+    /// A call that may be that of the entry behind it: a file of calltap's own has both.
+    pub(crate) fn hold(&mut self, ticks: u64, site: SiteId, parent: u64) {
+        self.release();
+        self.held = Some((ticks, site, parent));
+    }
+
+    fn release(&mut self) {
+        if let Some((at, of, parent)) = self.held.take() {
+            self.add(at, of, EventKind::Call { parent });
+        }
+    }
+
+    fn add(&mut self, ticks: u64, site: SiteId, kind: EventKind) {
+        match kind {
+            EventKind::Exit { .. } => self.loss.exits += 1,
+            EventKind::Lost { entries, exits } => {
+                self.loss.lost_entries += u64::from(entries);
+                self.loss.lost_exits += u64::from(exits);
+            }
+            kind => self.loss.entries += u64::from(kind.begins_call()),
+        }
+        self.encoder.push(Event { ticks, site, kind });
+    }
+
+    /// Since `at`, nanoseconds, it does this.
+    pub(crate) fn switch(&mut self, at: u64, to: RunState) {
+        let last = self.switches.last().map_or(0, |last| last.at);
+        self.switches.push(Switch { at: at.max(last), to });
+    }
+
+    /// What it does now, if that is known.
+    pub(crate) fn state(&self) -> RunState {
+        self.switches.last().map_or(RunState::Unknown, |last| last.to)
+    }
+
+    /// What it has done since its last switch contradicts another event: it is not known.
+    pub(crate) fn doubt(&mut self) {
+        if let Some(last) = self.switches.last_mut() {
+            last.to = RunState::Unknown;
+        }
+    }
+
+    /// Of what happens from `at` on, nanoseconds, not everything is known.
+    pub(crate) fn gap(&mut self, at: u64, trace: &mut TraceWriter) -> Result<(), Error> {
+        if self.state() != RunState::Unknown {
+            self.switch(at, RunState::Unknown);
+        }
+        self.write_logs(trace)?;
+        (self.wakings.from, self.system_calls.from) = (None, None);
+        Ok(())
+    }
+
+    fn write_logs(&mut self, trace: &mut TraceWriter) -> Result<(), Error> {
+        if let Some((from, entries, until)) = self.wakings.take() {
+            trace.wakings(self.id, from, &entries, until)?;
+        }
+        if let Some((from, entries, until)) = self.system_calls.take() {
+            trace.system_calls(self.id, from, &entries, until)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, if that is much.
+    pub(crate) fn relieve(&mut self, trace: &mut TraceWriter) -> Result<(), Error> {
+        if self.encoder.is_full() {
+            trace.events(&mut self.encoder)?;
+        }
+        if self.switches.len() > WAITING {
+            // The last one may turn out to be wrong.
+            let rest = self.switches.split_off(self.switches.len() - 1);
+            let until = rest.first().map_or(0, |rest| rest.at);
+            trace.switches(self.id, &self.switches, until)?;
+            self.switches = rest;
+        }
+        if self.wakings.entries.len().max(self.system_calls.entries.len()) > WAITING {
+            self.write_logs(trace)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything: nothing follows. What the thread did last, it did until `until`, nanoseconds.
+    pub(crate) fn finish(&mut self, trace: &mut TraceWriter, until: u64) -> Result<u64, Error> {
+        self.release();
+        trace.events(&mut self.encoder)?;
+        trace.switches(self.id, &self.switches, until)?;
+        self.write_logs(trace)?;
+        trace.end(self.id)?;
+        trace.record(&calltap_trace::Record::Loss(self.loss))?;
+        Ok(self.loss.entries + self.loss.exits)
+    }
+}

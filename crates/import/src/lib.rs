@@ -1,0 +1,25 @@
+//! A `trace.dat` of trace-cmd as a trace of calltap.
+//!
+//! `head` reads what stands before the events, of both versions of the file; `stream` the pages of a processor, `decode`
+//! what is in their events, by the formats in the file itself; `merge` puts processors into one order by time; and
+//! `frames`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. Nothing in a file is trusted.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod compression;
+mod decode;
+mod error;
+mod frames;
+mod head;
+mod import;
+mod lane;
+mod merge;
+mod stream;
+mod summary;
+mod symbols;
+mod writer;
+
+pub use bytes::Bytes;
+pub use error::Error;
+pub use import::{Named, import};
+pub use summary::Summary;

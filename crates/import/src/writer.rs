@@ -1,0 +1,379 @@
+//! Events in order of time, as the trace of their threads.
+
+use crate::decode::{After, Event, Item, Task};
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::summary::Summary;
+use crate::symbols::Symbols;
+use calltap_analysis::why::system_call_name;
+use calltap_trace::{
+    ClockMap, ClockPair, Edge, End, EventKind, KernelEvents, Module, Process, Record, RunState, Scheduling,
+    Session, Site, SiteId, SystemCall, Thread, ThreadId, TraceWriter, Waking,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// What is called as the module of system calls.
+const SYSTEM_CALLS: &str = "[system calls]";
+/// The one process: a file does not say to which process a thread belongs.
+const PROCESS: (u32, &str) = (0, "[all tasks]");
+const NO_SITE: SiteId = SiteId(0);
+
+/// What is known of a file before its events are written.
+pub(crate) struct Known {
+    /// calltap wrote it: each of its processors is a thread, and its losses are that thread's.
+    pub(crate) is_own: bool,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// From when to when not everything is known, in order.
+    pub(crate) gaps: Vec<(u64, u64)>,
+    pub(crate) names: HashMap<u32, String>,
+    pub(crate) symbols: Symbols,
+    pub(crate) clock: ClockMap,
+}
+
+/// A function or system call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Callee {
+    Function(u64),
+    SystemCall(u32),
+}
+
+/// Whose events these are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Thread(u32),
+    /// The thread of id 0 that a processor has when it has nothing to do.
+    Idle(u32),
+    /// No thread's: events that a processor has lost.
+    Processor(u32),
+}
+
+impl Key {
+    fn of(tid: u32, cpu: u32) -> Key {
+        if tid == 0 { Key::Idle(cpu) } else { Key::Thread(tid) }
+    }
+}
+
+/// The kinds of events that came.
+#[derive(Default)]
+struct Seen {
+    switches: bool,
+    wakings: bool,
+    system_calls: bool,
+}
+
+/// Writes the trace.
+pub(crate) struct Writer {
+    trace: TraceWriter,
+    known: Known,
+    /// So many gaps have begun.
+    gaps: usize,
+    lanes: Vec<Lane>,
+    threads: HashMap<Key, usize>,
+    sites: HashMap<Callee, SiteId>,
+    /// The id of the thread that each processor has.
+    running: BTreeMap<u32, u32>,
+    seen: Seen,
+    lost: u64,
+    lost_more: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        output: &Path,
+        session: Session,
+        pairs: &[ClockPair],
+        known: Known,
+    ) -> Result<Writer, Error> {
+        let mut trace = TraceWriter::create(output, session)?;
+        let (pid, comm) = PROCESS;
+        let process = Process { id: 0, pid, parent: None, forked: false, comm: comm.to_owned() };
+        trace.record(&Record::Process(process))?;
+        pairs.iter().try_for_each(|pair| trace.record(&Record::Clock(*pair)))?;
+        let modules = known.symbols.modules();
+        let calls = Module {
+            id: modules.len() as u32,
+            process: 0,
+            path: SYSTEM_CALLS.to_owned(),
+            build_id: None,
+            bias: 0,
+            range: (0, 0),
+            unloaded_ticks: None,
+        };
+        for module in modules.iter().chain([&calls]) {
+            trace.record(&Record::Module(module.clone()))?;
+        }
+        Ok(Writer {
+            trace,
+            known,
+            gaps: 0,
+            lanes: Vec::new(),
+            threads: HashMap::new(),
+            sites: HashMap::new(),
+            running: BTreeMap::new(),
+            seen: Seen::default(),
+            lost: 0,
+            lost_more: false,
+        })
+    }
+
+    /// The next event.
+    pub(crate) fn take(&mut self, item: Item) -> Result<(), Error> {
+        let Item { time, cpu, tid, event } = item;
+        let in_gap = self.pass_gaps(time)?;
+        let at = self.known.clock.to_ns(time);
+        let own = Key::of(tid, cpu);
+        let lane = match event {
+            Event::Call { function, parent } => self.call(own, time, function, parent)?,
+            Event::Entry { function, depth } => {
+                let (lane, site) = (self.lane(own)?, self.function(function)?);
+                let over = self.lanes[lane].frames.enter(site, depth);
+                self.enter(lane, time, site, over);
+                lane
+            }
+            Event::Exit { function, depth } => {
+                let (lane, site) = (self.lane(own)?, self.function(function)?);
+                let pops = self.lanes[lane].frames.exit(site, Some(depth));
+                self.lanes[lane].push(time, site, EventKind::Exit { pops });
+                lane
+            }
+            Event::Enter { number, arguments } => {
+                self.system_call(own, (time, at), number, Edge::Enter(arguments), in_gap)?
+            }
+            Event::Return { number, result } => {
+                self.system_call(own, (time, at), number, Edge::Exit(result), in_gap)?
+            }
+            Event::Switch { prev, after, next } => {
+                self.seen.switches = true;
+                return if in_gap { Ok(()) } else { self.switch(cpu, at, &prev, after, &next) };
+            }
+            Event::Waking { woken, interrupt } => {
+                self.seen.wakings = true;
+                if in_gap || woken.tid == 0 {
+                    return Ok(());
+                }
+                let lane = self.lane(Key::Thread(woken.tid))?;
+                let comm = self.known.names.get(&tid).cloned().unwrap_or_default();
+                self.lanes[lane].wakings.push(at, Waking { at, interrupt, pid: PROCESS.0, tid, comm });
+                lane
+            }
+            Event::Missed(events) => {
+                // A processor of calltap's own is a thread.
+                let key = if self.known.is_own { own } else { Key::Processor(cpu) };
+                self.missed(key, time, events)?
+            }
+        };
+        Ok(self.lanes[lane].relieve(&mut self.trace)?)
+    }
+
+    /// Goes to a time: what lies in gaps is not known. Returns whether the time is in one.
+    fn pass_gaps(&mut self, time: u64) -> Result<bool, Error> {
+        while let Some((from, _)) = self.known.gaps.get(self.gaps).filter(|(from, _)| *from < time) {
+            let at = self.known.clock.to_ns(*from);
+            self.lanes.iter_mut().try_for_each(|lane| lane.gap(at, &mut self.trace))?;
+            self.running.clear();
+            self.gaps += 1;
+        }
+        Ok(self.gaps.checked_sub(1).is_some_and(|newest| time < self.known.gaps[newest].1))
+    }
+
+    fn lane(&mut self, key: Key) -> Result<usize, Error> {
+        if let Some(lane) = self.threads.get(&key) {
+            return Ok(*lane);
+        }
+        let place = self.lanes.len();
+        let id = ThreadId(place as u32);
+        let (tid, comm) = match key {
+            Key::Thread(tid) => (tid, self.known.names.get(&tid).cloned().unwrap_or_default()),
+            Key::Idle(cpu) => (0, format!("swapper/{cpu}")),
+            Key::Processor(cpu) => (0, format!("[cpu {cpu}]")),
+        };
+        self.trace.record(&Record::Thread(Thread { id, process: 0, tid, comm }))?;
+        self.lanes.push(Lane::new(id));
+        self.threads.insert(key, place);
+        Ok(place)
+    }
+
+    /// The function at an address.
+    fn function(&mut self, address: u64) -> Result<SiteId, Error> {
+        let symbol = self.known.symbols.at(address);
+        let start = symbol.map_or(address, |symbol| symbol.address);
+        if let Some(site) = self.sites.get(&Callee::Function(start)) {
+            return Ok(*site);
+        }
+        let (name, size, module) = match symbol {
+            Some(symbol) => (symbol.name.clone(), symbol.size, symbol.module),
+            None => (format!("{address:#x}"), 0, 0),
+        };
+        self.site(Callee::Function(start), name, (start, size), module)
+    }
+
+    fn site(
+        &mut self,
+        callee: Callee,
+        name: String,
+        (address, size): (u64, u64),
+        module: u32,
+    ) -> Result<SiteId, Error> {
+        let id = SiteId(self.sites.len() as u32);
+        let kind = match callee {
+            Callee::Function(_) => "kernel",
+            Callee::SystemCall(_) => "system call",
+        };
+        let (kind, aliases) = (kind.to_owned(), Vec::new());
+        let site = Site { id, module, address, size, name, aliases, kind, tracers: 0, captured: None };
+        self.trace.record(&Record::Sites { sites: vec![site] })?;
+        self.sites.insert(callee, id);
+        Ok(id)
+    }
+
+    fn call(&mut self, key: Key, time: u64, function: u64, parent: u64) -> Result<usize, Error> {
+        let (lane, site) = (self.lane(key)?, self.function(function)?);
+        // Views name a caller by the functions of the trace.
+        if self.known.symbols.at(parent).is_some() {
+            self.function(parent)?;
+        }
+        match self.known.is_own {
+            true => self.lanes[lane].hold(time, site, parent),
+            false => self.lanes[lane].push(time, site, EventKind::Call { parent }),
+        }
+        Ok(lane)
+    }
+
+    /// A call begins, and so many others of its thread ended without a return.
+    fn enter(&mut self, lane: usize, time: u64, site: SiteId, over: u32) {
+        if over > 0 {
+            self.lanes[lane].push(time, site, EventKind::Left { pops: over });
+        }
+        self.lanes[lane].push(time, site, EventKind::Entry);
+    }
+
+    /// A system call is a call, and an entry of the kernel's about its thread.
+    fn system_call(
+        &mut self,
+        key: Key,
+        (time, at): (u64, u64),
+        number: i64,
+        edge: Edge,
+        in_gap: bool,
+    ) -> Result<usize, Error> {
+        self.seen.system_calls = true;
+        let lane = self.lane(key)?;
+        // A debugger, or the return from a signal, may have made it -1: it is none.
+        let Ok(number) = u32::try_from(number) else { return Ok(lane) };
+        let site = match self.sites.get(&Callee::SystemCall(number)) {
+            Some(site) => *site,
+            None => {
+                let name = system_call_name(number)
+                    .map_or_else(|| format!("system_call_{number}"), |name| format!("sys_{name}"));
+                let module = self.known.symbols.modules().len() as u32;
+                self.site(Callee::SystemCall(number), name, (number.into(), 0), module)?
+            }
+        };
+        match edge {
+            Edge::Enter(_) => {
+                let over = self.lanes[lane].frames.enter_kernel(site);
+                self.enter(lane, time, site, over);
+            }
+            Edge::Exit(_) => {
+                let pops = self.lanes[lane].frames.exit(site, None);
+                self.lanes[lane].push(time, site, EventKind::Exit { pops });
+            }
+        }
+        if !in_gap {
+            self.lanes[lane].system_calls.push(at, SystemCall { at, number, edge });
+        }
+        Ok(lane)
+    }
+
+    fn switch(&mut self, cpu: u32, at: u64, prev: &Task, after: After, next: &Task) -> Result<(), Error> {
+        // The times when a processor has nothing to do are those of no thread.
+        let mut of = |tid| if tid == 0 { Ok(None) } else { self.lane(Key::Thread(tid)).map(Some) };
+        let [from, to] = [of(prev.tid)?, of(next.tid)?];
+        let before = self.running.insert(cpu, next.tid);
+        if !self.known.is_own && before != Some(prev.tid) {
+            self.doubt(before, from, at);
+        }
+        if let Some(from) = from {
+            let state = match after {
+                After::Runnable => RunState::Runnable,
+                After::Blocked => RunState::Blocked,
+                After::Dead => RunState::Unknown,
+            };
+            self.lanes[from].switch(at, state);
+            self.lanes[from].relieve(&mut self.trace)?;
+        }
+        if let Some(to) = to {
+            self.lanes[to].switch(at, RunState::Running);
+            self.lanes[to].relieve(&mut self.trace)?;
+        }
+        Ok(())
+    }
+
+    /// A recording of some threads alone does not have all switches: the thread that leaves a processor is not the one that came to it.
+    fn doubt(&mut self, before: Option<u32>, leaves: Option<usize>, at: u64) {
+        let came = before.and_then(|tid| self.threads.get(&Key::Thread(tid))).copied();
+        for lane in came.into_iter().chain(leaves) {
+            self.lanes[lane].doubt();
+        }
+        // It had the processor until now, and it is not known since when.
+        if let Some(leaves) = leaves {
+            self.lanes[leaves].switch(at, RunState::Unknown);
+        }
+    }
+
+    /// Events of a processor are missing. The kernel does not say whose: all that is open may have ended.
+    fn missed(&mut self, key: Key, time: u64, events: Option<u64>) -> Result<usize, Error> {
+        let lane = self.lane(key)?;
+        self.lost_more |= events.is_none();
+        let events = events.unwrap_or(1);
+        self.lost = self.lost.saturating_add(events);
+        let entries = u32::try_from(events).unwrap_or(u32::MAX);
+        self.lanes[lane].push(time, NO_SITE, EventKind::Lost { entries, exits: 0 });
+        if !self.known.is_own {
+            for (place, other) in self.lanes.iter_mut().enumerate() {
+                if place != lane && !other.frames.is_empty() {
+                    other.push(time, NO_SITE, EventKind::Lost { entries: 0, exits: 0 });
+                }
+            }
+        }
+        Ok(lane)
+    }
+
+    /// Ends the trace. Its notes are `from` and what the summary says.
+    pub(crate) fn finish(mut self, from: String, summary: Summary) -> Result<Summary, Error> {
+        let [start, until] = [self.known.first, self.known.last].map(|ticks| self.known.clock.to_ns(ticks));
+        let mut summary = Summary {
+            functions: self.sites.len() as u64,
+            threads: self.threads.keys().filter(|key| !matches!(key, Key::Processor(_))).count() as u64,
+            lost: self.lost,
+            lost_more: self.lost_more,
+            ..summary
+        };
+        for lane in &mut self.lanes {
+            summary.events += lane.finish(&mut self.trace, until)?;
+        }
+        let Seen { switches, wakings, system_calls } = self.seen;
+        if switches {
+            self.trace.record(&Record::Scheduling(Scheduling { refused: None, lost: self.lost }))?;
+        }
+        if wakings || system_calls {
+            let (refused, lost) = (Vec::new(), self.lost);
+            let told = KernelEvents { wakings, system_calls, refused, lost, recorder: 0 };
+            self.trace.record(&Record::KernelEvents(told))?;
+        }
+        let shown = summary.shown.iter().map(|(name, count)| format!("{name} {count}"));
+        let shown = format!("events: {}", shown.collect::<Vec<_>>().join(", "));
+        for text in [from, shown].into_iter().chain(summary.sentences()) {
+            self.trace.record(&Record::Note { text })?;
+        }
+        self.trace.finish(End {
+            status: End::DETACHED.to_owned(),
+            wall_ns: until.saturating_sub(start),
+            cpu_ns: 0,
+            recorder_cpu_ns: 0,
+        })?;
+        Ok(summary)
+    }
+}

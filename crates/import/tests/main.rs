@@ -1,0 +1,3 @@
+//! Files of trace-cmd's, imported.
+
+mod round_trip;
