@@ -227,6 +227,9 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         let index = obtain(session, thread, entry)?;
         let header = session.chunk_header(index).ok_or(Full)?;
         header.next.store(0, Relaxed);
+        // What was lost lies in front of what the chunk will hold.
+        header.lost_entries.store(entry.lost_entries.load(Relaxed), Relaxed);
+        header.lost_exits.store(entry.lost_exits.load(Relaxed), Relaxed);
         // A signal handler may have been faster, or (overwrite, one chunk) the link may be of the chunk just reused.
         if link.compare_exchange(0, index + 1, AcqRel, Acquire).is_err() {
             push_chunk(session, index);

@@ -292,8 +292,12 @@ pub struct ChunkHeader {
     pub next: AtomicU32,
     /// Which chunk of [profile records](profile) of its thread this is.
     pub part: AtomicU32,
+    /// [`ThreadEntry::lost_entries`] when the chunk was linked: what was lost between the chunk in front of it and this one,
+    pub lost_entries: AtomicU64,
+    /// and [`ThreadEntry::lost_exits`].
+    pub lost_exits: AtomicU64,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 14],
+    pub _pad: [AtomicU32; 10],
 }
 
 /// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale

@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::pairing::OpenCalls;
 use crate::raw::Cursor;
 use crate::shm::Shared;
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, ThreadEntry};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE};
 use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
 use pairs::Pairs;
@@ -183,6 +183,7 @@ impl Reader {
             self.settled = self.settled.filter(|settled| *settled != chunk);
             self.chunk = Some(next);
             self.cursor.next_chunk();
+            self.note_gap(shared, next, unwinding);
             match left.checked_sub(1) {
                 Some(fewer) => left = fewer,
                 None => {
@@ -271,7 +272,7 @@ impl Reader {
             sink.count(&mut self.totals);
         }
         self.active = false;
-        self.encode_rest(shared, unwinding);
+        self.encode_rest(shared, true, unwinding);
         if process_goes_on && self.has_open_calls() {
             let (ticks, site) = (self.cursor.last_ticks(), SiteId::default());
             self.encoder.push(Event { ticks, site, kind: EventKind::ThreadEnded });
@@ -284,12 +285,26 @@ impl Reader {
 
     /// Writes what is encoded, losses included.
     pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>, unwinding: &mut Unwinding) {
-        self.encode_rest(shared, unwinding);
+        self.encode_rest(shared, false, unwinding);
         output.events(&mut self.encoder);
     }
 
+    /// Notes what was lost between two chunks, where it is missing. What was overwritten was in front of all that is there.
+    fn note_gap(&mut self, shared: &Shared, next: u32, unwinding: &mut Unwinding) {
+        let is_overwritten = shared.control().overwrite.load(Relaxed) != 0;
+        let Some(header) = shared.chunk_header(next).filter(|_| !is_overwritten) else { return };
+        let lost = self.lost(header.lost_entries.load(Relaxed), header.lost_exits.load(Relaxed));
+        if lost == (self.totals.lost_entries, self.totals.lost_exits) {
+            return;
+        }
+        let unwinding = Some((unwinding, self.process));
+        let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        self.switching.release(false, &mut pairs);
+        self.note_lost(lost);
+    }
+
     /// Encodes events that are held back, what was switched off behind them, and losses.
-    fn encode_rest(&mut self, shared: &Shared, unwinding: &mut Unwinding) {
+    fn encode_rest(&mut self, shared: &Shared, is_over: bool, unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         // All of a thread that is quiet is read.
@@ -297,12 +312,22 @@ impl Reader {
             self.switching.end_before(u64::MAX, &mut pairs);
         }
         self.switching.release(false, &mut pairs);
-        self.note_loss(shared);
+        self.note_loss(shared, is_over);
     }
 
-    fn note_loss(&mut self, shared: &Shared) {
+    /// Notes what the thread has lost behind all that is read. What was lost in front of a chunk that is not read yet is noted there.
+    fn note_loss(&mut self, shared: &Shared, is_over: bool) {
         let Some(entry) = shared.thread(self.entry) else { return };
-        let (entries, exits) = self.lost(entry);
+        let lost = self.lost(entry.lost_entries.load(Acquire), entry.lost_exits.load(Acquire));
+        let is_linked =
+            |chunk| shared.chunk_header(chunk).is_some_and(|header| header.next.load(Acquire) != 0);
+        let is_full = self.chunk.is_none_or(|chunk| self.cursor.at_end() && !is_linked(chunk));
+        if is_over || is_full {
+            self.note_lost(lost);
+        }
+    }
+
+    fn note_lost(&mut self, (entries, exits): (u64, u64)) {
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
         if (more_entries, more_exits) == (0, 0) {
             return;
@@ -313,9 +338,10 @@ impl Reader {
         self.encoder.push(Event { ticks: self.cursor.last_ticks(), site: Default::default(), kind });
     }
 
-    fn lost(&self, entry: &ThreadEntry) -> (u64, u64) {
-        let entries = entry.lost_entries.load(Relaxed).saturating_add(self.torn);
-        (entries.max(self.totals.lost_entries), entry.lost_exits.load(Relaxed).max(self.totals.lost_exits))
+    /// So many that the program says were lost, with those that reading has skipped; never fewer than before.
+    fn lost(&self, entries: u64, exits: u64) -> (u64, u64) {
+        let entries = entries.saturating_add(self.torn);
+        (entries.max(self.totals.lost_entries), exits.max(self.totals.lost_exits))
     }
 }
 
