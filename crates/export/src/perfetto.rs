@@ -1,12 +1,14 @@
 //! Perfetto's protobuf trace format (ui.perfetto.dev, trace_processor).
 //!
-//! Each thread is a packet sequence of its own: names are interned per sequence, and the sequence's defaults carry
-//! clock and track. Packets follow the file's order of batches; Perfetto sorts them by time.
+//! Each thread is a packet sequence of its own: names are interned per sequence, the sequence's defaults carry
+//! clock and track, and its clock counts from the packet before. Packets follow the file's order of batches; Perfetto sorts them by time.
 
+mod packed;
+
+use self::packed::Packed;
 use super::proto::{bytes, double, message, number};
 use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
-use calltap_analysis::bytes::drain;
 use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
@@ -17,9 +19,12 @@ use calltap_analysis::{
 use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::Value;
 use std::io::{self, Write};
+use std::thread;
 
 const CLOCK_REALTIME: u64 = 1;
 const CLOCK_MONOTONIC: u64 = 3;
+/// Of one sequence: a packet's time is counted from the one before it.
+const CLOCK_INCREMENTAL: u64 = 64;
 const PROCESS_TRACK: u64 = 1 << 32;
 const THREAD_TRACK: u64 = 2 << 32;
 const FUTURE_TRACK: u64 = 3 << 32;
@@ -78,39 +83,50 @@ pub fn perfetto(
 ) -> Result<Totals, Error> {
     let names = Names::new(source.meta(), options.linker_names);
     let threads = source.meta().threads.len();
-    let mut exporter = Exporter {
-        source,
-        names,
-        out,
-        buffer: Vec::new(),
-        packet: Vec::new(),
-        event: Vec::new(),
-        interned: vec![None; threads],
-        deeper: vec![0; threads],
-        values: Vec::new(),
-    };
-    exporter.prologue();
-    let totals = run_in_file_order(source, &mut exporter, progress)?;
-    for span in future_spans(source) {
-        exporter.future(&span);
-        drain(&mut exporter.buffer, exporter.out, false)?;
-    }
-    for thread in threads_with_events(source) {
-        exporter.states(thread)?;
-    }
-    drain(&mut exporter.buffer, exporter.out, true)?;
-    Ok(totals)
+    thread::scope(|scope| {
+        let mut exporter = Exporter {
+            source,
+            names,
+            packed: Packed::new(scope, out),
+            buffer: Vec::new(),
+            packet: Vec::new(),
+            event: Vec::new(),
+            sequences: vec![None; threads],
+            deeper: vec![0; threads],
+            values: Vec::new(),
+        };
+        exporter.prologue();
+        let totals = run_in_file_order(source, &mut exporter, progress)?;
+        for span in future_spans(source) {
+            exporter.future(&span);
+            exporter.drain(false)?;
+        }
+        for thread in threads_with_events(source) {
+            exporter.states(thread)?;
+        }
+        exporter.drain(true)?;
+        Ok(totals)
+    })
+}
+
+/// What a thread's packets refer to, once its sequence began.
+#[derive(Clone)]
+struct Sequence {
+    /// A bit per site whose name was sent.
+    interned: Vec<u64>,
+    /// Where its incremental clock is, nanoseconds.
+    now: u64,
 }
 
 struct Exporter<'a> {
     source: &'a dyn Source,
     names: Names<'a>,
-    out: &'a mut dyn Write,
+    packed: Packed<'a>,
     buffer: Vec<u8>,
     packet: Vec<u8>,
     event: Vec<u8>,
-    /// By thread, once its sequence began: a bit per site whose name was sent.
-    interned: Vec<Option<Vec<u64>>>,
+    /// By thread.
+    sequences: Vec<Option<Sequence>>,
     /// By thread: calls that were too deep, since the last one that was just not.
     deeper: Vec<u64>,
     /// What was read of the event that comes next.
@@ -176,22 +192,29 @@ impl Visitor for Exporter<'_> {
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
-        drain(&mut self.buffer, self.out, false)
+        self.drain(false)
     }
 
     fn thread_end(&mut self, _: ThreadId) -> io::Result<()> {
-        drain(&mut self.buffer, self.out, false)
+        self.drain(false)
     }
 }
 
 impl Exporter<'_> {
+    fn drain(&mut self, is_end: bool) -> io::Result<()> {
+        self.packed.add(&mut self.buffer, is_end)
+    }
+
+    /// When the recording began, by both clocks.
+    fn began(&self) -> (u64, u64) {
+        let session = self.source.meta().session.as_ref();
+        session.map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns))
+    }
+
     /// Relates the clocks and names the processes; sequence 1 is not a thread's.
     fn prologue(&mut self) {
         let meta = self.source.meta();
-        let (realtime, monotonic) = meta
-            .session
-            .as_ref()
-            .map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns));
+        let (realtime, monotonic) = self.began();
         message(&mut self.buffer, field::PACKET, |packet| {
             number(packet, field::SEQUENCE_ID, 1);
             message(packet, field::CLOCK_SNAPSHOT, |snapshot| {
@@ -294,7 +317,7 @@ impl Exporter<'_> {
                     });
                 });
             }
-            drain(&mut self.buffer, self.out, false)?;
+            self.drain(false)?;
         }
         Ok(())
     }
@@ -328,28 +351,45 @@ impl Exporter<'_> {
         }
     }
 
-    /// The thread's first packet: its track and what all its packets have in common.
+    /// The thread's first packets: what all its packets have in common, and its track.
     #[inline]
     fn begin_sequence(&mut self, thread: ThreadId) {
-        if self.interned[thread.0 as usize].is_none() {
+        if self.sequences[thread.0 as usize].is_none() {
             self.first_packet(thread);
         }
     }
 
     fn first_packet(&mut self, thread: ThreadId) {
-        self.interned[thread.0 as usize] = Some(Vec::new());
+        let (_, now) = self.began();
+        self.sequences[thread.0 as usize] = Some(Sequence { interned: Vec::new(), now });
         let uuid = THREAD_TRACK + u64::from(thread.0);
         let (pid, tid) = pid_tid(self.source, thread);
         let comm = self.names.comm(thread);
         message(&mut self.buffer, field::PACKET, |packet| {
             number(packet, field::SEQUENCE_ID, sequence(thread));
             number(packet, field::SEQUENCE_FLAGS, STATE_CLEARED);
+            message(packet, field::CLOCK_SNAPSHOT, |snapshot| {
+                for (id, is_incremental) in [(CLOCK_MONOTONIC, false), (CLOCK_INCREMENTAL, true)] {
+                    message(snapshot, 1, |clock| {
+                        number(clock, 1, id);
+                        number(clock, 2, now);
+                        if is_incremental {
+                            number(clock, 3, 1);
+                        }
+                    });
+                }
+            });
             message(packet, field::DEFAULTS, |defaults| {
                 message(defaults, field::DEFAULT_TRACK_EVENT, |event| {
                     number(event, field::TRACK_UUID, uuid);
                 });
-                number(defaults, field::DEFAULT_CLOCK, CLOCK_MONOTONIC);
+                number(defaults, field::DEFAULT_CLOCK, CLOCK_INCREMENTAL);
             });
+            number(packet, field::FIRST_ON_SEQUENCE, 1);
+        });
+        // A packet of its own: of one that relates clocks Perfetto takes nothing else.
+        message(&mut self.buffer, field::PACKET, |packet| {
+            number(packet, field::SEQUENCE_ID, sequence(thread));
             message(packet, field::TRACK_DESCRIPTOR, |track| {
                 number(track, 1, uuid);
                 message(track, 4, |descriptor| {
@@ -358,7 +398,6 @@ impl Exporter<'_> {
                     bytes(descriptor, 5, comm.as_bytes());
                 });
             });
-            number(packet, field::FIRST_ON_SEQUENCE, 1);
         });
     }
 
@@ -369,7 +408,7 @@ impl Exporter<'_> {
         number(&mut self.event, field::TYPE, kind);
         number(&mut self.event, field::NAME_IID, u64::from(site.0) + 1);
         self.annotate();
-        let Some(sent) = &mut self.interned[thread.0 as usize] else { return };
+        let Some(Sequence { interned: sent, .. }) = &mut self.sequences[thread.0 as usize] else { return };
         let (word, bit) = (site.0 as usize / 64, 1u64 << (site.0 % 64));
         if sent.len() <= word {
             sent.resize(word + 1, 0);
@@ -382,8 +421,20 @@ impl Exporter<'_> {
     /// A packet with the event built; `new` is a name this sequence did not have yet.
     #[inline]
     fn packet(&mut self, thread: ThreadId, ticks: u64, new: Option<SiteId>) {
+        let time = self.source.to_ns(ticks);
+        let Some(Sequence { now, .. }) = &mut self.sequences[thread.0 as usize] else { return };
         self.packet.clear();
-        number(&mut self.packet, field::TIMESTAMP, self.source.to_ns(ticks));
+        match time.checked_sub(*now) {
+            Some(passed) => {
+                *now = time;
+                number(&mut self.packet, field::TIMESTAMP, passed);
+            }
+            // The incremental clock only runs forwards; this packet leaves it where it is.
+            None => {
+                number(&mut self.packet, field::TIMESTAMP, time);
+                number(&mut self.packet, field::CLOCK, CLOCK_MONOTONIC);
+            }
+        }
         number(&mut self.packet, field::SEQUENCE_ID, sequence(thread));
         bytes(&mut self.packet, field::TRACK_EVENT, &self.event);
         if let Some(site) = new {

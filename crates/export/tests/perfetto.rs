@@ -2,9 +2,11 @@
 
 use crate::common::{recording, same};
 use calltap_export::{Options, perfetto};
+use calltap_trace::{ClockKind, Session};
+use flate2::read::ZlibDecoder;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 enum Value<'a> {
     Number(u64),
@@ -66,11 +68,52 @@ fn text(message: &[u8], path: &[u64]) -> Option<String> {
     inner(message, path).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
 }
 
+/// The packets that are packed into those of the file.
+fn unpacked(trace: &[u8]) -> Vec<u8> {
+    let mut packets = Vec::new();
+    for (field, value) in fields(trace) {
+        let Value::Bytes(packet) = value else { panic!("a packet is a message") };
+        assert_eq!(field, 1, "a trace has packets only");
+        let [(50, Value::Bytes(packed))] = &fields(packet)[..] else {
+            panic!("packed packets, and nothing else")
+        };
+        ZlibDecoder::new(*packed).read_to_end(&mut packets).expect("a whole zlib stream");
+    }
+    packets
+}
+
+/// The clocks of a sequence that its snapshot sets: the times of all, and of the incremental one.
+fn snapshot(packet: &[u8]) -> Vec<(u64, u64, bool)> {
+    let clock = |(_, value): &(u64, Value<'_>)| match value {
+        Value::Bytes(clock) => {
+            Some((number(clock, &[1])?, number(clock, &[2])?, number(clock, &[3]) == Some(1)))
+        }
+        Value::Number(_) => None,
+    };
+    inner(packet, &[6]).map_or_else(Vec::new, |snapshot| fields(snapshot).iter().filter_map(clock).collect())
+}
+
+/// Kind, name and annotations.
+fn of_event(event: &[u8], interned: &dyn Fn(u64) -> String) -> String {
+    let kind = ["", "begin", "end", "instant"][number(event, &[9]).unwrap() as usize];
+    let mut line = format!(" {kind}");
+    let names = [number(event, &[10]).map(interned), text(event, &[23])];
+    names.into_iter().flatten().for_each(|name| write!(line, " {name}").unwrap());
+    for (field, value) in fields(event) {
+        if let (4, Value::Bytes(annotation)) = (field, value) {
+            let value = number(annotation, &[3]).or(number(annotation, &[2])).unwrap();
+            write!(line, " {}={value}", text(annotation, &[10]).unwrap()).unwrap();
+        }
+    }
+    line
+}
+
 /// One line per packet.
 fn decode(trace: &[u8]) -> String {
     let mut lines = String::new();
     let mut names: HashMap<(u64, u64), String> = HashMap::new();
-    for (field, value) in fields(trace) {
+    let (mut clocks, mut tracks): (HashMap<u64, u64>, HashMap<u64, u64>) = Default::default();
+    for (field, value) in fields(&unpacked(trace)) {
         let Value::Bytes(packet) = value else { panic!("a packet is a message") };
         assert_eq!(field, 1, "a trace has packets only");
         let sequence = number(packet, &[10]).expect("every packet is of a sequence");
@@ -93,11 +136,25 @@ fn decode(trace: &[u8]) -> String {
             let name = text(packet, &[60, 4, 5]).unwrap();
             assert_eq!(
                 number(packet, &[60, 1]),
-                number(packet, &[59, 11, 11]),
+                tracks.get(&sequence).copied(),
                 "the default is its own track"
             );
+            assert_eq!(
+                inner(packet, &[6]),
+                None,
+                "Perfetto takes nothing else of a packet that relates clocks"
+            );
+            write!(lines, " thread {pid}/{tid} {name}").unwrap();
+        }
+        if inner(packet, &[59]).is_some() {
             let clock = number(packet, &[59, 58]).unwrap();
-            write!(lines, " thread {pid}/{tid} {name}, clock {clock}").unwrap();
+            write!(lines, ", clock {clock}").unwrap();
+            tracks.insert(sequence, number(packet, &[59, 11, 11]).unwrap());
+            let [(3, now, false), (64, same, true)] = snapshot(packet)[..] else {
+                panic!("two clocks are related")
+            };
+            assert_eq!(now, same, "the incremental clock begins at the time of the other");
+            clocks.insert(sequence, now);
         }
         if let Some(interned) = inner(packet, &[12, 2]) {
             let name = text(interned, &[2]).unwrap();
@@ -105,21 +162,17 @@ fn decode(trace: &[u8]) -> String {
             lines.push_str(" new name,");
         }
         if let Some(event) = inner(packet, &[11]) {
-            let kind = ["", "begin", "end", "instant"][number(event, &[9]).unwrap() as usize];
-            write!(lines, " {kind}").unwrap();
-            if let Some(iid) = number(event, &[10]) {
-                write!(lines, " {}", names[&(sequence, iid)]).unwrap();
-            }
-            if let Some(name) = text(event, &[23]) {
-                write!(lines, " {name}").unwrap();
-            }
-            for (field, value) in fields(event) {
-                if let (4, Value::Bytes(annotation)) = (field, value) {
-                    let value = number(annotation, &[3]).or(number(annotation, &[2])).unwrap();
-                    write!(lines, " {}={value}", text(annotation, &[10]).unwrap()).unwrap();
+            lines.push_str(&of_event(event, &|iid| names[&(sequence, iid)].clone()));
+            let time = number(packet, &[8]).unwrap();
+            match number(packet, &[58]) {
+                Some(3) => write!(lines, " at {time}").unwrap(),
+                None => {
+                    let now = clocks.get_mut(&sequence).expect("a clock");
+                    *now += time;
+                    write!(lines, " @{now}").unwrap();
                 }
+                other => panic!("clock {other:?}"),
             }
-            write!(lines, " @{}", number(packet, &[8]).unwrap()).unwrap();
         }
         lines.push('\n');
     }
@@ -144,12 +197,14 @@ fn packets() {
         "
         1: plain primary clock 3
         1: plain process 100 app
-        2: cleared thread 100/100 main, clock 3
+        2: cleared, clock 64
+        2: plain thread 100/100 main
         2: new name, begin main @0
         2: new name, begin f @1000
         2: end @1500
         2: instant LOST entries=4 exits=3 @1600
-        3: cleared thread 100/101 worker, clock 3
+        3: cleared, clock 64
+        3: plain thread 100/101 worker
         3: new name, begin run @100
         3: new name, begin f @150
         3: end left=1 @150
@@ -162,6 +217,45 @@ fn packets() {
         2: end lost=1 @4001
     ",
     );
+}
+
+/// A clock pair may place a moment before the one that came before it; the recording may have begun behind its first event.
+#[test]
+fn times_before_the_incremental_clock_are_absolute() {
+    let mut source = recording("main: E f @5; X f @9; E f @20; X f @30");
+    source.meta.session = Some(Session {
+        calltap: String::new(),
+        command: Vec::new(),
+        host: String::new(),
+        kernel: String::new(),
+        cpu: String::new(),
+        start_realtime_ns: 0,
+        start_monotonic_ns: 10,
+        clock: ClockKind::Tsc,
+        clock_note: None,
+        tracers: Vec::new(),
+    });
+    let mut out = Vec::new();
+    perfetto(&source, &Options::default(), &mut out, None).unwrap();
+    let lines = decode(&out);
+    let times: Vec<&str> = lines
+        .lines()
+        .filter_map(|line| line.find(['@']).or(line.find(" at ")).map(|at| &line[at..]))
+        .collect();
+    assert_eq!(times, [" at 5", " at 9", "@20", "@30"], "{lines}");
+}
+
+#[test]
+fn many_packets_are_packed_in_order() {
+    // Forty batches.
+    let program =
+        format!("\n    main: {}E f @1000; X f @1500", "E f @1000; X f @1500; ".repeat(999)).repeat(40);
+    let trace = export(&program);
+    let lines = decode(&trace);
+    let events: Vec<&str> = lines.lines().skip(4).collect();
+    assert!(fields(&trace).len() > 1 && trace.len() < 400_000, "{} bytes", trace.len());
+    assert_eq!(events.len(), 80_000);
+    assert!(events.chunks(2).all(|pair| pair[0].contains("begin f") && pair[1].contains("end")));
 }
 
 #[test]
@@ -184,7 +278,7 @@ fn protoc_can_read_it() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: protoc not installed");
         return;
     };
-    protoc.stdin.take().unwrap().write_all(&export(PROGRAM)).unwrap();
+    protoc.stdin.take().unwrap().write_all(&unpacked(&export(PROGRAM))).unwrap();
     let decoded = protoc.wait_with_output().unwrap();
     assert!(decoded.status.success());
     assert!(String::from_utf8_lossy(&decoded.stdout).contains("worker"));

@@ -44,17 +44,38 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     }
     // Before the events are read: a port that cannot be bound needs no answers.
     let server = Server::new(port)?;
-    let mut progress = Progress::new(reader.event_count());
-    let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
-    progress.finish();
     let over = end_flag()?;
+    let subject = Arc::new(File::new(path, reader.event_count()));
+    // Not within a scope: calltap ends when it is told to, whatever is still to be read.
+    let reading = {
+        let subject = Arc::clone(&subject);
+        thread::spawn(move || read(&subject, reader))
+    };
     server.announce()?;
-    let subject = File { explorer, path };
-    server.serve(&subject, || {
-        while !over.load(Acquire) {
+    server.serve(&*subject, || {
+        while !over.load(Acquire) && (!reading.is_finished() || subject.is_read()) {
             thread::sleep(PAUSE);
         }
     });
+    if reading.is_finished() && !subject.is_read() {
+        return reading.join().map_err(|_| anyhow!("reading the events failed"))?;
+    }
+    Ok(())
+}
+
+/// Reads all events, while the page is served already.
+fn read(subject: &File, reader: TraceReader) -> Result<()> {
+    let mut progress = Progress::new(reader.event_count());
+    let explorer = Explorer::new(
+        reader,
+        Limits::default(),
+        Some(&mut |done| {
+            progress.set(done);
+            subject.has_read(done);
+        }),
+    );
+    progress.finish();
+    subject.complete(explorer?);
     Ok(())
 }
 

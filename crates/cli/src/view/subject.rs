@@ -8,12 +8,16 @@ use calltap_analysis::units::one_line;
 use calltap_trace::TraceReader;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 /// What questions are answered from.
 pub trait Subject: Sync {
     /// Answers what is asked of recorded calls.
     fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal>;
+
+    /// How far it is read, where it is not all read yet.
+    fn progress(&self) -> Option<Value>;
 
     /// What there is to say of a process that runs, if it is one.
     fn live(&self) -> Option<Value>;
@@ -28,23 +32,58 @@ pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Res
     match (name, post) {
         ("switch", true) => subject.switch(&query).map(|value| value.to_string()),
         ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
+        ("progress", _) => Ok(subject.progress().unwrap_or(Value::Null).to_string()),
         ("live", _) => Ok(subject.live().unwrap_or(Value::Null).to_string()),
         _ => subject.ask(name, &query),
     }
 }
 
-/// A trace file.
+/// A trace file. Its page is served before its events are read; until then it answers no question about them.
 pub struct File {
-    /// Its content.
-    pub explorer: Explorer<TraceReader>,
-    /// Where it is.
-    pub path: PathBuf,
+    explorer: OnceLock<Explorer<TraceReader>>,
+    path: PathBuf,
+    events: u64,
+    /// Events read so far.
+    done: AtomicU64,
+}
+
+impl File {
+    /// One with so many events, of which none is read yet.
+    pub fn new(path: PathBuf, events: u64) -> File {
+        File { explorer: OnceLock::new(), path, events, done: AtomicU64::new(0) }
+    }
+
+    /// So many are read.
+    pub fn has_read(&self, events: u64) {
+        self.done.store(events, Relaxed);
+    }
+
+    /// All are.
+    pub fn complete(&self, explorer: Explorer<TraceReader>) {
+        // It is completed once.
+        let _ = self.explorer.set(explorer);
+    }
+
+    /// Are all events read?
+    pub fn is_read(&self) -> bool {
+        self.explorer.get().is_some()
+    }
 }
 
 impl Subject for File {
     fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal> {
-        let title = self.path.display().to_string();
-        api::explore(&self.explorer, &title, name, query)
+        let Some(explorer) = self.explorer.get() else {
+            return Err(Refusal::new(
+                503,
+                "the events of the trace are not all read yet: ask for 'progress'",
+            ));
+        };
+        api::explore(explorer, &self.path.display().to_string(), name, query)
+    }
+
+    fn progress(&self) -> Option<Value> {
+        let (title, done) = (self.path.display().to_string(), self.done.load(Relaxed));
+        (!self.is_read()).then(|| json!({ "title": title, "done": done, "events": self.events }))
     }
 
     fn live(&self) -> Option<Value> {
@@ -74,6 +113,10 @@ impl Subject for Process<'_> {
             .map_err(|error| Refusal::new(500, &error.to_string()))?;
         let title = format!("{} ({})", one_line(&self.seen.switches.status().name), self.pid);
         api::explore(&explorer, &title, name, query)
+    }
+
+    fn progress(&self) -> Option<Value> {
+        None
     }
 
     fn live(&self) -> Option<Value> {
@@ -111,5 +154,24 @@ impl Subject for Process<'_> {
         let row = row.ok_or_else(|| Refusal::new(404, "no such function was called"))?;
         self.seen.switches.switch(&row.sites, on);
         Ok(json!({ "on": on }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_all_read_answers_nothing_but_how_far_it_is() {
+        let file = File::new("big.data".into(), 1000);
+        file.has_read(250);
+        for name in ["summary", "functions", "timeline", "overview", "flame", "nothing"] {
+            let refusal = answer(&file, name, "from=0&to=1", false).expect_err("no answer");
+            assert_eq!(refusal.code, 503, "{name}: {}", refusal.why);
+        }
+        let progress = answer(&file, "progress", "", false).unwrap_or_default();
+        assert_eq!(progress, r#"{"done":250,"events":1000,"title":"big.data"}"#);
+        assert_eq!(answer(&file, "live", "", false).unwrap_or_default(), "null");
+        assert_eq!(answer(&file, "switch", "f=0&on=1", true).err().map(|refusal| refusal.code), Some(409));
     }
 }

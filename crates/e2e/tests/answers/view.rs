@@ -29,6 +29,18 @@ impl View {
         View { child, address: address.trim().to_owned() }
     }
 
+    /// Serves a file, and waits until all of it is read: what it says before that is no more than how far it is.
+    fn of_file(path: &str) -> View {
+        let view = View::start(&[path]);
+        wait_until("all events", || {
+            let (progress, (status, body)) = (view.get("api/progress"), view.ask("GET", "api/summary"));
+            assert!(status == 200 || status == 503 && body.contains("not all read yet"), "{status} {body}");
+            assert!(progress != Value::Null || status == 200, "{status} {body}");
+            progress == Value::Null
+        });
+        view
+    }
+
     /// Host and port, and the path of the page.
     fn parts(&self) -> (&str, &str) {
         let rest = self.address.strip_prefix("http://").expect("http");
@@ -90,7 +102,7 @@ fn whole(resident: Resident, before: &State) {
 #[test]
 fn the_page_says_what_the_report_says() {
     let (_program, path) = trace_of_naps();
-    let view = View::start(&[&path]);
+    let view = View::of_file(&path);
     let (status, page) = view.ask("GET", "");
     assert!(status == 200 && page.contains("<title>calltap</title>"), "{status} {page}");
     let report = calltap_run(&["report", "-i", &path, "--format", "json"]);
@@ -130,9 +142,31 @@ fn the_page_says_what_the_report_says() {
 }
 
 #[test]
+fn the_page_is_served_while_the_trace_is_read_and_ends_when_it_is_told_to() {
+    let program = compile(GCC, &["threads.c"], &["-pthread"]);
+    let path = program.directory().join("big.data").display().to_string();
+    let recorded = calltap_run(&["record", "-o", &path, "--", &program.path.display().to_string(), "busy"]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let info = calltap_run(&["info", "-i", &path, "--format", "json"]).stdout;
+    let info: Value = serde_json::from_str(&info).expect("JSON");
+    let all = info["events"].as_u64();
+    assert!(all > Some(100_000), "{info}");
+    let view = View::start(&[&path]);
+    assert_eq!(view.ask("GET", "").0, 200);
+    // Whether it is read by now or not.
+    let progress = view.get("api/progress");
+    let (done, events) = (progress["done"].as_u64(), progress["events"].as_u64());
+    assert!(progress == Value::Null || done <= events && events == all, "{progress}");
+    assert!(view.end().success());
+    let view = View::of_file(&path);
+    assert_eq!(view.get("api/summary")["events"].as_u64(), all);
+    assert!(view.end().success());
+}
+
+#[test]
 fn only_who_knows_the_token_sees_anything_and_only_from_here() {
     let (_program, path) = trace_of_naps();
-    let view = View::start(&[&path]);
+    let view = View::of_file(&path);
     let (host, page) = view.parts();
     let token = page.trim_matches('/');
     assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
@@ -162,7 +196,7 @@ fn only_who_knows_the_token_sees_anything_and_only_from_here() {
 #[test]
 fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
     let (_program, path) = trace_of_naps();
-    let view = View::start(&[&path]);
+    let view = View::of_file(&path);
     for (method, name, status) in [
         ("GET", "api/nothing", 404),
         ("GET", "page.html", 404),
@@ -205,7 +239,7 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
         let mut stream = TcpStream::connect(host).expect("the server");
         let _ = write!(stream, "GET {}api/functions HTTP/1.1\r\nHost: x\r\n\r\n", view.parts().1);
     }
-    assert_eq!(view.get("api/live"), Value::Null);
+    assert_eq!((view.get("api/live"), view.get("api/progress")), (Value::Null, Value::Null));
     assert!(view.end().success());
 }
 
@@ -228,7 +262,7 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     // A file that was cut off is shown as far as it goes.
     let bytes = fs::read(&path).expect("the trace");
     fs::write(&text, &bytes[..bytes.len() - 40]).expect("a file");
-    let view = View::start(&[&text.display().to_string()]);
+    let view = View::of_file(&text.display().to_string());
     assert_ne!(view.get("api/summary")["notes"].as_array().map(Vec::len), Some(0));
     assert!(view.end().success());
 }
@@ -255,7 +289,7 @@ fn drive(view: &View, browser: &str, what: &str) -> Command {
 fn in_a_browser_it_is_used_by_keys_and_says_what_it_shows() {
     let Some(browser) = browser() else { return };
     let (program, path) = trace_of_naps();
-    let view = View::start(&[&path]);
+    let view = View::of_file(&path);
     let mut command = drive(&view, browser, "file");
     command.env("TMPDIR", program.directory());
     let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));

@@ -9,6 +9,8 @@ import { details } from "./details.js";
 const VIEWS = { timeline, flame, functions };
 
 function show(name) {
+  // While a file is read there is nothing to show yet.
+  if (!state.summary) return;
   state.view = name;
   for (const view of Object.keys(VIEWS)) {
     const tab = $(`tab-${view}`);
@@ -144,7 +146,7 @@ theme.addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.d
 $("help").addEventListener("click", () => $("keys").showModal());
 addEventListener("keydown", event => {
   const typing = ["INPUT", "TEXTAREA", "SELECT"].includes(event.target.tagName);
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
+  if (!state.summary || typing || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
   const own = {
     "/": () => { search.focus(); search.select(); },
     "?": () => $("keys").showModal(),
@@ -229,8 +231,26 @@ async function watch() {
   }
 }
 
+// A large file is still being read when its page is there: how far it is, and nothing else, until all of it is known.
+async function reading() {
+  for (let first = true; ; first = false) {
+    const progress = await ask("progress");
+    if (!progress) return;
+    const { title, done, events } = progress;
+    document.title = `${title} – calltap`;
+    $("title").textContent = title;
+    $("facts").textContent = done < events
+      ? `reading: ${count(done)} of ${plural(events, "event")} (${percent(done / events)})`
+      : `${plural(events, "event")} read, putting them together …`;
+    if (first) note("reading", "The trace is being read. Nothing of it is shown before all of it is known.");
+    await new Promise(done => setTimeout(done, 200));
+  }
+}
+
 async function begin() {
   try { setTheme(localStorage.getItem("theme") || ""); } catch { setTheme(""); }
+  await reading();
+  note("reading", "");
   state.live = await ask("live");
   state.following = !!state.live;
   await load(true);
