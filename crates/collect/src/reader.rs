@@ -147,12 +147,7 @@ impl Reader {
             if extent == Extent::Full && header.next.load(Acquire) == 0 {
                 return got;
             }
-            let before = self.cursor.offset;
-            self.take(shared, chunk, unwinding);
-            if self.cursor.offset != before {
-                got = true;
-                self.hole = None;
-            }
+            got |= self.take(shared, chunk, unwinding);
             self.active |= got;
             if self.encoder.is_full() {
                 output.events(&mut self.encoder);
@@ -194,7 +189,9 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
+    /// Reads what there is of a chunk; true if anything came.
+    fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) -> bool {
+        let before = self.cursor.offset;
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
@@ -206,6 +203,9 @@ impl Reader {
             self.cursor.read(words, &mut sink);
         }
         sink.count(&mut self.totals);
+        let got = self.cursor.offset != before;
+        self.hole = self.hole.filter(|_| !got);
+        got
     }
 
     /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.

@@ -1,13 +1,14 @@
-// Two threads that call tick and tock in turns, from one line of input to the next. Says "ready PID", "begun", and then how many calls "made N".
+// Two threads that call tick and tock in turns, in turn, from one line of input to the next. Says "ready PID", "begun", and then how many calls "made N".
 #include "e2e.h"
 #include <pthread.h>
 #include <unistd.h>
 static volatile int over;
 TRACED long tick(long n) { KEEP(&n); return n + 1; }
 TRACED long tock(long n) { KEEP(&n); return n + 1; }
+TRACED long turn(long n) { n = tock(tick(n)); KEEP(&n); return n; }
 static void *call(void *made) {
     long n = 0;
-    while (!over) n = tock(tick(n));
+    while (!over) n = turn(n);
     *(long *)made = n;
     return NULL;
 }

@@ -218,7 +218,7 @@ fn other_files_are_refused_in_a_line() {
         ),
         (file("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header"), "the file is cut off: "),
         (
-            file("lzma", b"\x17\x08\x44tracing7\0\0\x08\0\x10\0\0lzma\01\0"),
+            file("lzma", b"\x17\x08\x44tracing7\0\0\x08\0\x10\0\0lzma\0\x31\0"),
             "compressed by 'lzma'; zstd and zlib",
         ),
         (directory.path().to_owned(), "not a regular file\n"),

@@ -1,9 +1,11 @@
 //! Nothing is lost by default while there is memory for it, however many threads there are and however busy the machine is; and what is lost is said
 //! everywhere.
 
-use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, plain, run, skipped};
+use calltap_e2e::*;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::Duration;
 
 fn program() -> Program {
     compile(GCC, &["many_threads.c"], &["-pthread"])
@@ -101,4 +103,31 @@ fn loss_fails_a_recording_that_must_not_lose() {
     let path = program.path.to_string_lossy().into_owned();
     let whole = calltap_run(&["record", "-q", "--fail-on-loss", "-o", &trace, "--", &path, "8", "100"]);
     assert_eq!((whole.status.code(), whole.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_was_open_when_events_were_lost_ends_there() {
+    let program = compile(GCC, &["in_turns.c"], &["-pthread"]);
+    let mut resident = Resident::start(&program, &[]);
+    let flags = ["-F", "turn,tick,tock", "--buffer-size", "1M", "--no-sched"];
+    let mut recorder = resident.attach_beside(&flags);
+    resident.await_recorder();
+    resident.tell();
+    resident.wait_for("begun");
+    // SAFETY: a signal to a child of this process.
+    let signal = |signal| unsafe { libc::kill(recorder.id() as i32, signal) };
+    for (what, meanwhile) in [(libc::SIGSTOP, 100), (libc::SIGCONT, 400), (libc::SIGINT, 200)] {
+        sleep(Duration::from_millis(meanwhile));
+        signal(what);
+    }
+    recorder.wait().expect("its end");
+    resident.tell();
+    resident.wait_for("made ");
+    let trace = resident.trace().to_string_lossy().into_owned();
+    let replay = calltap_run(&["replay", "--no-sched", &trace]).stdout;
+    assert!(replay.contains("[LOST ") && replay.contains("/* lost */"), "nothing was lost");
+    // A return that is read with the calls of another time proves that some of them were left.
+    let left: Vec<&str> = replay.lines().filter(|line| line.contains("/* left */")).take(5).collect();
+    assert_eq!(left, [""; 0]);
+    assert!(resident.end().0.success());
 }
