@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The crates that read, analyse and show traces: a trace of x86-64 can be read elsewhere.
 const OTHER_MACHINE: &str = "cargo check --quiet --target aarch64-unknown-linux-gnu -p calltap-names -p calltap-abi -p calltap-sites -p calltap-patch -p calltap-values \
-     -p calltap-trace -p calltap-selection -p calltap-analysis -p calltap-export -p calltap-dataset -p calltap-ringbuffer -p calltap-tracefs \
+     -p calltap-trace -p calltap-selection -p calltap-analysis -p calltap-export -p calltap-dataset -p calltap-import -p calltap-ringbuffer -p calltap-tracefs \
      -p calltap-recordmcount";
 
 /// What is run in the project's directory, cheap steps first. Where programs are generated at random, the seed is fixed: what fails here fails again.
