@@ -60,11 +60,16 @@ impl<'a> Part<'a> {
         Part { source, threads: which.threads, rules, said, spans: OnceCell::new() }
     }
 
-    /// When the recording began, nanoseconds of CLOCK_MONOTONIC: what times that are shown count from.
+    /// When the recording began, nanoseconds of CLOCK_MONOTONIC: what times that are shown count from. A recorder that waits for a processor may compare the
+    /// clocks for the first time when events are there already.
     pub fn beginning(source: &dyn Source) -> u64 {
         let meta = source.meta();
         let clock = meta.clock.first().map(|pair| pair.monotonic_ns);
-        clock.or(meta.session.as_ref().map(|session| session.start_monotonic_ns)).unwrap_or(0)
+        let began = clock.or(meta.session.as_ref().map(|session| session.start_monotonic_ns));
+        let threads = (0..meta.threads.len() as u32).map(ThreadId);
+        let event =
+            threads.filter_map(|thread| source.thread_span(thread)).map(|(first, _)| source.to_ns(first));
+        began.into_iter().chain(event).min().unwrap_or(0)
     }
 
     /// When its last event was, nanoseconds of CLOCK_MONOTONIC; none of an empty one.

@@ -18,6 +18,7 @@ use calltap_process::Reason;
 use calltap_process::frames::{self, Stacks};
 use calltap_process::inferior::{Inferior, longest};
 use calltap_process::maps;
+use calltap_process::proc;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::text::{ProcessText, Sync};
@@ -128,6 +129,10 @@ impl Planner<'_> {
         let checked = self.check_once(target.pid);
         if self.interrupted.load(Acquire) {
             return Err(Error::Interrupted { program: target.name.clone() });
+        }
+        // What ends meanwhile has nothing left that could be traced.
+        if checked.is_err() && !(target.lives() && proc::goes_on(target.pid)) {
+            return Err(target.refuse(Reason::Ended).into());
         }
         checked.map(drop)
     }
