@@ -9,6 +9,7 @@
 //!   into a chunk that is another's part by then, as it did with an exchange.
 //! - **The recorder** reads a living thread's chunks of this mode at the end only. It loads and stores likewise: that both take a word, or either, is what an
 //!   exchange on one side leaves possible too.
+//! - **A snapshot** copies chunks of living threads, and stores nothing into them. It sees by [`ThreadEntry::reuses`](crate::ThreadEntry::reuses) which were being cleared.
 //!
 //! `overwrite/model.rs` goes through all interleavings of a small ring, and finds the write where one of these reasons is taken away. A
 //! program that leaves a handler for another context of the same thread while it clears, and comes back later, can store late: that word is then
