@@ -48,20 +48,30 @@ use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-#[cfg(not(feature = "placed"))]
-global_asm!(include_str!("hooks/state.s"));
-#[cfg(feature = "placed")]
-global_asm!(
-    include_str!("hooks/state_placed.s"),
-    sysinfo = const calltap_abi::SYSINFO,
-    states = const calltap_abi::THREAD_MAX,
-    shift = const size_of::<state::Thread>().ilog2(),
-    base = sym crate::word::STATES,
-    owner_at = sym crate::word::OWNER_AT,
-    owner = const offset_of!(state::Thread, owner),
-);
+// One item of assembly: the compiler does not keep the order of several, and macros must come first.
+#[cfg(not(feature = "attached"))]
+macro_rules! hooks {
+    ($($rest:tt)*) => {
+        global_asm!(include_str!("hooks/state.s"), $($rest)*);
+    };
+}
+#[cfg(feature = "attached")]
+macro_rules! hooks {
+    ($($rest:tt)*) => {
+        global_asm!(
+            include_str!("hooks/state_attached.s"),
+            $($rest)*
+            sysinfo = const calltap_abi::SYSINFO,
+            states = const calltap_abi::THREAD_MAX,
+            shift = const size_of::<state::Thread>().ilog2(),
+            base = sym crate::word::STATES,
+            owner_at = sym crate::word::OWNER_AT,
+            owner = const offset_of!(state::Thread, owner),
+        );
+    };
+}
 
-global_asm!(
+hooks!(
     include_str!("hooks/frame.s"),
     include_str!("hooks/events.s"),
     include_str!("hooks/profile.s"),

@@ -131,7 +131,7 @@ fn map_session(own: &[u8]) -> Option<()> {
     // SAFETY: the mapping just made.
     unsafe { sys::advise(private, size, sys::MADV_WIPEONFORK) }.ok()?;
 
-    #[cfg(feature = "placed")]
+    #[cfg(feature = "attached")]
     {
         // SAFETY: just mapped, for as long as the session lasts; any bytes are a valid Control.
         let header = unsafe { &*(base as *const Control) };

@@ -1,23 +1,25 @@
 //! A thread's word: its pointer to its [`Thread`], which a hook finds by two loads.
 //!
-//! Loaded by a dynamic linker, the agent has a thread-local variable of its own (initial-exec). glibc clears it for every new thread, which is how
+//! Loaded with the program, the agent has a thread-local variable of its own (initial-exec). glibc clears it for every new thread, which is how
 //! a new thread is told from an old one on a recycled stack.
 //!
-//! Placed by the recorder, it has none. Then the word is one of the thread library's own, `sysinfo` in the thread's control block: glibc and musl
-//! alike have it, and use it on other processors only. No thread library clears it for a new thread: musl copies it from the thread's creator, glibc leaves what
-//! was there in the stack of a thread that has ended, perhaps of an earlier session. So it holds no address but a number, the state's index plus
-//! one, and the state has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
+//! In a process that runs already, it has none. glibc makes room for such a variable in all threads under two locks, of its thread-local storage and of
+//! its cache of stacks, which `setuid` and `pthread_create` take the other way round: a program that does both at that moment stands still for
+//! ever. And an agent that the recorder has placed has no dynamic linker to make the room. Then the word is one of the thread library's own, `sysinfo` in the
+//! thread's control block: glibc and musl alike have it, and use it on other processors only. No thread library clears it for a new thread: musl copies it
+//! from the thread's creator, glibc leaves what was there in the stack of a thread that has ended, perhaps of an earlier session. So it holds no address but
+//! a number, the state's index plus one, and the state has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
 //!
 //! Unsafe because the word is at an offset from the thread pointer, and what it stands for becomes a reference.
 
 use crate::state::{Session, Thread};
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 use crate::sys;
 use core::arch::asm;
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-#[cfg(not(feature = "placed"))]
+#[cfg(not(feature = "attached"))]
 core::arch::global_asm!(
     ".section .tbss.calltap_thread,\"awT\",@nobits",
     ".balign 8",
@@ -30,7 +32,7 @@ core::arch::global_asm!(
 );
 
 /// Where a thread's word is, counted from its thread pointer.
-#[cfg(not(feature = "placed"))]
+#[cfg(not(feature = "attached"))]
 pub fn offset() -> u64 {
     let offset: u64;
     // SAFETY: reads a word of the agent's own table of offsets.
@@ -42,17 +44,17 @@ pub fn offset() -> u64 {
 }
 
 /// Where a thread's word is, counted from its thread pointer.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 pub fn offset() -> u64 {
     calltap_abi::SYSINFO
 }
 
 /// Where the thread library has the thread's id, counted from its thread pointer.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 pub static OWNER_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The thread's id, as far as its library knows it; else 0.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 fn library_id() -> u32 {
     let id: u32;
     // SAFETY: reads four bytes of this thread's control block: the recorder has looked at that place before it let the session be joined.
@@ -63,7 +65,7 @@ fn library_id() -> u32 {
     id
 }
 
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 fn own_id() -> u32 {
     // A thread of Go's runtime that has only begun, one of musl's at its end: its hooks take the slow way.
     match library_id() {
@@ -74,9 +76,9 @@ fn own_id() -> u32 {
 
 /// Do hooks find the calling thread's state, once it has one?
 pub fn is_found() -> bool {
-    #[cfg(feature = "placed")]
+    #[cfg(feature = "attached")]
     return library_id() != 0;
-    #[cfg(not(feature = "placed"))]
+    #[cfg(not(feature = "attached"))]
     true
 }
 
@@ -92,14 +94,14 @@ pub fn get() -> u64 {
 }
 
 /// The state that a word of the calling thread stands for.
-#[cfg(not(feature = "placed"))]
+#[cfg(not(feature = "attached"))]
 pub fn state(_: Session, word: u64) -> Option<&'static Thread> {
     // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as any thread can see one.
     (word != 0).then(|| unsafe { &*(word as *const Thread) })
 }
 
 /// The state that a word of the calling thread stands for, if it is this thread's.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 pub fn state(session: Session, word: u64) -> Option<&'static Thread> {
     let thread = session.private().threads.get(usize::try_from(word.checked_sub(1)?).ok()?)?;
     (thread.owner.load(Relaxed) == own_id()).then_some(thread)
@@ -111,23 +113,23 @@ pub fn thread(session: Session) -> Option<&'static Thread> {
 }
 
 /// The word for the state with an index.
-#[cfg(not(feature = "placed"))]
+#[cfg(not(feature = "attached"))]
 fn word(thread: &'static Thread, _: u32) -> u64 {
     core::ptr::from_ref(thread) as u64
 }
 
 /// The word for the state with an index.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 fn word(_: &'static Thread, index: u32) -> u64 {
     u64::from(index) + 1
 }
 
 /// What the hooks add to a word (times the size of a state): where the states are, less one.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 pub static STATES: AtomicU64 = AtomicU64::new(0);
 
 /// Tells the hooks of a session that will be joined.
-#[cfg(feature = "placed")]
+#[cfg(feature = "attached")]
 pub fn prepare(states: usize, owner_at: u64) {
     OWNER_AT.store(owner_at, Relaxed);
     STATES.store((states - size_of::<Thread>()) as u64, Relaxed);
@@ -135,7 +137,7 @@ pub fn prepare(states: usize, owner_at: u64) {
 
 /// Writes down whose the state is.
 pub fn sign(_thread: &Thread) {
-    #[cfg(feature = "placed")]
+    #[cfg(feature = "attached")]
     _thread.owner.store(own_id(), Relaxed);
 }
 

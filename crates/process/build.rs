@@ -1,4 +1,4 @@
-//! Builds the two forms of the agent and leaves them where `agent.rs` embeds them: one file to install.
+//! Builds the three forms of the agent and leaves them where `agent.rs` embeds them: one file to install.
 //!
 //! The agent is its own workspace (no_std, panic=abort), so a second cargo builds it; `cc` links it with the layout of `link.ld`.
 //! The directory `agent` has links to its sources: `cargo package` puts what they lead to into the crate, so that it builds from a registry, too.
@@ -19,7 +19,9 @@ fn main() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     let package = lay_out(&sources, &out);
-    build(&sources, &package, &out, "agent", &[], &["-Wl,-u,calltap_init", "-Wl,-init=calltap_init"]);
+    let loaded = ["-Wl,-u,calltap_init", "-Wl,-init=calltap_init"];
+    build(&sources, &package, &out, "agent", &[], &loaded);
+    build(&sources, &package, &out, "attached", &["--features", "attached"], &loaded);
     let placed = ["--features", "placed"];
     build(&sources, &package, &out, "placed", &placed, &["-Wl,-u,calltap_frame_object"]);
 }

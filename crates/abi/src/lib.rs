@@ -148,7 +148,7 @@ pub struct Control {
     pub counter: AtomicU64,
     #[doc(hidden)]
     pub _pad4: [AtomicU64; 7],
-    /// Where the thread library keeps a thread's id, likewise. Told by the recorder to an agent that it has placed itself.
+    /// Where the thread library keeps a thread's id, counted from its thread pointer. Told by the recorder to an agent without a thread-local variable.
     pub owner_word: AtomicU64,
     /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
     pub listening: AtomicU32,

@@ -1,5 +1,5 @@
-//! The agent's two images: one that a dynamic linker loads, and one that the recorder places in programs without one that could
-//! (see [`crate::placed`]).
+//! The agent's three images: one that is loaded with a program, one that is loaded into a process that runs already, and one that the recorder
+//! places in programs without a dynamic linker that could (see [`crate::placed`]).
 
 use crate::maps::{self, Region};
 use crate::proc::{self, SessionId};
@@ -16,8 +16,11 @@ pub struct Image {
     pub bytes: &'static [u8],
 }
 
-/// Written beside every session's files and loaded into the program by its dynamic linker.
+/// Loaded by a program's dynamic linker before the program begins. Each thread has its state by a thread-local variable.
 pub static LIBRARY: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/agent.so")) };
+/// Loaded by `dlopen` into a process that runs already. It has no thread-local variable: a dynamic linker takes locks to make room for one that
+/// other threads may hold while they wait for the thread that loads.
+pub static JOINING: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/attached.so")) };
 /// Needs no dynamic linker.
 pub static PLACED: Image = Image { bytes: include_bytes!(concat!(env!("OUT_DIR"), "/placed.so")) };
 
@@ -71,8 +74,9 @@ pub struct Loaded {
 impl Loaded {
     /// Looks for it in a process: this build of it, of any session. Another build stays where it is, inert, and is not used.
     pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<Loaded> {
-        let mut which =
-            |region: &Region| [&LIBRARY, &PLACED].into_iter().find(|image| image.is_at(region.start, text));
+        let mut which = |region: &Region| {
+            [&LIBRARY, &JOINING, &PLACED].into_iter().find(|image| image.is_at(region.start, text))
+        };
         let first = |region: &&Region| region.offset == 0 && is_mapped(region);
         let all = regions.iter().filter(first);
         all.filter_map(|region| Some(Loaded { base: region.start, image: which(region)? })).next()
@@ -81,6 +85,11 @@ impl Loaded {
     /// Was it placed by the recorder?
     pub fn is_placed(&self) -> bool {
         std::ptr::eq(self.image, &PLACED)
+    }
+
+    /// Must it be told [where the thread library keeps a thread's id](crate::placed::owner_word)?
+    pub fn needs_owner_word(&self) -> bool {
+        !std::ptr::eq(self.image, &LIBRARY)
     }
 
     /// Is it still there?

@@ -2,54 +2,66 @@
 //! path uses integer registers only.
 
 use calltap_abi::stub::HOOK_COUNT;
-use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
+use calltap_process::agent::{Image, JOINING, LIBRARY, PLACED};
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use std::collections::BTreeSet;
 
-fn parse(image: &AgentImage) -> ElfFile64<'static, LittleEndian> {
+fn parse(image: &Image) -> ElfFile64<'static, LittleEndian> {
     ElfFile64::parse(image.bytes).expect("the agent is an ELF file")
 }
 
-fn image() -> ElfFile64<'static, LittleEndian> {
-    parse(&AGENT_LIBRARY)
+/// Those that a dynamic linker loads.
+fn loaded() -> [ElfFile64<'static, LittleEndian>; 2] {
+    [&LIBRARY, &JOINING].map(parse)
 }
 
-fn both() -> [ElfFile64<'static, LittleEndian>; 2] {
-    [&AGENT_LIBRARY, &AGENT_PLACED].map(parse)
+fn all() -> [ElfFile64<'static, LittleEndian>; 3] {
+    [&LIBRARY, &JOINING, &PLACED].map(parse)
 }
 
 #[test]
 fn the_agent_needs_no_library_and_imports_only_the_environment() {
-    let file = image();
-    let imports: BTreeSet<&str> =
-        file.dynamic_symbols().filter(|s| s.is_undefined()).filter_map(|s| s.name().ok()).collect();
-    assert_eq!(imports, BTreeSet::from(["environ"]));
-    let dynamic = file.section_by_name(".dynamic").expect("a dynamic section");
-    let data = dynamic.data().unwrap();
-    let needed = data.chunks_exact(16).filter(|entry| entry[..8] == 1u64.to_le_bytes()).count();
-    assert_eq!(needed, 0, "DT_NEEDED entries");
+    for file in loaded() {
+        let imports: BTreeSet<&str> =
+            file.dynamic_symbols().filter(|s| s.is_undefined()).filter_map(|s| s.name().ok()).collect();
+        assert_eq!(imports, BTreeSet::from(["environ"]));
+        let dynamic = file.section_by_name(".dynamic").expect("a dynamic section");
+        let data = dynamic.data().unwrap();
+        let needed = data.chunks_exact(16).filter(|entry| entry[..8] == 1u64.to_le_bytes()).count();
+        assert_eq!(needed, 0, "DT_NEEDED entries");
+    }
 }
 
 #[test]
-fn the_agent_that_is_placed_imports_nothing_and_has_no_thread_local_variable() {
-    let file = parse(&AGENT_PLACED);
-    assert_eq!(file.dynamic_symbols().filter(|symbol| symbol.is_undefined()).count(), 0);
-    assert!(file.section_by_name(".tbss").is_none());
+fn the_agent_that_is_placed_imports_nothing() {
+    assert_eq!(parse(&PLACED).dynamic_symbols().filter(|symbol| symbol.is_undefined()).count(), 0);
+}
+
+#[test]
+fn the_agent_that_comes_into_a_process_has_no_thread_local_storage() {
+    let bytes = |image: &Image| {
+        let file = parse(image);
+        let segments = file.elf_program_headers().iter();
+        let tls = segments.filter(|header| header.p_type(LittleEndian) == object::elf::PT_TLS);
+        tls.map(|header| header.p_memsz(LittleEndian)).sum::<u64>()
+    };
+    assert_eq!([&LIBRARY, &JOINING, &PLACED].map(bytes), [8, 0, 0]);
 }
 
 #[test]
 fn the_agent_exports_only_the_names_seen_in_backtraces() {
-    let file = image();
-    let exports: BTreeSet<&str> =
-        file.dynamic_symbols().filter(|s| s.is_definition()).filter_map(|s| s.name().ok()).collect();
-    assert_eq!(exports, BTreeSet::from(["calltap_hook", "calltap_stub"]));
+    for file in loaded() {
+        let exports: BTreeSet<&str> =
+            file.dynamic_symbols().filter(|s| s.is_definition()).filter_map(|s| s.name().ok()).collect();
+        assert_eq!(exports, BTreeSet::from(["calltap_hook", "calltap_stub"]));
+    }
 }
 
 #[test]
 fn the_agent_is_small() {
-    let sizes = [&AGENT_LIBRARY, &AGENT_PLACED].map(|image| image.bytes.len());
+    let sizes = [&LIBRARY, &JOINING, &PLACED].map(|image| image.bytes.len());
     // More than half are the hooks: one for each combination of tracers, kind of site and clock.
     assert!(sizes.iter().all(|size| *size < 176 << 10), "{sizes:?} bytes");
 }
@@ -95,7 +107,7 @@ fn registers(file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64) -> (BTreeSe
 
 #[test]
 fn the_hooks_use_integer_registers_only() {
-    for file in both() {
+    for file in all() {
         let hooks = ranges(&file, |name| name.starts_with("calltap_hook_"));
         assert_eq!(hooks.len(), 4 * HOOK_COUNT, "every hook for four clocks");
         for (name, from, to) in hooks {
@@ -109,7 +121,7 @@ fn the_hooks_use_integer_registers_only() {
 
 #[test]
 fn the_recorder_of_first_calls_uses_integer_registers_and_calls_nothing_but_its_slow_path() {
-    for file in both() {
+    for file in all() {
         let found = ranges(&file, |name| name == "calltap_first");
         let [(_, from, to)] = found[..] else { panic!("{found:?}") };
         let (wide, codes) = registers(&file, from, to);
@@ -127,7 +139,7 @@ fn the_recorder_of_first_calls_uses_integer_registers_and_calls_nothing_but_its_
 
 #[test]
 fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
-    for file in both() {
+    for file in all() {
         for (name, from, to) in ranges(&file, |_| true) {
             let (wide, _) = registers(&file, from, to);
             let beyond: Vec<&String> = wide.iter().filter(|register| !register.starts_with("XMM")).collect();
@@ -150,7 +162,7 @@ fn hooks_for_small_stacks_need_little_of_them() {
             .filter(|instruction| matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pushfq))
             .count()
     };
-    for file in both() {
+    for file in all() {
         let most = |start: &str| {
             let found = ranges(&file, |name| name.starts_with(start));
             assert!(!found.is_empty(), "{start}");

@@ -8,7 +8,7 @@ use crate::plan::directory::Directory;
 use calltap_abi::{plan, remote};
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
-use calltap_process::agent::Loaded;
+use calltap_process::agent::{LIBRARY, Loaded};
 use calltap_process::frames::Stacks;
 use calltap_process::guards::Guards;
 use calltap_process::inferior::{CALL, Inferior, TRY};
@@ -119,7 +119,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
             // The unwinder may have to be told still.
             Some(agent) if agent.is_placed() => outside_unwinder(target, &mut inferior)?,
             Some(_) => inferior.any_thread()?,
-            None => bring_in(target, directory, &mut inferior)?,
+            None => bring_in(target, directory, shared, &mut inferior)?,
         };
         let joined = join(target, directory, shared, &mut inferior, &mut thread, None);
         inferior.put_back(&thread);
@@ -135,14 +135,19 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
 }
 
 /// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
-fn bring_in(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
+fn bring_in(
+    target: &Target,
+    directory: &Directory,
+    shared: &Shared,
+    inferior: &mut Inferior<'_>,
+) -> Result<Held, Error> {
     let libc = Symbols::of(target.pid, &inferior.regions, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
         .as_ref()
         .filter(|_| proc::has_dynamic_linker(target.pid))
         .and_then(|libc| libc.address("dlopen").or(libc.address("__libc_dlopen_mode")));
     let (thread, done) = match dlopen {
-        Some(dlopen) => open_or_place(target, directory, inferior, libc.as_ref(), dlopen),
+        Some(dlopen) => open_or_place(target, directory, shared, inferior, (libc.as_ref(), dlopen)),
         None => place(target, directory, inferior),
     }?;
     if let Err(error) = done {
@@ -159,9 +164,9 @@ type Borrowed = (Held, Result<(), Error>);
 fn open_or_place(
     target: &Target,
     directory: &Directory,
+    shared: &Shared,
     inferior: &mut Inferior<'_>,
-    libc: Option<&Symbols>,
-    dlopen: u64,
+    linker: (Option<&Symbols>, u64),
 ) -> Result<Borrowed, Error> {
     let guards = Guards::new(target.pid, &inferior.regions);
     // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
@@ -179,18 +184,23 @@ fn open_or_place(
         Err(_) if can_place && target.lives() => return place(target, directory, inferior),
         found => found?,
     };
-    open(target, directory, inferior, libc, dlopen, thread)
+    open(target, directory, shared, inferior, linker, thread)
 }
 
 /// Has the dynamic linker load the agent, by a thread that holds no lock.
 fn open(
     target: &Target,
     directory: &Directory,
+    shared: &Shared,
     inferior: &mut Inferior<'_>,
-    libc: Option<&Symbols>,
-    dlopen: u64,
+    (libc, dlopen): (Option<&Symbols>, u64),
     mut thread: Held,
 ) -> Result<Borrowed, Error> {
+    match owner_word(target, &thread, &mut inferior.text) {
+        Ok(word) => shared.control().owner_word.store(word, Release),
+        // A thread library that is not known may have a dynamic linker that works as glibc's.
+        Err(_) => directory.replace_agent(LIBRARY.bytes)?,
+    }
     let address = |name: &str| libc.and_then(|libc| libc.address(name));
     let path = directory.agent();
     let call = Call {
@@ -318,10 +328,12 @@ fn join(
         inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
     }
     if let Some(agent) = inferior.agent {
-        if agent.is_placed() {
+        if agent.needs_owner_word() {
             let found = || owner_word(target, thread, &mut inferior.text).map_err(|why| target.refuse(why));
             let word = known_owner_word.map_or_else(found, Ok)?;
             shared.control().owner_word.store(word, Release);
+        }
+        if agent.is_placed() {
             make_frames_known(target, inferior, thread)?;
         }
         inferior.remote(thread, remote::JOIN, &directory.agent()).map_err(explained)?;

@@ -26,6 +26,25 @@ fn threads_that_change_their_user_are_not_waited_for() {
     hazard("users", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
 }
 
+/// The agent comes in once in the life of a process, so there are many processes.
+#[test]
+fn threads_that_are_created_while_others_change_their_user_do_not_wait_for_ever() {
+    let program = compile(GCC, &["hazards.c"], &["-lrt"]);
+    for _ in 0..16 {
+        goes_on(
+            &program,
+            &["users and threads"],
+            1,
+            Tolerate { changes: &["Threads", "SigBlk", "SigPnd", "ShdPnd"], ..Tolerate::default() },
+        );
+    }
+}
+
+#[test]
+fn a_program_that_uses_the_agents_word_of_a_thread_keeps_it() {
+    hazard("own words", &[], &[]);
+}
+
 #[test]
 fn nested_handlers_on_other_stacks_return() {
     hazard("stacks", &[], &["SigBlk", "SigPnd", "ShdPnd"]);

@@ -14,7 +14,7 @@ pub use living::{is_session_file, of_living};
 use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
-use calltap_process::agent::{self, ATTACHED, FOLLOWED};
+use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
 use calltap_process::maps;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
@@ -77,7 +77,7 @@ impl Directory {
             .mode(0o700)
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
-        Directory::fill(base, &name, agent::FILE, control_size, code_size)
+        Directory::fill(base, &name, (agent::FILE, &agent::LIBRARY), control_size, code_size)
     }
 
     /// Makes it for a running process. There must be [none](Directory::open_for) yet.
@@ -93,7 +93,7 @@ impl Directory {
             .mode(0o700)
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
-        let directory = Directory::fill(base, &name, ATTACHED, control_size, code_size)?;
+        let directory = Directory::fill(base, &name, (ATTACHED, &agent::JOINING), control_size, code_size)?;
         // Of two that attach at the same moment each sees the other, or one of them does: it is made before it is looked for.
         if let Some(other) =
             Directory::places_for(target).find(|place| place.inside != directory.place.inside)
@@ -233,7 +233,7 @@ impl Directory {
     fn fill(
         base: Base,
         name: &str,
-        agent: &'static str,
+        (agent, image): (&'static str, &Image),
         control_size: u64,
         code_size: u64,
     ) -> Result<Directory, Error> {
@@ -256,7 +256,7 @@ impl Directory {
         }
         // Not before: under that name there may be another session's by now.
         let guard = RemoveOnError(Some(&place.path));
-        file(agent, 0o700)?.write_all(agent::LIBRARY.bytes).map_err(|source| place.error(agent, source))?;
+        file(agent, 0o700)?.write_all(image.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
         let journal = Journal::new(file("journal", 0o600)?);
         let sized = |name, file: &File, size| file.set_len(size).map_err(|source| place.error(name, source));

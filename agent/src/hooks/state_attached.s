@@ -1,4 +1,4 @@
-# The same where the agent has no thread-local variable from a dynamic linker: the C library's word in each thread has the state's number, if it is this thread's.
+# The same where the agent has no thread-local variable: the C library's word in each thread has the state's number, if it is this thread's.
 .macro tap_state missing
     mov r11, qword ptr fs:[{sysinfo}]
     lea rax, [r11 - 1]
