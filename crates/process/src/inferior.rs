@@ -244,7 +244,7 @@ impl Target {
     pub fn refuse(&self, reason: impl Into<Reason>) -> Error {
         let reason = match self.lives() {
             true if proc::is_ending(self.pid) => Reason::Ending,
-            true => reason.into(),
+            true => crate::limits::explain(self, reason.into()),
             false => Reason::Ended,
         };
         Error::Attach { pid: self.pid, name: self.name.clone(), reason }

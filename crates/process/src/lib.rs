@@ -12,6 +12,7 @@ pub mod guards;
 pub mod inferior;
 pub mod inject;
 pub mod launch;
+mod limits;
 pub mod linker;
 pub mod maps;
 pub mod pages;

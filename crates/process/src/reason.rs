@@ -89,6 +89,12 @@ calltap_sites::reasons! {
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
         "it may map no more memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
+    NoMappings { count: usize } = "no-mappings",
+        "it has {count} memory mappings, and may have no more: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
+    NoFiles = "no-files",
+        "it may open no more files: raise its limit (RLIMIT_NOFILE, prlimit --nofile)", "raise the limit";
+    NoLockedMemory = "no-locked-memory",
+        "it locks all memory that it maps, and may lock no more: raise its limit (RLIMIT_MEMLOCK, prlimit --memlock)", "raise the limit";
     Fault { signal: i32 } = "fault",
         "the call that was to bring the agent in ended by signal {signal}", "try again";
     Late = "late",

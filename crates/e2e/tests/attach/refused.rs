@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn without_room_for_files_it_is_refused() {
     let program = compile(GCC, &["resident.c"], &[]);
-    refused(&program, &["few files"], &["Too many open files"]);
+    refused(&program, &["few files"], &["it may open no more files"]);
 }
 
 #[test]
@@ -284,4 +284,28 @@ fn a_process_that_is_ending_is_called_that() {
         }
     }
     assert!(seen, "no attach came while it was ending");
+}
+
+#[test]
+fn a_process_that_has_used_up_a_limit_is_told_which() {
+    for build in [GCC, &PLACED[0]] {
+        let program = compile(build, &["used_up.c"], &[]);
+        for (what, said) in [
+            ("files", "it may open no more files"),
+            ("mappings", "memory mappings, and may have no more"),
+            ("locked memory", "may lock no more"),
+        ] {
+            let mut resident = Resident::start(&program, &[what]);
+            let run = resident.attach(&["--duration", "20ms"]);
+            assert!(
+                !run.status.success() && run.stderr.contains(said),
+                "{} {what}: {}",
+                build.name,
+                run.stderr
+            );
+            assert!(resident.runs(), "{} {what}", build.name);
+            let (status, _, errors) = resident.end();
+            assert!(status.success(), "{} {what}: {status} {errors}", build.name);
+        }
+    }
 }

@@ -1,0 +1,66 @@
+//! What a process can have no more of.
+
+use crate::proc;
+use crate::reason::Reason;
+use crate::target::Target;
+use std::fs;
+
+/// Mappings that the agent makes, and the dynamic linker for it, at most.
+const MAPPINGS: usize = 24;
+/// Bytes of address space that the agent's file takes, in KiB: locked memory, in a process that locks all that it maps.
+const LOCKED: u64 = 64 << 10;
+
+/// Why the agent could not come in: the resource that the process has used up, if there is one that a failure of this kind may come from.
+pub fn explain(target: &Target, reason: Reason) -> Reason {
+    match reason {
+        Reason::NoMemory | Reason::AgentNotMapped | Reason::AgentNoMemory | Reason::Linker { .. } => {
+            exhausted(target).unwrap_or(reason)
+        }
+        _ => reason,
+    }
+}
+
+fn exhausted(target: &Target) -> Option<Reason> {
+    let place = proc::place(target.pid);
+    let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
+    let count = read("maps").lines().count();
+    let most =
+        fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
+    if most.is_some_and(|most: usize| count + MAPPINGS > most) {
+        return Some(Reason::NoMappings { count });
+    }
+    let limits = read("limits");
+    let files = fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
+    if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
+        return Some(Reason::NoFiles);
+    }
+    let locked = read("status");
+    let locked =
+        proc::field(&locked, "VmLck").and_then(|size| size.split(' ').next()?.parse::<u64>().ok())?;
+    let most = soft_limit(&limits, "Max locked memory")? >> 10;
+    (locked > 0 && locked + LOCKED > most).then_some(Reason::NoLockedMemory)
+}
+
+/// A limit that is in force, as `/proc/PID/limits` has it.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    values.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max locked memory         unlimited            unlimited            bytes     
+Max open files            1024                 524288               files     
+";
+
+    #[test]
+    fn a_soft_limit_is_read_and_unlimited_is_none() {
+        assert_eq!(soft_limit(LIMITS, "Max open files"), Some(1024));
+        assert_eq!(soft_limit(LIMITS, "Max locked memory"), None);
+        assert_eq!(soft_limit(LIMITS, "Max processes"), None);
+    }
+}
