@@ -55,12 +55,10 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     let control = session.control();
     if control.overwrite.load(Relaxed) != 0 {
         // A thread that has its share leaves the rest of the pool to others.
-        let (held, free) = (
-            entry.chunks.load(Relaxed),
-            control.chunk_count.load(Relaxed) - control.chunk_bump.load(Relaxed),
-        );
-        if (held < 2 || free > control.chunk_count.load(Relaxed) / 4)
-            && let Some(index) = pop_chunk(session)
+        let (held, count) = (entry.chunks.load(Relaxed), control.chunk_count.load(Relaxed));
+        let free = count.saturating_sub(control.chunk_bump.load(Relaxed));
+        if (held < 2 || free > control.reserved.load(Relaxed).max(count / 4))
+            && let Some(index) = retry_pop(session)
         {
             entry.chunks.store(held + 1, Relaxed);
             return Ok(index);

@@ -36,7 +36,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -130,8 +130,10 @@ pub struct Control {
     pub in_vain: AtomicU32,
     /// Processes whose agent could not map its memory: they run untraced.
     pub unmapped: AtomicU32,
+    /// Overwrite mode: so many chunks that were never taken are left to threads that have less than two. With one, a thread cannot keep its newest events.
+    pub reserved: AtomicU32,
     #[doc(hidden)]
-    pub _pad0: [AtomicU32; 6],
+    pub _pad0: [AtomicU32; 5],
     /// Head of the list of free chunks, see [`Tagged`].
     pub chunk_free: AtomicU64,
     #[doc(hidden)]

@@ -98,6 +98,20 @@ fn lines_are_of_calls_that_take_longer() {
     assert_eq!(two.question.take().lines().count(), 2);
 }
 
+#[test]
+fn what_is_added_up_of_a_recursion_is_the_time_of_its_outermost_calls() {
+    let slower = ask(NESTED, &["f"], Lines::new(Form::Text, Some(5), None)).json("slower");
+    let row = &slower["functions"][0];
+    assert_eq!((&row["slower"], &row["slower_ns"], &row["max_ns"]), (&2.into(), &100.into(), &100.into()));
+    let latency = ask(NESTED, &["f"], Latency::new(Buckets::Log2, By::Function));
+    assert_eq!(latency.json("latency")["functions"][0]["total_ns"], 100);
+    assert!(latency.question.text(&latency.known).contains("2 calls, avg 55 ns"));
+    // Calls of two threads lie beside each other.
+    let beside =
+        ask("a: E f @10\nb: E f @10\na: X f @20\nb: X f @30", &["f"], Lines::new(Form::Text, None, None));
+    assert_eq!(beside.json("slower")["functions"][0]["slower_ns"], 30);
+}
+
 /// f is called within g; of each call of f, the callers that were unwound, and whether they are all; none: its copy of the stack was lost.
 fn unwound(calls: &[Option<(&[u64], bool)>]) -> MemorySource {
     let events: Vec<String> =

@@ -5,11 +5,11 @@ use crate::output::Output;
 use crate::progress::tell;
 use crate::units::{bytes, ms};
 use crate::values;
-use crate::{processes, select, started};
+use crate::{many, processes, select, started};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Answer, Attached, Discovery, Options, Request, Status, Subject, ask};
+use calltap_session::{Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size};
 use std::io::Write;
 use std::time::Duration;
 
@@ -28,13 +28,24 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         "set" => set(pid, arguments),
         _ => detach(pid),
     };
-    // What is refused of one process is no reason to leave out the others.
-    let (mut failed, many) = (None, pids.len() > 1);
-    for pid in pids {
-        if let Err(error) = one(pid) {
-            failed.take().into_iter().for_each(|error: anyhow::Error| eprintln!("calltap: {error:#}"));
-            failed = Some(if many { error.context(format!("process {pid}")) } else { error });
+    // What is refused of one process is no reason to leave out the others, nor is it an error that one of a list has ended.
+    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, many::is_there(pid))).collect();
+    let (mut failed, mut done) = (None, 0);
+    for (pid, was_there) in &listed {
+        match one(*pid) {
+            Ok(()) => done += 1,
+            Err(error) if listed.len() > 1 && *was_there && many::is_of_ended(&error) => {
+                eprintln!("calltap: {error:#}: it had ended before");
+            }
+            Err(error) => {
+                failed.take().into_iter().for_each(|error: anyhow::Error| eprintln!("calltap: {error:#}"));
+                let many = listed.len() > 1;
+                failed = Some(if many { error.context(format!("process {pid}")) } else { error });
+            }
         }
+    }
+    if failed.is_none() && done == 0 {
+        bail!("all of these processes had ended");
     }
     failed.map_or(Ok(()), Err)
 }
@@ -60,7 +71,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let subject = Subject::Process { pid, duration: None, max_overhead: None };
     let selection = ParsedSelection::new(&words, arguments.is_set("later"))?;
     let options = Options {
-        buffer_size: values::buffer_size(arguments)?,
+        buffer_size: Some(values::buffer_size(arguments)?.unwrap_or_else(|| kept_size(pid))),
         overwrite: true,
         patch_mode: values::patch_mode(arguments, false)?,
         discovery,

@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     progress::clear();
     let outcome = match recorded {
         Ok(outcome) => outcome,
-        Err(error) => return Ok(ending::refused(&error)),
+        Err(error) => return Ok(many::refused(&error)),
     };
     let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));

@@ -104,7 +104,7 @@ fn measure(
         reader.read(shared, Extent::Rest, u32::MAX, &mut output, &mut unwinding);
         best = best.min(now() - began);
         assert_eq!(reader.totals.entries + reader.totals.exits, events as u64);
-        reader.end(shared, false, &mut output, &mut unwinding);
+        reader.end(shared, (false, 0), &mut output, &mut unwinding);
     }
     best.as_nanos() as f64 / events as f64
 }

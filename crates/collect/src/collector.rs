@@ -325,6 +325,15 @@ impl<'a> Collector<'a> {
         ClockPair { ticks: now, monotonic_ns: now }
     }
 
+    /// A moment in the units of events: where these are counted, the number of now.
+    fn ticks_of(&self, moment: ClockPair) -> u64 {
+        let control = self.shared.control();
+        match control.clock.load(Relaxed) == Clock::Counter as u32 {
+            true => control.counter.load(Acquire),
+            false => moment.ticks,
+        }
+    }
+
     /// This moment, for the trace.
     fn compare_clocks(&mut self) -> ClockPair {
         let pair = self.this_moment();
@@ -409,7 +418,8 @@ impl<'a> Collector<'a> {
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads -= 1;
         let freed = reader.freed;
-        reader.end(self.shared, process_goes_on, &mut self.output, &mut self.unwinding);
+        let now = self.ticks_of(self.this_moment());
+        reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);
         self.shared.tell_returned((reader.freed - freed) as u32);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
@@ -433,8 +443,9 @@ impl<'a> Collector<'a> {
     }
 
     fn flush(&mut self, now: ClockPair) {
+        let ticks = self.ticks_of(now);
         for reader in self.readers.iter_mut().flatten() {
-            reader.flush(self.shared, &mut self.output, &mut self.unwinding);
+            reader.flush(self.shared, ticks, &mut self.output, &mut self.unwinding);
         }
         if let Some(calls) = self.calls {
             let living: u64 = self.readers.iter().flatten().map(|reader| reader.totals.entries).sum();

@@ -4,6 +4,7 @@
 //! over thousands of threads may take longer than the silence that an agent takes for death.
 
 use crate::shm::Shared;
+use calltap_process::urgent;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -21,6 +22,13 @@ pub fn hurry() {
     let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(gettid()), **niceness).is_ok());
 }
 
+/// The same for a thread that nothing waits for, and that loses what it is late for. It must have little to do, or be limited by what it does.
+pub fn hurry_most() {
+    if !urgent::real_time() {
+        hurry();
+    }
+}
+
 /// Beats until it is dropped.
 pub struct Heartbeat<'s> {
     over: &'s AtomicBool,
@@ -31,7 +39,7 @@ impl<'s> Heartbeat<'s> {
     /// Begins; `over` is its own.
     pub fn begin<'e>(scope: &'s Scope<'s, 'e>, shared: &'e Shared, over: &'s AtomicBool) -> Heartbeat<'s> {
         let beating = scope.spawn(move || {
-            hurry();
+            hurry_most();
             while !over.load(Acquire) {
                 shared.control().heartbeat.fetch_add(1, Relaxed);
                 thread::park_timeout(BEAT);

@@ -138,6 +138,27 @@ impl Cursor {
         self.last.max(self.sparse.start)
     }
 
+    /// The time of the event that is read next, if it is there.
+    pub fn next_ticks(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Option<u64> {
+        let words = chunk[self.offset / 8..].iter().map(|word| word.load(Relaxed));
+        if sparse {
+            // A block begins with a whole reading of the clock.
+            let start = words.clone().next().filter(|_| self.offset.is_multiple_of(SPARSE_BLOCK))?;
+            return (start as u32 != 0 && start >> 32 != 0)
+                .then_some(start & !(u64::from(SPARSE_HIGH) << 32));
+        }
+        let mut context = self.context;
+        for word in words.take_while(|word| *word != 0) {
+            match word as u32 & code::MASK {
+                code::EPOCH => context.high = word & !u64::from(code::MASK),
+                code::STACK | code::PAD | code::PARENT | code::DATA => {}
+                code::ARGUMENTS | code::RESULTS | code::FRAMES => {}
+                _ => return Some(context.ticks(word)),
+            }
+        }
+        None
+    }
+
     /// Is the chunk read to its end?
     pub fn at_end(&self) -> bool {
         self.offset >= CHUNK_LIMIT + 8 * OWED * usize::from(self.owed)

@@ -16,7 +16,7 @@ use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
 use pairs::Pairs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 use switching::Switching;
 
@@ -49,6 +49,8 @@ pub struct Reader {
     pub totals: Loss,
     /// Something came since this was last cleared.
     pub active: bool,
+    /// What was lost in front of its first event was noted.
+    begun: bool,
     /// More was there than could be read the last time.
     pub behind: bool,
     /// Chunks that were given back.
@@ -92,6 +94,7 @@ impl Reader {
             tid,
             totals: Loss { thread: id, ..Loss::default() },
             active: true,
+            begun: false,
             behind: false,
             freed: 0,
             sparse,
@@ -147,6 +150,9 @@ impl Reader {
             if extent == Extent::Full && header.next.load(Acquire) == 0 {
                 return got;
             }
+            if !self.begun {
+                self.begin(shared, chunk);
+            }
             got |= self.take(shared, chunk, unwinding);
             self.active |= got;
             if self.encoder.is_full() {
@@ -187,6 +193,20 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// Notes what was lost in front of the first event, once that is there: nothing else says when it was. What was overwritten was in front of all
+    /// that is there.
+    fn begin(&mut self, shared: &Shared, chunk: u32) {
+        let ticks = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, self.sparse));
+        let (Some(ticks), Some(header)) = (ticks, shared.chunk_header(chunk)) else { return };
+        self.begun = true;
+        let lost = match shared.thread(self.entry).filter(|_| is_overwritten(shared)) {
+            Some(entry) => [&entry.lost_entries, &entry.lost_exits],
+            None => [&header.lost_entries, &header.lost_exits],
+        };
+        let [entries, exits] = lost.map(|lost| lost.load(Acquire));
+        self.note_lost(self.lost(entries, exits), ticks.min(self.until));
     }
 
     /// Reads what there is of a chunk; true if anything came.
@@ -258,10 +278,11 @@ impl Reader {
     }
 
     /// Encodes what is left of a thread, and gives its chunks back. `process_goes_on`: the thread has ended, and its process has not.
+    /// `now`: in the clock's units.
     pub fn end(
         &mut self,
         shared: &Shared,
-        process_goes_on: bool,
+        (process_goes_on, now): (bool, u64),
         output: &mut Output<'_>,
         unwinding: &mut Unwinding,
     ) {
@@ -272,7 +293,7 @@ impl Reader {
             sink.count(&mut self.totals);
         }
         self.active = false;
-        self.encode_rest(shared, true, unwinding);
+        self.encode_rest(shared, (true, now), unwinding);
         if process_goes_on && self.has_open_calls() {
             let (ticks, site) = (self.cursor.last_ticks(), SiteId::default());
             self.encoder.push(Event { ticks, site, kind: EventKind::ThreadEnded });
@@ -283,16 +304,15 @@ impl Reader {
         self.chunk.into_iter().chain(kept).for_each(|chunk| self.free(shared, chunk));
     }
 
-    /// Writes what is encoded, losses included.
-    pub fn flush(&mut self, shared: &Shared, output: &mut Output<'_>, unwinding: &mut Unwinding) {
-        self.encode_rest(shared, false, unwinding);
+    /// Writes what is encoded, losses included. `now`: in the clock's units.
+    pub fn flush(&mut self, shared: &Shared, now: u64, output: &mut Output<'_>, unwinding: &mut Unwinding) {
+        self.encode_rest(shared, (false, now), unwinding);
         output.events(&mut self.encoder);
     }
 
-    /// Notes what was lost between two chunks, where it is missing. What was overwritten was in front of all that is there.
+    /// Notes what was lost between two chunks, where it is missing.
     fn note_gap(&mut self, shared: &Shared, next: u32, unwinding: &mut Unwinding) {
-        let is_overwritten = shared.control().overwrite.load(Relaxed) != 0;
-        let Some(header) = shared.chunk_header(next).filter(|_| !is_overwritten) else { return };
+        let Some(header) = shared.chunk_header(next).filter(|_| !is_overwritten(shared)) else { return };
         let lost = self.lost(header.lost_entries.load(Relaxed), header.lost_exits.load(Relaxed));
         if lost == (self.totals.lost_entries, self.totals.lost_exits) {
             return;
@@ -300,11 +320,11 @@ impl Reader {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         self.switching.release(false, &mut pairs);
-        self.note_lost(lost);
+        self.note_lost(lost, self.cursor.last_ticks());
     }
 
     /// Encodes events that are held back, what was switched off behind them, and losses.
-    fn encode_rest(&mut self, shared: &Shared, is_over: bool, unwinding: &mut Unwinding) {
+    fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         // All of a thread that is quiet is read.
@@ -312,22 +332,28 @@ impl Reader {
             self.switching.end_before(u64::MAX, &mut pairs);
         }
         self.switching.release(false, &mut pairs);
-        self.note_loss(shared, is_over);
+        self.note_loss(shared, is_over, now);
     }
 
     /// Notes what the thread has lost behind all that is read. What was lost in front of a chunk that is not read yet is noted there.
-    fn note_loss(&mut self, shared: &Shared, is_over: bool) {
+    fn note_loss(&mut self, shared: &Shared, is_over: bool, now: u64) {
         let Some(entry) = shared.thread(self.entry) else { return };
         let lost = self.lost(entry.lost_entries.load(Acquire), entry.lost_exits.load(Acquire));
-        let is_linked =
-            |chunk| shared.chunk_header(chunk).is_some_and(|header| header.next.load(Acquire) != 0);
-        let is_full = self.chunk.is_none_or(|chunk| self.cursor.at_end() && !is_linked(chunk));
+        let is_linked = |link: &AtomicU32| link.load(Acquire) != 0;
+        // What is overwritten meanwhile lies in front of what is read at last.
+        let is_full = !is_overwritten(shared)
+            && match self.chunk.map(|chunk| shared.chunk_header(chunk)) {
+                Some(Some(header)) => self.cursor.at_end() && !is_linked(&header.next),
+                Some(None) => false,
+                // A thread that has had no chunk yet: it has lost all until now.
+                None => !is_linked(&entry.first_chunk),
+            };
         if is_over || is_full {
-            self.note_lost(lost);
+            self.note_lost(lost, if self.begun { self.cursor.last_ticks() } else { now });
         }
     }
 
-    fn note_lost(&mut self, (entries, exits): (u64, u64)) {
+    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64) {
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
         if (more_entries, more_exits) == (0, 0) {
             return;
@@ -335,7 +361,7 @@ impl Reader {
         (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        self.encoder.push(Event { ticks: self.cursor.last_ticks(), site: Default::default(), kind });
+        self.encoder.push(Event { ticks, site: Default::default(), kind });
     }
 
     /// So many that the program says were lost, with those that reading has skipped; never fewer than before.
@@ -343,6 +369,11 @@ impl Reader {
         let entries = entries.saturating_add(self.torn);
         (entries.max(self.totals.lost_entries), exits.max(self.totals.lost_exits))
     }
+}
+
+/// Do threads use their own oldest chunks again?
+fn is_overwritten(shared: &Shared) -> bool {
+    shared.control().overwrite.load(Relaxed) != 0
 }
 
 /// The last chunk, from a full one on, that is full too.

@@ -54,6 +54,10 @@ const STEP: u32 = 64;
 const AHEAD_OF_EACH: u32 = 8;
 const LEAST_AHEAD: u32 = 128;
 const MOST_AHEAD: u32 = 512;
+/// Where threads do not wait, from so many on, before the first of them is used, and up to so many: what a recorder that gets no processor for a while does not
+/// read is lost.
+const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
+const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
 /// Steps in one go: the recorder has to read, too.
 const STEPS: u32 = 16;
 /// How many times a step's memory must be available,
@@ -100,7 +104,8 @@ impl Shared {
         // A sparse file on a full file system kills a process that touches it; an allocated one does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
-        shared.provide_chunks(0);
+        // Whether threads wait for more is not known yet.
+        shared.provide(0, shared.by_few, &mut None);
         if shared.control().chunk_count.load(Relaxed) == 0 {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -144,10 +149,13 @@ impl Shared {
 
     /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
     pub fn provide_chunks(&self, threads: u32) -> bool {
-        let of_used = match self.control().chunk_bump.load(Relaxed) {
+        let control = self.control();
+        let used = control.chunk_bump.load(Relaxed);
+        let of_used = match control.wait_us.load(Relaxed) {
+            0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MOST_AHEAD_WITHOUT_WAIT),
             // The program may hardly call anything, or is still being started.
-            0 => 0,
-            used => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
+            _ if used == 0 => 0,
+            _ => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
         };
         let ahead = of_used + threads.min(MOST_AHEAD);
         let most = self.by_few.saturating_add(threads);
@@ -475,6 +483,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(control_size(8192)).unwrap();
         let shared = Shared::map(&file, 8192, 8192).unwrap();
+        let wait = |us| shared.control().wait_us.store(us, Relaxed);
+        wait(1);
         let ahead = |threads, used: u32| {
             shared.control().chunk_bump.store(used, Relaxed);
             assert!(shared.provide_chunks(threads));
@@ -484,5 +494,7 @@ mod tests {
         assert!((LEAST_AHEAD..LEAST_AHEAD + 2 * STEP).contains(&ahead(1, 1)));
         assert!(ahead(1000, 1) >= LEAST_AHEAD + MOST_AHEAD);
         assert!(ahead(1, 1000) >= MOST_AHEAD);
+        wait(0);
+        assert!(ahead(1, 4000) >= MOST_AHEAD_WITHOUT_WAIT);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*, fence};
 use std::thread;
 use std::time::Duration;
 
-/// A thread's chain is copied so many times, if the thread is always faster; and those of all threads.
+/// A thread's chain is copied so many times, if the thread is always faster but not lapped; and those of all threads.
 const TIMES: u32 = 10;
 /// A thread that has begun to clear a chunk is waited for: it may wait for a processor.
 const CLEARING: Duration = Duration::from_micros(100);
@@ -58,7 +58,8 @@ fn copy_threads(from: &Shared, to: &Shared) -> (u64, u64, u32) {
     entries().for_each(|(from, to)| to.reuses.store(from.reuses.load(Acquire), Relaxed));
     let mut too_fast = 0;
     for (from_entry, to_entry) in entries() {
-        if !(0..TIMES).any(|_| copy_thread((from, from_entry), (to, to_entry))) {
+        let mut copies = (0..TIMES).map(|_| copy_thread((from, from_entry), (to, to_entry)));
+        if copies.find(|copied| *copied != Copy::Overtaken) != Some(Copy::Whole) {
             to_entry.first_chunk.store(0, Relaxed);
             too_fast += 1;
         }
@@ -108,8 +109,19 @@ fn copy_tables(file: &File) -> io::Result<Shared> {
     Shared::open(&copy)
 }
 
-/// Copies what a thread has recorded. False if the thread has cleared a chunk before that was copied.
-fn copy_thread((from, from_entry): (&Shared, &ThreadEntry), (to, to_entry): (&Shared, &ThreadEntry)) -> bool {
+/// What became of the copy of a thread's chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copy {
+    /// It is whole.
+    Whole,
+    /// The thread has cleared a chunk before that was copied: another copy may be faster.
+    Overtaken,
+    /// The thread has used all of its chunks again since the moment to cut at: nothing from before that is left to copy.
+    Lapped,
+}
+
+/// Copies what a thread has recorded.
+fn copy_thread((from, from_entry): (&Shared, &ThreadEntry), (to, to_entry): (&Shared, &ThreadEntry)) -> Copy {
     let reuses = from_entry.reuses.load(Acquire);
     let cleared = || {
         fence(Acquire);
@@ -121,21 +133,23 @@ fn copy_thread((from, from_entry): (&Shared, &ThreadEntry), (to, to_entry): (&Sh
     to_entry.lost_exits.store(from_entry.lost_exits.load(Relaxed), Relaxed);
     if reuses % 2 == 1 || cleared() > 0 {
         thread::sleep(CLEARING);
-        return false;
+        return Copy::Overtaken;
     }
     if used_again > 0 && used_again as usize >= chunks.len() {
-        return false;
+        return Copy::Lapped;
     }
     let mut link = &to_entry.first_chunk;
     for (place, chunk) in chunks.into_iter().enumerate() {
         copy_chunk(from, to, chunk);
-        let Some(header) = to.chunk_header(chunk).filter(|_| cleared() <= place) else { return false };
+        let Some(header) = to.chunk_header(chunk).filter(|_| cleared() <= place) else {
+            return Copy::Overtaken;
+        };
         link.store(chunk + 1, Relaxed);
         link = &header.next;
     }
     // Whatever is linked behind the last by now.
     link.store(0, Relaxed);
-    true
+    Copy::Whole
 }
 
 /// Chunks that are linked to each other; no more than there are, whatever the program has written to the links.

@@ -1,4 +1,4 @@
-//! The priority of a thread that has stopped another process's threads.
+//! The priority of a thread that has stopped another process's threads, and of one that another process must not be ahead of.
 //!
 //! Unsafe because the system calls that set a scheduling policy have no safe wrapper.
 #![allow(unsafe_code)]
@@ -62,6 +62,16 @@ impl Urgent {
         };
         Urgent { tid, before }
     }
+}
+
+/// Gives this thread a real-time priority until it ends: the lowest, beside others of which it takes turns. False if this process may have none.
+///
+/// Niceness counts within one session of the kernel's autogroups only: beside other sessions that compute, a thread of the highest has no more than its
+/// session's share of the processors.
+pub fn real_time() -> bool {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads one `sched_param`, and is about this thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
 }
 
 impl Drop for Urgent {

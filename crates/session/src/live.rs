@@ -114,7 +114,7 @@ impl Attached {
         let shared = setup::map(&directory, options)?;
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);
-        shared.provide_all();
+        notes.splice(0..0, setup::provide_kept(&shared, pid));
         let session = setup::session(options, target.command(), clock, clock_note);
         let mut settings = Settings::new(
             Stage::Coming,

@@ -111,7 +111,8 @@ impl AttachSession<'_> {
         controller.interrupted = Arc::clone(&interrupted);
         let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
-                heartbeat::hurry();
+                // The threads of the process do not wait for the collector, and the governor limits what they have for it.
+                heartbeat::hurry_most();
                 collector.run(&|| stop.load(Acquire))
             });
             if self.clock == Clock::Coarse {

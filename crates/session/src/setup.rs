@@ -31,6 +31,13 @@ pub const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
 
 /// Bytes of ring memory that few threads may use, unless the user says otherwise.
 const BY_FEW: u64 = 256 << 20;
+/// Bytes of those that keep a process's newest events while no controller reads them, and what each of its threads adds: a thread that has one chunk
+/// only cannot keep its newest events.
+const KEPT: u64 = 64 << 20;
+const KEPT_OF_EACH: u64 = (NEWEST as usize * CHUNK_SIZE) as u64;
+const NEWEST: u32 = 2;
+/// What threads add, at most.
+const MOST_KEPT: u64 = 512 << 20;
 /// Threads of a program that is about to start that may then add a chunk each.
 const PROGRAM_THREADS: u32 = 12 << 10;
 /// Threads of a running process from which on it may have twice as many chunks more.
@@ -54,6 +61,27 @@ pub fn chunks(options: &Options) -> u32 {
 fn by_few(options: &Options) -> u32 {
     let bytes = options.buffer_size.unwrap_or(BY_FEW);
     u32::try_from((bytes / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
+}
+
+/// Bytes of ring memory for a process that no controller will read from.
+pub fn kept_size(pid: u32) -> u64 {
+    let threads = proc::count_threads(pid).unwrap_or(0) as u64;
+    KEPT + (threads * KEPT_OF_EACH).min(MOST_KEPT)
+}
+
+/// Provides all chunks at once, so many for each thread first. What is to be told if there are fewer.
+pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
+    shared.provide_all();
+    let threads = u32::try_from(proc::count_threads(pid).unwrap_or(0)).unwrap_or(u32::MAX);
+    let control = shared.control();
+    control.reserved.store(threads.saturating_mul(NEWEST), Relaxed);
+    let served = control.chunk_count.load(Relaxed) / NEWEST;
+    (served < threads).then(|| {
+        let megabytes = (u64::from(threads) * KEPT_OF_EACH).div_ceil(1 << 20);
+        format!(
+            "the rings have room for the calls of {served} of {threads} threads: those of the others are lost; for all it takes --buffer-size {megabytes}M, and that much free memory"
+        )
+    })
 }
 
 /// Maps what is shared with the agents.

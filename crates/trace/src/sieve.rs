@@ -259,13 +259,15 @@ impl Sieve {
             while self.limits.last().is_some_and(|(below, _)| *below >= depth) {
                 self.limits.pop();
             }
+            // They are in the order of their depths, as each is clamped where calls end.
+            let deeper = self.marks.iter_mut().rev().take_while(|(before, _)| *before > depth);
+            deeper.for_each(|(before, _)| *before = depth);
             let Some(root) = self.root else { continue };
             let is_shown = depth < root + self.shown;
             self.shown = self.shown.min(depth.saturating_sub(root));
             if depth == root {
                 self.root = None;
             }
-            self.marks.iter_mut().for_each(|(before, _)| *before = (*before).min(depth));
             self.pass_marks(out);
             if !is_shown {
                 continue;

@@ -29,6 +29,9 @@ pub enum By {
 struct Row {
     calls: u64,
     unfinished: u64,
+    /// Of all calls, which makes their average,
+    durations: u64,
+    /// and of the outermost ones: those inside them lie in their time.
     total: u64,
     min: u64,
     max: u64,
@@ -36,23 +39,24 @@ struct Row {
     quantiles: Quantiles,
     /// Calls of which it is known how long their threads did not run,
     known: u64,
-    /// how long that was,
+    /// how long that was in the outermost ones,
     off: Off,
     /// and how long they were blocked, if they were.
     blocked: BTreeMap<u64, u64>,
 }
 
 impl Row {
-    fn add(&mut self, ns: u64, off: Option<Off>, buckets: Buckets) {
+    fn add(&mut self, ns: u64, off: Option<Off>, outermost: bool, buckets: Buckets) {
         self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
         self.max = self.max.max(ns);
         self.calls += 1;
-        self.total = self.total.saturating_add(ns);
+        self.durations = self.durations.saturating_add(ns);
+        self.total = self.total.saturating_add(if outermost { ns } else { 0 });
         *self.buckets.entry(buckets.place(ns)).or_default() += 1;
         self.quantiles.record(ns);
         let Some(off) = off else { return };
         self.known += 1;
-        self.off += off;
+        self.off += if outermost { off } else { Off::default() };
         if off.blocked > 0 {
             *self.blocked.entry(buckets.place(off.blocked)).or_default() += 1;
         }
@@ -122,7 +126,7 @@ impl Question for Latency {
             row.unfinished += 1;
             return;
         }
-        row.add(known.ns(over.call.total), known.off(over.call.off), self.buckets);
+        row.add(known.ns(over.call.total), known.off(over.call.off), over.outermost, self.buckets);
     }
 
     fn text(&self, known: &Known) -> String {
@@ -132,7 +136,7 @@ impl Question for Latency {
                 By::Thread => format!(", thread {who}"),
                 _ => format!(", called by {who}"),
             });
-            let average = row.total.checked_div(row.calls).unwrap_or(0);
+            let average = row.durations.checked_div(row.calls).unwrap_or(0);
             let heading = format!(
                 "{}{}: {}, avg {}, min {}, max {}",
                 known.name(function),

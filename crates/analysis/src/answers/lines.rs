@@ -25,6 +25,7 @@ pub enum Form {
 struct Sum {
     calls: u64,
     shown: u64,
+    /// Of the outermost calls: those inside them lie in their time.
     total: u64,
     longest: u64,
     /// Of `total`, in ticks.
@@ -143,8 +144,10 @@ impl Question for Lines {
             return;
         }
         if !ending.is_cut() {
-            sum.total = sum.total.saturating_add(ns);
             sum.longest = sum.longest.max(ns);
+        }
+        if !ending.is_cut() && over.outermost {
+            sum.total = sum.total.saturating_add(ns);
             sum.off += over.call.off;
         }
         sum.shown += 1;

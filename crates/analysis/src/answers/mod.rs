@@ -63,6 +63,8 @@ pub struct Over<'a> {
     pub results: &'a [Shown],
     /// Its callers, if they were to be unwound.
     pub callers: Option<&'a Callers>,
+    /// No other call of its function is open in the thread: what is added up of times counts a recursion once.
+    pub outermost: bool,
     parent: u64,
 }
 
@@ -142,12 +144,40 @@ struct Values {
     open: Vec<(usize, Vec<Shown>, Option<Callers>)>,
 }
 
+/// How many calls of each function are open in the thread that is heard of; of no function between two threads.
+#[derive(Default)]
+struct OpenCalls(Vec<u32>);
+
+impl OpenCalls {
+    fn of(&mut self, function: Function) -> &mut u32 {
+        let place = function as usize;
+        if place >= self.0.len() {
+            self.0.resize(place + 1, 0);
+        }
+        &mut self.0[place]
+    }
+
+    fn enter_thread(&mut self, frames: &[Frame]) {
+        wanted(frames).for_each(|function| *self.of(function) += 1);
+    }
+
+    fn leave_thread(&mut self, frames: &[Frame]) {
+        wanted(frames).for_each(|function| *self.of(function) = 0);
+    }
+}
+
+/// The functions of frames, as far as they were asked about.
+fn wanted(frames: &[Frame]) -> impl Iterator<Item = Function> {
+    frames.iter().filter(|frame| frame.wanted).map(|frame| frame.function)
+}
+
 /// Hears what happens, and passes on what was asked about.
 struct Ear<'a> {
     known: &'a mut Known,
     question: &'a mut dyn Question,
     frames: &'a mut Vec<Frame>,
     values: &'a mut Values,
+    open: &'a mut OpenCalls,
     /// The thread was heard of before what happens now at this time, ticks.
     before: u64,
 }
@@ -175,6 +205,7 @@ impl Visitor for Ear<'_> {
         }
         self.frames.push(Frame { function, parent: enter.parent, wanted });
         if wanted {
+            *self.open.of(function) += 1;
             self.question.enter(function);
         }
     }
@@ -189,6 +220,8 @@ impl Visitor for Ear<'_> {
         };
         let Some(Frame { function, parent, wanted: true }) = frame else { return };
         let (_, arguments, callers) = arguments.unwrap_or_default();
+        let open = self.open.of(function);
+        *open = open.saturating_sub(1);
         let over = Over {
             thread,
             function,
@@ -197,6 +230,7 @@ impl Visitor for Ear<'_> {
             arguments: &arguments,
             results: &results,
             callers: callers.as_ref(),
+            outermost: *open == 0,
             parent,
         };
         self.question.over(self.known, &over);
@@ -226,13 +260,15 @@ pub struct Listener<Q> {
     /// What was asked, and the answer so far.
     pub question: Q,
     lanes: HashMap<ThreadId, Lane>,
+    open: OpenCalls,
     totals: Totals,
 }
 
 impl<Q: Question> Listener<Q> {
     /// Nothing has happened yet.
     pub fn new(known: Known, question: Q) -> Self {
-        Self { known, question, lanes: HashMap::new(), totals: Totals::default() }
+        let (lanes, open) = (HashMap::new(), OpenCalls::default());
+        Self { known, question, lanes, open, totals: Totals::default() }
     }
 
     /// Takes a record.
@@ -280,8 +316,11 @@ impl<Q: Question> Listener<Q> {
         let lane = self.lanes.entry(batch.thread).or_default();
         let Lane { stack, frames, values, .. } = lane;
         let before = stack.now();
-        let mut ear = Ear { known: &mut self.known, question: &mut self.question, frames, values, before };
+        self.open.enter_thread(frames);
+        let (known, question, open) = (&mut self.known, &mut self.question, &mut self.open);
+        let mut ear = Ear { known, question, frames, values, open, before };
         feed_batch(stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
+        self.open.leave_thread(frames);
         self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
     }
 
@@ -295,8 +334,9 @@ impl<Q: Question> Listener<Q> {
         if let Some(Lane { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
             let before = stack.now();
-            let mut ear =
-                Ear { known: &mut self.known, question: &mut self.question, frames, values, before };
+            self.open.enter_thread(frames);
+            let (known, question, open) = (&mut self.known, &mut self.question, &mut self.open);
+            let mut ear = Ear { known, question, frames, values, open, before };
             stack.finish(thread, otherwise, &mut ear, &mut self.totals);
         }
         self.known.forget(thread);

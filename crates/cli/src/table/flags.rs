@@ -128,6 +128,16 @@ pub const KEPT_SIZE: Flag = or(
         "buffer-size",
         None,
         "SIZE",
+        "Ring memory in the process for all threads together (bytes, or with K, M, G); auto: 64M, and 128K more for each thread, up to 576M.",
+    ),
+    "auto",
+);
+
+pub const MOUNTED_SIZE: Flag = or(
+    value(
+        "buffer-size",
+        None,
+        "SIZE",
         "Ring memory in the process for all threads together (bytes, or with K, M, G).",
     ),
     "64M",

@@ -158,7 +158,7 @@ pub const LIVE: &[Command] = &[
         name: "slower",
         about: "Show calls that take longer than some time, as they end",
         details: "calltap slower 10ms handle_request -p 4711\n\n\
-                  A line each: when it began (seconds since the beginning), thread, duration, function, and the function that it returns to; at the end a table by function. Without functions all are traced. A call that \
+                  A line each: when it began (seconds since the beginning), thread, duration, function, and the function that it returns to; at the end a table by function, whose TIME is that of the outermost slow calls of a recursion. Without functions all are traced. A call that \
                   is not over at the end has a > before the time it has taken.",
         flags: &[
             ASKED,

@@ -2,7 +2,8 @@
 
 use super::flags::{
     ALLOW_INT3, ARGUMENTS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, IF, INPUT, KEPT_SIZE,
-    LATER, LIBCALLS, LINKER_NAMES, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS, TRACER,
+    LATER, LIBCALLS, LINKER_NAMES, MOUNTED_SIZE, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS,
+    TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -12,7 +13,7 @@ pub const SESSION: &[Command] = &[
         name: "attach",
         about: "Attach to a running process and keep its newest events (flight recorder)",
         details: "Loads the agent, switches the wanted functions on, and returns. Each thread keeps its newest events until you take a \
-                  snapshot. The process is stopped for about a millisecond; see 'calltap detach' for the way back.\n\n\
+                  snapshot; by default the rings have room for all threads there are, and a line says if they do not. The process is stopped for about a millisecond; see 'calltap detach' for the way back.\n\n\
                   With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
@@ -90,7 +91,7 @@ pub const SESSION: &[Command] = &[
                   filters, and one that ends is gone. Why one could not be attached to is in DIR/error_log.",
         flags: &[&[
             PID,
-            KEPT_SIZE,
+            MOUNTED_SIZE,
             PATCH_MODE,
             ALLOW_INT3,
             PATCH_LOG,
@@ -113,7 +114,7 @@ pub const SESSION: &[Command] = &[
         details: "As 'calltap tracefs mount' for a program that is started here. It ends as the program ends.",
         flags: &[&[
             value("mount", None, "DIR", "An existing directory."),
-            KEPT_SIZE,
+            MOUNTED_SIZE,
             PATCH_MODE,
             ALLOW_INT3,
             PATCH_LOG,

@@ -1,9 +1,10 @@
-//! Calls of functions that are switched off while they are open, written as texts.
+//! Calls of functions that are switched off while they are open, written as texts; and what was lost, in front of events that were written by hand.
 
 use super::*;
+use crate::output::Consumer;
 use crate::raw::{RawEvent, Sink};
-use calltap_abi::event::code;
-use calltap_trace::{Batch, Calls, Ending, Unpacker};
+use calltap_abi::event::{code, epoch_word, event_word};
+use calltap_trace::{Batch, Calls, ClockPair, Ending, Error, Record, Unpacker};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
@@ -114,4 +115,96 @@ fn a_call_whose_return_is_seen_meanwhile_was_open_until_then() {
     check("m@1 f@2 mute:f g@3 /g@3 read /f@2 done /m@1", "g:returned f:returned m:returned");
     // A thread that was in the copy of an exit all the time.
     check("m@1 f@2 mute:f done /f@2 /m@1", "f:returned m:returned");
+}
+
+/// Takes events as `entries/exits@ticks` where they were lost, and as `@ticks`.
+#[derive(Default)]
+struct Words(Vec<String>);
+
+impl Consumer for Words {
+    fn record(&mut self, _: &Record) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
+        Unpacker::default().events(encoder, |batch: &Batch| {
+            self.0.extend(batch.events.iter().map(|event| match event.kind {
+                EventKind::Lost { entries, exits } => format!("{entries}/{exits}@{}", event.ticks),
+                _ => format!("@{}", event.ticks),
+            }));
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self, _: ClockPair) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A thread that has lost calls and returns.
+struct Lossy {
+    shared: Shared,
+    reader: Reader,
+    words: Words,
+}
+
+impl Lossy {
+    fn new(lost: (u64, u64), overwrite: bool) -> Lossy {
+        let shared = Shared::map(&tempfile::tempfile().expect("a file"), 8, 8).expect("its mapping");
+        shared.control().overwrite.store(overwrite.into(), Relaxed);
+        let entry = shared.thread(0).expect("an entry");
+        entry.lost_entries.store(lost.0, Relaxed);
+        entry.lost_exits.store(lost.1, Relaxed);
+        Lossy { shared, reader: Reader::new(ThreadId(0), 0, 0, 7, false, None), words: Words::default() }
+    }
+
+    /// The thread gets its first chunk, when it has lost so much, and is entered and left there.
+    fn link(&mut self, lost: (u64, u64), ticks: u64) {
+        let words = self.shared.chunk(0).expect("a chunk");
+        let event = |ticks, code| event_word(ticks, 0, 3 << 5 | code);
+        let all = [epoch_word(ticks), event(ticks, code::ENTRY), event(ticks + 5, code::EXIT)];
+        words[CHUNK_DATA / 8..].iter().zip(all).for_each(|(place, word)| place.store(word, Relaxed));
+        let header = self.shared.chunk_header(0).expect("a header");
+        header.lost_entries.store(lost.0, Relaxed);
+        header.lost_exits.store(lost.1, Relaxed);
+        self.shared.thread(0).expect("an entry").first_chunk.store(1, Release);
+    }
+
+    /// All is read and handed over, at `now`; `over`: the thread has ended.
+    fn read(&mut self, now: u64, over: bool) -> String {
+        let (mut output, mut unwinding) = (Output::new(&mut self.words), Unwinding::default());
+        let extent = if over { Extent::Rest } else { Extent::Partial };
+        self.reader.read(&self.shared, extent, u32::MAX, &mut output, &mut unwinding);
+        if over {
+            self.reader.end(&self.shared, (false, now), &mut output, &mut unwinding);
+        } else {
+            self.reader.flush(&self.shared, now, &mut output, &mut unwinding);
+        }
+        std::mem::take(&mut self.words.0).join(" ")
+    }
+}
+
+#[test]
+fn what_was_lost_before_the_first_event_stands_in_front_of_it() {
+    let mut lossy = Lossy::new((9, 4), false);
+    lossy.link((5, 2), 700);
+    assert_eq!(lossy.read(900, false), "5/2@700 @700 @705");
+    assert_eq!(lossy.read(950, true), "4/2@705");
+}
+
+#[test]
+fn a_thread_without_a_chunk_has_lost_all_until_now() {
+    let mut lossy = Lossy::new((9, 4), false);
+    assert_eq!(lossy.read(600, false), "9/4@600");
+    assert_eq!(lossy.read(650, false), "");
+    lossy.link((11, 4), 700);
+    assert_eq!(lossy.read(900, true), "2/0@700 @700 @705");
+    assert_eq!(Lossy::new((9, 4), false).read(600, true), "9/4@600");
+}
+
+#[test]
+fn what_was_overwritten_was_in_front_of_all_that_is_there() {
+    let mut lossy = Lossy::new((9, 4), true);
+    lossy.link((0, 0), 700);
+    assert_eq!(lossy.read(950, true), "9/4@700 @700 @705");
 }

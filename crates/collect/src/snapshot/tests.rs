@@ -123,3 +123,17 @@ fn what_nothing_writes_to_is_copied_as_it_is() {
     assert_eq!((copied.too_fast, copied.rings.threads()), (0, 0..1));
     assert!(chain(&copied.rings, &copied.rings.thread(0).expect("an entry").first_chunk).is_empty());
 }
+
+#[test]
+fn a_thread_that_has_used_all_its_chunks_again_is_not_waited_for() {
+    let (from, to) = (rings(1), rings(1));
+    let (entry, copy) = (from.thread(0).expect("an entry"), to.thread(0).expect("an entry"));
+    entry.first_chunk.store(1, Relaxed);
+    let copied = |reuses| {
+        entry.reuses.store(reuses, Relaxed);
+        copy_thread((&from, entry), (&to, copy))
+    };
+    assert!(copied(0) == Copy::Whole);
+    assert!(copied(1) == Copy::Overtaken, "a chunk is being cleared");
+    assert!(copied(2) == Copy::Lapped, "its only chunk was");
+}

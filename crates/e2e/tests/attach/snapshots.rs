@@ -66,3 +66,54 @@ fn a_program_records_on_while_snapshots_are_taken() {
         assert!(resident.end().0.success());
     }
 }
+
+/// A program of so many threads, each of which makes so many calls when it is told to.
+fn rounds(threads: u64, calls: u64) -> (Program, Resident) {
+    let program = compile(GCC, &["rounds.c"], &["-pthread"]);
+    let resident = Resident::start(&program, &[&threads.to_string(), &calls.to_string()]);
+    (program, resident)
+}
+
+/// Attaches, has the calls made, takes a snapshot. What attaching said, and the events that are kept of each thread.
+fn newest_of_each(resident: &mut Resident, flags: &[&str]) -> (String, Vec<u64>) {
+    let (pid, trace) = (resident.pid.to_string(), resident.trace().to_string_lossy().into_owned());
+    let attached = calltap_run(&[&["attach", "-p", &pid, "-F", "step"], flags].concat());
+    assert!(attached.status.success(), "{}", attached.stderr);
+    resident.tell();
+    resident.wait_for("called");
+    snapshot(resident, &trace);
+    let info = calltap_run(&["info", "--json", &trace]).stdout;
+    let info: Value = serde_json::from_str(&info).unwrap_or_else(|error| panic!("{error}: {info}"));
+    let threads = info["threads"].as_array().unwrap_or_else(|| panic!("{info}"));
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(left.status.success(), "{}", left.stderr);
+    (
+        attached.stderr,
+        threads.iter().map(|thread| thread["calls"]["recorded"].as_u64().expect("calls")).collect(),
+    )
+}
+
+/// Calls in half a chunk at least: the newest are in one that is being filled, behind one that is full.
+const NEWEST: u64 = 4_000;
+
+#[test]
+fn each_of_many_threads_keeps_its_newest_calls() {
+    let (_program, mut resident) = rounds(600, 20_000);
+    let (said, kept) = newest_of_each(&mut resident, &[]);
+    assert!(!said.contains("room"), "{said}");
+    let few: Vec<&u64> = kept.iter().filter(|calls| **calls < NEWEST).collect();
+    assert_eq!((kept.len(), few), (600, vec![]));
+    assert!(resident.end().0.success());
+}
+
+#[test]
+fn how_many_threads_the_rings_have_room_for_is_said() {
+    let (_program, mut resident) = rounds(99, 20_000);
+    let (said, kept) = newest_of_each(&mut resident, &["--buffer-size", "8M"]);
+    // With the first thread there are a hundred.
+    let before = said.split("calltap: attached to").next().unwrap_or_default();
+    assert!(before.contains("calltap: the rings have room for the calls of 64 of 100 threads"), "{said}");
+    assert!(before.contains("--buffer-size 13M"), "{said}");
+    assert_eq!(kept.iter().filter(|calls| **calls >= NEWEST).count(), 64, "{kept:?}");
+    assert!(resident.end().0.success());
+}
