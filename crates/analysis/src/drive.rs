@@ -47,10 +47,10 @@ pub fn run_threads<V: Visitor>(
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
     let mut batch = Batch::default();
     let sites = source.meta().sites.len() as u32;
+    let mut stream = source.batches_of(threads);
     for &thread in threads {
         totals.threads += 1;
         let mut stack = stack_of(source, thread)?;
-        let mut stream = source.thread_batches(thread);
         loop {
             let before = damage.events;
             let more = next_readable(&mut *stream, &mut batch, &mut damage);
@@ -119,22 +119,35 @@ pub(crate) fn feed_batch<V: Visitor>(
     totals: &mut Totals,
 ) {
     totals.events += batch.events.len() as u64;
-    // Two loops: the usual one has nothing to look for.
-    if batch.values.is_empty() {
-        batch.events.iter().for_each(|event| feed(stack, thread, *event, sites, visitor, totals));
-        return;
+    // Three loops: the usual ones have nothing to look for.
+    match (batch.values.is_empty(), stack.is_switching()) {
+        (true, false) => {
+            batch
+                .events
+                .iter()
+                .for_each(|event| feed::<false, V>(stack, thread, *event, sites, visitor, totals));
+            return;
+        }
+        (true, true) => {
+            batch
+                .events
+                .iter()
+                .for_each(|event| feed::<true, V>(stack, thread, *event, sites, visitor, totals));
+            return;
+        }
+        (false, _) => {}
     }
     for (place, event) in batch.events.iter().enumerate() {
         let bytes = batch.values.of(place);
         if !bytes.is_empty() {
             visitor.values(thread, event.site, matches!(event.kind, EventKind::Exit { .. }), bytes);
         }
-        feed(stack, thread, *event, sites, visitor, totals);
+        feed::<true, V>(stack, thread, *event, sites, visitor, totals);
     }
 }
 
 #[inline(always)]
-fn feed<V: Visitor>(
+fn feed<const SWITCHING: bool, V: Visitor>(
     stack: &mut Stack,
     thread: ThreadId,
     mut event: Event,
@@ -147,5 +160,5 @@ fn feed<V: Visitor>(
         totals.unknown_sites += u64::from(!matches!(event.kind, EventKind::Lost { .. }));
         event.site = checked_site(event.site, sites);
     }
-    stack.feed(thread, &event, visitor, totals);
+    stack.feed_as::<SWITCHING, V>(thread, &event, visitor, totals);
 }

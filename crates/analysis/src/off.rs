@@ -128,6 +128,12 @@ impl Offs {
         }
     }
 
+    /// Will nothing ever be known?
+    #[inline(always)]
+    pub(crate) fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+
     /// Those that come next.
     pub(crate) fn add(&mut self, switches: &[Switch]) {
         self.next.extend(switches);

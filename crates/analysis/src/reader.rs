@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::source::{BatchStream, Source};
 use calltap_trace::{
-    Batch, Batches, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId, TraceReader, Waking,
+    Batch, Batches, BatchesOf, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId, TraceReader,
+    Waking,
 };
 
 impl Source for TraceReader {
@@ -39,6 +40,10 @@ impl Source for TraceReader {
         Box::new(self.thread_batches(thread))
     }
 
+    fn batches_of(&self, threads: &[ThreadId]) -> Box<dyn BatchStream + '_> {
+        Box::new(self.batches_of(threads))
+    }
+
     fn has_switches(&self) -> bool {
         self.has_switches() && self.clock().has_time()
     }
@@ -63,9 +68,15 @@ impl Source for TraceReader {
     }
 }
 
-impl BatchStream for Batches<'_> {
+impl BatchStream for Batches {
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         Ok(Batches::next_into(self, batch)?)
+    }
+}
+
+impl BatchStream for BatchesOf {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        Ok(BatchesOf::next_into(self, batch)?)
     }
 }
 

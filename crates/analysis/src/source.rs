@@ -43,6 +43,11 @@ pub trait Source {
     fn batches(&self) -> Box<dyn BatchStream + '_>;
     /// The batches of one thread.
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_>;
+    /// The batches of some threads, one thread after the other: the stream ends at the end of each of them, and goes on with the next.
+    fn batches_of(&self, threads: &[ThreadId]) -> Box<dyn BatchStream + '_> {
+        let streams: Vec<_> = threads.iter().rev().map(|thread| self.thread_batches(*thread)).collect();
+        Box::new(OneByOne(streams))
+    }
     /// Whether it is known of any thread when it ran and when it waited.
     fn has_switches(&self) -> bool;
     /// The context switches of a thread, in ticks; `None` where they were not recorded.
@@ -57,6 +62,20 @@ pub trait Source {
     }
     /// Ticks of the first and the last event of a thread; `None` when it has none.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
+}
+
+/// Streams that are read one after the other, the last one first.
+struct OneByOne<'a>(Vec<Box<dyn BatchStream + 'a>>);
+
+impl BatchStream for OneByOne<'_> {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(stream) = self.0.last_mut() else { return Ok(false) };
+        let more = stream.next_into(batch)?;
+        if !more {
+            self.0.pop();
+        }
+        Ok(more)
+    }
 }
 
 /// Reads on until a batch is readable; what is not is counted.

@@ -201,19 +201,44 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        if self.is_switching() {
+            self.feed_as::<true, V>(thread, event, visitor, totals);
+        } else {
+            self.feed_as::<false, V>(thread, event, visitor, totals);
+        }
+    }
+
+    /// Are context switches of the thread known?
+    pub(crate) fn is_switching(&self) -> bool {
+        !self.offs.is_absent()
+    }
+
+    /// The same; `SWITCHING` may be false only where [`Self::is_switching`] is.
+    #[inline(always)]
+    pub(crate) fn feed_as<const SWITCHING: bool, V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        event: &Event,
+        visitor: &mut V,
+        totals: &mut Totals,
+    ) {
         let now = if event.ticks < self.last { self.behind(totals) } else { event.ticks };
         match event.kind {
-            EventKind::Entry => self.push(thread, event.site, now, 0, false, visitor, totals),
-            EventKind::Exit { pops } => self.exit(thread, event.site, now, pops, visitor, totals),
-            EventKind::TailEntry => self.push(thread, event.site, now, 0, true, visitor, totals),
+            EventKind::Entry => self.push::<SWITCHING, V>(thread, event.site, now, 0, false, visitor, totals),
+            EventKind::Exit { pops } => {
+                self.exit::<SWITCHING, V>(thread, event.site, now, pops, visitor, totals)
+            }
+            EventKind::TailEntry => {
+                self.push::<SWITCHING, V>(thread, event.site, now, 0, true, visitor, totals)
+            }
             EventKind::EntryFrom { parent } => {
-                self.push(thread, event.site, now, parent, false, visitor, totals)
+                self.push::<SWITCHING, V>(thread, event.site, now, parent, false, visitor, totals)
             }
             EventKind::TailEntryFrom { parent } => {
-                self.push(thread, event.site, now, parent, true, visitor, totals)
+                self.push::<SWITCHING, V>(thread, event.site, now, parent, true, visitor, totals)
             }
             EventKind::Call { parent } => {
-                self.pass(thread, now, self.depth(), visitor);
+                self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
                 totals.calls += 1;
                 let depth = self.depth() as u32;
                 visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
@@ -222,7 +247,7 @@ impl Stack {
             | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
-            | EventKind::Lost { .. } => self.rare(thread, event, now, visitor, totals),
+            | EventKind::Lost { .. } => self.rare::<SWITCHING, V>(thread, event, now, visitor, totals),
         }
     }
 
@@ -234,7 +259,7 @@ impl Stack {
     }
 
     #[cold]
-    fn rare<V: Visitor>(
+    fn rare<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         event: &Event,
@@ -244,13 +269,13 @@ impl Stack {
     ) {
         // A call that leaves the part of the trace has gone on until then.
         if let EventKind::Outside { .. } = event.kind {
-            self.pass(thread, now, self.depth(), visitor);
+            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
         }
         if let Some(closing) = self.calls.end(event) {
-            self.end(thread, &closing, self.last, visitor, totals);
+            self.end::<SWITCHING, V>(thread, &closing, self.last, visitor, totals);
         }
         if let EventKind::Lost { entries, exits } = event.kind {
-            self.pass(thread, now, self.depth(), visitor);
+            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
             // A part of a trace may begin where calls are open that were cut by an earlier loss.
@@ -262,7 +287,7 @@ impl Stack {
 
     #[inline(always)]
     #[expect(clippy::too_many_arguments)]
-    fn push<V: Visitor>(
+    fn push<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         site: SiteId,
@@ -272,7 +297,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        self.pass(thread, now, self.depth(), visitor);
+        self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
         totals.calls += 1;
         let depth = self.depth() as u32;
         let enter = Enter { site, ticks: now, depth, parent, tail };
@@ -286,7 +311,7 @@ impl Stack {
     }
 
     #[inline(always)]
-    fn exit<V: Visitor>(
+    fn exit<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         site: SiteId,
@@ -296,15 +321,15 @@ impl Stack {
         totals: &mut Totals,
     ) {
         if let Some(call) = self.calls.return_innermost(site, pops) {
-            self.pass(thread, now, self.depth() + 1, visitor);
-            self.close(thread, &call, Ending::Returned, visitor);
+            self.pass::<SWITCHING, V>(thread, now, self.depth() + 1, visitor);
+            self.close::<SWITCHING, V>(thread, &call, Ending::Returned, visitor);
             return;
         }
-        self.exit_many(thread, site, now, pops, visitor, totals);
+        self.exit_many::<SWITCHING, V>(thread, site, now, pops, visitor, totals);
     }
 
     /// A return that ends several calls, or none.
-    fn exit_many<V: Visitor>(
+    fn exit_many<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         site: SiteId,
@@ -314,9 +339,9 @@ impl Stack {
         totals: &mut Totals,
     ) {
         match self.calls.exit(site, pops) {
-            Some(closing) => self.end(thread, &closing, now, visitor, totals),
+            Some(closing) => self.end::<SWITCHING, V>(thread, &closing, now, visitor, totals),
             None => {
-                self.pass(thread, now, self.depth(), visitor);
+                self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
                 totals.orphans += 1;
                 visitor.orphan(thread, site, now, self.depth() as u32);
             }
@@ -325,7 +350,7 @@ impl Stack {
 
     /// Ends calls: those that are cut at the time of the last event, the others at `now`.
     #[inline(always)]
-    fn end<V: Visitor>(
+    fn end<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         closing: &Closing,
@@ -333,16 +358,23 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        while let Some((call, ending)) = self.calls.close(closing) {
+        while self.depth() > closing.returned()
+            && let Some((call, ending)) = self.calls.close(closing)
+        {
             match ending {
                 Ending::Left => totals.left += 1,
                 Ending::ThreadEnded => totals.thread_ended += 1,
                 Ending::Outside => totals.outside += 1,
-                ending if ending.is_cut() => totals.cut += 1,
-                // The call was open until now, and the innermost one.
-                _ => self.pass(thread, now, self.depth() + 1, visitor),
+                _ => totals.cut += 1,
             }
-            self.close(thread, &call, ending, visitor);
+            self.close::<SWITCHING, V>(thread, &call, ending, visitor);
+        }
+        if closing.returned() > closing.depth() {
+            // Those that end with the return were open until now.
+            self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+            while let Some((call, ending)) = self.calls.close_returned(closing) {
+                self.close::<SWITCHING, V>(thread, &call, ending, visitor);
+            }
         }
     }
 
@@ -357,20 +389,28 @@ impl Stack {
         totals.unfinished += self.depth() as u64;
         let closing = self.calls.finish(otherwise);
         while let Some((call, ending)) = self.calls.close(&closing) {
-            self.close(thread, &call, ending, visitor);
+            self.close::<true, V>(thread, &call, ending, visitor);
         }
         (self.last, self.offs) = (0, Offs::default());
     }
 
     /// Time passes, with `depth` calls open.
     #[inline(always)]
-    fn pass<V: Visitor>(&mut self, thread: ThreadId, now: u64, depth: usize, visitor: &mut V) {
-        self.offs.pass(now, depth, |stretch| visitor.off(thread, stretch));
+    fn pass<const SWITCHING: bool, V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        now: u64,
+        depth: usize,
+        visitor: &mut V,
+    ) {
+        if SWITCHING {
+            self.offs.pass(now, depth, |stretch| visitor.off(thread, stretch));
+        }
         self.last = now;
     }
 
     #[inline(always)]
-    fn close<V: Visitor>(
+    fn close<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
         call: &OpenCall<Span>,
@@ -387,7 +427,11 @@ impl Stack {
         });
         let self_ticks = total - children;
         let end = self.last;
-        let (off, self_off) = self.offs.close(depth as usize + 1, total, self_ticks);
+        let (off, self_off) = if SWITCHING {
+            self.offs.close(depth as usize + 1, total, self_ticks)
+        } else {
+            (Off::unknown(total), Off::unknown(self_ticks))
+        };
         let site = call.site;
         let call = Call { site, caller, start, end, total, self_ticks, depth, ending, off, self_off };
         visitor.close(thread, &call);

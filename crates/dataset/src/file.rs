@@ -2,20 +2,26 @@
 
 use crate::place::Part;
 use crate::row::Row;
+use bytes::Bytes;
 use calltap_analysis::{Ending, Names};
 use calltap_trace::{Meta, SiteId};
 use parquet::basic::Compression;
-use parquet::column::writer::ColumnWriter;
+use parquet::column::writer::{
+    ColumnCloseResult, ColumnWriter, get_column_writer, get_typed_column_writer_mut,
+};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{WriterProperties, WriterVersion};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr, WriterVersion};
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
+use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// The table. `docs/fleet.md` says what each column means. Times are twice there: Spark reads no timestamps in nanoseconds.
 const SCHEMA: &str = "message calls {
@@ -44,6 +50,10 @@ const SCHEMA: &str = "message calls {
 
 /// Rows that are kept until they are written together.
 pub const GROUP: usize = 1 << 17;
+/// Groups of fewer rows are encoded by one thread.
+const WORTH_SHARING: usize = 1 << 12;
+/// The most threads that encode besides the one that reads.
+const MOST_OTHERS: usize = 7;
 /// Rows of a file: some hundred megabytes at most.
 const ROWS: u64 = 1 << 23;
 
@@ -213,31 +223,66 @@ impl DatasetFile {
     }
 }
 
+/// A column of a group: its bytes, and what the file's index says of it.
+type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
+
+/// The columns are encoded by as many threads as there are processors, and put together in order: the file is the same, whichever does what.
 fn write_group(
     writer: &mut SerializedFileWriter<BufWriter<File>>,
     rows: &[Row],
     texts: &Texts,
 ) -> Result<(), ParquetError> {
+    let (columns, properties) = (writer.schema_descr().columns().to_vec(), writer.properties().clone());
+    let next = AtomicUsize::new(0);
+    let encode_some = || {
+        let mut done: Vec<(usize, Column)> = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(column) = columns.get(number) else { return done };
+            done.push((number, encode(column, &properties, rows, texts)));
+        }
+    };
+    let processors = thread::available_parallelism().map_or(1, |count| count.get());
+    let others = if rows.len() < WORTH_SHARING { 0 } else { (processors - 1).min(MOST_OTHERS) };
+    let mut encoded = thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, encode_some).ok();
+        let others: Vec<_> = (0..others).map_while(start).collect();
+        let mut all = encode_some();
+        for other in others {
+            all.extend(other.join().unwrap_or_else(|why| panic::resume_unwind(why)));
+        }
+        all
+    });
+    encoded.sort_unstable_by_key(|(number, _)| *number);
     let mut group = writer.next_row_group()?;
-    while let Some(mut column) = group.next_column()? {
-        write_column(&mut column, rows, texts)?;
-        column.close()?;
+    for (_, column) in encoded {
+        let (bytes, written) = column?;
+        group.append_column(&bytes, written)?;
     }
     group.close().map(drop)
 }
 
+fn encode(
+    descriptor: &ColumnDescPtr,
+    properties: &WriterPropertiesPtr,
+    rows: &[Row],
+    texts: &Texts,
+) -> Column {
+    let mut sink = TrackedWrite::new(Vec::new());
+    let pages = Box::new(SerializedPageWriter::new(&mut sink));
+    let mut column = get_column_writer(descriptor.clone(), properties.clone(), pages);
+    write_column(descriptor.name(), &mut column, rows, texts)?;
+    let written = column.close()?;
+    Ok((sink.into_inner()?.into(), written))
+}
+
 fn write_column(
-    column: &mut SerializedColumnWriter<'_>,
+    name: &str,
+    column: &mut ColumnWriter<'_>,
     rows: &[Row],
     texts: &Texts,
 ) -> Result<(), ParquetError> {
-    let name = match column.untyped() {
-        ColumnWriter::Int32ColumnWriter(writer) => writer.get_descriptor().name().to_owned(),
-        ColumnWriter::Int64ColumnWriter(writer) => writer.get_descriptor().name().to_owned(),
-        ColumnWriter::ByteArrayColumnWriter(writer) => writer.get_descriptor().name().to_owned(),
-        _ => return Err(ParquetError::General("a column of another type".into())),
-    };
-    match name.as_str() {
+    match name {
         "pid" => all::<Int32Type>(column, rows, |row| row.pid as i32),
         "tid" => all::<Int32Type>(column, rows, |row| row.tid as i32),
         "thread" => all::<ByteArrayType>(column, rows, |row| texts.thread(row)),
@@ -264,21 +309,25 @@ fn write_column(
 }
 
 fn all<T: DataType>(
-    column: &mut SerializedColumnWriter<'_>,
+    column: &mut ColumnWriter<'_>,
     rows: &[Row],
     value: impl Fn(&Row) -> T::T,
 ) -> Result<(), ParquetError> {
     let values: Vec<T::T> = rows.iter().map(value).collect();
-    column.typed::<T>().write_batch(&values, None, None).map(drop)
+    get_typed_column_writer_mut::<T>(column).write_batch(&values, None, None).map(drop)
 }
 
 fn some<T: DataType>(
-    column: &mut SerializedColumnWriter<'_>,
+    column: &mut ColumnWriter<'_>,
     rows: &[Row],
     value: impl Fn(&Row) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
-    let values: Vec<Option<T::T>> = rows.iter().map(value).collect();
-    let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
-    let values: Vec<T::T> = values.into_iter().flatten().collect();
-    column.typed::<T>().write_batch(&values, Some(&levels), None).map(drop)
+    let mut levels = Vec::with_capacity(rows.len());
+    let mut values = Vec::new();
+    for row in rows {
+        let value = value(row);
+        levels.push(i16::from(value.is_some()));
+        values.extend(value);
+    }
+    get_typed_column_writer_mut::<T>(column).write_batch(&values, Some(&levels), None).map(drop)
 }

@@ -1,5 +1,6 @@
 //! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
 
+mod addresses;
 mod askers;
 mod branches;
 mod calls;

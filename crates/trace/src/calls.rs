@@ -184,6 +184,14 @@ impl<T> Calls<T> {
         Some((call, ending))
     }
 
+    /// The same, once those that are cut are closed.
+    #[inline(always)]
+    pub fn close_returned(&mut self, closing: &Closing) -> Option<(OpenCall<T>, Ending)> {
+        let above = self.open.len().checked_sub(closing.depth + 1)?;
+        let ending = if above == 0 { Ending::Returned } else { Ending::Tail };
+        Some((self.open.pop()?, ending))
+    }
+
     fn cut(&mut self, ending: Ending, which: impl Fn(&OpenCall<T>) -> bool) {
         for open in self.open.iter_mut().filter(|open| open.cut.is_none() && which(open)) {
             open.cut = Some(ending);

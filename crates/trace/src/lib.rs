@@ -5,6 +5,7 @@
 //! refusal. Nothing read from a file is trusted.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod calls;
 mod chunk;
 mod clock;
@@ -12,6 +13,7 @@ mod codec;
 mod ending;
 mod error;
 mod event;
+mod event_chunks;
 mod gather;
 mod history;
 mod kernel_log;
@@ -40,7 +42,7 @@ pub use meta::{
     Captured, ClockKind, ClockPair, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile,
     Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
-pub use reader::{Batches, ThreadBatches, TraceReader};
+pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use trigger::{Action, uses};

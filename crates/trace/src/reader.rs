@@ -1,10 +1,12 @@
 //! Reads a trace back, whole or cut off, intact or not.
 
+use crate::ahead::Stream;
 use crate::chunk::{FILE_HEADER, IndexEntry, Kind, Start, start};
 use crate::clock::ClockMap;
 use crate::codec::Damage;
 use crate::error::Error;
 use crate::event::Batch;
+use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
 use crate::kernel_log::{self, Entry, KernelLog};
 use crate::meta::{ClockKind, Meta, ThreadId};
@@ -12,9 +14,11 @@ use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::{self, Joined, Switch};
 use crate::wakings::{SystemCall, Waking};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Chunks of what the kernel tells of threads.
 const KERNEL: [Kind; 4] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls];
@@ -23,16 +27,11 @@ const KERNEL: [Kind; 4] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::Sy
 ///
 /// It can be shared: any number of threads may run their own [`TraceReader::batches`].
 pub struct TraceReader {
-    source: Source,
-    spares: Spares,
+    chunks: Arc<EventChunks>,
     meta: Meta,
     complaints: Vec<String>,
     clock: ClockMap,
     events: u64,
-    /// Chunks of events in file order.
-    chunks: Vec<IndexEntry>,
-    /// Indices of `chunks`, by thread, then in file order.
-    by_thread: Vec<u32>,
     /// Chunks of context switches, wakings and system calls, by thread, then in file order.
     kernel: Vec<IndexEntry>,
 }
@@ -91,10 +90,8 @@ impl TraceReader {
         let (clock, about_clock) = ClockMap::new(kind, &meta.clock);
         about_clock.into_iter().for_each(|complaint| complaints.add(complaint));
         let events = chunks.iter().map(|entry| u64::from(entry.header.span().events)).sum();
-        let mut by_thread: Vec<u32> = (0..).take(chunks.len()).collect();
-        by_thread.sort_by_key(|&at| chunks[at as usize].header.thread());
-        let (spares, complaints) = (Spares::new(scratch), complaints.finish());
-        Ok(Self { source, spares, meta, complaints, clock, events, chunks, by_thread, kernel })
+        let chunks = Arc::new(EventChunks::new(source, Spares::new(scratch), chunks));
+        Ok(Self { chunks, meta, complaints: complaints.finish(), clock, events, kernel })
     }
 
     /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
@@ -119,8 +116,7 @@ impl TraceReader {
 
     /// The lowest and the highest ticks of a thread, by the headers of its chunks; `None` if it has no events.
     pub fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
-        let spans = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
-        spans.map(|span| (span.low, span.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        self.chunks.span(thread)
     }
 
     /// What a thread did when, in ticks of the trace's clock; empty where context switches were not recorded. What cannot be read is
@@ -167,8 +163,9 @@ impl TraceReader {
         let end = self.kernel.partition_point(|entry| entry.header.thread() <= thread);
         for entry in &self.kernel[start..end] {
             let Some(kind) = kinds.iter().copied().find(|kind| entry.header.is(*kind)) else { continue };
-            self.spares.lend(&self.source, |scratch| {
-                if self.source.payload(entry, scratch)?.is_ok() {
+            let EventChunks { source, spares, .. } = &*self.chunks;
+            spares.lend(source, |scratch| {
+                if source.payload(entry, scratch)?.is_ok() {
                     show(kind, entry, &scratch.raw);
                 }
                 Ok(())
@@ -182,47 +179,39 @@ impl TraceReader {
         self.kernel.iter().any(|entry| switches::KINDS.iter().any(|kind| entry.header.is(*kind)))
     }
 
-    /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved.
-    pub fn batches(&self) -> Batches<'_> {
-        Batches { reader: self, next: 0 }
+    /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved. Of many chunks some are decoded ahead, by other threads.
+    pub fn batches(&self) -> Batches {
+        Batches(Stream::new(&self.chunks, (0..).take(self.chunks.count()).collect()))
+    }
+
+    /// The events of some threads, one thread after the other, as [`Self::thread_batches`] has them. Of many chunks some are decoded ahead, by other threads.
+    pub fn batches_of(&self, threads: &[ThreadId]) -> BatchesOf {
+        let (mut list, mut ends) = (Vec::new(), VecDeque::new());
+        for thread in threads {
+            list.extend_from_slice(self.chunks.of_thread(*thread));
+            ends.push_back(list.len());
+        }
+        BatchesOf { stream: Stream::new(&self.chunks, list), ends }
     }
 
     /// The events of one thread, oldest first.
     pub fn thread_batches(&self, thread: ThreadId) -> ThreadBatches<'_> {
-        ThreadBatches { reader: self, rest: self.of_thread(thread) }
-    }
-
-    fn of_thread(&self, thread: ThreadId) -> &[u32] {
-        let id = |&at: &u32| self.chunks[at as usize].header.thread();
-        let start = self.by_thread.partition_point(|at| id(at) < thread);
-        let end = self.by_thread.partition_point(|at| id(at) <= thread);
-        &self.by_thread[start..end]
-    }
-
-    fn read(&self, at: usize, batch: &mut Batch) -> Result<bool, Error> {
-        let Some(entry) = self.chunks.get(at) else { return Ok(false) };
-        self.spares.lend(&self.source, |scratch| self.source.batch(entry, scratch, batch))?;
-        Ok(true)
+        ThreadBatches { chunks: &self.chunks, rest: self.chunks.of_thread(thread) }
     }
 }
 
 /// See [`TraceReader::batches`]. After an error it goes on with the next chunk.
-pub struct Batches<'a> {
-    reader: &'a TraceReader,
-    next: usize,
-}
+pub struct Batches(Stream);
 
-impl Batches<'_> {
+impl Batches {
     /// The next chunk into `batch`, whose memory is used again; `false` at the end. After an error the next call
     /// goes on with the next chunk.
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
-        let at = self.next;
-        self.next += 1;
-        self.reader.read(at, batch)
+        self.0.next_into(batch)
     }
 }
 
-impl Iterator for Batches<'_> {
+impl Iterator for Batches {
     type Item = Result<Batch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -231,9 +220,27 @@ impl Iterator for Batches<'_> {
     }
 }
 
+/// See [`TraceReader::batches_of`].
+pub struct BatchesOf {
+    stream: Stream,
+    /// How many chunks there are up to the end of each thread.
+    ends: VecDeque<usize>,
+}
+
+impl BatchesOf {
+    /// As [`Batches::next_into`], but `false` at the end of each thread; behind that it goes on with the next thread.
+    pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        if self.ends.front().is_none_or(|end| *end == self.stream.taken()) {
+            self.ends.pop_front();
+            return Ok(false);
+        }
+        self.stream.next_into(batch)
+    }
+}
+
 /// See [`TraceReader::thread_batches`]. After an error it goes on with the next chunk.
 pub struct ThreadBatches<'a> {
-    reader: &'a TraceReader,
+    chunks: &'a EventChunks,
     rest: &'a [u32],
 }
 
@@ -247,7 +254,8 @@ impl ThreadBatches<'_> {
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some((&at, rest)) = self.rest.split_first() else { return Ok(false) };
         self.rest = rest;
-        self.reader.read(at as usize, batch)
+        self.chunks.read(at, batch)?;
+        Ok(true)
     }
 }
 

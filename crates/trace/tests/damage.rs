@@ -216,3 +216,65 @@ fn a_full_disk_is_an_error_with_the_name() {
         assert!(text.starts_with("/dev/full: cannot write: "), "{text}");
     }
 }
+
+/// What a stream gives up to its end: batches, and the errors in between.
+fn stream(mut next: impl FnMut(&mut Batch) -> Result<bool, Error>) -> Vec<Result<Batch, String>> {
+    let mut all = Vec::new();
+    loop {
+        let mut batch = Batch::default();
+        match next(&mut batch) {
+            Ok(true) => all.push(Ok(batch)),
+            Ok(false) => return all,
+            Err(error) => all.push(Err(error.to_string())),
+        }
+    }
+}
+
+/// Enough chunks that some are decoded ahead, one of them broken.
+#[test]
+fn what_is_decoded_ahead_is_what_one_chunk_after_the_other_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, damaged) = place(&folder);
+    let mut writer = TraceWriter::create(&whole, session(ClockKind::Tsc)).unwrap();
+    writer.record(&sites(16)).unwrap();
+    let mut encoders: Vec<ThreadEncoder> = (0..3).map(|id| ThreadEncoder::new(ThreadId(id))).collect();
+    for part in 0..20 {
+        for (id, encoder) in encoders.iter_mut().enumerate().filter(|(id, _)| *id != 1 || part < 2) {
+            let mut events = synthetic::lua(Tracer::Graph, Machine::Amd, 500 + 37 * part + id);
+            events.iter_mut().for_each(|event| event.site.0 %= 16);
+            events.into_iter().for_each(|event| encoder.push(event));
+            writer.events(encoder).unwrap();
+            writer.record(&Record::Clock(ClockPair { ticks: part as u64, monotonic_ns: 1 })).unwrap();
+        }
+    }
+    writer.finish(end()).unwrap();
+    let mut bytes = std::fs::read(&whole).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&damaged, bytes).unwrap();
+    for (path, broken) in [(&whole, 0), (&damaged, 1)] {
+        let reader = TraceReader::open(path).unwrap();
+        let threads = [2, 0, 1].map(ThreadId);
+        let alone = threads.map(|thread| {
+            let mut batches = reader.thread_batches(thread);
+            stream(|batch| batches.next_into(batch))
+        });
+        assert_eq!(alone.each_ref().map(Vec::len), [20, 20, 2]);
+        assert_eq!(alone.iter().flatten().filter(|batch| batch.is_err()).count(), broken);
+        let mut ahead = reader.batches_of(&threads);
+        let of_threads = threads.map(|_| stream(|batch| ahead.next_into(batch)));
+        assert!(of_threads == alone, "thread after thread");
+        assert!(!ahead.next_into(&mut Batch::default()).unwrap());
+        let mut all = reader.batches();
+        let in_order = stream(|batch| all.next_into(batch));
+        for (thread, alone) in threads.iter().zip(&alone) {
+            let own =
+                |batch: &&Result<Batch, String>| batch.as_ref().is_ok_and(|batch| batch.thread == *thread);
+            assert!(in_order.iter().filter(own).eq(alone.iter().filter(|batch| batch.is_ok())), "{thread:?}");
+        }
+        assert_eq!(in_order.len(), 42);
+        // Given up in the middle.
+        let mut some = reader.batches();
+        assert!((0..9).all(|_| some.next_into(&mut Batch::default()).unwrap_or(true)));
+    }
+}

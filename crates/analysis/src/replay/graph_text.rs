@@ -2,18 +2,21 @@
 
 use super::spent::Share;
 use super::waits::Wait;
-use super::{Happening, Options};
+use super::{Closed, Happening, Options};
 use crate::bytes::push_decimal;
 use crate::names::Names;
 use crate::source::Source;
 use crate::stamp::Stamp;
 use crate::symbols::Symbols;
-use crate::tree::{Call, Ending, Enter};
+use crate::tree::{Ending, Enter};
 use crate::units::one_line;
 use crate::values::{self, Shown};
 use calltap_trace::{SiteId, ThreadId};
+use std::cell::OnceCell;
 
 const BAR: &[u8] = b" ------------------------------------------\n";
+/// What stands behind the column of the task.
+const BEHIND_TASK: &str = " | ";
 /// Deepest indentation printed; deeper calls stay at it.
 const INDENT: usize = 64;
 
@@ -31,8 +34,10 @@ pub(super) struct GraphText<'a> {
     source: &'a dyn Source,
     names: &'a Names<'a>,
     symbols: Symbols<'a>,
-    /// The task column of each thread, once needed.
+    /// The task column of each thread with the bar behind it, once needed.
     tasks: Vec<String>,
+    /// Of each function, once needed: its name with parentheses, and the length of the name alone.
+    functions: Vec<OnceCell<(String, usize)>>,
     last: Option<ThreadId>,
     tail: bool,
     time: Option<Stamp>,
@@ -46,6 +51,8 @@ impl<'a> GraphText<'a> {
             names,
             symbols: Symbols::new(source.meta(), names),
             tasks: vec![String::new(); source.meta().threads.len()],
+            // The last one stands for every function that the trace does not describe.
+            functions: vec![OnceCell::new(); source.meta().sites.len() + 1],
             last: None,
             tail: options.tail,
             time: options.time.filter(|_| source.has_time()),
@@ -117,24 +124,27 @@ impl<'a> GraphText<'a> {
             buffer.extend_from_slice(format!("{:>12} |  ", stamp.at(self.source.to_ns(now))).as_bytes());
         }
         buffer.extend_from_slice(self.task(thread).as_bytes());
-        buffer.extend_from_slice(b" | ");
     }
 
     fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
         let Besides { values, leaf, .. } = *besides;
         self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
         indent(buffer, enter.depth);
-        let arguments = self.values(thread, enter.ticks, enter.site, false, values);
-        self.call(buffer, enter.site, &arguments);
+        if values.is_empty() {
+            self.function(buffer, enter.site, true);
+        } else {
+            let arguments = self.values(thread, enter.ticks, enter.site, false, values);
+            self.call(buffer, enter.site, &arguments);
+        }
         buffer.extend_from_slice(if leaf.is_some() { b";" } else { b" {" });
-        if let Some((end, results)) = leaf {
+        if let Some((end, results)) = leaf.filter(|(_, results)| !results.is_empty()) {
             let results = self.values(thread, end, enter.site, true, results);
             push_results(buffer, &results);
         }
         self.caller(buffer, thread, enter);
     }
 
-    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Call, besides: &Besides<'_>) {
+    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, besides: &Besides<'_>) {
         self.end(buffer, call);
         indent(buffer, call.depth);
         buffer.push(b'}');
@@ -143,7 +153,7 @@ impl<'a> GraphText<'a> {
         }
         if call.ending.is_cut() {
             buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
-        } else if call.ending == Ending::Returned {
+        } else if call.ending == Ending::Returned && !besides.values.is_empty() {
             let results = self.values(thread, call.end, call.site, true, besides.values);
             push_results(buffer, &results);
         }
@@ -170,23 +180,27 @@ impl<'a> GraphText<'a> {
     }
 
     fn banner(&mut self, buffer: &mut Vec<u8>, thread: ThreadId) {
-        let Some(last) = self.last.replace(thread).filter(|last| *last != thread) else { return };
+        if self.last == Some(thread) {
+            return;
+        }
+        let Some(last) = self.last.replace(thread) else { return };
         buffer.extend_from_slice(BAR);
         buffer.push(b' ');
-        buffer.extend_from_slice(self.task(last).as_bytes());
+        buffer.extend_from_slice(self.task(last).trim_end_matches(BEHIND_TASK).as_bytes());
         buffer.extend_from_slice(b" => ");
-        buffer.extend_from_slice(self.task(thread).as_bytes());
+        buffer.extend_from_slice(self.task(thread).trim_end_matches(BEHIND_TASK).as_bytes());
         buffer.push(b'\n');
         buffer.extend_from_slice(BAR);
         buffer.push(b'\n');
     }
 
-    /// The name, cut to 7 characters, and id, centred in 14.
+    /// The name, cut to 7 characters, and id, centred in 14; and a bar.
+    #[inline]
     fn task(&mut self, thread: ThreadId) -> &str {
         let text = &mut self.tasks[thread.0 as usize];
         if text.is_empty() {
             let comm: String = one_line(self.names.comm(thread)).chars().take(7).collect();
-            *text = format!("{:^14}", format!("{comm}-{}", self.names.tid(thread)));
+            *text = format!("{:^14}{BEHIND_TASK}", format!("{comm}-{}", self.names.tid(thread)));
         }
         text
     }
@@ -212,12 +226,20 @@ impl<'a> GraphText<'a> {
     }
 
     fn function(&self, buffer: &mut Vec<u8>, site: SiteId, call: bool) {
-        let name = self.names.function(site);
-        buffer.extend_from_slice(one_line(name).as_bytes());
+        let known = self.functions.get(site.0 as usize).or(self.functions.last());
+        let Some((text, length)) = known.map(|cell| cell.get_or_init(|| self.called(site))) else { return };
+        buffer.extend_from_slice(if call { text } else { &text[..*length] }.as_bytes());
+    }
+
+    /// A function's name with parentheses, and the length of the name alone.
+    fn called(&self, site: SiteId) -> (String, usize) {
+        let mut text = one_line(self.names.function(site)).into_owned();
+        let length = text.len();
         // C++ names bring their parameter lists.
-        if call && !name.ends_with(')') {
-            buffer.extend_from_slice(b"()");
+        if !text.ends_with(')') {
+            text.push_str("()");
         }
+        (text, length)
     }
 
     fn comment(&self, buffer: &mut Vec<u8>, site: SiteId) {
@@ -253,7 +275,7 @@ impl<'a> GraphText<'a> {
     }
 
     /// The duration of a call that is over; of one that was cut there is none.
-    fn end(&self, buffer: &mut Vec<u8>, call: &Call) {
+    fn end(&self, buffer: &mut Vec<u8>, call: &Closed) {
         if self.durations && call.ending.is_cut() {
             buffer.extend_from_slice(b"  ~           |  ");
         } else {

@@ -18,8 +18,13 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn advance(&mut self, damage: &mut Damage) -> Option<(Event, Vec<u8>)> {
-        let taken = self.head.take().map(|event| (event, std::mem::take(&mut self.values)));
+    /// The head, whose values are put in `values`; the event behind it is the next head.
+    fn advance(&mut self, damage: &mut Damage, values: &mut Vec<u8>) -> Option<Event> {
+        let taken = self.head.take();
+        if !(values.is_empty() && self.values.is_empty()) {
+            std::mem::swap(values, &mut self.values);
+            self.values.clear();
+        }
         while self.at >= self.batch.events.len() {
             self.at = 0;
             self.batch.events.clear();
@@ -29,7 +34,9 @@ impl Cursor<'_> {
             }
         }
         let event = self.batch.events[self.at];
-        self.values.extend_from_slice(self.batch.values.of(self.at));
+        if !self.batch.values.is_empty() {
+            self.values.extend_from_slice(self.batch.values.of(self.at));
+        }
         self.at += 1;
         self.time = self.time.max(event.ticks);
         self.head = Some(event);
@@ -38,12 +45,12 @@ impl Cursor<'_> {
 }
 
 /// An event, with what was read of it besides.
-pub(super) struct Next {
+pub(super) struct Next<'m> {
     pub(super) thread: ThreadId,
     pub(super) event: Event,
-    pub(super) values: Vec<u8>,
+    pub(super) values: &'m [u8],
     /// The one after it in the same thread.
-    pub(super) next: Option<(Event, Vec<u8>)>,
+    pub(super) next: Option<(Event, &'m [u8])>,
 }
 
 /// Yields the events of many threads in order of time. A thread is opened when its first event is due and dropped
@@ -54,6 +61,8 @@ pub(super) struct Merge<'a> {
     /// Time of the next event and thread, for every thread but the running one.
     due: BinaryHeap<Reverse<(u64, u32)>>,
     running: Option<u32>,
+    /// What was read of the event that was taken last.
+    values: Vec<u8>,
     pub(super) damage: Damage,
 }
 
@@ -67,7 +76,7 @@ impl<'a> Merge<'a> {
         let due = all.iter().filter_map(|&t| Some(Reverse((source.thread_span(t)?.0, t.0)))).collect();
         let mut cursors = Vec::new();
         cursors.resize_with(source.meta().threads.len(), || None);
-        Self { source, cursors, due, running: None, damage: Damage::default() }
+        Self { source, cursors, due, running: None, values: Vec::new(), damage: Damage::default() }
     }
 
     /// Number of threads not finished.
@@ -76,7 +85,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The next event, and the one after it in the same thread.
-    pub(super) fn next(&mut self) -> Option<Next> {
+    pub(super) fn next(&mut self) -> Option<Next<'_>> {
         loop {
             if let Some(index) = self.running
                 && let Some(cursor) = &mut self.cursors[index as usize]
@@ -85,13 +94,14 @@ impl<'a> Merge<'a> {
                 if self.due.peek().is_some_and(|Reverse(other)| *other < place) {
                     self.due.push(Reverse(place));
                     self.running = None;
-                } else if let Some((event, values)) = cursor.advance(&mut self.damage) {
-                    let next = cursor.head.map(|next| (next, cursor.values.clone()));
-                    if next.is_none() {
+                } else if let Some(event) = cursor.advance(&mut self.damage, &mut self.values) {
+                    if cursor.head.is_none() {
                         self.cursors[index as usize] = None;
                         self.running = None;
                     }
-                    return Some(Next { thread: ThreadId(index), event, values, next });
+                    let next = self.cursors[index as usize].as_ref();
+                    let next = next.and_then(|cursor| Some((cursor.head?, &cursor.values[..])));
+                    return Some(Next { thread: ThreadId(index), event, values: &self.values, next });
                 } else {
                     self.cursors[index as usize] = None;
                     self.running = None;
@@ -104,7 +114,7 @@ impl<'a> Merge<'a> {
                 let stream = self.source.thread_batches(ThreadId(index));
                 let batch = Batch::default();
                 let mut cursor = Cursor { stream, batch, at: 0, head: None, values: Vec::new(), time };
-                cursor.advance(&mut self.damage);
+                cursor.advance(&mut self.damage, &mut self.values);
                 *slot = Some(cursor);
             }
             self.running = Some(index);

@@ -15,7 +15,7 @@ use crate::head::{damage, forked, limited, part};
 use crate::names::Names;
 use crate::source::Source;
 use crate::stamp::Stamp;
-use crate::tree::{Call, Enter, Stack, Totals, Visitor};
+use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{Besides, GraphText};
@@ -61,10 +61,20 @@ pub enum Layout {
 /// One thing to print.
 pub(crate) enum Happening {
     Enter(Enter),
-    Close(Call),
+    Close(Closed),
     Mark(Enter),
     Lost { entries: u32, exits: u32 },
     Orphan { site: SiteId, depth: u32 },
+}
+
+/// What is printed of a call that is over: [`Call`] says what each means.
+pub(crate) struct Closed {
+    site: SiteId,
+    end: u64,
+    total: u64,
+    self_ticks: u64,
+    depth: u32,
+    ending: Ending,
 }
 
 /// Collects what one event meant.
@@ -77,7 +87,8 @@ impl Visitor for Happenings {
     }
 
     fn close(&mut self, _: ThreadId, call: &Call) {
-        self.0.push(Happening::Close(*call));
+        let Call { site, end, total, self_ticks, depth, ending, .. } = *call;
+        self.0.push(Happening::Close(Closed { site, end, total, self_ticks, depth, ending }));
     }
 
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
@@ -146,7 +157,7 @@ impl Text<'_> {
         recording: &Recording<'_>,
         replayed: &mut Replayed,
         happenings: &mut Happenings,
-        event: &Next,
+        event: &Next<'_>,
         waits: bool,
     ) {
         let Next { thread, values, next, .. } = event;
@@ -161,20 +172,21 @@ impl Text<'_> {
             Text::Graph(text) => text,
         };
         let first = usize::from(std::mem::take(&mut replayed.leaf));
-        for (number, happening) in happenings.0.drain(..).enumerate() {
+        for (number, happening) in happenings.0.iter().enumerate() {
             let rules = recording.rules.as_ref();
-            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, &happening));
+            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, happening));
             if number < first {
                 continue;
             }
-            let leaf = match &happening {
+            let leaf = match happening {
                 Happening::Enter(_) if !waits => leaf_end(&replayed.stack, next.as_ref(), recording.sites),
                 _ => None,
             };
             replayed.leaf = leaf.is_some();
             let spent = spent.unwrap_or_default();
-            text.line(buffer, *thread, now, &happening, &Besides { values, leaf, spent: &spent });
+            text.line(buffer, *thread, now, happening, &Besides { values, leaf, spent: &spent });
         }
+        happenings.0.clear();
     }
 }
 
@@ -215,14 +227,18 @@ pub fn write(
             None => slot.insert(Box::new(Replayed::new(source, options, next.thread)?)),
         };
         replayed.stack.feed(next.thread, &next.event, &mut happenings, &mut totals);
-        while let Some(first) = waits.first_entry().filter(|first| first.key().0 <= replayed.stack.now()) {
+        while !waits.is_empty()
+            && let Some(first) = waits.first_entry().filter(|first| first.key().0 <= replayed.stack.now())
+        {
             let ((_, thread), wait) = first.remove_entry();
             text.wait(&mut buffer, thread, &wait);
         }
         let until = next.next.as_ref().map(|(event, _)| event.ticks);
         let coming = replayed.waits.until(replayed.stack.now(), until, replayed.stack.depth());
         text.print(&mut buffer, &recording, replayed, &mut happenings, &next, !coming.is_empty());
-        waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
+        if !coming.is_empty() {
+            waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
+        }
         if next.next.is_none() {
             totals.unfinished += replayed.stack.depth() as u64;
             *slot = None;
@@ -249,11 +265,11 @@ pub fn write(
 }
 
 /// When the innermost call ends, if the thread's next event ends it; and its results.
-fn leaf_end<'a>(stack: &Stack, next: Option<&'a (Event, Vec<u8>)>, sites: u32) -> Option<(u64, &'a [u8])> {
+fn leaf_end<'a>(stack: &Stack, next: Option<&(Event, &'a [u8])>, sites: u32) -> Option<(u64, &'a [u8])> {
     let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };
     let ends = stack.is_ended_by(checked_site(next.site, sites), pops);
-    ends.then(|| (next.ticks.max(stack.now()), &results[..]))
+    ends.then(|| (next.ticks.max(stack.now()), *results))
 }
 
 fn layout(source: &dyn Source, asked: Layout) -> Layout {

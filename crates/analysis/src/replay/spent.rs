@@ -1,9 +1,8 @@
 //! Where the time of slow calls went: said where they end, of recordings that were made of slow calls.
 
-use super::Happening;
+use super::{Closed, Happening};
 use crate::names::Names;
 use crate::source::Source;
-use crate::tree::Call;
 use crate::units::percent;
 use calltap_names::Word;
 use calltap_trace::{Site, SiteId};
@@ -82,14 +81,14 @@ impl Spent {
 }
 
 impl Open {
-    fn add(&mut self, call: &Call) {
+    fn add(&mut self, call: &Closed) {
         match self.called.iter_mut().find(|(site, ..)| *site == call.site) {
             Some((_, calls, ticks)) => (*calls, *ticks) = (*calls + 1, *ticks + call.total),
             None => self.called.push((call.site, 1, call.total)),
         }
     }
 
-    fn shares(self, call: &Call) -> Vec<Share> {
+    fn shares(self, call: &Closed) -> Vec<Share> {
         let share = |site, calls, ticks| Share { site, calls, percent: percent(ticks, call.total) };
         let called = self.called.into_iter().map(|(site, calls, ticks)| share(Some(site), calls, ticks));
         let mut all: Vec<Share> = called.chain([share(None, 1, call.self_ticks)]).collect();

@@ -47,7 +47,12 @@ impl Waits {
 
     /// Those that begin after an event at `now`, before the thread's next one, with so many calls open. What is not known is told of calls alone, and what follows the last
     /// event as well.
+    #[inline]
     pub(super) fn until(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
+        if self.0.is_empty() { Vec::new() } else { self.told(now, next, depth) }
+    }
+
+    fn told(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
         let mut waits = Vec::new();
         while let Some(&State { from, to, state }) = self.0.front() {
             if next.is_some_and(|next| from.max(now) >= next && to > now) {

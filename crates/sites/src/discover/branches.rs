@@ -9,6 +9,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use object::LittleEndian as Le;
 use object::elf;
 
+use super::addresses;
 use super::image::Image;
 use super::nops::ENDBR64;
 use super::pointers::Pointer;
@@ -147,22 +148,18 @@ impl Branches {
 
     /// Goes through the code of these functions alone: first byte and the one behind the last, in order.
     pub fn of(image: &Image<'_>, functions: &[(u64, u64)], places: &Places<'_>) -> Branches {
-        let mut found = Branches::default();
-        for part in
-            workers::share(functions, |(start, end)| end - start, |part| Branches::read(image, places, part))
-        {
-            found.add(part);
-        }
+        let read = |part: &[(u64, u64)]| Branches::read(image, places, part);
+        let mut parts = workers::share(functions, |(start, end)| end - start, read).into_iter();
+        let mut found = parts.next().unwrap_or_default();
+        parts.for_each(|part| found.add(part));
         found.put_in_order();
         found
     }
 
     fn put_in_order(&mut self) {
         self.leavings.sort_by_key(|leaving| leaving.at);
-        for list in [&mut self.data, &mut self.called] {
-            list.sort_unstable();
-            list.dedup();
-        }
+        addresses::put_in_order(&mut self.data);
+        addresses::put_in_order(&mut self.called);
     }
 
     /// What is left of it where only these places matter: that control may land there, and that they are jumped to, called or named.
@@ -185,9 +182,7 @@ impl Branches {
     /// Control may land there, too.
     pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
         self.targets.extend(others);
-        // Stable sorting merges the few that are new with those that are in order already.
-        self.targets.sort();
-        self.targets.dedup();
+        addresses::put_in_order(&mut self.targets);
     }
 
     /// Where control may land, in order.
@@ -448,7 +443,8 @@ fn note_addresses(
         }
         return;
     }
-    if !is_fixed {
+    // A constant of four bytes, with an opcode.
+    if !is_fixed || instruction.len() < 5 {
         return;
     }
     for operand in 0..instruction.op_count() {

@@ -35,6 +35,8 @@ pub(super) struct Exits<'a, 'd> {
     /// By address: are they entered by calls?
     frames: &'a BTreeMap<u64, bool>,
     parts: &'a Parts,
+    /// What each of the leavings leads to, if that is a jump to an address.
+    places: Vec<Place>,
 }
 
 /// How a call of a function ends that leaves it by a tail call.
@@ -77,7 +79,13 @@ impl<'a, 'd> Exits<'a, 'd> {
         frames: &'a BTreeMap<u64, bool>,
         parts: &'a Parts,
     ) -> Exits<'a, 'd> {
-        Exits { image, branches, rows, functions, frames, parts }
+        let mut exits = Exits { image, branches, rows, functions, frames, parts, places: Vec::new() };
+        let place = |leaving: &Leaving| match leaving.to {
+            To::If(target) | To::Address(target) => exits.place(target),
+            To::Caller | To::Pointer | To::PointerOrWithin | To::Oddly => Place::Nowhere,
+        };
+        exits.places = branches.leavings.iter().map(place).collect();
+        exits
     }
 
     fn is_part(&self, n: usize) -> bool {
@@ -177,13 +185,19 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// The first instruction of a function or part that leads to another function.
     fn tail_call(&self, n: usize) -> Option<u64> {
-        let leavings = self.branches.leavings(self.functions[n].address.0, self.end(n)).iter();
-        let leads_out = |leaving: &&Leaving| match leaving.to {
+        let leads_out = |(leaving, place): &(&Leaving, Place)| match leaving.to {
             To::Pointer => true,
-            To::If(target) | To::Address(target) => self.place(target) == Place::Entry,
+            To::If(_) | To::Address(_) => *place == Place::Entry,
             To::Caller | To::PointerOrWithin | To::Oddly => false,
         };
-        leavings.filter(leads_out).map(|leaving| leaving.at).next()
+        self.leavings(self.functions[n].address.0, self.end(n)).find(leads_out).map(|(leaving, _)| leaving.at)
+    }
+
+    /// What may leave the code from `start` to `end`, and what it leads to.
+    fn leavings(&self, start: u64, end: u64) -> impl Iterator<Item = (&'a Leaving, Place)> {
+        let leavings = self.branches.leavings(start, end);
+        let first = self.branches.leavings.partition_point(|leaving| leaving.at < start);
+        leavings.iter().zip(self.places[first..].iter().copied())
     }
 
     fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, Reason> {
@@ -211,13 +225,13 @@ impl<'a, 'd> Exits<'a, 'd> {
     fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let mut leavings = Vec::new();
-        for leaving in self.branches.leavings(start, end) {
+        for (leaving, place) in self.leavings(start, end) {
             match leaving.to {
                 To::Caller => leavings.push(leaving),
                 // Tail calls stay as they are.
                 To::Pointer | To::PointerOrWithin => {}
                 To::Oddly => return Err(Reason::OddJump { at: leaving.at }),
-                To::If(target) | To::Address(target) => match self.place(target) {
+                To::If(_) | To::Address(_) => match place {
                     Place::Entry => {}
                     Place::Inside(to) if self.is_part(n) || self.is_part(to) => {}
                     Place::Inside(_) => {

@@ -4,7 +4,7 @@
 //! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
 //! instruction of its function.
 
-use super::branches::{Branches, Places, To, between};
+use super::branches::{Branches, Leaving, Places, To, between};
 use super::image::Image;
 use super::kept::may_be_summed;
 use super::lookup;
@@ -88,9 +88,11 @@ pub(super) fn resolve(
         branches.add_jump(places, range, target);
     }
     branches.add_targets([]);
-    let is_among = |list: &[u64], at: u64| list.binary_search(&at).is_ok();
-    branches.leavings.retain(|leaving| !is_among(&stays, leaving.at) && !is_among(&unresolved, leaving.at));
-    for leaving in branches.leavings.iter_mut().filter(|leaving| is_among(&perhaps, leaving.at)) {
+    let is_among = |list: &[u64], leaving: &Leaving| {
+        leaving.to == To::Pointer && list.binary_search(&leaving.at).is_ok()
+    };
+    branches.leavings.retain(|leaving| !is_among(&stays, leaving) && !is_among(&unresolved, leaving));
+    for leaving in branches.leavings.iter_mut().filter(|leaving| is_among(&perhaps, leaving)) {
         leaving.to = To::PointerOrWithin;
     }
     branches.unresolved = unresolved;

@@ -27,7 +27,7 @@ pub fn lacks_names(binary: &Binary) -> bool {
 /// Is it known by its place only?
 pub fn is_unnamed(function: &Function) -> bool {
     let name = function.name.strip_suffix(".cold").filter(|_| function.is_part()).unwrap_or(&function.name);
-    name.rsplit_once("+0x").is_some_and(|(_, digits)| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    name.trim_end_matches(|digit: char| digit.is_ascii_hexdigit()).ends_with("+0x")
 }
 
 /// Gives functions the names that they have in another file of the same build. How many were named.

@@ -147,8 +147,8 @@ struct Links {
     candidates: Vec<bool>,
     /// Those and the parts that are known.
     may_be_part: Vec<bool>,
-    /// Candidates and parts, and what jumps to them or into them, or is jumped into by them.
-    sources: BTreeMap<usize, BTreeSet<usize>>,
+    /// Candidates and parts, each with what jumps to it or into it, or is jumped into by it; in order once all are found.
+    sources: Vec<(usize, usize)>,
     /// Candidates, and what jumps into their middle or the other way round.
     joined: BTreeSet<(usize, usize)>,
     /// Candidates whose address is taken by what could not jump there.
@@ -205,8 +205,22 @@ impl Links {
                 }
             }
         }
+        links.put_in_order();
         links.find_takers(branches, rows, &tables, pointers);
+        links.put_in_order();
         links
+    }
+
+    fn add_source(&mut self, to: usize, from: usize) {
+        // A function that jumps to a part often does it several times.
+        if self.sources.last() != Some(&(to, from)) {
+            self.sources.push((to, from));
+        }
+    }
+
+    fn put_in_order(&mut self) {
+        self.sources.sort_unstable();
+        self.sources.dedup();
     }
 
     /// Sorts out whose address is taken, and by what: a computed `goto` of a leaf may lead to the beginning of a part, by a pointer that looks like a function's.
@@ -233,7 +247,8 @@ impl Links {
             .collect();
         // With what jumps to them.
         let with_sources = |links: &Links, jumping: BTreeSet<usize>| {
-            let sources = jumping.iter().filter_map(|n| links.sources.get(n)).flatten().copied();
+            let sources =
+                jumping.iter().flat_map(|n| pairs_of(&links.sources, *n)).map(|(_, source)| *source);
             sources.chain(jumping.iter().copied()).collect::<BTreeSet<usize>>()
         };
         let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
@@ -298,10 +313,10 @@ impl Links {
         }
         let (from_part, to_part) = (self.may_be_part[from], self.may_be_part[to]);
         if to_part {
-            self.sources.entry(to).or_default().insert(from);
+            self.add_source(to, from);
         }
         if from_part && (is_inside || functions[to].is_part()) {
-            self.sources.entry(from).or_default().insert(to);
+            self.add_source(from, to);
         }
         if is_inside {
             let candidates = [(from, to), (to, from)].into_iter().filter(|(n, _)| self.candidates[*n]);
@@ -312,21 +327,19 @@ impl Links {
     /// The functions that each part belongs to: what leads to it, or to another part that `leads_on` to it.
     fn sources_of(&self, count: usize, leads_on: impl Fn(usize) -> bool) -> Vec<BTreeSet<usize>> {
         let mut found = vec![BTreeSet::new(); count];
-        let mut targets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (target, sources) in &self.sources {
-            for source in sources {
-                targets.entry(*source).or_default().push(*target);
-            }
-        }
+        let mut targets: Vec<(usize, usize)> =
+            self.sources.iter().map(|(target, source)| (*source, *target)).collect();
+        targets.sort_unstable();
         let mut open = Vec::new();
-        for (source, targets) in targets.iter().filter(|(source, _)| !leads_on(**source)) {
-            for target in targets {
-                found[*target].insert(*source);
-                open.push(*target);
-            }
+        for (source, target) in targets.iter().filter(|(source, _)| !leads_on(*source)) {
+            found[*target].insert(*source);
+            open.push(*target);
         }
         while let Some(part) = open.pop() {
-            for target in targets.get(&part).filter(|_| leads_on(part)).into_iter().flatten() {
+            if !leads_on(part) {
+                continue;
+            }
+            for (_, target) in pairs_of(&targets, part) {
                 let new: Vec<usize> = found[part].difference(&found[*target]).copied().collect();
                 if *target != part && !new.is_empty() && found[*target].len() < MOST_OWNERS {
                     found[*target].extend(new);
@@ -336,6 +349,13 @@ impl Links {
         }
         found
     }
+}
+
+/// Those of sorted pairs that begin with a number.
+fn pairs_of(pairs: &[(usize, usize)], first: usize) -> &[(usize, usize)] {
+    let start = pairs.partition_point(|pair| pair.0 < first);
+    let length = pairs[start..].partition_point(|pair| pair.0 == first);
+    &pairs[start..start + length]
 }
 
 /// What the tables lead to that an indirect jump of a function may go through.

@@ -23,9 +23,8 @@ pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
 
 /// Whether a stub begins at `address`: a jump through the GOT, or the first one of a table, which pushes first.
 pub(super) fn is_stub(image: &Image<'_>, address: u64) -> bool {
-    let first = image.bytes(address, 9).is_some_and(|code| {
-        let (push, jump) = code.split_at(6);
-        push.starts_with(&[0xff, 0x35]) && matches!(jump, [0xff, 0x25, _] | [0xf2, 0xff, 0x25])
-    });
-    first || slot(image, address).is_some()
+    let code = image.tail(address, LONGEST);
+    let is_first = code.starts_with(&[0xff, 0x35])
+        && matches!(code.get(6..9), Some([0xff, 0x25, _] | [0xf2, 0xff, 0x25]));
+    is_first || slot_of(code, address).is_some()
 }

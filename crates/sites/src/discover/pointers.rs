@@ -25,12 +25,16 @@ pub(super) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
     };
     found.extend(dynamic.packed(image).into_iter().filter_map(word));
     if image.header.e_type.get(Le) == elf::ET_EXEC {
-        // Without relocations, any word may be an address.
+        // Without relocations, any word may be an address; most are far from any code.
+        let code = || image.segments.iter().filter(|segment| segment.executable);
+        let first = code().map(|segment| segment.address.0).min().unwrap_or(0);
+        let end = code().map(|segment| segment.address.0 + segment.memory_size).max().unwrap_or(0);
+        let may_be_code = first..end;
         for segment in image.segments.iter().filter(|segment| !segment.executable) {
             let start = segment.address.0.next_multiple_of(8);
             let words: &[U64<Le>] = whole(image.tail(start, segment.file_size));
-            let addresses = (start..).step_by(8);
-            found.extend(addresses.zip(words).map(|(at, word)| Pointer { at, to: word.get(Le) }));
+            let words = (start..).step_by(8).zip(words).map(|(at, word)| Pointer { at, to: word.get(Le) });
+            found.extend(words.filter(|pointer| may_be_code.contains(&pointer.to)));
         }
     }
     found.retain(|pointer| image.is_code(pointer.to));

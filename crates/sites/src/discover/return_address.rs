@@ -101,6 +101,9 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             let Some(left) = budget.checked_sub(code.len() as u64) else { return };
             budget = left;
             let slot = Slot { register, offset: offset.wrapping_sub(8) };
+            if !slot.may_be_used(code) {
+                continue;
+            }
             let mut decoder = Decoder::with_ip(64, code, row.start_address(), DecoderOptions::NONE);
             if let Some(user) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
                 found.users.entry(fde.initial_address()).or_insert(user.ip());
@@ -140,6 +143,26 @@ impl Slot {
         reads || pops
     }
 
+    /// Might an instruction use it that begins anywhere in this code? Decoding all of it takes much longer than looking for the bytes that such an instruction has.
+    fn may_be_used(&self, code: &[u8]) -> bool {
+        let Ok(offset) = i32::try_from(self.offset) else { return true };
+        let far = offset.to_le_bytes();
+        let near = i8::try_from(offset).ok().map(|offset| offset as u8);
+        let is_top = self.register == Register::RSP && offset == 0;
+        // The displacement follows the byte that names the base.
+        let is_there =
+            |behind: &[u8]| behind.first().copied() == near.or(Some(far[0])) || behind.starts_with(&far);
+        code.iter().enumerate().any(|(at, byte)| {
+            let names_base = match self.register {
+                Register::RSP => byte & 0x3f == 0x24,
+                _ => matches!(byte & 0xc7, 0x45 | 0x85) || byte & 0x3f == 0x25,
+            };
+            let pops = is_top && (byte & 0xf8 == 0x58 || *byte == 0x8f);
+            // AVX-512 counts displacements in operands.
+            pops || *byte == 0x62 || names_base && (is_top || is_there(&code[at + 1..]))
+        })
+    }
+
     /// Is its address taken?
     pub fn is_taken(&self, instruction: &Instruction) -> bool {
         self.is_named(instruction)
@@ -152,5 +175,51 @@ impl Slot {
             && instruction.memory_base() == self.register
             && instruction.memory_index() == Register::None
             && instruction.memory_displacement64() as i64 == self.offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Code, Encoder, MemoryOperand};
+
+    /// Every use is seen by its bytes: by each way to encode it, behind other instructions.
+    #[test]
+    fn no_use_is_overlooked_where_only_bytes_are_looked_at() {
+        let mut encoder = Encoder::new(64);
+        let mut encode = |instruction: Instruction| drop(encoder.encode(&instruction, 0x1000).unwrap());
+        for displacement in [0, 8, 0x78, -8, 0x80, 0x1234] {
+            for base in [Register::RSP, Register::RBP] {
+                let memory = MemoryOperand::with_base_displ(base, displacement);
+                encode(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, memory).unwrap());
+                encode(Instruction::with1(Code::Push_rm64, memory).unwrap());
+                encode(Instruction::with2(Code::Cmp_rm8_imm8, memory, 0x24).unwrap());
+                encode(Instruction::with2(Code::VEX_Vmovdqu_ymm_ymmm256, Register::YMM9, memory).unwrap());
+                let wide = Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512;
+                encode(Instruction::with2(wide, Register::ZMM20, memory).unwrap());
+                encode(Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, memory).unwrap());
+            }
+        }
+        encode(Instruction::with1(Code::Pop_r64, Register::RAX).unwrap());
+        encode(Instruction::with1(Code::Pop_r64, Register::R12).unwrap());
+        let code = encoder.take_buffer();
+        let instructions: Vec<Instruction> =
+            Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE).into_iter().collect();
+        let mut used = 0;
+        for register in [Register::RSP, Register::RBP] {
+            for offset in [0, 8, 0x78, -8, 0x80, 0x1234] {
+                let slot = Slot { register, offset };
+                for instruction in instructions.iter().filter(|instruction| slot.is_used(instruction)) {
+                    let end = (instruction.next_ip() - 0x1000) as usize;
+                    let start = end - instruction.len();
+                    assert!(slot.may_be_used(&code[start..end]), "{instruction:?}");
+                    assert!(slot.may_be_used(&code[..end]), "{instruction:?}");
+                    used += 1;
+                }
+            }
+        }
+        assert!(used >= 72, "{used}");
+        assert!(!Slot { register: Register::RSP, offset: 24 }.may_be_used(&[0x48, 0x8b, 0x44, 0x24, 0x10]));
+        assert!(!Slot { register: Register::RBP, offset: 8 }.may_be_used(&[0x48, 0x8b, 0x45, 0xf8, 0xc3]));
     }
 }

@@ -118,8 +118,8 @@ fn run<const SLOTS: usize>(
         for (out, &code) in out.iter_mut().zip(ticks) {
             let delta = if u64::from(code) < TICK_SHORT { u64::from(code) } else { streams.far(code)? };
             last = last.wrapping_add(delta);
-            let (site, kind) = event(tokens & 3, &mut predictor, streams)?;
-            *out = Event { ticks: last, site: SiteId(site), kind };
+            out.ticks = last;
+            event(tokens & 3, &mut predictor, streams, out)?;
             tokens >>= 2;
         }
     }
@@ -127,12 +127,14 @@ fn run<const SLOTS: usize>(
     Ok(())
 }
 
+/// What happened and where, into `out`.
 #[inline(always)]
 fn event<const SLOTS: usize>(
     token: u8,
     predictor: &mut Predictor<'_, SLOTS>,
     streams: &mut Streams,
-) -> Result<(u32, EventKind), Damage> {
+    out: &mut Event,
+) -> Result<(), Damage> {
     let symbol = if token == SPELT {
         match spelt(streams)? {
             Spelt::Symbol(symbol) => predictor.learn(symbol),
@@ -140,7 +142,8 @@ fn event<const SLOTS: usize>(
                 if let EventKind::Exit { pops } | EventKind::Left { pops } = kind {
                     predictor.close(pops);
                 }
-                return Ok((site, kind));
+                (out.site, out.kind) = (SiteId(site), kind);
+                return Ok(());
             }
         }
     } else {
@@ -151,10 +154,14 @@ fn event<const SLOTS: usize>(
         // One way for both: which of the two it is, is just what the processor cannot guess either.
         let site = if enters { site_of(symbol) } else { predictor.top() };
         predictor.step(symbol, site, !enters);
-        return Ok((site, if enters { EventKind::Entry } else { EventKind::Exit { pops: 1 } }));
+        out.site = SiteId(site);
+        out.kind = if enters { EventKind::Entry } else { EventKind::Exit { pops: 1 } };
+        return Ok(());
     }
     predictor.step_other(symbol);
-    meaning(symbol, streams.callers)
+    let (site, kind) = meaning(symbol, streams.callers)?;
+    (out.site, out.kind) = (SiteId(site), kind);
+    Ok(())
 }
 
 fn meaning(symbol: Symbol, callers: &[u64]) -> Result<(u32, EventKind), Damage> {

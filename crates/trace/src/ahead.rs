@@ -1,0 +1,182 @@
+//! Chunks of events, decoded ahead of their reader: decoding takes about as long as what is done with the events, and no chunk needs another
+//! one. Other threads decode those that come next, and the reader itself does while it would have to wait. Order, errors and contents are
+//! those of a reader that decodes one chunk after the other.
+
+use crate::error::Error;
+use crate::event::Batch;
+use crate::event_chunks::EventChunks;
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Chunks that are read before others are read ahead: a look at a moment needs no more, and a short trace has no more.
+const ALONE: usize = 4;
+/// The most threads besides the reader: it has as much to do with the events as decoding them takes.
+const MOST: usize = 3;
+/// Chunks that are decoded and not taken yet, for each thread.
+const AHEAD: usize = 3;
+
+/// Some chunks, one after the other.
+pub(crate) struct Stream {
+    chunks: Arc<EventChunks>,
+    /// Their numbers.
+    list: Arc<[u32]>,
+    /// How many were taken.
+    taken: usize,
+    crew: Option<Crew>,
+    /// Threads that it may start.
+    helpers: usize,
+}
+
+impl Stream {
+    /// With as many threads as there are other processors.
+    pub(crate) fn new(chunks: &Arc<EventChunks>, list: Vec<u32>) -> Stream {
+        let processors = thread::available_parallelism().map_or(1, |count| count.get());
+        Stream::helped(chunks, list, (processors - 1).min(MOST))
+    }
+
+    fn helped(chunks: &Arc<EventChunks>, list: Vec<u32>, helpers: usize) -> Stream {
+        Stream { chunks: Arc::clone(chunks), list: list.into(), taken: 0, crew: None, helpers }
+    }
+
+    /// How many were taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// As [`crate::Batches::next_into`].
+    pub(crate) fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(&at) = self.list.get(self.taken) else { return Ok(false) };
+        if self.helpers > 0 && self.taken == ALONE && self.list.len() > 2 * ALONE {
+            self.crew = Crew::start(self, self.helpers);
+        }
+        let place = self.taken;
+        self.taken += 1;
+        match &self.crew {
+            Some(crew) => crew.take(place, batch)?,
+            None => self.chunks.read(at, batch)?,
+        }
+        Ok(true)
+    }
+}
+
+/// The threads that decode ahead. They end with the list, or when this is dropped.
+struct Crew(Arc<Shared>);
+
+struct Shared {
+    chunks: Arc<EventChunks>,
+    list: Arc<[u32]>,
+    /// So many may be decoded and not taken.
+    window: usize,
+    work: Mutex<Work>,
+    /// A chunk was decoded.
+    ready: Condvar,
+    /// A chunk was taken.
+    room: Condvar,
+}
+
+struct Work {
+    /// The first chunk that is not begun.
+    next: usize,
+    /// The first one that was not taken.
+    taken: usize,
+    /// What became of those in between, as far as they are decoded.
+    done: BTreeMap<usize, thread::Result<(Result<(), Error>, Batch)>>,
+    /// Their memory can be used again.
+    spare: Vec<Batch>,
+    is_over: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next chunk to decode, unless enough are decoded.
+    fn claim(&self, work: &mut Work) -> Option<usize> {
+        let next = work.next;
+        let is_open = next < self.list.len() && next < work.taken + self.window;
+        work.next += usize::from(is_open);
+        is_open.then_some(next)
+    }
+
+    /// Decodes a chunk while others work.
+    fn decode<'a>(&'a self, mut work: MutexGuard<'a, Work>, place: usize) -> MutexGuard<'a, Work> {
+        let mut batch = work.spare.pop().unwrap_or_default();
+        drop(work);
+        let read = || {
+            let result = self.chunks.read(self.list[place], &mut batch);
+            (result, batch)
+        };
+        // A panic is the reader's, too.
+        let result = panic::catch_unwind(AssertUnwindSafe(read));
+        let mut work = self.lock();
+        work.done.insert(place, result);
+        work
+    }
+
+    /// What each thread does.
+    fn help(&self) {
+        let mut work = self.lock();
+        while !work.is_over && work.next < self.list.len() {
+            work = match self.claim(&mut work) {
+                Some(place) => {
+                    let work = self.decode(work, place);
+                    self.ready.notify_one();
+                    work
+                }
+                None => self.room.wait(work).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl Crew {
+    /// None where there is no thread to be had.
+    fn start(stream: &Stream, helpers: usize) -> Option<Crew> {
+        let first = stream.taken;
+        let work =
+            Work { next: first, taken: first, done: BTreeMap::new(), spare: Vec::new(), is_over: false };
+        let shared = Arc::new(Shared {
+            chunks: Arc::clone(&stream.chunks),
+            list: Arc::clone(&stream.list),
+            window: (helpers + 1) * AHEAD,
+            work: Mutex::new(work),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+        });
+        let start = |_| {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new().name("decode".to_owned()).spawn(move || shared.help()).ok()
+        };
+        let started = (0..helpers).map_while(start).count();
+        (started > 0).then_some(Crew(shared))
+    }
+
+    /// The chunk at this place of the list, the one after that which was taken last.
+    fn take(&self, place: usize, batch: &mut Batch) -> Result<(), Error> {
+        let shared = &*self.0;
+        let mut work = shared.lock();
+        loop {
+            if let Some(done) = work.done.remove(&place) {
+                let (result, read) = done.unwrap_or_else(|why| panic::resume_unwind(why));
+                work.spare.push(std::mem::replace(batch, read));
+                work.taken = place + 1;
+                shared.room.notify_one();
+                return result;
+            }
+            work = match shared.claim(&mut work) {
+                Some(next) => shared.decode(work, next),
+                None => shared.ready.wait(work).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.room.notify_all();
+    }
+}
