@@ -83,6 +83,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     if let Some(path) = arguments.path("patch-log") {
         calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
     }
+    calltap_session::remove_left();
     match name {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
