@@ -137,7 +137,7 @@ pub(crate) fn remove_left(tracefs: &Tracefs) -> io::Result<()> {
     Ok(())
 }
 
-/// Understands a record: of the processor's thread `tid`, at a time.
+/// Understands a record of a time.
 type Decode<T> = dyn Fn(u64, &[u8]) -> Option<Item<T>> + Send;
 
 /// The buffers of an instance.
@@ -194,7 +194,7 @@ impl<T> Rings<T> for Pages<T> {
         let understand = |(buffer, pages): (&mut Buffer, Vec<Vec<u8>>)| {
             let mut items = Vec::new();
             for page in pages {
-                understand(&page, layout, &mut buffer.newest, &**decode, &mut items);
+                understand(&page, layout, &mut buffer.newest, &*decode, &mut items);
             }
             // The kernel overwrites the oldest records, and says so with the next page that is read.
             Taken { items, was_full: false }
@@ -208,7 +208,7 @@ fn understand<T>(
     page: &[u8],
     layout: &PageLayout,
     newest: &mut u64,
-    decode: &dyn Fn(u64, &[u8]) -> Option<Item<T>>,
+    decode: impl Fn(u64, &[u8]) -> Option<Item<T>>,
     items: &mut Vec<Item<T>>,
 ) {
     let Some(events) = layout.events(page) else {

@@ -85,12 +85,18 @@ mod tests {
         };
         let own = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let (reader, writer) = io::pipe().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
+            tell.send(own()).unwrap();
             let mut byte = [0];
             (&reader).read_exact(&mut byte).unwrap();
             own()
         });
-        std::thread::sleep(Duration::from_millis(50));
+        // A busy machine may let the reader wait for a processor instead of for its writer.
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         (&writer).write_all(&[1]).unwrap();
         let tid = thread.join().unwrap();
         std::thread::sleep(SETTLE);

@@ -75,9 +75,9 @@ impl Names {
             }
             Task::ThreadEnded { tid } => {
                 let mut all = self.lock();
-                let members = all.threads.get_mut(&tid).into_iter().flatten();
+                let mut members = all.threads.get_mut(&tid).into_iter().flatten();
                 // Records of one processor come before those of another.
-                if let Some(member) = members.filter(|member| member.since <= at).last() {
+                if let Some(member) = members.rfind(|member| member.since <= at) {
                     member.ended = Some(at);
                 }
             }
@@ -87,8 +87,8 @@ impl Names {
     /// The process that a thread was of at a time; 0 where it is not known.
     pub(crate) fn process_of(&self, tid: u32, at: u64) -> u32 {
         let all = self.lock();
-        let members = all.threads.get(&tid).into_iter().flatten();
-        let member = members.filter(|member| member.since <= at).last();
+        let mut members = all.threads.get(&tid).into_iter().flatten();
+        let member = members.rfind(|member| member.since <= at);
         match member.filter(|member| member.ended.is_none_or(|ended| ended >= at)) {
             Some(member) => member.pid,
             None if tid == 0 || all.processes.contains_key(&tid) => tid,

@@ -48,7 +48,12 @@ fn called(enter: &Tracepoint, exit: &Tracepoint, sample: Sample<'_>) -> Option<I
     } else {
         return None;
     };
-    let number = u32::try_from(enter.number(raw, "id")?).ok()?;
+    // The kernel gives the end of rt_sigreturn, which restores what the signal has interrupted, no number.
+    let number = match (enter.number(raw, "id")?, &edge) {
+        (-1, Edge::Exit(_)) => libc::SYS_rt_sigreturn,
+        (number, _) => number,
+    };
+    let number = u32::try_from(number).ok()?;
     Some(Item::Of(tid, SystemCall { at, number, edge }))
 }
 
@@ -67,6 +72,12 @@ mod tests {
         let call = |number, edge| Some(Item::Of(4, SystemCall { at: 5, number, edge }));
         assert_eq!(read(words(401, &[202, 1, 2, 3, 4, 5, 6])), call(202, Edge::Enter([1, 2, 3, 4, 5, 6])));
         assert_eq!(read(words(400, &[202, u64::MAX])), call(202, Edge::Exit(-1)));
+        assert_eq!(
+            read(words(400, &[u64::MAX, 7])),
+            call(15, Edge::Exit(7)),
+            "the handler of a signal is over"
+        );
+        assert_eq!(read(words(401, &[u64::MAX, 1, 2, 3, 4, 5, 6])), None);
         assert_eq!((read(words(399, &[202, 1])), read(words(401, &[202, 1]))), (None, None));
     }
 }

@@ -149,13 +149,20 @@ mod tests {
             (0..NAPS).for_each(|_| std::thread::sleep(Duration::from_millis(2)));
             rustix::thread::gettid().as_raw_nonzero().get() as u32
         });
+        let mut all = Vec::new();
+        let mut read = || {
+            std::thread::sleep(SETTLE);
+            stream.read(&mut |change| match change {
+                Change::Of(of, waking) if waking.interrupt => all.push(of),
+                _ => {}
+            });
+        };
+        while !sleeper.is_finished() {
+            read();
+        }
+        read();
         let tid = sleeper.join().unwrap();
-        std::thread::sleep(SETTLE);
-        let mut told = 0;
-        stream.read(&mut |change| {
-            told += usize::from(matches!(change, Change::Of(of, waking) if of == tid && waking.interrupt));
-        });
-        told
+        all.iter().filter(|of| **of == tid).count()
     }
 
     const NAPS: usize = 200;
