@@ -13,6 +13,7 @@ mod install;
 mod keep;
 mod live;
 mod many;
+mod merge;
 mod mount;
 mod output;
 mod pager;
@@ -101,6 +102,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "stat" => stat::run(arguments)?,
         "diff" => return diff::run(arguments),
         "import" => import::run(arguments)?,
+        "merge" => merge::run(arguments)?,
         "sites" => sites::run(arguments)?,
         "recordmcount" => return Ok(recordmcount::run(arguments)),
         "cc" => return cc::run(arguments),
