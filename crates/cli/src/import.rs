@@ -6,21 +6,27 @@ use calltap_analysis::units::counted;
 use calltap_import::{Named, Summary, import};
 use calltap_session::TraceFile;
 use std::fs::File;
+use std::path::Path;
 
 /// Writes the trace, and says what is in it and what is not.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
-    let name = path.display().to_string();
-    let file = File::open(&path).with_context(|| name.clone())?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        bail!("{name}: not a trace.dat of trace-cmd: not a regular file");
-    }
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
-    let named = Named { file: &name, calltap: env!("CARGO_PKG_VERSION") };
-    let summary = import(&file, named, output.path()).map_err(|error| anyhow!("{name}: {error}"))?;
+    let summary = import_file(&path, output.path())?;
     output.keep();
     say(&summary, &output);
     Ok(())
+}
+
+/// Makes a trace of a file.
+pub fn import_file(path: &Path, output: &Path) -> Result<Summary> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| name.clone())?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        bail!("{name}: not a trace.dat of trace-cmd: not a regular file");
+    }
+    let named = Named { file: &name, calltap: env!("CARGO_PKG_VERSION") };
+    import(&file, named, output).map_err(|error| anyhow!("{name}: {error}"))
 }
 
 fn say(summary: &Summary, output: &TraceFile) {

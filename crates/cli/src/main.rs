@@ -13,6 +13,7 @@ mod install;
 mod keep;
 mod live;
 mod many;
+mod merge;
 mod mount;
 mod output;
 mod pager;
@@ -83,6 +84,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     if let Some(path) = arguments.path("patch-log") {
         calltap_session::keep_patch_log(&path).with_context(|| path.display().to_string())?;
     }
+    calltap_session::remove_left();
     match name {
         "record" => return record::run(arguments),
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
@@ -100,6 +102,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "stat" => stat::run(arguments)?,
         "diff" => return diff::run(arguments),
         "import" => import::run(arguments)?,
+        "merge" => merge::run(arguments)?,
         "sites" => sites::run(arguments)?,
         "recordmcount" => return Ok(recordmcount::run(arguments)),
         "cc" => return cc::run(arguments),

@@ -36,7 +36,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Read", &["report", "replay", "graph", "info", "view", "tui"]),
-    ("Compare and convert", &["diff", "export", "import"]),
+    ("Compare and convert", &["diff", "export", "import", "merge"]),
     ("Control directory", &["tracefs"]),
     ("Build", &["sites", "tools", "man", "completions", "install-completions"]),
 ];

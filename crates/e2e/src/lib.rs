@@ -84,7 +84,7 @@ pub fn have_switches() -> bool {
 
 /// Whether the kernel tells who wakes whom, and of system calls; says so if it does not.
 pub fn have_tracepoints() -> bool {
-    let wakings = calltap_sched::wakings().err();
+    let wakings = calltap_sched::wakings(std::process::id()).err();
     let refused = wakings.or_else(|| calltap_sched::system_calls(std::process::id(), false).err());
     if let Some(refused) = &refused {
         skipped(&refused.to_string());

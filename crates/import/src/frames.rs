@@ -25,6 +25,11 @@ impl Frames {
         self.0.is_empty()
     }
 
+    /// The newest open call.
+    pub(crate) fn innermost(&self) -> Option<SiteId> {
+        self.0.last().map(|frame| frame.site)
+    }
+
     /// A function is entered below `depth` others. Returns how many calls have ended before.
     pub(crate) fn enter(&mut self, site: SiteId, depth: u32) -> u32 {
         let is_over = |frame: &&Frame| depth < DEEPEST && frame.depth.is_some_and(|own| own >= depth);

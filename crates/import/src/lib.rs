@@ -1,8 +1,9 @@
-//! A `trace.dat` of trace-cmd as a trace of calltap.
+//! A `trace.dat` of trace-cmd as a trace of calltap, and several traces as one.
 //!
 //! `head` reads what stands before the events, of both versions of the file; `stream` the pages of a processor, `decode`
 //! what is in their events, by the formats in the file itself; `merge` puts processors into one order by time; and
-//! `frames`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. Nothing in a file is trusted.
+//! `frames`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. `together` puts traces of one
+//! machine on one timeline. Nothing in a file is trusted.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -17,9 +18,11 @@ mod merge;
 mod stream;
 mod summary;
 mod symbols;
+mod together;
 mod writer;
 
 pub use bytes::Bytes;
 pub use error::Error;
 pub use import::{Named, import};
 pub use summary::Summary;
+pub use together::{Joined, Recording, Refused, join};

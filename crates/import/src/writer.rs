@@ -16,8 +16,10 @@ use std::path::Path;
 /// What is called as the module of system calls.
 const SYSTEM_CALLS: &str = "[system calls]";
 /// The one process: a file does not say to which process a thread belongs.
-const PROCESS: (u32, &str) = (0, "[all tasks]");
+pub(crate) const PROCESS: (u32, &str) = (0, "[all tasks]");
 const NO_SITE: SiteId = SiteId(0);
+/// The system call by which a handler of a signal ends. It does not return to where it was made, and the kernel gives its end no number.
+const RT_SIGRETURN: u32 = 15;
 
 /// What is known of a file before its events are written.
 pub(crate) struct Known {
@@ -260,8 +262,12 @@ impl Writer {
     ) -> Result<usize, Error> {
         self.seen.system_calls = true;
         let lane = self.lane(key)?;
-        // A debugger, or the return from a signal, may have made it -1: it is none.
-        let Ok(number) = u32::try_from(number) else { return Ok(lane) };
+        let number = match (u32::try_from(number), &edge) {
+            (Ok(number), _) => number,
+            (Err(_), Edge::Exit(_)) if self.is_in(lane, RT_SIGRETURN) => RT_SIGRETURN,
+            // A debugger may have made it -1: it is none.
+            (Err(_), _) => return Ok(lane),
+        };
         let site = match self.sites.get(&Callee::SystemCall(number)) {
             Some(site) => *site,
             None => {
@@ -285,6 +291,12 @@ impl Writer {
             self.lanes[lane].system_calls.push(at, SystemCall { at, number, edge });
         }
         Ok(lane)
+    }
+
+    /// Is the thread in this system call, and nothing within that?
+    fn is_in(&self, lane: usize, number: u32) -> bool {
+        let site = self.sites.get(&Callee::SystemCall(number));
+        site.is_some_and(|site| self.lanes[lane].frames.innermost() == Some(*site))
     }
 
     fn switch(&mut self, cpu: u32, at: u64, prev: &Task, after: After, next: &Task) -> Result<(), Error> {

@@ -1,3 +1,4 @@
 //! Files of trace-cmd's, imported.
 
 mod round_trip;
+mod together;

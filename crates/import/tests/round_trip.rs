@@ -10,7 +10,7 @@ use calltap_trace::{
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-fn session() -> Session {
+pub(crate) fn session() -> Session {
     Session {
         calltap: "0.1.0".into(),
         command: vec!["app".into()],
@@ -26,7 +26,7 @@ fn session() -> Session {
 }
 
 /// Two threads of a program: calls in calls, callers, a call that does not return, losses, and a wait.
-fn original(directory: &Path) -> PathBuf {
+pub(crate) fn original(directory: &Path) -> PathBuf {
     let path = directory.join("original.data");
     let mut writer = TraceWriter::create(&path, session()).unwrap();
     let comm = || "app".to_owned();
@@ -97,7 +97,7 @@ fn imported(file: Vec<u8>, output: &Path) -> Result<Summary, Error> {
 }
 
 /// The calls as they happened.
-fn replayed(path: &Path) -> (String, Totals) {
+pub(crate) fn replayed(path: &Path) -> (String, Totals) {
     let (reader, mut out) = (TraceReader::open(path).unwrap(), Vec::new());
     assert_eq!(reader.complaints(), [""; 0]);
     let options = replay::Options {

@@ -1,9 +1,11 @@
 //! What the kernel tells of the threads of a process: when they run and when they do not (context switches, for unprivileged users where
 //! `kernel.perf_event_paranoid` is at most 2), who wakes them, and their system calls (with more privileges).
 //!
-//! Each is a [`Stream`] of perf events. An event of a thread is passed on to threads that begin later; the events of a processor share a ring.
-//! Once opened, nothing is done but to read the rings often enough.
+//! Each is a [`Stream`], of perf events or, for wakings where that is allowed, of an instance of tracefs. An event of a thread is passed on to threads
+//! that begin later; the events of a processor share a ring. Once opened, nothing is done but to read the rings often enough.
 
+mod events;
+mod instance;
 mod names;
 mod order;
 mod perf;
@@ -14,13 +16,15 @@ mod stream;
 mod switches;
 mod tracefs;
 mod tracepoints;
+mod wakings;
 
 pub use names::Names;
 pub use order::{Change, Timed};
 pub use refused::{Cause, Refused, Subject};
 pub use stream::{SETTLE, Stream};
 pub use switches::{Sched, switches};
-pub use tracepoints::{Wakings, system_calls, wakings};
+pub use tracepoints::system_calls;
+pub use wakings::{Wakings, remove_left, wakings};
 
 #[cfg(test)]
 mod tests {
@@ -69,7 +73,8 @@ mod tests {
     /// the reader's own.
     #[test]
     fn a_reader_is_woken_by_its_writer() {
-        let (wakings, calls) = (wakings(), system_calls(std::process::id(), false));
+        let own = std::process::id();
+        let (wakings, calls) = (wakings(own), system_calls(own, false));
         let (Wakings { stream: mut wakings, .. }, mut calls) = match (wakings, calls) {
             (Ok(wakings), Ok(calls)) => (wakings, calls),
             (Err(refused), _) | (_, Err(refused)) => {
@@ -80,12 +85,18 @@ mod tests {
         };
         let own = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let (reader, writer) = io::pipe().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
+            tell.send(own()).unwrap();
             let mut byte = [0];
             (&reader).read_exact(&mut byte).unwrap();
             own()
         });
-        std::thread::sleep(Duration::from_millis(50));
+        // A busy machine may let the reader wait for a processor instead of for its writer.
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         (&writer).write_all(&[1]).unwrap();
         let tid = thread.join().unwrap();
         std::thread::sleep(SETTLE);

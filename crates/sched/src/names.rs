@@ -1,4 +1,4 @@
-//! The names that processes have had, so that a waker is named that has ended, or has become another program, since.
+//! The names that processes have had, and the threads of them, so that a waker is named that has ended, or has become another program, since.
 //!
 //! The kernel records new names, new processes and ended ones in the rings of the wakings. Processes that exist already are listed once.
 
@@ -15,9 +15,24 @@ struct History {
     ended: Option<u64>,
 }
 
+/// The process that a thread is of, from a time on.
+#[derive(Debug)]
+struct Member {
+    since: u64,
+    pid: u32,
+    ended: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    processes: HashMap<u32, History>,
+    /// Threads that have begun since, by their ids, which are used again; oldest first.
+    threads: HashMap<u32, Vec<Member>>,
+}
+
 /// The names of all processes of the machine, by time. Clones are the same list.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Arc<Mutex<HashMap<u32, History>>>);
+pub struct Names(Arc<Mutex<Known>>);
 
 impl Names {
     /// The processes that exist, by their names of now.
@@ -29,13 +44,13 @@ impl Names {
         names
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, History>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn name(&self, pid: u32, at: u64, name: String) {
         let mut all = self.lock();
-        let history = all.entry(pid).or_insert_with(|| History { names: Vec::new(), ended: None });
+        let history = all.processes.entry(pid).or_insert_with(|| History { names: Vec::new(), ended: None });
         // Records of one processor come before those of another.
         let place = history.names.partition_point(|(from, _)| *from <= at);
         history.names.insert(place, (at, name));
@@ -48,16 +63,43 @@ impl Names {
             Task::Named { pid, name } => self.name(pid, at, printable_bytes(name)),
             Task::Begun { pid, parent } => self.name(pid, at, self.of(parent, at)),
             Task::Ended { pid } => {
-                if let Some(history) = self.lock().get_mut(&pid) {
+                if let Some(history) = self.lock().processes.get_mut(&pid) {
                     history.ended = Some(at);
+                }
+            }
+            Task::ThreadBegun { tid, pid } => {
+                let mut all = self.lock();
+                let members = all.threads.entry(tid).or_default();
+                let place = members.partition_point(|member| member.since <= at);
+                members.insert(place, Member { since: at, pid, ended: None });
+            }
+            Task::ThreadEnded { tid } => {
+                let mut all = self.lock();
+                let mut members = all.threads.get_mut(&tid).into_iter().flatten();
+                // Records of one processor come before those of another.
+                if let Some(member) = members.rfind(|member| member.since <= at) {
+                    member.ended = Some(at);
                 }
             }
         }
     }
 
+    /// The process that a thread was of at a time; 0 where it is not known.
+    pub(crate) fn process_of(&self, tid: u32, at: u64) -> u32 {
+        let all = self.lock();
+        let mut members = all.threads.get(&tid).into_iter().flatten();
+        let member = members.rfind(|member| member.since <= at);
+        match member.filter(|member| member.ended.is_none_or(|ended| ended >= at)) {
+            Some(member) => member.pid,
+            None if tid == 0 || all.processes.contains_key(&tid) => tid,
+            // It was there before, or the kernel's record was lost.
+            None => process_of_now(tid).unwrap_or(0),
+        }
+    }
+
     /// The name that a process had at a time, nanoseconds of CLOCK_MONOTONIC; empty where it is not known.
     pub fn of(&self, pid: u32, at: u64) -> String {
-        let known = self.lock().get(&pid).map(|history| {
+        let known = self.lock().processes.get(&pid).map(|history| {
             let next = history.names.partition_point(|(from, _)| *from <= at);
             next.checked_sub(1).map(|place| history.names[place].1.clone())
         });
@@ -67,7 +109,12 @@ impl Names {
 
     /// Forgets what is of no use for times from `at` on.
     pub fn forget_before(&self, at: u64) {
-        self.lock().retain(|_, history| {
+        let mut all = self.lock();
+        all.threads.retain(|_, members| {
+            members.retain(|member| member.ended.is_none_or(|ended| ended >= at));
+            !members.is_empty()
+        });
+        all.processes.retain(|_, history| {
             let current = history.names.partition_point(|(from, _)| *from <= at).saturating_sub(1);
             history.names.drain(..current);
             history.ended.is_none_or(|ended| ended >= at)
@@ -78,6 +125,12 @@ impl Names {
 fn name_of(pid: u32) -> String {
     let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     printable_bytes(comm.trim_ascii_end())
+}
+
+/// The process of a thread that exists.
+fn process_of_now(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -112,6 +165,20 @@ mod tests {
         names.take(30, Task::Named { pid: PID, name: b"second" });
         names.forget_before(40);
         assert_eq!(names.of(PID, 50), "second");
+    }
+
+    #[test]
+    fn a_thread_is_of_the_process_that_it_was_of_then() {
+        let names = Names::default();
+        names.take(10, Task::ThreadBegun { tid: PID, pid: 7 });
+        names.take(20, Task::ThreadEnded { tid: PID });
+        names.take(30, Task::ThreadBegun { tid: PID, pid: 8 });
+        let of = |at| names.process_of(PID, at);
+        assert_eq!([of(9), of(10), of(20), of(25), of(30)], [0, 7, 7, 0, 8]);
+        names.forget_before(25);
+        assert_eq!([of(15), of(31)], [0, 8]);
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(names.process_of(own, 1), std::process::id());
     }
 
     #[test]

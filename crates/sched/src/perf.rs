@@ -28,6 +28,8 @@ pub(crate) enum What {
     Switches,
     /// Hits of the tracepoint of this number.
     Tracepoint(u64),
+    /// Nothing but what comes with [`Whom::All`].
+    Processes,
 }
 
 /// Whom it is recorded of.
@@ -51,6 +53,10 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
             attr.set_context_switch(1);
             // Without this, it is a matter of privileges.
             attr.set_exclude_kernel(1);
+        }
+        What::Processes => {
+            attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+            attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
         }
         What::Tracepoint(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;

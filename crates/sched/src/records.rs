@@ -123,6 +123,10 @@ pub(crate) enum Task<'b> {
     Begun { pid: u32, parent: u32 },
     /// It ends.
     Ended { pid: u32 },
+    /// A thread of it begins.
+    ThreadBegun { tid: u32, pid: u32 },
+    /// A thread ends.
+    ThreadEnded { tid: u32 },
 }
 
 /// Hands the samples (thread, time, raw data) and losses in `bytes` to `take`, as `decode` understands them.
@@ -160,11 +164,12 @@ fn task(kind: u32, body: &[u8]) -> Option<Task<'_>> {
         }
         PERF_RECORD_FORK | PERF_RECORD_EXIT => {
             let (Life { pid, parent, tid, .. }, _) = Life::read_from_prefix(body).ok()?;
-            let task = match kind {
-                PERF_RECORD_FORK => Task::Begun { pid, parent },
-                _ => Task::Ended { pid },
-            };
-            (pid == tid).then_some(task)
+            Some(match (kind, pid == tid) {
+                (PERF_RECORD_FORK, true) => Task::Begun { pid, parent },
+                (PERF_RECORD_FORK, false) => Task::ThreadBegun { tid, pid },
+                (_, true) => Task::Ended { pid },
+                (_, false) => Task::ThreadEnded { tid },
+            })
         }
         _ => None,
     }
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_told_of_and_threads_are_not() {
+    fn processes_and_threads_are_told_of_and_names_of_processes() {
         let (life, name) =
             (|pid: u64, tid: u64| [3 << 32 | pid, 3 << 32 | tid], u64::from_le_bytes(*b"sleep\0\0\0"));
         let record = |kind, words: [u64; 2], time| record(kind, 0, &[&words[..], &[time, ID, time]].concat());
@@ -250,7 +255,9 @@ mod tests {
         read_tasks(&bytes.concat(), &mut |at, task| tasks.push((at, format!("{task:?}"))));
         let expected = [
             (10, Task::Begun { pid: 5, parent: 3 }),
+            (20, Task::ThreadBegun { tid: 6, pid: 5 }),
             (30, Task::Named { pid: 5, name: b"sleep" }),
+            (50, Task::ThreadEnded { tid: 6 }),
             (60, Task::Ended { pid: 5 }),
         ];
         assert_eq!(tasks, expected.map(|(at, task)| (at, format!("{task:?}"))));

@@ -1,42 +1,35 @@
 //! A stream of what the kernel tells: rings of all processors, read, understood and put in order.
 
 use crate::order::{self, Change, Order, Taken, Timed};
-use crate::perf::Ring;
-use crate::records::Item;
-use crate::rings::Opening;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// What has happened is complete in [`Stream::read`] after this time.
 pub const SETTLE: Duration = Duration::from_nanos(2 * order::SETTLED_NS);
 
-/// Understands what rings hold.
-type Decode<T> = dyn Fn(&[u8], &mut dyn FnMut(Item<T>)) + Send;
+/// Rings that the kernel writes to, one for each processor.
+pub(crate) trait Rings<T>: Send {
+    /// Whether one of them has so much in it that it is to be read soon.
+    fn is_filling(&self) -> bool;
+    /// Empties them: what each held.
+    fn take(&mut self) -> Vec<Taken<T>>;
+}
 
 /// Records something of threads until it is dropped.
 pub struct Stream<T> {
-    /// By processor.
-    rings: Vec<(u32, Ring)>,
-    /// Events that write to another's ring.
-    _events: Vec<OwnedFd>,
+    rings: Box<dyn Rings<T>>,
     order: Order<T>,
-    bytes: Vec<u8>,
-    decode: Box<Decode<T>>,
-    /// Bytes of a record, at most.
-    record: usize,
     /// The threads that were there already,
     threads: BTreeSet<u32>,
-    /// and when all of them had their events.
+    /// and when all of them were watched.
     since: u64,
 }
 
 impl<T: Timed + Clone> Stream<T> {
-    pub(crate) fn new(opening: Opening, record: usize, decode: Box<Decode<T>>) -> Stream<T> {
-        let Opening { rings, events, threads, .. } = opening;
-        let (order, bytes, since) = (Order::default(), Vec::new(), now());
-        Stream { rings, _events: events, order, bytes, decode, record, threads, since }
+    /// From now on, of these threads and those that begin.
+    pub(crate) fn new(rings: Box<dyn Rings<T>>, threads: BTreeSet<u32>) -> Stream<T> {
+        Stream { rings, order: Order::default(), threads, since: now() }
     }
 
     /// The threads that are watched from [`Self::since`] on: what they did before their first change follows from that.
@@ -51,23 +44,15 @@ impl<T: Timed + Clone> Stream<T> {
 
     /// Whether a ring has so much in it that it is to be read soon.
     pub fn is_filling(&self) -> bool {
-        self.rings.iter().any(|(_, ring)| ring.is_filling())
+        self.rings.is_filling()
     }
 
     /// Hands out what has happened since this was last done, oldest first. Until when all of it was: about a millisecond ago, nanoseconds of
     /// CLOCK_MONOTONIC.
     pub fn read(&mut self, give: &mut dyn FnMut(Change<T>)) -> u64 {
         let now = now();
-        let Self { rings, order, bytes, decode, record, .. } = self;
-        let mut take = |(_, ring): &mut (u32, Ring)| {
-            bytes.clear();
-            let was_full = ring.read(bytes, *record);
-            let mut items = Vec::new();
-            decode(bytes, &mut |item| items.push(item));
-            Taken { items, was_full }
-        };
-        let taken = rings.iter_mut().map(&mut take).collect();
-        order.take(taken, now, give)
+        let taken = self.rings.take();
+        self.order.take(taken, now, give)
     }
 
     /// Hands out the last changes of a thread that has ended, after [`Self::read`].

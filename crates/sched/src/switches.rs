@@ -1,5 +1,6 @@
 //! Context switches of a process's threads.
 
+use crate::events::Events;
 use crate::perf::What;
 use crate::records;
 use crate::refused::{Refused, Subject};
@@ -18,5 +19,7 @@ pub fn switches(pid: u32, follow: bool) -> Result<Sched, Refused> {
     let mut opening = Opening::new(RING);
     let opened = opening.open_threads(pid, follow, &[What::Switches]);
     opened.map_err(|cause| Refused::of(Subject::Switches, cause))?;
-    Ok(Stream::new(opening, records::SWITCH, Box::new(|bytes, take| records::read(bytes, take))))
+    let threads = std::mem::take(&mut opening.threads);
+    let events = Events::new(opening, records::SWITCH, Box::new(|bytes, take| records::read(bytes, take)));
+    Ok(Stream::new(Box::new(events), threads))
 }

@@ -2,7 +2,7 @@
 //!
 //! Where tracefs is not mounted, root opens a mount of its own that has no place in any directory, and ends with this process.
 
-use calltap_ringbuffer::Fields;
+use calltap_ringbuffer::{Fields, PageLayout};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Where it is mounted, if it is.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// No file that is read here is longer.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: usize = 64 << 10;
 
 /// A tracepoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Tracepoint {
     fields: Fields,
 }
 
-/// The directory of the kernel's events.
+/// The root directory.
 pub(crate) struct Tracefs(OwnedFd);
 
 impl Tracefs {
@@ -32,32 +32,50 @@ impl Tracefs {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut refused = None;
         for place in PLACES {
-            match openat(rustix::fs::CWD, format!("{place}/events"), flags, Mode::empty()) {
-                Ok(events) => return Ok(Tracefs(events)),
+            // A directory is no sign of tracefs, which may be mounted there or not.
+            let root = openat(rustix::fs::CWD, place, flags, Mode::empty());
+            match root.and_then(|root| openat(&root, "events", flags, Mode::empty()).map(|_| root)) {
+                Ok(root) => return Ok(Tracefs(root)),
                 Err(errno @ (Errno::ACCESS | Errno::PERM)) => refused = Some(errno),
                 Err(_) => {}
             }
         }
         let mounted = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
             fsconfig_create(context.as_fd())?;
-            fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)
+            fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
         });
         let mounted = mounted.map_err(|errno| refused.unwrap_or(errno))?;
-        Ok(Tracefs(openat(mounted, "events", flags, Mode::empty())?))
+        Ok(Tracefs(openat(mounted, ".", flags, Mode::empty())?))
     }
 
     /// A tracepoint, as in `sched/sched_waking`.
     pub(crate) fn tracepoint(&self, name: &str) -> io::Result<Tracepoint> {
-        let id = self.read(&format!("{name}/id"))?;
-        let format = self.read(&format!("{name}/format"))?;
+        let id = self.read(&format!("events/{name}/id"))?;
+        let format = self.read(&format!("events/{name}/format"))?;
         parse(&id, &format).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
+    /// How the pages of buffers are laid out.
+    pub(crate) fn page_layout(&self) -> io::Result<PageLayout> {
+        let layout = PageLayout::parse(&self.read("events/header_page")?);
+        layout.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// A directory of it.
+    pub(crate) fn open_directory(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(openat(&self.0, name, flags, Mode::empty())?)
+    }
+
     fn read(&self, name: &str) -> io::Result<String> {
-        let file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
-        let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text)?;
-        Ok(text)
+        let mut file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+        // The description of pages ends with the first read, whatever that had room for.
+        let (mut bytes, mut length) = (vec![0; LONGEST], 0);
+        while let read @ 1.. = file.read(&mut bytes[length..])? {
+            length += read;
+        }
+        bytes.truncate(length);
+        String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 }
 

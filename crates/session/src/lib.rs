@@ -48,6 +48,7 @@ pub use calltap_process::patch_log::keep_patch_log;
 pub use calltap_process::stops::Stops;
 pub use calltap_process::text::{ProcessText, Sync as TextSync};
 pub use calltap_process::traced::{is_asked_to_stop, stay};
+pub use calltap_sched::remove_left;
 pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::Left;

@@ -173,7 +173,7 @@ pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
     let has_time = clock != Clock::Counter;
     let sched = (options.sched && has_time).then(|| calltap_sched::switches(pid, options.follow));
     let tracepoints = Tracepoints {
-        wakings: (options.wakings && has_time).then(calltap_sched::wakings),
+        wakings: (options.wakings && has_time).then(|| calltap_sched::wakings(pid)),
         system_calls: (options.system_calls && has_time)
             .then(|| calltap_sched::system_calls(pid, options.follow)),
     };

@@ -53,6 +53,13 @@ pub(crate) enum Within {
     SystemCall(u32, Option<[u64; 6]>),
 }
 
+impl Wait {
+    /// When the thread was woken, or ran again where that is not known.
+    fn woken(&self, end: u64) -> u64 {
+        self.waking.as_ref().map_or(end, |waking| waking.at.max(self.since))
+    }
+}
+
 impl Lane {
     pub(crate) fn new(source: &dyn Source, thread: ThreadId) -> Result<Lane, Error> {
         Ok(Lane {
@@ -93,7 +100,7 @@ impl Lane {
                 }
                 RunState::Blocked => {
                     let wait = self.wait(switch.at, end);
-                    let woken = wait.waking.as_ref().map_or(end, |waking| waking.at);
+                    let woken = wait.woken(end);
                     push(switch.at, woken, State::Blocked(wait));
                     push(woken, end, State::Runnable);
                 }
@@ -109,8 +116,21 @@ impl Lane {
     /// The wait that began then, and ended before the thread ran again.
     fn wait(&self, since: u64, end: u64) -> Wait {
         let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
-        let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end).cloned();
+        let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end);
+        let waking = waking.or_else(|| self.woken_on_the_way(since, at)).cloned();
         Wait { since, within: self.within(since), waking, is_tracing: false }
+    }
+
+    /// The waking of a thread that was woken while it was about to leave its processor, which the kernel tells of later: the newest of the
+    /// `wakings` before, if the thread has neither run anew since, nor entered or left a system call.
+    fn woken_on_the_way(&self, since: u64, wakings: usize) -> Option<&Waking> {
+        let waking = self.wakings.entries.get(wakings.checked_sub(1)?)?;
+        let is_between = |at: u64| waking.at < at && at < since;
+        let next = self.switches.partition_point(|switch| switch.at <= waking.at);
+        let is_other = self.switches.get(next).is_some_and(|switch| is_between(switch.at));
+        let next = self.calls.entries.partition_point(|call| call.at <= waking.at);
+        let is_other = is_other || self.calls.entries.get(next).is_some_and(|call| is_between(call.at));
+        (!is_other && self.wakings.knows(waking.at, since)).then_some(waking)
     }
 
     /// The system call in which the thread is.
@@ -143,7 +163,7 @@ impl Lane {
         blocked
             .map(|(since, end)| {
                 let wait = self.wait(since, end);
-                let end = wait.waking.as_ref().map_or(end, |waking| waking.at);
+                let end = wait.woken(end);
                 (wait, end)
             })
             .collect()
@@ -196,6 +216,23 @@ mod tests {
         assert_eq!(lane().segments(25, 30), [segment(25, 30, blocked(20, within, Some(35)))]);
         assert_eq!(lane().segments(36, 38), [segment(36, 38, State::Runnable)]);
         assert_eq!(Lane::default().segments(1, 2), [segment(1, 2, State::Unknown)]);
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_on_its_way_to_sleep_is_runnable() {
+        let mut lane = lane();
+        lane.wakings.entries[0].at = 19;
+        assert_eq!(lane.segments(20, 40), [Segment { start: 20, end: 40, state: State::Runnable }]);
+        assert_eq!(lane.waits()[0].1, 20);
+        let is_known = |lane: &Lane| lane.wait(20, 40).waking.is_some();
+        // Before the thread entered the system call that it waits in, or ran.
+        for earlier in [17, 9] {
+            lane.wakings.entries[0].at = earlier;
+            assert!(!is_known(&lane), "{earlier}");
+        }
+        lane.wakings.entries[0].at = 19;
+        lane.wakings.known = vec![(0, 19), (30, 45)];
+        assert!(!is_known(&lane), "others may be missing");
     }
 
     #[test]

@@ -263,4 +263,19 @@ pub const TRACES: &[Command] = &[
             help: "The trace.dat to read.",
         }),
     },
+    Command {
+        name: "merge",
+        about: "Put recordings of one machine on one timeline, as one trace for all views and exports",
+        details: "Traces of calltap, and trace.dat files of trace-cmd. Times are related by the clocks of the recordings: what was recorded by the processor's counter \
+                  (calltap's tsc, trace-cmd's -C x86-tsc) needs no conversion, and the kernel's calls of a thread are then within the program's calls of that thread. CLOCK_MONOTONIC \
+                  (calltap's coarse, -C mono) can be related to all of calltap's clocks but counter. Recordings whose clocks cannot be related are refused.\n\n\
+                  calltap merge calltap.data trace.dat -o merged.data; calltap why 'handle>10ms' merged.data",
+        flags: &[&[or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data")]],
+        operand: Some(Operand {
+            name: "FILE",
+            takes: Takes::Many,
+            optional: false,
+            help: "The recordings: traces of calltap's, and trace.dat files.",
+        }),
+    },
 ];

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn import(file: &Path) -> (PathBuf, Run) {
+pub fn import(file: &Path) -> (PathBuf, Run) {
     let output = file.with_extension("imported");
     let (from, into) = (file.to_string_lossy(), output.to_string_lossy());
     let run = calltap_run(&["import", &from, "-o", &into]);
@@ -79,16 +79,18 @@ fn an_exported_trace_comes_back() {
     }
 }
 
-/// Events of the kernel that are of a program, while it runs, as pages of an instance of tracefs, and the file that trace-cmd makes of them.
-const RECORD: &str = "set -e
+/// Events of the kernel that are of a program, while it runs, as pages of an instance of tracefs, and the file that trace-cmd makes of them: in a
+/// directory, with buffers of so many kilobytes, of a command, by a clock.
+pub const RECORD: &str = "set -e
 mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
 I=/sys/kernel/tracing/instances/calltap-e2e-$$
 mkdir $I; trap 'for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 0 >$I/events/$e/enable; done; rmdir $I' EXIT
-echo mono >$I/trace_clock; echo $2 >$I/buffer_size_kb
+echo ${4:-mono} >$I/trace_clock; echo $2 >$I/buffer_size_kb
 echo 1 >$I/options/event-fork; echo $$ >$I/set_event_pid
 for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 1 >$I/events/$e/enable; done
 sh -c \"$3\"
 echo 0 >$I/tracing_on
+mount --bind $I/trace_clock /sys/kernel/tracing/trace_clock
 cd $1; set --
 for c in $I/per_cpu/cpu*; do
   n=pages.${c##*/}; timeout 5 dd if=$c/trace_pipe_raw of=$n bs=4096 iflag=nonblock 2>/dev/null || true

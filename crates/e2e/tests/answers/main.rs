@@ -9,6 +9,7 @@ mod futures;
 mod import;
 mod installing;
 mod left;
+mod merge;
 mod names;
 mod perfetto;
 mod questions;

@@ -1,7 +1,12 @@
 //! Why calls were slow: what they waited for, who woke them, and what those had done meanwhile, as the program knows it.
 
-use calltap_e2e::{BARE, Build, GCC, Program, Run, calltap_run, compile, have_switches, have_tracepoints};
+use calltap_e2e::{
+    BARE, Build, GCC, Program, Resident, Run, calltap_run, compile, have_switches, have_tracepoints, kill,
+    skipped, wait_until,
+};
 use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
 
 const MS: u64 = 1_000_000;
 
@@ -54,10 +59,9 @@ fn is_in(wait: &Value, within: &str, path: &[&str]) {
     assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
 }
 
-/// The timer's interrupt wakes a thread that naps. After so many tries it may still be unknown, and is then told as unknown, not as another waker.
+/// The timer's interrupt wakes a thread that naps.
 fn is_interrupt(nap: &Value) {
-    let waker = &nap["woken_by"];
-    assert!(waker.is_null() || waker["kind"] == "interrupt", "{nap:#}");
+    assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
 }
 
 /// Each sentence of the answer against what the program does.
@@ -84,8 +88,8 @@ fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!((&waker["kind"], &waker["name"]), (&"process".into(), &"sh".into()), "{child:#}");
 }
 
-/// Times that a recording is made, until the kernel has told of all wakings: other programs of the machine can make more records than there is
-/// room for, and perf events leave out some wakings by timers without counting them as lost, for `perf record -e sched:sched_waking` as well.
+/// Times that a recording is made, until the kernel has told of all wakings: perf events, which tell of them where the kernel allows no instance of
+/// tracefs, leave out some by timers without counting them as lost, for `perf record -e sched:sched_waking` as well.
 const TRIES: usize = 10;
 
 /// The first answer that no missing record has made incomplete; after so many tries, the last.
@@ -173,4 +177,47 @@ fn what_was_not_recorded_is_said_to_be_unknown() {
     }
     let run = calltap_run(&["why", "handle_lock", "-i", &trace]);
     assert!(!run.status.success() && run.stderr.contains("is not a function and a time"), "{}", run.stderr);
+}
+
+/// Where the instances of tracefs are that this test may see and make; None where it may not.
+fn instances() -> Option<PathBuf> {
+    let directory = PathBuf::from("/sys/kernel/tracing/instances");
+    let own = directory.join(format!("calltap-e2e-why-{}", std::process::id()));
+    let made = fs::create_dir(&own).and_then(|()| fs::remove_dir(&own));
+    if let Err(error) = &made {
+        skipped(&format!("no instance of tracefs can be made here: {error}"));
+    }
+    made.is_ok().then_some(directory)
+}
+
+#[test]
+fn what_a_killed_recorder_has_switched_on_ends_with_the_next_command() {
+    let Some(instances) = instances() else { return };
+    let program = compile(GCC, &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["counted"]);
+    for is_killed in [true, false] {
+        let mut recorder = resident.attach_beside(&["--events", "sched"]);
+        let prefix = format!("calltap-{}-", recorder.id());
+        let own = || {
+            let entries = fs::read_dir(&instances).expect("instances").flatten();
+            entries
+                .map(|entry| entry.path())
+                .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)))
+        };
+        let enabled =
+            |instance: PathBuf| fs::read_to_string(instance.join("events/sched/sched_waking/enable"));
+        wait_until("the event is on", || {
+            own().is_some_and(|own| enabled(own).is_ok_and(|on| on.trim() == "1"))
+        });
+        if is_killed {
+            recorder.kill().expect("a recorder that runs");
+        } else {
+            kill(recorder.id(), 2);
+        }
+        recorder.wait().expect("its end");
+        // Of a killed recorder a command of another test may have removed it by now.
+        assert!(is_killed || own().is_none());
+        let _ = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+        assert_eq!(own(), None);
+    }
 }

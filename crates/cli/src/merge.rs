@@ -1,0 +1,68 @@
+//! `calltap merge`: several recordings of one machine as one trace.
+
+use crate::arguments::Arguments;
+use crate::import;
+use anyhow::{Result, anyhow, bail};
+use calltap_analysis::units::counted;
+use calltap_import::{Recording, join};
+use calltap_session::TraceFile;
+use calltap_trace::TraceReader;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A recording that was imported for as long as this lives.
+struct Imported(PathBuf);
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Writes the trace, and says what is in it.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let paths: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
+    if paths.len() < 2 {
+        bail!("merge: which recordings: 'calltap merge calltap.data trace.dat -o merged.data'");
+    }
+    let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
+    let mut imported = Vec::new();
+    let mut recordings = Vec::new();
+    for (place, path) in paths.iter().enumerate() {
+        let name = path.display().to_string();
+        let reader = if TraceReader::is_trace(path) {
+            TraceReader::open(path)?
+        } else {
+            let mut file = output.path().as_os_str().to_owned();
+            file.push(format!(".{place}"));
+            let file = Imported(file.into());
+            import::import_file(path, &file.0)?;
+            let reader = TraceReader::open(&file.0)?;
+            imported.push(file);
+            reader
+        };
+        recordings.push(Recording { name, reader });
+    }
+    let joined = join(&recordings, output.path()).map_err(|error| anyhow!("{error}"));
+    let joined = joined.inspect_err(|_| remove(output.path()))?;
+    output.keep();
+    let (events, threads) = (counted(joined.events, "event"), counted(joined.threads, "thread"));
+    let nested = match joined.nested {
+        0 => String::new(),
+        nested => format!("; of {}, the kernel's calls are within the program's", counted(nested, "thread")),
+    };
+    eprintln!("calltap: {}: {events} in {threads}{nested}", output.path().display());
+    joined
+        .sentences()
+        .iter()
+        .chain(&output.note())
+        .for_each(|sentence| eprintln!("calltap: merge: {sentence}"));
+    Ok(())
+}
+
+/// Removes what was written of a trace that did not come about.
+fn remove(path: &Path) {
+    if fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
+        let _ = fs::remove_file(path);
+    }
+}

@@ -1,0 +1,147 @@
+//! What the kernel tells of threads besides calls, in the file's times.
+
+use super::clocks::Timeline;
+use super::tables::{Part, Row, Tables};
+use super::{Recording, Refused};
+use calltap_trace::{KernelLog, RunState, Switch, SystemCall, ThreadId, TraceWriter, Waking};
+
+/// Writes it of all threads. What calltap has recorded of a thread itself comes before what another recording has of it.
+pub(super) fn write(
+    recordings: &[Recording],
+    timeline: &Timeline,
+    tables: &Tables,
+    trace: &mut TraceWriter,
+) -> Result<(), Refused> {
+    for row in &tables.threads {
+        let parts = Parts { recordings, timeline, tables, row };
+        parts.switches(trace)?;
+        parts.wakings(trace)?;
+        parts.system_calls(trace)?;
+        trace.end(row.thread.id)?;
+    }
+    Ok(())
+}
+
+/// A thread, and its parts in recordings.
+struct Parts<'r> {
+    recordings: &'r [Recording],
+    timeline: &'r Timeline,
+    tables: &'r Tables,
+    row: &'r Row,
+}
+
+impl Parts<'_> {
+    fn thread(&self) -> ThreadId {
+        self.row.thread.id
+    }
+
+    fn all(&self) -> impl Iterator<Item = Part> + '_ {
+        [self.row.own].into_iter().chain(self.row.beside)
+    }
+
+    /// A time of a part on the file's clock, and as nanoseconds.
+    fn time(&self, part: Part, at: u64) -> (u64, u64) {
+        (self.timeline.ticks(part.recording, at), self.timeline.ns(part.recording, at))
+    }
+
+    fn switches(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
+        for part in self.all() {
+            let all = self.recordings[part.recording].reader.switches(part.thread)?;
+            let mut own: Vec<Switch> = Vec::new();
+            let mut before = None;
+            for switch in all {
+                let (time, at) = self.time(part, switch.at);
+                if time >= part.until {
+                    own.push(Switch { at, to: RunState::Unknown });
+                    break;
+                }
+                if time >= part.from {
+                    own.push(Switch { at, ..switch });
+                } else {
+                    before = Some(switch.to);
+                }
+            }
+            // What it did when the part begins.
+            if let (Some(to), true) = (before, part.from > 0) {
+                let at = own.first().map_or(0, |first| first.at);
+                own.insert(0, Switch { at, to });
+            }
+            let until = own.last().map_or(0, |last| last.at);
+            if own.len() > 1 {
+                trace.switches(self.thread(), &own, until)?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn wakings(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
+        for part in self.all() {
+            let log = self.recordings[part.recording].reader.wakings(part.thread)?;
+            let convert = |waking: &Waking, at: u64| {
+                let process =
+                    self.tables.process_of(waking.tid).filter(|_| waking.pid == 0 && waking.tid != 0);
+                let (pid, comm) =
+                    process.map_or((waking.pid, &waking.comm), |process| (process.pid, &process.comm));
+                Waking { at, pid, comm: comm.clone(), ..*waking }
+            };
+            let pieces = self.pieces(part, &log, |waking| waking.at, convert);
+            for (from, entries, until) in &pieces {
+                trace.wakings(self.thread(), *from, entries, *until)?;
+            }
+            if !pieces.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn system_calls(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
+        for part in self.all() {
+            let log = self.recordings[part.recording].reader.system_calls(part.thread)?;
+            let convert = |call: &SystemCall, at: u64| SystemCall { at, ..*call };
+            let pieces = self.pieces(part, &log, |call| call.at, convert);
+            for (from, entries, until) in &pieces {
+                trace.system_calls(self.thread(), *from, entries, *until)?;
+            }
+            if !pieces.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stretches of time of which everything is known, with what happened in them; nanoseconds.
+    fn pieces<T>(
+        &self,
+        part: Part,
+        log: &KernelLog<T>,
+        at: impl Fn(&T) -> u64,
+        convert: impl Fn(&T, u64) -> T,
+    ) -> Vec<(u64, Vec<T>, u64)> {
+        let mut pieces = Vec::new();
+        for (from, until) in &log.known {
+            let first = log.entries.partition_point(|entry| at(entry) < *from);
+            let end = log.entries.partition_point(|entry| at(entry) <= *until);
+            let in_part = |entry: &&T| {
+                let (time, _) = self.time(part, at(entry));
+                (part.from..part.until).contains(&time)
+            };
+            let own = log.entries[first..end.max(first)].iter().filter(in_part);
+            let entries: Vec<T> = own.map(|entry| convert(entry, self.time(part, at(entry)).1)).collect();
+            // A part that does not reach over all of it knows what lies between its own entries.
+            let is_whole = self.time(part, *from).0 >= part.from && self.time(part, *until).0 < part.until;
+            let span = match (entries.is_empty(), is_whole) {
+                (_, true) => Some((self.time(part, *from).1, self.time(part, *until).1)),
+                (true, false) => None,
+                (false, false) => {
+                    let own = || log.entries[first..end.max(first)].iter().filter(in_part);
+                    let time = |entry: &T| self.time(part, at(entry)).1;
+                    own().next().map(time).zip(own().last().map(time))
+                }
+            };
+            pieces.extend(span.map(|(from, until)| (from, entries, until)));
+        }
+        pieces
+    }
+}

@@ -1,0 +1,223 @@
+//! Several recordings of one machine as one trace: calltap's, and those of the kernel that were imported.
+//!
+//! `clocks` relates their times, `tables` gives their processes, threads, modules and sites ids of one file, `lane` puts the events of a thread into
+//! one order, and `logs` what the kernel tells of it besides.
+
+mod clocks;
+mod lane;
+mod logs;
+mod refused;
+mod tables;
+
+pub use refused::Refused;
+
+use crate::writer::PROCESS;
+use calltap_trace::{End, KernelEvents, Loss, Meta, Record, Scheduling, Session, TraceReader, TraceWriter};
+use clocks::Timeline;
+use lane::Lane;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::path::Path;
+use tables::Tables;
+
+/// A recording.
+pub struct Recording {
+    /// How the user calls it.
+    pub name: String,
+    /// What is in it.
+    pub reader: TraceReader,
+}
+
+impl Recording {
+    /// It was made of a file of another tracer, which knows threads and not their processes.
+    fn is_imported(&self) -> bool {
+        let [process] = &self.reader.meta().processes[..] else { return false };
+        (process.pid, &*process.comm) == PROCESS
+    }
+}
+
+/// What became of the recordings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Joined {
+    /// Events.
+    pub events: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Threads of the program whose calls have those of the kernel in them.
+    pub nested: u64,
+    /// Calls of the kernel that were open where the thread ran the program's code: they end there without a return.
+    pub cut: u64,
+    /// Parts of the recordings that could not be read.
+    pub damaged: u64,
+}
+
+impl Joined {
+    /// What the user should know, a sentence each.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.cut > 0 {
+            all.push(format!("{} calls of the kernel end without a return: their threads ran code of the program before it", self.cut));
+        }
+        if self.damaged > 0 {
+            all.push(format!(
+                "{} parts of the recordings could not be read: calls that were open there are cut",
+                self.damaged
+            ));
+        }
+        all
+    }
+}
+
+/// Events of a thread that are written before it is looked which thread is next.
+const TURN: usize = 1024;
+
+/// Writes one trace of all recordings to `output`, which is made or emptied once it is known that their times can be related.
+pub fn join(recordings: &[Recording], output: &Path) -> Result<Joined, Refused> {
+    let timeline = Timeline::of(recordings)?;
+    let tables = Tables::of(recordings, &timeline);
+    let mut trace = TraceWriter::create(output, session(recordings, &timeline, &tables))?;
+    tables.write(&mut trace)?;
+    timeline.pairs.iter().try_for_each(|pair| trace.record(&Record::Clock(*pair)))?;
+    let mut joined = Joined { threads: tables.threads.len() as u64, ..Joined::default() };
+    events(recordings, &timeline, &tables, &mut trace, &mut joined)?;
+    logs::write(recordings, &timeline, &tables, &mut trace)?;
+    facts(recordings, &tables, &mut trace)?;
+    for text in notes(recordings).into_iter().chain(joined.sentences()) {
+        trace.record(&Record::Note { text })?;
+    }
+    trace.finish(end(recordings, &timeline))?;
+    Ok(joined)
+}
+
+fn session(recordings: &[Recording], timeline: &Timeline, tables: &Tables) -> Session {
+    let sessions = || recordings.iter().filter_map(|recording| recording.reader.meta().session.as_ref());
+    // A recording of the kernel knows no command.
+    let programs = recordings.iter().filter(|recording| !recording.is_imported());
+    let first = programs.filter_map(|recording| recording.reader.meta().session.as_ref()).next();
+    let Some(first) = first.or_else(|| sessions().next()) else { unreachable!("their clocks are known") };
+    let start = timeline.start(recordings);
+    let since = first.start_realtime_ns.wrapping_sub(first.start_monotonic_ns);
+    Session {
+        start_realtime_ns: if first.start_realtime_ns == 0 { 0 } else { start.wrapping_add(since) },
+        start_monotonic_ns: start,
+        clock: timeline.kind,
+        clock_note: timeline.note.clone(),
+        tracers: tables.tracers.clone(),
+        ..first.clone()
+    }
+}
+
+fn events(
+    recordings: &[Recording],
+    timeline: &Timeline,
+    tables: &Tables,
+    trace: &mut TraceWriter,
+    joined: &mut Joined,
+) -> Result<(), Refused> {
+    let mut lanes: Vec<Lane<'_>> =
+        (0..tables.threads.len()).map(|thread| Lane::new(recordings, timeline, tables, thread)).collect();
+    let mut next = BinaryHeap::new();
+    for (place, lane) in lanes.iter_mut().enumerate() {
+        next.extend(lane.time()?.map(|time| Reverse((time, place))));
+    }
+    while let Some(Reverse((_, place))) = next.pop() {
+        let until = next.peek().map_or(u64::MAX, |Reverse((time, _))| *time);
+        let Some(lane) = lanes.get_mut(place) else { break };
+        for _ in 0..TURN {
+            lane.step()?;
+            if lane.time()?.is_none_or(|time| time > until) {
+                break;
+            }
+        }
+        lane.relieve(trace)?;
+        next.extend(lane.time()?.map(|time| Reverse((time, place))));
+    }
+    for lane in &mut lanes {
+        lane.finish(trace, joined)?;
+    }
+    Ok(())
+}
+
+/// Everything that is known of recordings as a whole, and of threads when they have ended.
+fn facts(recordings: &[Recording], tables: &Tables, trace: &mut TraceWriter) -> Result<(), Refused> {
+    let mut losses = BTreeMap::new();
+    for (place, recording) in recordings.iter().enumerate() {
+        let ids = &tables.ids[place];
+        let Meta { loss, profile, slow, limited, addresses, .. } = recording.reader.meta();
+        for own in loss {
+            let thread = ids.thread(own.thread);
+            let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
+            all.entries += own.entries;
+            all.exits += own.exits;
+            all.lost_entries += own.lost_entries;
+            all.lost_exits += own.lost_exits;
+            all.dropped_entries += own.dropped_entries;
+            all.dropped_exits += own.dropped_exits;
+        }
+        let rows = profile.iter().map(|row| calltap_trace::Profile {
+            process: ids.process(row.process),
+            site: ids.site(row.site),
+            ..*row
+        });
+        let functions = limited.iter().map(|one| calltap_trace::Limited { site: ids.site(one.site), ..*one });
+        let addresses = addresses
+            .iter()
+            .cloned()
+            .map(|address| calltap_trace::Address { process: ids.process(address.process), ..address });
+        let records = [
+            (!profile.is_empty()).then(|| Record::Profile { rows: rows.collect() }),
+            (!limited.is_empty()).then(|| Record::Limited { functions: functions.collect() }),
+            (addresses.len() > 0).then(|| Record::Addresses { addresses: addresses.collect() }),
+            (!slow.is_empty()).then(|| Record::Slow { rules: slow.clone() }),
+        ];
+        records.iter().flatten().try_for_each(|record| trace.record(record))?;
+    }
+    losses.into_values().try_for_each(|loss| trace.record(&Record::Loss(loss)))?;
+    let metas = || recordings.iter().map(|recording| recording.reader.meta());
+    if metas().any(|meta| meta.scheduling.is_some()) {
+        let all = metas().filter_map(|meta| meta.scheduling.as_ref());
+        let is_refused = all.clone().all(|scheduling| scheduling.refused.is_some());
+        let refused = all.clone().find_map(|scheduling| scheduling.refused.clone()).filter(|_| is_refused);
+        let lost = all.map(|scheduling| scheduling.lost).sum();
+        trace.record(&Record::Scheduling(Scheduling { refused, lost }))?;
+    }
+    if metas().any(|meta| meta.kernel_events.is_some()) {
+        let all = metas().filter_map(|meta| meta.kernel_events.as_ref());
+        let mut told = KernelEvents::default();
+        for events in all {
+            told.wakings |= events.wakings;
+            told.system_calls |= events.system_calls;
+            told.refused.extend(events.refused.iter().cloned());
+            told.lost += events.lost;
+            told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };
+        }
+        trace.record(&Record::KernelEvents(told))?;
+    }
+    Ok(())
+}
+
+/// Where the trace comes from, and what its parts say of themselves.
+fn notes(recordings: &[Recording]) -> Vec<String> {
+    let names: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
+    let mut notes = vec![format!("merged of {}", names.join(", "))];
+    for Recording { name, reader } in recordings {
+        let own = reader.meta().notes.iter().map(String::as_str);
+        let complaints = reader.complaints().iter().map(String::as_str);
+        let cut = reader.meta().end.is_none().then_some("the recording did not end properly");
+        notes.extend(own.chain(complaints).chain(cut).map(|note| format!("{name}: {note}")));
+    }
+    notes
+}
+
+fn end(recordings: &[Recording], timeline: &Timeline) -> End {
+    let ends = || {
+        let programs = recordings.iter().filter(|recording| !recording.is_imported());
+        programs.filter_map(|recording| recording.reader.meta().end.as_ref())
+    };
+    End {
+        status: ends().next().map_or(End::DETACHED, |end| &end.status).to_owned(),
+        wall_ns: timeline.end(recordings).saturating_sub(timeline.start(recordings)),
+        cpu_ns: ends().map(|end| end.cpu_ns).sum(),
+        recorder_cpu_ns: ends().map(|end| end.recorder_cpu_ns).sum(),
+    }
+}

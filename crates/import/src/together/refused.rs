@@ -1,0 +1,55 @@
+//! Why recordings cannot be one trace.
+
+/// Why recordings are not merged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Its events have an order and no times.
+    #[error("{0}: its events are counted and have no times (--clock counter): record it with another clock")]
+    Counter(String),
+    /// Its clock is one that is compared with no other.
+    #[error(
+        "{name}: {clock} cannot be related to the clocks of other recordings: record it with 'trace-cmd record -C mono' or '-C x86-tsc'"
+    )]
+    Clock {
+        /// The recording.
+        name: String,
+        /// Its clock.
+        clock: String,
+    },
+    /// It is in ticks, and the others are not.
+    #[error(
+        "{0}: its times are ticks of the processor, which no other of the recordings compares with CLOCK_MONOTONIC: record it with 'trace-cmd record -C mono', or merge it with a recording that calltap made at that time with '--clock tsc'"
+    )]
+    Ticks(String),
+    /// They come from two machines.
+    #[error(
+        "{name} was recorded on {host} and {first} on {first_host}: the clocks of two machines cannot be related; merge recordings of one"
+    )]
+    Machines {
+        /// The recording.
+        name: String,
+        /// Its machine.
+        host: String,
+        /// The first recording.
+        first: String,
+        /// Its machine.
+        first_host: String,
+    },
+    /// The machine's clocks have begun anew in between.
+    #[error(
+        "{name} and {first} count their times from different moments: the machine was started or suspended, or its time was set, in between; record them at the same time"
+    )]
+    Starts {
+        /// The recording.
+        name: String,
+        /// The first recording.
+        first: String,
+    },
+    /// It does not say what its times are.
+    #[error("{0}: it does not say by which clock it was recorded: the file is damaged")]
+    NoSession(String),
+    /// A trace cannot be read, or the new one not be written.
+    #[error(transparent)]
+    Trace(#[from] calltap_trace::Error),
+}

@@ -1,0 +1,237 @@
+//! The processes, threads, modules and sites of all recordings, with ids of one file.
+
+use super::Recording;
+use super::clocks::Timeline;
+use crate::writer::PROCESS;
+use calltap_trace::{
+    Error, Module, Process, Record, Site, SiteId, Thread, ThreadId, TraceReader, TraceWriter, TracerInfo,
+};
+use std::collections::HashMap;
+
+/// From the ids of a recording to those of the file.
+#[derive(Default)]
+pub(super) struct Ids {
+    processes: Vec<u32>,
+    threads: Vec<ThreadId>,
+    modules: Vec<u32>,
+    sites: Vec<SiteId>,
+}
+
+impl Ids {
+    pub(super) fn process(&self, id: u32) -> u32 {
+        self.processes.get(id as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn thread(&self, id: ThreadId) -> ThreadId {
+        self.threads.get(id.0 as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn site(&self, id: SiteId) -> SiteId {
+        self.sites.get(id.0 as usize).copied().unwrap_or_default()
+    }
+}
+
+/// A thread of a recording, from a time of the file's on and up to one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub(super) recording: usize,
+    pub(super) thread: ThreadId,
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+/// A thread of the file.
+pub(super) struct Row {
+    pub(super) thread: Thread,
+    /// The time of its first event.
+    first: u64,
+    /// Its events.
+    pub(super) own: Part,
+    /// What a recording of the kernel has of the same thread, beside it,
+    pub(super) beside: Option<Part>,
+    /// and whether the events of that are within its calls.
+    pub(super) is_nested: bool,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) tracers: Vec<TracerInfo>,
+    processes: Vec<Process>,
+    pub(super) threads: Vec<Row>,
+    modules: Vec<Module>,
+    sites: Vec<Site>,
+    /// By recording.
+    pub(super) ids: Vec<Ids>,
+}
+
+impl Tables {
+    pub(super) fn of(recordings: &[Recording], timeline: &Timeline) -> Tables {
+        let mut tables = Tables::default();
+        let mut known = Known::default();
+        for recording in recordings {
+            let ids = Ids { processes: tables.add_processes(&recording.reader), ..Ids::default() };
+            tables.ids.push(ids);
+            tables.add_functions(&recording.reader, timeline, &mut known);
+        }
+        let places = |imported| {
+            let all = recordings.iter().enumerate();
+            all.filter(move |(_, recording)| recording.is_imported() == imported).map(|(place, _)| place)
+        };
+        for place in places(false) {
+            tables.add_threads(place, &recordings[place].reader, timeline);
+        }
+        let of_programs = tables.threads.len();
+        for place in places(true) {
+            tables.add_imported(place, &recordings[place].reader, timeline, of_programs);
+        }
+        tables
+    }
+
+    pub(super) fn write(&self, trace: &mut TraceWriter) -> Result<(), Error> {
+        let processes = self.processes.iter().cloned().map(Record::Process);
+        let threads = self.threads.iter().map(|row| Record::Thread(row.thread.clone()));
+        let modules = self.modules.iter().cloned().map(Record::Module);
+        let sites = Record::Sites { sites: self.sites.clone() };
+        processes.chain(threads).chain(modules).chain([sites]).try_for_each(|record| trace.record(&record))
+    }
+
+    /// The process of the program that has this thread, and its name.
+    pub(super) fn process_of(&self, tid: u32) -> Option<&Process> {
+        let row = self.threads.iter().find(|row| row.thread.tid == tid)?;
+        self.processes.get(row.thread.process as usize).filter(|process| process.pid != PROCESS.0)
+    }
+
+    /// The ids of a recording's processes. One that is in several is one.
+    fn add_processes(&mut self, reader: &TraceReader) -> Vec<u32> {
+        let mut ids: Vec<u32> = Vec::new();
+        for process in &reader.meta().processes {
+            let known = self.processes.iter().position(|known| known.pid == process.pid);
+            let id = known.unwrap_or(self.processes.len()) as u32;
+            if known.is_none() {
+                // Parents come before their children; where they do not, the link is left out.
+                let parent = process.parent.and_then(|parent| ids.get(parent as usize).copied());
+                self.processes.push(Process { id, parent, ..process.clone() });
+            }
+            ids.push(id);
+        }
+        ids
+    }
+
+    /// The modules and sites of the newest recording.
+    fn add_functions(&mut self, reader: &TraceReader, timeline: &Timeline, known: &mut Known) {
+        let recording = self.ids.len().saturating_sub(1);
+        let Some(ids) = self.ids.last_mut() else { return };
+        let meta = reader.meta();
+        for module in &meta.modules {
+            let process = ids.process(module.process);
+            let key = (process, module.path.clone(), module.build_id.clone(), module.bias, module.range);
+            let id = *known.modules.entry(key).or_insert(self.modules.len() as u32);
+            if id as usize == self.modules.len() {
+                let unloaded_ticks = module.unloaded_ticks.map(|ticks| timeline.ticks(recording, ticks));
+                self.modules.push(Module { id, process, unloaded_ticks, ..module.clone() });
+            }
+            ids.modules.push(id);
+        }
+        let tracers: Vec<(u32, u32)> = meta
+            .session
+            .iter()
+            .flat_map(|session| &session.tracers)
+            .map(|tracer| {
+                let is_it = |known: &TracerInfo| (&known.name, known.kind) == (&tracer.name, tracer.kind);
+                let new = self.tracers.iter().position(is_it).unwrap_or_else(|| {
+                    self.tracers.push(TracerInfo { id: self.tracers.len() as u32, ..tracer.clone() });
+                    self.tracers.len() - 1
+                });
+                (tracer.id, new as u32)
+            })
+            .collect();
+        let has = |mask: u32, bit: u32| 1_u32.checked_shl(bit).is_some_and(|bit| mask & bit != 0);
+        for site in &meta.sites {
+            let module = ids.modules.get(site.module as usize).copied().unwrap_or(0);
+            let mask = tracers.iter().filter(|(old, _)| has(site.tracers, *old));
+            let mask = mask.fold(0, |mask, (_, new)| mask | 1_u32.checked_shl(*new).unwrap_or(0));
+            // What is read of calls says how their values are to be read: of another recording it is something else.
+            let key = (module, site.address, site.name.clone(), site.captured.as_ref().map(|_| recording));
+            let id = *known.sites.entry(key).or_insert(self.sites.len() as u32);
+            match self.sites.get_mut(id as usize) {
+                Some(same) => same.tracers |= mask,
+                None => self.sites.push(Site { id: SiteId(id), module, tracers: mask, ..site.clone() }),
+            }
+            ids.sites.push(SiteId(id));
+        }
+    }
+
+    fn add_threads(&mut self, recording: usize, reader: &TraceReader, timeline: &Timeline) {
+        for thread in &reader.meta().threads {
+            let id = ThreadId(self.threads.len() as u32);
+            let process = self.ids[recording].process(thread.process);
+            let own = Part { recording, thread: thread.id, from: 0, until: u64::MAX };
+            let first =
+                reader.thread_span(own.thread).map_or(0, |(first, _)| timeline.ticks(recording, first));
+            let thread = Thread { id, process, ..thread.clone() };
+            self.threads.push(Row { thread, first, own, beside: None, is_nested: false });
+            self.ids[recording].threads.push(id);
+        }
+    }
+
+    /// The threads of a recording of the kernel. Of a thread that calltap has recorded, its part is beside that one's.
+    fn add_imported(
+        &mut self,
+        recording: usize,
+        reader: &TraceReader,
+        timeline: &Timeline,
+        of_programs: usize,
+    ) {
+        // What was lost is of no thread, and would cut the calls of all.
+        let is_whole = reader.meta().loss.iter().all(|loss| loss.lost_entries + loss.lost_exits == 0);
+        for thread in &reader.meta().threads {
+            let own = Part { recording, thread: thread.id, from: 0, until: u64::MAX };
+            let same = self.same(thread.tid, of_programs);
+            let is_nested = is_whole
+                && !same.is_empty()
+                && same.iter().all(|row| timeline.are_in_order(self.threads[*row].own.recording, recording));
+            let mut process = self.ids[recording].process(thread.process);
+            for (at, row) in same.iter().enumerate() {
+                // An id is used again by later threads.
+                let from = if at == 0 { 0 } else { self.threads[*row].first };
+                let until = same.get(at + 1).map_or(u64::MAX, |next| self.threads[*next].first);
+                let row = &mut self.threads[*row];
+                row.beside = Some(Part { from, until, ..own });
+                row.is_nested = is_nested;
+                process = row.thread.process;
+            }
+            let id = match same.first() {
+                Some(row) if is_nested => self.threads[*row].thread.id,
+                _ => {
+                    let id = ThreadId(self.threads.len() as u32);
+                    let thread = Thread { id, process, ..thread.clone() };
+                    self.threads.push(Row { thread, first: 0, own, beside: None, is_nested: false });
+                    id
+                }
+            };
+            self.ids[recording].threads.push(id);
+        }
+    }
+
+    /// The threads of programs that have had an id, oldest first, if no other recording of the kernel is beside them.
+    fn same(&self, tid: u32, of_programs: usize) -> Vec<usize> {
+        let is_same = |row: &usize| {
+            let row = &self.threads[*row];
+            tid != 0 && row.thread.tid == tid && row.beside.is_none()
+        };
+        let mut same: Vec<usize> = (0..of_programs).filter(is_same).collect();
+        same.sort_by_key(|row| self.threads[*row].first);
+        same
+    }
+}
+
+/// By what a module is the same in two recordings: its process, file, build-id, and where it lies.
+type SameModule = (u32, String, Option<String>, u64, (u64, u64));
+
+/// What is in the tables.
+#[derive(Default)]
+struct Known {
+    modules: HashMap<SameModule, u32>,
+    sites: HashMap<(u32, u64, String, Option<usize>), u32>,
+}

@@ -1,0 +1,285 @@
+//! An instance of tracefs of calltap's own: events of the kernel that no other reader has a part in.
+//!
+//! The instance is named after its maker, `calltap-PID-STARTTIME-NUMBER`, which is how a later calltap knows that the maker was killed and removes
+//! it. With the instance its events and filters end.
+
+use crate::order::Taken;
+use crate::records::Item;
+use crate::stream::Rings;
+use crate::tracefs::Tracefs;
+use calltap_ringbuffer::PageLayout;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// What the names of instances begin with.
+const PREFIX: &str = "calltap-";
+/// Instances that this process has made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+/// Times that a process's threads are listed: those that begin meanwhile may have been begun by one that was not listed yet.
+const ROUNDS: u32 = 20;
+/// The share of a processor's buffer, per cent, from which on it is to be read soon.
+const FILLING: &str = "25";
+
+/// A directory in `instances`, until it is dropped.
+pub(crate) struct Instance {
+    instances: OwnedFd,
+    directory: OwnedFd,
+    name: String,
+}
+
+impl Instance {
+    /// Makes one whose times are CLOCK_MONOTONIC, with a buffer of so many kilobytes for each processor.
+    pub(crate) fn create(tracefs: &Tracefs, kilobytes: u32) -> io::Result<Instance> {
+        let instances = tracefs.open_directory("instances")?;
+        let own = std::process::id();
+        let started = start_time(own).ok_or(io::ErrorKind::NotFound)?;
+        let name = format!("{PREFIX}{own}-{started}-{}", MADE.fetch_add(1, Relaxed));
+        mkdirat(&instances, &name, Mode::RWXU)?;
+        let directory = openat(&instances, &name, directory_flags(), Mode::empty());
+        let directory = directory.inspect_err(|_| remove(&instances, &name))?;
+        let instance = Instance { instances, directory, name };
+        instance.write("trace_clock", "mono")?;
+        instance.write("buffer_size_kb", &kilobytes.to_string())?;
+        // Kernels before 6.0 wake their readers otherwise, at each event or at half of the buffer.
+        let _ = instance.write("buffer_percent", FILLING);
+        Ok(instance)
+    }
+
+    /// Leaves out what is of no thread of a process, nor of those that it begins. The threads that were there.
+    pub(crate) fn only(&self, pid: u32) -> io::Result<BTreeSet<u32>> {
+        self.write("options/event-fork", "1")?;
+        let mut known = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+            let threads = threads.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+            let new: Vec<u32> = threads.filter(|tid| known.insert(*tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            // The file adds to its list what is written to it.
+            new.iter().try_for_each(|tid| self.write("set_event_pid", &tid.to_string()))?;
+        }
+        Ok(known)
+    }
+
+    /// Switches an event on, as in `sched/sched_waking`.
+    pub(crate) fn enable(&self, event: &str) -> io::Result<()> {
+        self.write(&format!("events/{event}/enable"), "1")
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        File::from(openat(&self.directory, file, flags, Mode::empty())?).write_all(text.as_bytes())
+    }
+
+    /// The buffers of all processors.
+    fn buffers(&self) -> io::Result<Vec<File>> {
+        let processors = openat(&self.directory, "per_cpu", directory_flags(), Mode::empty())?;
+        let mut buffers = Vec::new();
+        for entry in Dir::read_from(&processors)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy();
+            if name.starts_with("cpu") {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let path = format!("{name}/trace_pipe_raw");
+                buffers.push(File::from(openat(&processors, path, flags, Mode::empty())?));
+            }
+        }
+        Ok(buffers)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        remove(&self.instances, &self.name);
+    }
+}
+
+fn directory_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+/// Removes an instance, and with it what is switched on in it. The next calltap tries again where that fails.
+fn remove(instances: &OwnedFd, name: &str) {
+    let _ = unlinkat(instances, name, AtFlags::REMOVEDIR);
+}
+
+/// When a process has begun, in the kernel's ticks since it was booted.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have anything in it, this is the twentieth word.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The process that has made an instance, and when that had begun.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let mut numbers = name.strip_prefix(PREFIX)?.split('-');
+    let maker = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    numbers.next()?.parse::<u32>().ok()?;
+    numbers.next().is_none().then_some(maker)
+}
+
+/// Removes the instances of processes that have ended without doing it.
+pub(crate) fn remove_left(tracefs: &Tracefs) -> io::Result<()> {
+    let instances = tracefs.open_directory("instances")?;
+    for entry in Dir::read_from(&instances)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        if maker(&name).is_some_and(|(pid, started)| start_time(pid) != Some(started)) {
+            remove(&instances, &name);
+        }
+    }
+    Ok(())
+}
+
+/// Understands a record of a time.
+type Decode<T> = dyn Fn(u64, &[u8]) -> Option<Item<T>> + Send;
+
+/// The buffers of an instance.
+pub(crate) struct Pages<T> {
+    /// By processor. They are closed before the instance is removed, which is refused otherwise.
+    buffers: Vec<Buffer>,
+    layout: PageLayout,
+    page: Vec<u8>,
+    decode: Box<Decode<T>>,
+    /// What is to be done when the buffers have been read, and before what was in them is understood.
+    read: Box<dyn FnMut() + Send>,
+    _instance: Instance,
+}
+
+struct Buffer {
+    file: File,
+    /// The time of its newest record.
+    newest: u64,
+}
+
+impl<T> Pages<T> {
+    pub(crate) fn new(
+        instance: Instance,
+        layout: PageLayout,
+        decode: Box<Decode<T>>,
+        read: Box<dyn FnMut() + Send>,
+    ) -> io::Result<Pages<T>> {
+        let buffers = instance.buffers()?.into_iter().map(|file| Buffer { file, newest: 0 }).collect();
+        let page = vec![0; rustix::param::page_size()];
+        Ok(Pages { buffers, layout, page, decode, read, _instance: instance })
+    }
+}
+
+impl<T> Rings<T> for Pages<T> {
+    fn is_filling(&self) -> bool {
+        let files = self.buffers.iter().map(|buffer| PollFd::new(&buffer.file, PollFlags::IN));
+        let mut files: Vec<PollFd<'_>> = files.collect();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut files, Some(&at_once)).is_ok_and(|filling| filling > 0)
+    }
+
+    fn take(&mut self) -> Vec<Taken<T>> {
+        let Self { buffers, layout, page, decode, read, .. } = self;
+        let mut pages = |buffer: &mut Buffer| {
+            let mut pages = Vec::new();
+            // Without a page, the buffer is empty.
+            while let Ok(length @ 1..) = buffer.file.read(page) {
+                pages.push(page[..length].to_vec());
+            }
+            pages
+        };
+        let all: Vec<Vec<Vec<u8>>> = buffers.iter_mut().map(&mut pages).collect();
+        read();
+        let understand = |(buffer, pages): (&mut Buffer, Vec<Vec<u8>>)| {
+            let mut items = Vec::new();
+            for page in pages {
+                understand(&page, layout, &mut buffer.newest, &*decode, &mut items);
+            }
+            // The kernel overwrites the oldest records, and says so with the next page that is read.
+            Taken { items, was_full: false }
+        };
+        buffers.iter_mut().zip(all).map(understand).collect()
+    }
+}
+
+/// Appends what is in a page.
+fn understand<T>(
+    page: &[u8],
+    layout: &PageLayout,
+    newest: &mut u64,
+    decode: impl Fn(u64, &[u8]) -> Option<Item<T>>,
+    items: &mut Vec<Item<T>>,
+) {
+    let Some(events) = layout.events(page) else {
+        items.push(Item::Lost { at: *newest, lost: 1 });
+        return;
+    };
+    let mut missed = events.missed();
+    for event in events {
+        let Ok((at, record)) = event else {
+            items.push(Item::Lost { at: *newest, lost: 1 });
+            return;
+        };
+        if let Some(missed) = missed.take() {
+            items.push(Item::Lost { at, lost: missed.events.unwrap_or(1) });
+        }
+        items.extend(decode(at, record));
+        *newest = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calltap_ringbuffer::{SubBuffer, formats};
+
+    #[test]
+    fn an_instance_is_known_by_its_maker() {
+        let own = std::process::id();
+        let started = start_time(own).unwrap();
+        assert_eq!(maker(&format!("calltap-{own}-{started}-0")), Some((own, started)));
+        for other in ["calltap-e2e-7", "calltap-1-2", "calltap-1-2-3-4", "other-1-2-3", "calltap-1-x-3"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
+        assert_eq!(start_time(0x7fff_fff0), None);
+    }
+
+    #[test]
+    fn an_instance_ends_with_its_value_or_after_its_maker() {
+        let made = Tracefs::open().and_then(|tracefs| Ok((Instance::create(&tracefs, 8)?, tracefs)));
+        let (instance, tracefs) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                // Not captured, unlike what is printed.
+                let _ = writeln!(io::stderr(), "SKIPPED: no instance of tracefs: {error}");
+                return;
+            }
+        };
+        let instances = tracefs.open_directory("instances").unwrap();
+        let is_there = |name: &str| openat(&instances, name, directory_flags(), Mode::empty()).is_ok();
+        let own = instance.name.clone();
+        // The process of the id that this one has, and that began before it.
+        let left = format!("{PREFIX}{}-1-0", std::process::id());
+        mkdirat(&instances, &left, Mode::RWXU).unwrap();
+        remove_left(&tracefs).unwrap();
+        assert_eq!([is_there(&own), is_there(&left)], [true, false]);
+        drop(instance);
+        assert!(!is_there(&own));
+    }
+
+    #[test]
+    fn records_come_with_their_times_behind_what_is_missing() {
+        let layout = PageLayout::parse(formats::HEADER_PAGE).unwrap();
+        let mut page = SubBuffer::new();
+        page.miss(7);
+        assert!(page.push(100, &[1; 4]) && page.push(130, &[2; 4]));
+        let decode: Box<Decode<u8>> =
+            Box::new(|at, record| (record[0] != 1).then(|| Item::Of(at as u32, record[0])));
+        let (mut items, mut newest) = (Vec::new(), 0);
+        understand(page.page(), &layout, &mut newest, &decode, &mut items);
+        assert_eq!(items, [Item::Lost { at: 100, lost: 7 }, Item::Of(130, 2)]);
+        understand(&[0; 3], &layout, &mut newest, &decode, &mut items);
+        assert_eq!((items[2].clone(), newest), (Item::Lost { at: 130, lost: 1 }, 130), "no page");
+    }
+}

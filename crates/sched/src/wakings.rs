@@ -1,0 +1,193 @@
+//! Who wakes the threads of a process.
+//!
+//! An instance of tracefs tells all of it. Perf events, where the kernel allows no instance, leave out some wakings by timers.
+
+use crate::events::Events;
+use crate::instance::{self, Instance, Pages};
+use crate::names::Names;
+use crate::order::Taken;
+use crate::perf::What;
+use crate::records::{self, Item, Sample};
+use crate::refused::{Cause, Refused, Subject};
+use crate::rings::{self, Opening};
+use crate::stream::{Rings, Stream};
+use crate::tracefs::{Tracefs, Tracepoint};
+use calltap_trace::Waking;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// The first pid namespace, which wakings tell ids of.
+const FIRST_NAMESPACE: u64 = 0xeffffffc;
+/// In [`Tracepoint`]'s `common_flags`: an interrupt's code ran, not the thread's.
+const INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
+/// Kilobytes of a processor's ring: room for some ten thousand wakings.
+const RING: u32 = 1 << 10;
+/// Bytes of a processor's ring of what processes are called.
+const NAMES_RING: usize = 256 << 10;
+/// What a record takes at most.
+const RECORD: usize = 128;
+/// The event.
+const WAKING: &str = "sched/sched_waking";
+
+/// The wakings of threads, and the names of those that woke them.
+pub struct Wakings {
+    /// Who woke whom. The name of the waker's process is left empty.
+    pub stream: Stream<Waking>,
+    /// What the processes of the wakers were called.
+    pub names: Names,
+}
+
+/// Records who wakes the threads of a process, and those of the processes that it begins; where the kernel allows no instance, who wakes any thread of
+/// the machine.
+pub fn wakings(pid: u32) -> Result<Wakings, Refused> {
+    let refused = |cause| Refused::of(Subject::Wakings, cause);
+    if !is_first_namespace() {
+        return Err(refused(Cause::Namespace));
+    }
+    let tracefs = Tracefs::open().map_err(|error| refused(Cause::of_tracefs(error)))?;
+    // A process that has ended has no threads that could be listed.
+    of_instance(&tracefs, pid).or_else(|_| of_machine(&tracefs).map_err(refused))
+}
+
+/// Removes what a recorder that was killed has left switched on.
+pub fn remove_left() {
+    // What this process may not see it may not remove, and process ids of another namespace say nothing.
+    if is_first_namespace()
+        && let Ok(tracefs) = Tracefs::open()
+    {
+        let _ = instance::remove_left(&tracefs);
+    }
+}
+
+fn is_first_namespace() -> bool {
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
+}
+
+fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
+    let (waking, layout) = (tracefs.tracepoint(WAKING)?, tracefs.page_layout()?);
+    let instance = Instance::create(tracefs, RING)?;
+    let mut opening = Opening::new(NAMES_RING);
+    // Without their records, processes are named as they are called when their wakings are read.
+    let has_names =
+        rings::processors().into_iter().try_for_each(|cpu| opening.open_all(What::Processes, cpu));
+    let names = if has_names.is_ok() { Names::of_now() } else { Names::default() };
+    let told = names.clone();
+    let take_tasks = move |bytes: &[u8], _: &mut dyn FnMut(Item<()>)| {
+        records::read_tasks(bytes, &mut |at, task| told.take(at, task));
+    };
+    let mut tasks = Events::new(opening, RECORD, Box::new(take_tasks));
+    let of = names.clone();
+    let decode = move |at, raw: &[u8]| {
+        let tid = u32::try_from(waking.number(raw, "common_pid")?).ok()?;
+        woken(&waking, Sample { at, pid: of.process_of(tid, at), tid, raw })
+    };
+    let threads = instance.only(pid)?;
+    instance.enable(WAKING)?;
+    let read = move || {
+        let _: Vec<Taken<()>> = tasks.take();
+    };
+    let pages = Pages::new(instance, layout, Box::new(decode), Box::new(read))?;
+    Ok(Wakings { stream: Stream::new(Box::new(pages), threads), names })
+}
+
+/// By perf events. The kernel could leave out the wakings of other processes' threads, by a list of ids; but a thread that begins would be missing in it
+/// for some time, and nothing would show that.
+fn of_machine(tracefs: &Tracefs) -> Result<Wakings, Cause> {
+    let waking = tracefs.tracepoint(WAKING).map_err(Cause::of_tracefs)?;
+    let mut opening = Opening::new(RING as usize * 1024);
+    for cpu in rings::processors() {
+        opening.open_all(What::Tracepoint(waking.id), cpu)?;
+    }
+    let names = Names::of_now();
+    let told = names.clone();
+    let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<Waking>)| {
+        records::read_tasks(bytes, &mut |at, task| told.take(at, task));
+        records::read_samples(bytes, &mut |sample| woken(&waking, sample), take);
+    };
+    let threads = std::mem::take(&mut opening.threads);
+    let events = Events::new(opening, RECORD, Box::new(decode));
+    Ok(Wakings { stream: Stream::new(Box::new(events), threads), names })
+}
+
+fn woken(point: &Tracepoint, sample: Sample<'_>) -> Option<Item<Waking>> {
+    let Sample { at, pid, tid, raw } = sample;
+    let woken = u32::try_from(point.number(raw, "pid")?).ok()?;
+    let interrupt = point.number(raw, "common_flags")? & INTERRUPT != 0;
+    Some(Item::Of(woken, Waking { at, interrupt, pid, tid, comm: String::new() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Change;
+    use crate::stream::SETTLE;
+    use crate::tracefs::tests::{WAKING, point};
+    use std::io::Write;
+    use std::time::Duration;
+
+    #[test]
+    fn a_waking_tells_the_waker_and_whether_it_was_an_interrupt() {
+        let waking = point("317", WAKING);
+        let mut raw = [0; 36];
+        raw[24] = 9;
+        let woken_by = |flags: u8, raw: &mut [u8; 36]| {
+            raw[2] = flags;
+            woken(&waking, Sample { at: 5, pid: 3, tid: 4, raw: &raw[..] })
+        };
+        let expect =
+            |interrupt| Some(Item::Of(9, Waking { at: 5, interrupt, pid: 3, tid: 4, comm: String::new() }));
+        assert_eq!(woken_by(0x01, &mut raw), expect(false));
+        assert_eq!((woken_by(0x08, &mut raw), woken_by(0x10, &mut raw)), (expect(true), expect(true)));
+        assert_eq!(woken(&waking, Sample { at: 5, pid: 3, tid: 4, raw: &raw[..20] }), None);
+    }
+
+    /// Naps of a thread that begins later, each ended by a timer: how many of their wakings are told.
+    fn naps_told(wakings: Wakings) -> usize {
+        let Wakings { mut stream, .. } = wakings;
+        let sleeper = std::thread::spawn(|| {
+            (0..NAPS).for_each(|_| std::thread::sleep(Duration::from_millis(2)));
+            rustix::thread::gettid().as_raw_nonzero().get() as u32
+        });
+        let mut all = Vec::new();
+        let mut read = || {
+            std::thread::sleep(SETTLE);
+            stream.read(&mut |change| match change {
+                Change::Of(of, waking) if waking.interrupt => all.push(of),
+                _ => {}
+            });
+        };
+        while !sleeper.is_finished() {
+            read();
+        }
+        read();
+        let tid = sleeper.join().unwrap();
+        all.iter().filter(|of| **of == tid).count()
+    }
+
+    const NAPS: usize = 200;
+
+    #[test]
+    fn an_instance_tells_all_wakings() {
+        let own = std::process::id();
+        match Tracefs::open().and_then(|tracefs| of_instance(&tracefs, own)) {
+            Ok(wakings) => assert!(naps_told(wakings) >= NAPS),
+            Err(error) => {
+                // Not captured, unlike what is printed.
+                let _ = writeln!(io::stderr(), "SKIPPED: no instance of tracefs: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_an_instance_the_machine_is_asked() {
+        match Tracefs::open().map_err(Cause::of_tracefs).and_then(|tracefs| of_machine(&tracefs)) {
+            // Perf events leave out some.
+            Ok(wakings) => assert!(naps_told(wakings) >= NAPS / 2),
+            Err(cause) => {
+                // Not captured, unlike what is printed.
+                let _ = writeln!(io::stderr(), "SKIPPED: {}", Refused::of(Subject::Wakings, cause));
+            }
+        }
+    }
+}
