@@ -8,7 +8,7 @@ use crate::names::Names;
 use crate::source::{BatchStream, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
-use calltap_trace::{Batch, Meta, Sieve, Sifting, SiteId, Switch, ThreadId};
+use calltap_trace::{Batch, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub struct Which {
     pub until: Option<u64>,
     /// Only calls of functions that match, and what they call; empty: all.
     pub roots: Vec<Word>,
+    /// Only calls of functions that match, and the calls that lead to them; empty: all.
+    pub targets: Vec<Word>,
     /// So many levels, of all calls or from those functions on.
     pub depth: Option<usize>,
     /// Only calls that take longer, nanoseconds.
@@ -34,11 +36,14 @@ struct Rules {
     sifting: Sifting,
     /// By site: is it one of the functions whose calls are shown, with what they call?
     roots: Vec<bool>,
+    /// The same, with what leads to them?
+    targets: Vec<bool>,
 }
 
 impl Rules {
-    fn is_root(&self, site: SiteId) -> bool {
-        self.roots.get(site.0 as usize).copied().unwrap_or(false)
+    fn of(&self, site: SiteId) -> Said {
+        let is = |all: &[bool]| all.get(site.0 as usize).copied().unwrap_or(false);
+        Said { is_root: is(&self.roots), is_target: is(&self.targets), levels: None }
     }
 }
 
@@ -107,12 +112,16 @@ impl<'a> Part<'a> {
 }
 
 fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
-    let Which { from, until, roots, depth, longer, .. } = which;
-    if from.is_none() && until.is_none() && roots.is_empty() && depth.is_none() && longer.is_none() {
+    let Which { from, until, roots, targets, depth, longer, .. } = which;
+    let chooses = !roots.is_empty() || !targets.is_empty() || depth.is_some() || longer.is_some();
+    if from.is_none() && until.is_none() && !chooses {
         return None;
     }
     let names = Names::new(source.meta(), false);
-    let is_root = |site| roots.iter().any(|word| names.is(SiteId(site), word));
+    let named = |words: &[Word]| -> Vec<bool> {
+        let is = |site| words.iter().any(|word| names.is(SiteId(site), word));
+        (0..source.meta().sites.len() as u32).map(is).collect()
+    };
     let tick = |ns: u64| first_tick(ns, |ticks| source.to_ns(ticks));
     let longest =
         |ns: u64| first_tick(ns.saturating_add(1), |ticks| source.duration_ns(ticks)).saturating_sub(1);
@@ -121,10 +130,12 @@ fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
             from: from.map_or(0, tick),
             to: until.map_or(u64::MAX, tick),
             rooted: !roots.is_empty(),
+            targeted: !targets.is_empty(),
             depth: depth.unwrap_or(usize::MAX),
             longer: longer.map(longest),
         },
-        roots: (0..source.meta().sites.len() as u32).map(is_root).collect(),
+        roots: named(roots),
+        targets: named(targets),
     })
 }
 
@@ -155,6 +166,10 @@ fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
     if !which.roots.is_empty() {
         let globs: Vec<&str> = which.roots.iter().map(Word::text).collect();
         clauses.push(format!("{} and what it calls", globs.join(", ")));
+    }
+    if !which.targets.is_empty() {
+        let globs: Vec<&str> = which.targets.iter().map(Word::text).collect();
+        clauses.push(format!("{} and what leads to it", globs.join(", ")));
     }
     clauses.extend(which.depth.map(|depth| format!("{} deep", counted(depth as u64, "level"))));
     let longer = |ns| format!("calls longer than {} (others count as their callers' own time)", duration(ns));
@@ -189,8 +204,7 @@ impl BatchStream for Sifted<'_> {
             batch.thread = thread;
             let sieve = self.sieves.entry(thread).or_insert_with(|| Sieve::new(self.rules.sifting));
             for (place, event) in self.read.events.iter().enumerate() {
-                let is_root = self.rules.is_root(event.site);
-                sieve.take(event, is_root, self.read.values.of(place), batch);
+                sieve.take(event, self.rules.of(event.site), self.read.values.of(place), batch);
             }
             if !batch.events.is_empty() {
                 return Ok(true);

@@ -61,6 +61,28 @@ fn a_subtree_its_first_levels_and_long_calls() {
     ",
     );
     same(
+        &replayed(Which { targets: vec![Word::new("h")], ..Which::default() }),
+        "
+           main-100    |               |  main() {
+           main-100    |               |    f() {
+           main-100    |               |      g() {
+           main-100    |   5.000 us    |        h();
+           main-100    | + 38.000 us   |      }
+           main-100    | + 45.000 us   |    }
+           main-100    | + 100.000 us  |  }
+    ",
+    );
+    same(
+        &replayed(Which { roots: roots.clone(), targets: vec![Word::new("h")], ..Which::default() }),
+        "
+           main-100    |               |  f() {
+           main-100    |               |    g() {
+           main-100    |   5.000 us    |      h();
+           main-100    | + 38.000 us   |    }
+           main-100    | + 45.000 us   |  }
+    ",
+    );
+    same(
         &replayed(Which { roots, longer: Some(30_000), ..Which::default() }),
         "
            main-100    |               |  f() {
@@ -222,6 +244,26 @@ proptest! {
         prop_assert!(depth == 0 || part.calls.iter().all(|(_, call)| (call.depth as usize) < depth));
         if root < 4 {
             prop_assert!(part.calls.iter().all(|(_, call)| call.depth > 0 || call.site == SiteId(root.into())));
+        }
+    }
+
+    /// Of a function all calls are shown that the whole has, and beside them nothing but what leads to them.
+    #[test]
+    fn what_leads_to_a_function_is_shown_with_it(words in words(), target in 0..4_u8) {
+        let source = source(&words, false);
+        let is_target = |call: &(ThreadId, SiteId, u64, u64)| call.1 == SiteId(target.into());
+        let whole: Vec<_> = known(&seen(&source)).into_iter().filter(is_target).collect();
+        let part = seen(&Part::new(
+            &source,
+            Which { targets: vec![Word::new(&format!("f{target}"))], ..Which::default() },
+        ));
+        let shown: Vec<_> = known(&part).into_iter().filter(is_target).collect();
+        prop_assert_eq!(shown, whole);
+        let mut deeper = BTreeMap::new();
+        for (thread, call) in &part.calls {
+            let before: Option<u32> = deeper.insert(*thread, call.depth);
+            let calls_another = before.is_some_and(|before| before > call.depth);
+            prop_assert!(calls_another || call.site == SiteId(target.into()), "{:?}", call);
         }
     }
 

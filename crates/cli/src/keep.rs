@@ -3,12 +3,12 @@
 use crate::arguments::Arguments;
 use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_session::{CallTrigger, Flight, Slow, Subject, Subtree, Trigger};
+use calltap_session::{CallTrigger, Flight, Kept, Slow, Subject, Subtree, Trigger};
 use calltap_trace::{Action, SlowRule};
 
 /// Said where a trace is to be shown.
 pub const OF_PROCESS: &str =
-    "--graph and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
+    "--graph, --callers and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
 
 /// `handle_request>10ms`
 pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
@@ -84,39 +84,57 @@ fn trigger(text: &str) -> Result<CallTrigger> {
     Ok(CallTrigger { function: function.to_owned(), action, count })
 }
 
-/// What `--graph`, `--depth` and `--on` ask for, but for snapshots.
+/// What `set --graph`, `--callers` and `--depth` ask for: an empty word clears one.
+pub fn kept(arguments: &Arguments) -> Result<Kept> {
+    let names = |flag| (!arguments.texts(flag).is_empty()).then(|| arguments.names(flag));
+    let depth = match arguments.text("depth") {
+        Some(text) if text.is_empty() => Some(0),
+        _ => levels(arguments)?,
+    };
+    Ok(Kept { roots: names("graph"), targets: names("callers"), depth })
+}
+
+/// `--depth`
+fn levels(arguments: &Arguments) -> Result<Option<usize>> {
+    let levels = arguments.number("depth")?;
+    if levels == Some(0) {
+        bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");
+    }
+    Ok(levels)
+}
+
+/// What `--graph`, `--callers`, `--depth` and `--on` ask for, but for snapshots.
 pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
-    let (roots, depth) = (arguments.names("graph"), arguments.number("depth")?);
+    let (roots, targets) = (arguments.names("graph"), arguments.names("callers"));
+    let depth = levels(arguments)?;
     let mut triggers = triggers(arguments)?;
     triggers.retain(|trigger| trigger.action != Action::Snapshot);
-    if roots.is_empty() && depth.is_none() && triggers.is_empty() {
+    let subtree = Subtree { roots, targets, depth, triggers };
+    if subtree.is_all() {
         return Ok(None);
     }
-    let switches = triggers.iter().any(|trigger| trigger.action.switches());
+    let switches = subtree.triggers.iter().any(|trigger| trigger.action.switches());
     if let Some(clock) = arguments.text("clock").filter(|clock| switches && clock != "tsc") {
         bail!("--on: with '--clock {clock}' it is not known which of two threads' calls was first");
-    }
-    if depth == Some(0) {
-        bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");
     }
     for flag in ["slow", "snapshot-on"] {
         if !arguments.texts(flag).is_empty() {
             bail!(
-                "--graph, --depth and --on do not go with --{flag}: use a part of the trace when it is read"
+                "--graph, --callers, --depth and --on do not go with --{flag}: use a part of the trace when it is read"
             );
         }
     }
     if arguments.is_set("overwrite") {
         bail!(
-            "--graph, --depth and --on do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
+            "--graph, --callers, --depth and --on do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
         );
     }
     if triggers_snapshots(arguments)? {
         bail!(
-            "--on: a snapshot is taken of all calls, and goes with no other action, nor with --graph and --depth"
+            "--on: a snapshot is taken of all calls, and goes with no other action, nor with --graph, --callers and --depth"
         );
     }
-    Ok(Some(Subtree { roots, depth, triggers }))
+    Ok(Some(subtree))
 }
 
 fn triggers_snapshots(arguments: &Arguments) -> Result<bool> {
@@ -169,9 +187,7 @@ pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<
         Trigger::Signal | Trigger::Crash | Trigger::Exit => None,
     });
     let rules = slow.into_iter().flat_map(|slow| &slow.rules).map(|rule| &rule.function);
-    let of_subtree = subtree.into_iter().flat_map(|subtree| {
-        subtree.roots.iter().chain(subtree.triggers.iter().map(|trigger| &trigger.function))
-    });
+    let of_subtree = subtree.into_iter().flat_map(Subtree::functions);
     rules.chain(of_flight).chain(of_subtree).cloned().collect()
 }
 

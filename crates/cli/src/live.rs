@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::progress::tell;
 use crate::units::{bytes, ms};
 use crate::values;
-use crate::{many, processes, select, started};
+use crate::{keep, many, processes, select, started};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
@@ -94,6 +94,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
 
 fn set(pid: u32, arguments: &Arguments) -> Result<()> {
     let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
+    let kept = keep::kept(arguments)?;
     let on = match (arguments.is_set("on"), arguments.is_set("off")) {
         (true, true) => bail!("--on and --off exclude each other"),
         (true, _) => Some(true),
@@ -101,7 +102,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
         _ => None,
     };
     let (on, off, written, stopped, notes) =
-        match ask(pid, &Request::Set { given: given.clone(), on, later })? {
+        match ask(pid, &Request::Set { given: given.clone(), kept: kept.clone(), on, later })? {
             Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
                 (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
             }
@@ -109,6 +110,9 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
             Some(_) => bail!("calltap is at it already, and does not understand"),
             None => {
                 let mut attached = find(pid)?;
+                if !kept.is_empty() {
+                    return Err(attached.refuse_kept().into());
+                }
                 let mut words = attached.settings.words.clone();
                 let later = later || words.ftraced.is_some();
                 let changed = words.change(given);
@@ -170,6 +174,9 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
         let notrace = list(&tracer.notrace, "");
         let but = if notrace.is_empty() { notrace } else { format!(", but not {notrace}") };
         writeln!(out, "tracer     {}: {}{but}", tracer.name, list(&tracer.filter, "every function"))?;
+    }
+    if let Some(kept) = &status.kept {
+        writeln!(out, "kept       only calls {kept}")?;
     }
     writeln!(
         out,

@@ -5,6 +5,7 @@ mod arguments;
 mod audit;
 mod cc;
 mod control;
+mod debuginfo;
 mod diff;
 mod ending;
 mod grammar;
@@ -107,6 +108,7 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "recordmcount" => return Ok(recordmcount::run(arguments)),
         "cc" => return cc::run(arguments),
         "audit" => audit::run(arguments)?,
+        "debuginfo" => debuginfo::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;
             grammar::manual(&mut out)?;

@@ -1,4 +1,4 @@
-//! `--from`, `--until`, `--thread`, `--graph`, `--depth`, `--longer`: the part of a trace that is read.
+//! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`: the part of a trace that is read.
 
 use crate::arguments::Arguments;
 use crate::{values, view_flags};
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// From the command line. `levels`: `--depth` chooses calls.
 pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result<Which> {
     let roots = arguments.names("graph");
-    roots.iter().try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
+    let targets = arguments.names("callers");
+    roots.iter().chain(&targets).try_for_each(|glob| view_flags::must_match(source.meta(), glob))?;
     let time = |flag| arguments.text(flag).map(|text| moment(source, flag, &text)).transpose();
     let (from, until) = (time("from")?, time("until")?);
     let longer = arguments.text("longer").map(|text| values::time(&text)).transpose()?;
@@ -29,6 +30,7 @@ pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result
         from,
         until,
         roots: roots.iter().map(|word| Word::new(word)).collect(),
+        targets: targets.iter().map(|word| Word::new(word)).collect(),
         depth,
         longer: longer.map(ns),
     })

@@ -7,7 +7,7 @@ use crate::{
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, nearest_names, units};
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Subtree, Totals};
+use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -222,7 +222,7 @@ fn tell_summary(options: &Options, outcome: &Outcome) {
     if !outcome.disabled.is_empty() {
         eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, options.subtree.as_ref(), &output.to_string()));
+    eprintln!("calltap: {}", summary(outcome, options, &output.to_string()));
     if let Some(library) = &outcome.code_is_in {
         eprintln!("calltap: {}", started::code_is_in(library));
     }
@@ -252,7 +252,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
 }
 
 /// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
-fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String {
+fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
     let processes = match totals.processes {
@@ -263,12 +263,13 @@ fn summary(outcome: &Outcome, subtree: Option<&Subtree>, output: &str) -> String
         0 => units::counted(totals.events, "event"),
         dropped => {
             let kept = totals.events.saturating_sub(dropped);
-            format!(
-                "{} {} (of {} in all)",
-                units::counted(kept, "event"),
-                subtree.map_or("of slow calls".to_owned(), Subtree::describe),
-                units::count(totals.events)
-            )
+            let which = match (&options.slow, &options.subtree) {
+                (Some(_), _) => "of slow calls".to_owned(),
+                (None, Some(subtree)) => subtree.describe(),
+                // Since it went on.
+                (None, None) => "of calls that were to be kept".to_owned(),
+            };
+            format!("{} {} (of {} in all)", units::counted(kept, "event"), which, units::count(totals.events))
         }
     };
     let files = match outcome.snapshots.as_deref() {

@@ -11,6 +11,7 @@ const SHOWN: usize = 3;
 pub fn tell(started: &Started) {
     progress::clear();
     eprintln!("calltap: {}", sentence(started));
+    started.nameless.iter().for_each(|hint| eprintln!("calltap: {hint}"));
 }
 
 /// Tells nothing.
@@ -80,6 +81,7 @@ mod tests {
                 count: *count,
             };
             let started = Started {
+                nameless: None,
                 modules: modules.iter().map(module).collect(),
                 elsewhere: elsewhere.iter().map(found).collect(),
             };

@@ -51,7 +51,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "tools",
         about: "Tools for builds and checks: lists of calls for -pg objects, audits of code changes",
-        members: &["cc", "recordmcount", "audit"],
+        members: &["cc", "recordmcount", "audit", "debuginfo"],
     },
 ];
 

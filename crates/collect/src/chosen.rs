@@ -5,6 +5,7 @@ use calltap_trace::{Record, SiteId};
 use std::collections::HashMap;
 
 /// What the words say of functions.
+#[derive(Clone, Debug)]
 pub struct Chosen<T> {
     words: Vec<(Word, T)>,
     /// Paths of modules, by id.

@@ -306,6 +306,9 @@ impl<'a> Collector<'a> {
             if let Metadata::Followed(followed) = &news {
                 self.followed.insert(followed.pid, followed.clone());
             }
+            if let Metadata::Kept(change) = &news {
+                self.output.change(change);
+            }
             if let Metadata::Mapped(mapped) = &news {
                 self.unwinding.map(mapped);
             }

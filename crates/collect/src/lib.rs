@@ -9,6 +9,7 @@ pub mod fault;
 pub mod governor;
 pub mod heartbeat;
 mod holds;
+pub mod keeping;
 pub mod kernel;
 pub mod living;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! Metadata that the planner adds to the trace: records, and sites that become records when they are written.
 
 use crate::callers::Mapped;
+use crate::keeping::Change;
 use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;
@@ -21,6 +22,8 @@ pub enum Metadata {
     SwitchedOff(Arc<SwitchedOff>),
     /// Files that a process has mapped, for unwinding its stacks.
     Mapped(Mapped),
+    /// Other calls are kept from now on.
+    Kept(Box<Change>),
     /// The sender waits until everything before this is known to the collector; the channel closes then.
     Awaited(Sender<()>),
 }
@@ -102,8 +105,11 @@ impl Metadata {
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             Metadata::Record(record) => take(&record),
-            Metadata::Followed(_) | Metadata::SwitchedOff(_) | Metadata::Mapped(_) | Metadata::Awaited(_) => {
-            }
+            Metadata::Followed(_)
+            | Metadata::SwitchedOff(_)
+            | Metadata::Mapped(_)
+            | Metadata::Kept(_)
+            | Metadata::Awaited(_) => {}
             Metadata::Sites(NewSites { module, binary, sites }) => {
                 for sites in sites.chunks(AT_A_TIME) {
                     let record =

@@ -1,5 +1,6 @@
 //! Where events go: to a consumer, until it can take no more.
 
+use crate::keeping::Change;
 use crate::python::Introductions;
 use crate::shm::Shared;
 use calltap_trace::{
@@ -39,6 +40,11 @@ pub trait Consumer: Send {
         _calls: &[SystemCall],
         _until: u64,
     ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Other calls are kept from now on, by consumers that leave some out.
+    fn change(&mut self, _change: &Change) -> Result<(), Error> {
         Ok(())
     }
 
@@ -122,6 +128,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).system_calls(thread, from, calls, until)
     }
 
+    fn change(&mut self, change: &Change) -> Result<(), Error> {
+        (**self).change(change)
+    }
+
     fn over(&mut self, at: ClockPair) {
         (**self).over(at);
     }
@@ -188,6 +198,11 @@ impl<'a> Output<'a> {
     /// Hands over system calls of a thread.
     pub fn system_calls(&mut self, thread: ThreadId, from: u64, calls: &[SystemCall], until: u64) {
         self.attempt(|consumer| consumer.system_calls(thread, from, calls, until));
+    }
+
+    /// Other calls are kept from now on.
+    pub fn change(&mut self, change: &Change) {
+        self.attempt(|consumer| consumer.change(change));
     }
 
     /// A thread has no more events.

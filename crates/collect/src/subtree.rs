@@ -2,50 +2,17 @@
 //!
 //! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
 //! [Triggers](crate::triggers) decide about the same: then what happens in an interval is held back until all threads were read.
+//!
+//! What is kept may be changed meanwhile, by `set --graph`. A recording that nothing was asked of lets everything pass as it comes, unread.
 
-use crate::chosen::Chosen;
+use crate::keeping::{Change, Rules, Subtree};
 use crate::output::Consumer;
-use crate::triggers::{Trigger, Triggers};
-use calltap_names::Word;
+use crate::triggers::Triggers;
 use calltap_trace::{
-    Batch, ClockPair, Error, Event, EventKind, Loss, Record, Sieve, Sifting, Switch, SystemCall,
+    Batch, ClockPair, Error, Event, EventKind, Loss, Record, Sieve, SiteId, Switch, SystemCall,
     ThreadEncoder, ThreadId, Unpacker, Waking,
 };
-use std::collections::HashMap;
-
-/// What is kept.
-#[derive(Clone, Debug)]
-pub struct Subtree {
-    /// Functions, as globs; none: all.
-    pub roots: Vec<String>,
-    /// Levels from there on.
-    pub depth: Option<usize>,
-    /// What calls of some functions do to that.
-    pub triggers: Vec<Trigger>,
-}
-
-impl Subtree {
-    /// What a trace says of it.
-    pub fn note(&self) -> Record {
-        Record::Note { text: format!("only calls {} were kept", self.describe()) }
-    }
-
-    /// As a sentence says it: `of handle and what it calls, 3 levels deep`.
-    pub fn describe(&self) -> String {
-        let roots = if self.roots.is_empty() {
-            "of all functions".to_owned()
-        } else {
-            format!("of {} and what it calls", self.roots.join(", "))
-        };
-        let levels = match self.depth {
-            None => String::new(),
-            Some(1) => ", 1 level deep".to_owned(),
-            Some(depth) => format!(", {depth} levels deep"),
-        };
-        let triggers = if self.triggers.is_empty() { "" } else { ", as triggers had it" };
-        format!("{roots}{levels}{triggers}")
-    }
-}
+use std::collections::{HashMap, HashSet};
 
 /// Entries and returns.
 #[derive(Clone, Copy, Default)]
@@ -61,23 +28,20 @@ impl Counts {
     }
 }
 
+fn push(batch: &mut Batch, event: Event, values: &[u8]) {
+    if !values.is_empty() {
+        batch.values.add(batch.events.len(), values);
+    }
+    batch.events.push(event);
+}
+
 /// The events of a batch from a place on.
 fn rest(batch: &Batch, from: usize) -> Batch {
     let mut rest = Batch { thread: batch.thread, ..Batch::default() };
     for (place, event) in batch.events.iter().enumerate().skip(from) {
-        let values = batch.values.of(place);
-        if !values.is_empty() {
-            rest.values.add(rest.events.len(), values);
-        }
-        rest.events.push(*event);
+        push(&mut rest, *event, batch.values.of(place));
     }
     rest
-}
-
-/// Which functions matter, and how.
-struct Rules {
-    roots: Chosen<()>,
-    triggers: Triggers,
 }
 
 /// A thread.
@@ -89,6 +53,10 @@ struct Kept {
     kept: Counts,
     /// Events were read since its sums were written.
     changed: bool,
+    /// Events passed before anything was left out: they were not counted here.
+    has_past: bool,
+    /// Changes that it has seen.
+    changes: usize,
     /// What is held back until it is known whether the recording is on.
     held: Vec<Batch>,
     /// The thread has ended.
@@ -96,14 +64,16 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(thread: ThreadId, sifting: Sifting) -> Kept {
+    fn new(thread: ThreadId, rules: &Rules) -> Kept {
         Kept {
-            sieve: Sieve::new(sifting),
+            sieve: Sieve::new(rules.sifting),
             encoder: ThreadEncoder::new(thread),
             loss: Loss { thread, ..Loss::default() },
             read: Counts::default(),
             kept: Counts::default(),
             changed: false,
+            has_past: false,
+            changes: 0,
             held: Vec::new(),
             is_over: false,
         }
@@ -115,7 +85,7 @@ impl Kept {
         batch: &Batch,
         until: u64,
         edges: &mut &[(u64, bool)],
-        rules: &Rules,
+        all: &Phases,
         passed: &mut Batch,
     ) -> usize {
         passed.events.clear();
@@ -128,13 +98,34 @@ impl Kept {
             }
             self.read.add(event);
             self.pass_edges(event.ticks, edges, passed);
-            let is_root = rules.roots.of(event.site).is_some();
-            let levels = rules.triggers.levels(event);
-            self.sieve.take_limited(event, is_root, levels, batch.values.of(place), passed);
+            self.pass_changes(event.ticks, all, passed);
+            let values = batch.values.of(place);
+            if all.keep_all_after(self.changes) {
+                push(passed, *event, values);
+                self.has_past = true;
+            } else {
+                self.sieve.take(event, all.rules(self.changes).of(event), values, passed);
+            }
         }
         self.changed = true;
         self.keep(passed);
         later
+    }
+
+    /// Other rules have been given by then.
+    fn pass_changes(&mut self, until: u64, all: &Phases, passed: &mut Batch) {
+        while let Some((at, rules)) = all.after(self.changes).filter(|(at, _)| *at <= until) {
+            if all.keep_all_after(self.changes) && self.has_past {
+                // What was open when everything passed is not followed any more.
+                push(
+                    passed,
+                    Event { ticks: until, site: SiteId(0), kind: EventKind::Outside { pops: u32::MAX } },
+                    &[],
+                );
+            }
+            self.sieve.begin_anew(rules.sifting, at, passed);
+            self.changes += 1;
+        }
     }
 
     /// The recording goes on or pauses. The call that has it paused is part of it.
@@ -151,11 +142,11 @@ impl Kept {
     }
 
     /// What was held back, up to a moment until which all is known.
-    fn release(&mut self, until: u64, mut edges: &[(u64, bool)], rules: &Rules, passed: &mut Batch) {
+    fn release(&mut self, until: u64, mut edges: &[(u64, bool)], all: &Phases, passed: &mut Batch) {
         let mut held = std::mem::take(&mut self.held);
         let mut done = 0;
         for batch in &mut held {
-            let later = self.take(batch, until, &mut edges, rules, passed);
+            let later = self.take(batch, until, &mut edges, all, passed);
             if later < batch.events.len() {
                 *batch = rest(batch, later);
                 break;
@@ -190,9 +181,10 @@ impl Kept {
     /// What the thread did in all, given what was read of it.
     fn loss(&self) -> Loss {
         let dropped = self.dropped();
+        let past = |all: u64, read: u64| if self.has_past { all.saturating_sub(read) } else { 0 };
         Loss {
-            entries: self.kept.entries,
-            exits: self.kept.exits,
+            entries: past(self.loss.entries, self.read.entries) + self.kept.entries,
+            exits: past(self.loss.exits, self.read.exits) + self.kept.exits,
             dropped_entries: dropped.entries,
             dropped_exits: dropped.exits,
             ..self.loss
@@ -200,14 +192,55 @@ impl Kept {
     }
 }
 
+/// What is kept, from when on: the rules of the beginning, and each change.
+struct Phases {
+    first: Rules,
+    /// At first everything is kept, and passes unread.
+    begins_with_all: bool,
+    changes: Vec<Change>,
+}
+
+impl Phases {
+    /// After so many changes.
+    fn rules(&self, changes: usize) -> &Rules {
+        let last = changes.checked_sub(1).and_then(|last| self.changes.get(last));
+        last.map_or(&self.first, |change| &change.rules)
+    }
+
+    /// Does everything pass unread?
+    fn keeps_all(&self) -> bool {
+        self.keep_all_after(0) && self.changes.is_empty()
+    }
+
+    /// Does everything pass, after so many changes?
+    fn keep_all_after(&self, changes: usize) -> bool {
+        self.begins_with_all && changes == 0
+    }
+
+    /// The change that follows so many.
+    fn after(&self, changes: usize) -> Option<(u64, &Rules)> {
+        self.changes.get(changes).map(|change| (change.at, &change.rules))
+    }
+
+    fn record(&mut self, record: &Record) {
+        if self.keeps_all() {
+            return;
+        }
+        let changed = self.changes.iter_mut().map(|change| &mut change.rules);
+        std::iter::once(&mut self.first).chain(changed).for_each(|rules| rules.record(record));
+    }
+}
+
 /// Hands on only what lies beneath some functions, as deep as asked for.
 pub struct SubtreeFilter<C> {
     to: C,
-    rules: Rules,
+    all: Phases,
+    triggers: Triggers,
     /// Whether the recording is on is known when all threads were read.
     holds: bool,
-    sifting: Sifting,
     threads: HashMap<ThreadId, Kept>,
+    /// Threads of which events passed before anything was left out.
+    past: HashSet<ThreadId>,
     unpacker: Unpacker,
     passed: Batch,
     /// Events that were dropped.
@@ -215,20 +248,18 @@ pub struct SubtreeFilter<C> {
 }
 
 impl<C: Consumer> SubtreeFilter<C> {
-    /// To a consumer that has taken no events yet.
-    pub fn new(to: C, subtree: &Subtree) -> SubtreeFilter<C> {
-        let rooted = !subtree.roots.is_empty();
-        let depth = subtree.depth.unwrap_or(usize::MAX);
+    /// To a consumer that has taken no events yet. None: everything is kept, until that is changed.
+    pub fn new(to: C, subtree: Option<&Subtree>) -> SubtreeFilter<C> {
+        let begins_with_all = subtree.is_none();
+        let subtree = subtree.cloned().unwrap_or_default();
         let triggers = Triggers::new(&subtree.triggers);
         SubtreeFilter {
             to,
             holds: triggers.switch(),
-            rules: Rules {
-                roots: Chosen::new(subtree.roots.iter().map(|root| (Word::new(root), ()))),
-                triggers,
-            },
-            sifting: Sifting { from: 0, to: u64::MAX, rooted, depth, longer: None },
+            triggers,
+            all: Phases { first: Rules::new(&subtree), begins_with_all, changes: Vec::new() },
             threads: HashMap::new(),
+            past: HashSet::new(),
             unpacker: Unpacker::default(),
             passed: Batch::default(),
             dropped: 0,
@@ -246,20 +277,20 @@ impl<C: Consumer> SubtreeFilter<C> {
     }
 
     fn take(&mut self, batch: &Batch) {
-        let Self { threads, rules, sifting, passed, holds, .. } = self;
-        let is_on = rules.triggers.is_on();
+        let Self { threads, all, triggers, passed, holds, past, .. } = self;
+        let is_on = triggers.is_on();
         let kept = threads.entry(batch.thread).or_insert_with(|| {
-            let mut kept = Kept::new(batch.thread, *sifting);
+            let mut kept = Kept::new(batch.thread, &all.first);
             if !is_on {
                 kept.sieve.pause(0, passed);
             }
-            kept
+            Kept { has_past: past.contains(&batch.thread), ..kept }
         });
         if *holds {
-            batch.events.iter().for_each(|event| rules.triggers.look(event));
+            batch.events.iter().for_each(|event| triggers.look(event));
             kept.held.push(batch.clone());
         } else {
-            kept.take(batch, u64::MAX, &mut &[][..], rules, passed);
+            kept.take(batch, u64::MAX, &mut &[][..], all, passed);
         }
     }
 
@@ -268,9 +299,9 @@ impl<C: Consumer> SubtreeFilter<C> {
         if !self.holds {
             return Ok(());
         }
-        let edges = self.rules.triggers.settle(until);
-        let Self { threads, rules, passed, .. } = self;
-        threads.values_mut().for_each(|kept| kept.release(until, &edges, rules, passed));
+        let edges = self.triggers.settle(until);
+        let Self { threads, all, passed, .. } = self;
+        threads.values_mut().for_each(|kept| kept.release(until, &edges, all, passed));
         let over: Vec<ThreadId> = self
             .threads
             .iter()
@@ -293,8 +324,8 @@ impl<C: Consumer> SubtreeFilter<C> {
 
 impl<C: Consumer> Consumer for SubtreeFilter<C> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
-        self.rules.roots.record(record);
-        self.rules.triggers.record(record);
+        self.all.record(record);
+        self.triggers.record(record);
         // Of what was read. What was kept of that is said when it is known.
         if let Record::Loss(loss) = record
             && let Some(kept) = self.threads.get_mut(&loss.thread)
@@ -307,6 +338,10 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
         let thread = encoder.thread();
+        if self.all.keeps_all() {
+            self.past.insert(thread);
+            return self.to.events(encoder);
+        }
         let mut unpacker = std::mem::take(&mut self.unpacker);
         unpacker.events(encoder, |batch| self.take(batch));
         self.unpacker = unpacker;
@@ -332,6 +367,12 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
         until: u64,
     ) -> Result<(), Error> {
         self.to.system_calls(thread, from, calls, until)
+    }
+
+    fn change(&mut self, change: &Change) -> Result<(), Error> {
+        self.to.record(&change.note())?;
+        self.all.changes.push(change.clone());
+        Ok(())
     }
 
     fn over(&mut self, at: ClockPair) {

@@ -19,7 +19,7 @@ pub struct Trigger {
 }
 
 /// The triggers of a recording.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Triggers {
     all: Vec<(Word, Trigger)>,
     /// Paths of modules, by id.

@@ -144,6 +144,27 @@ async function file() {
   await page(`[...document.querySelectorAll("#functions th button")].find(one => one.textContent === "Calls").click()`);
   check((await names())[0] === "leaf", `by calls: ${await names()}`);
 
+  // Of the time that the timeline shows alone.
+  const callsAt = await page(`[...document.querySelectorAll("#functions th")].findIndex(one => one.textContent === "Calls")`);
+  const leaf = `[...document.querySelectorAll("#functions tbody tr")].find(row => row.querySelector(".name").textContent === "leaf")?.querySelector("td:nth-child(${1 + callsAt})").textContent`;
+  const ofAll = await page(leaf);
+  check(Number(ofAll.replaceAll(",", "")) > 0, `calls of leaf: ${ofAll}`);
+  await press("1");
+  await page(`document.getElementById("scroller").focus()`);
+  await press(["w", "w", "w", "w"]);
+  await press(["t", "3"]);
+  await until(`document.getElementById("scope").textContent.endsWith(" shown")`);
+  await until(`${leaf} !== ${JSON.stringify(ofAll)}`);
+  await press("2");
+  await page(`document.querySelector("[data-mode=all]").click()`);
+  await until(`document.getElementById("crumbs").textContent.includes("a click zooms in")`);
+  await page(`document.getElementById("flames").focus()`);
+  await press(["ArrowDown", "ArrowDown"]);
+  await until(`document.getElementById("said").textContent.startsWith("main: ")`);
+  await press(["3", "t"]);
+  await until(`document.getElementById("scope").textContent === "All time"`);
+  await until(`${leaf} === ${JSON.stringify(ofAll)}`);
+
   // Dark is dark.
   const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
   const light = await paper();

@@ -8,6 +8,7 @@ use calltap_sites::{
 };
 use object::{Object, ReadCache};
 use std::collections::BTreeSet;
+use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -98,7 +99,8 @@ pub fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
     let link = parsed.gnu_debuglink().ok().flatten().map(|(name, _)| name.to_vec());
     let places = places(id.as_deref(), link, path);
     let roots = [root, Path::new("/")];
-    roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
+    id.as_deref().and_then(fetched).is_some_and(|place| place.exists())
+        || roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
 }
 
 /// Where it may be. Debugging files are often installed on the host only, and not in a container.
@@ -110,7 +112,29 @@ fn candidates(
 ) -> impl Iterator<Item = PathBuf> + use<> {
     let places = places(build_id, link, path);
     let roots = [root.to_owned(), PathBuf::from("/")];
-    roots.into_iter().flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>())
+    let installed = roots
+        .into_iter()
+        .flat_map(move |root| places.iter().map(|place| root.join(place)).collect::<Vec<_>>());
+    installed.chain(build_id.and_then(fetched))
+}
+
+/// Where clients of debuginfod, calltap among them, keep what they have fetched for this user.
+pub fn fetched_files() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("DEBUGINFOD_CACHE_PATH").or_else(|| Some(cache()?.join("debuginfod_client")))
+}
+
+/// The debugging file of a build there.
+pub fn fetched(build_id: &str) -> Option<PathBuf> {
+    let is_hexadecimal = build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Some(fetched_files().filter(|_| is_hexadecimal && !build_id.is_empty())?.join(build_id).join("debuginfo"))
+}
+
+/// The servers of debuginfod that the user has named.
+pub fn servers() -> Vec<String> {
+    let text = env::var("DEBUGINFOD_URLS").unwrap_or_default();
+    text.split_whitespace().map(|url| url.trim_end_matches('/').to_owned()).collect()
 }
 
 /// What a file says about itself that is not in memory: itself, if it has debugging information, else its debugging file.
@@ -150,23 +174,48 @@ fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
     let id = binary.build_id.as_deref().filter(|_| lacks_names(binary))?;
     let unnamed = unnamed(binary);
     let file = Path::new("/").join(of_build(id)?);
-    let package = package(path).map_or(String::new(), |name| format!(" (apt install {name}-dbgsym)"));
+    let package = package(path).map_or(String::new(), |name| format!(" (apt install {name})"));
+    let server = if servers().is_empty() {
+        String::new()
+    } else {
+        format!("; 'calltap tools debuginfo {}' asks DEBUGINFOD_URLS for it", path.display())
+    };
     Some(format!(
-        "{unnamed} of {} functions have no names; they would be in {}{package}",
+        "{unnamed} of {} functions have no names; they would be in {}{package}{server}",
         binary.functions.len(),
         file.display()
     ))
 }
 
-/// Debian's package that a file is of. What lies in /usr/bin may be listed in /bin.
+/// Says at the start of a recording that most functions of a file have no names, and how to learn more.
+pub fn hint(binary: &Binary, path: &Path) -> Option<String> {
+    let unnamed = unnamed(binary);
+    if unnamed * 2 < binary.functions.len() || !lacks_names(binary) {
+        return None;
+    }
+    let what = if servers().is_empty() || binary.build_id.is_none() {
+        format!("'calltap sites {}' says where they are", path.display())
+    } else {
+        format!("'calltap tools debuginfo {}' asks DEBUGINFOD_URLS for them", path.display())
+    };
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    Some(format!("{unnamed} of {} functions of {name} have no names: {what}", binary.functions.len()))
+}
+
+/// Debian's package of the debugging file, if the lists of packages have one. What lies in /usr/bin may be listed in /bin.
 fn package(path: &Path) -> Option<String> {
     let short = path.strip_prefix("/usr").ok().map(|short| Path::new("/").join(short));
-    [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {
+    let name = [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {
         let found = Command::new("dpkg-query").arg("--search").arg(path).output().ok()?;
         let text = String::from_utf8(found.stdout).ok()?;
         let (name, _) = text.split_once(": ").filter(|_| found.status.success())?;
         name.split([':', ',']).next().map(str::to_owned)
-    })
+    })?;
+    let is_known = |package: &String| {
+        let listed = Command::new("apt-cache").args(["show", "--no-all-versions"]).arg(package).output();
+        listed.is_ok_and(|listed| listed.status.success() && !listed.stdout.is_empty())
+    };
+    [format!("{name}-dbgsym"), format!("{name}-dbg")].into_iter().find(is_known)
 }
 
 /// Where the debugging file of a build is installed, without the `/` in front.

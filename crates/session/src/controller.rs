@@ -3,17 +3,18 @@
 use crate::attach_session::AttachSession;
 use crate::became::Became;
 use crate::detach::Left;
-use crate::error::Error;
+use crate::error::{Error, KeptWhole};
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
-use crate::requests::{Answer, Mailbox, Request, Requests};
+use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::started;
 use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
+use calltap_collect::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
@@ -104,6 +105,8 @@ pub(crate) struct Controller<'a> {
     /// Calls that the collector has read.
     pub(crate) calls: Option<&'a AtomicU64>,
     pub(crate) settings: Settings,
+    /// Which calls are kept.
+    kept: Subtree,
     /// What ended threads had summed up.
     sums: Arc<Mutex<Sums>>,
     /// When the daemon wakes that converts recorded calls, if there is one.
@@ -144,6 +147,7 @@ impl<'a> Controller<'a> {
             mailbox: None,
             calls: None,
             settings: session.settings(),
+            kept: session.options.subtree.clone().unwrap_or_default(),
             sums,
             alarm: Alarm::default(),
             warnings: Vec::new(),
@@ -286,10 +290,13 @@ impl<'a> Controller<'a> {
     fn answer(&mut self, request: Request, planner: &mut Planner<'_>) -> Answer {
         let AttachSession { shared, target, .. } = self.session;
         match request {
-            Request::Set { given, on, later } => {
-                self.set(planner, given, on, later).unwrap_or_else(|error| Answer::Refused(error.to_string()))
+            Request::Set { given, kept, on, later } => self
+                .set(planner, given, kept, (on, later))
+                .unwrap_or_else(|error| Answer::Refused(error.to_string())),
+            Request::Status => {
+                let kept = (!self.kept.is_all()).then(|| self.kept.describe());
+                Answer::Status(Status { kept, ..Status::new(target, shared, &self.settings, planner) })
             }
-            Request::Status => Answer::Status(Status::new(target, shared, &self.settings, planner)),
             Request::Profile => {
                 let rows = summed_up(&self.sums, shared, self.settings.clocks);
                 Answer::Profile(profile_functions(planner, &rows))
@@ -300,7 +307,7 @@ impl<'a> Controller<'a> {
             }
             Request::Select(words) => {
                 let on = self.settings.on;
-                self.select(planner, words, on, true)
+                self.select(planner, words, &[], (on, true))
                     .unwrap_or_else(|error| Answer::Refused(error.to_string()))
             }
             Request::ResetProfile => {
@@ -346,16 +353,48 @@ impl<'a> Controller<'a> {
         &mut self,
         planner: &mut Planner<'_>,
         given: Selection,
-        on: Option<bool>,
-        later: bool,
+        kept: Kept,
+        (on, later): (Option<bool>, bool),
     ) -> Result<Answer, Error> {
         if !given.tracers.is_empty() {
             return Err(self.session.target.refuse(Reason::TracersStay).into());
         }
         let mut words = self.settings.words.clone();
-        let changed = words.change(given);
+        let changed = words.change(given) || !kept.is_empty();
         let on = on.unwrap_or(changed || self.settings.on);
-        self.select(planner, words, on, later)
+        if kept.is_empty() {
+            return self.select(planner, words, &[], (on, later));
+        }
+        self.check_kept()?;
+        let kept = kept.instead_of(&self.kept);
+        // Whether a call lies beneath another is known where both are recorded.
+        let about: Vec<String> = kept.functions().cloned().collect();
+        let news: Vec<String> = about.iter().filter(|word| !words.filter.contains(word)).cloned().collect();
+        calltap_selection::add(&mut words, &news);
+        let mut answer = self.select(planner, words, &about, (on, later))?;
+        if let Answer::Set { notes, .. } = &mut answer {
+            notes.push(format!("from now on {}", kept.sentence()));
+        }
+        let known = |take: &mut dyn FnMut(&Record)| planner.describe(&mut |news| news.tell(take));
+        let change = Change::new(&kept, planner.event_ticks(), known);
+        let mut send = |record| drop(self.records.send(record));
+        send(Metadata::Kept(Box::new(change)));
+        wait_until_known(&mut send);
+        self.kept = kept;
+        Ok(answer)
+    }
+
+    /// An error where it is not the user's words that say which calls are kept.
+    fn check_kept(&self) -> Result<(), Error> {
+        let AttachSession { options, target, .. } = self.session;
+        let why = if self.mailbox.is_some() {
+            Some(KeptWhole::Mounted)
+        } else if options.slow.is_some() || options.flight.is_some() {
+            Some(KeptWhole::Ruled)
+        } else {
+            options.overwrite.then_some(KeptWhole::Overwritten)
+        };
+        why.map_or(Ok(()), |why| Err(Error::Kept { program: target.name.clone(), why }))
     }
 
     /// Has this wanted from now on.
@@ -363,14 +402,14 @@ impl<'a> Controller<'a> {
         &mut self,
         planner: &mut Planner<'_>,
         mut words: Selection,
-        on: bool,
-        later: bool,
+        about: &[String],
+        (on, later): (bool, bool),
     ) -> Result<Answer, Error> {
         // What the daemon has done meanwhile is its own.
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
         let target = &self.session.target;
-        let selection = ParsedSelection::new(&words, later)
+        let selection = ParsedSelection::about(&words, later, about)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
         // The trace has their ids and names already.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();

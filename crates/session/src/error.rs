@@ -28,6 +28,14 @@ pub enum Error {
         /// Why not.
         why: crate::python::Reason,
     },
+    /// What is kept of calls stays as it began.
+    #[error("--graph, --callers and --depth: {program}: {why}")]
+    Kept {
+        /// The process.
+        program: String,
+        /// Why.
+        why: KeptWhole,
+    },
     /// The session's files could not be made.
     #[error("{}: {source}", path.display())]
     Directory {
@@ -58,6 +66,22 @@ pub enum Error {
     /// The session's files belong to the traced process's user.
     #[error(transparent)]
     Truncated(#[from] calltap_collect::shm::Truncated),
+}
+
+/// Why all calls of a session are kept, or none but those that a rule of its own names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeptWhole {
+    /// Its rings overwrite the oldest events.
+    #[error(
+        "calls whose beginnings are overwritten lie in nothing; take a part of the snapshot when it is read, as in 'calltap report --graph'"
+    )]
+    Overwritten,
+    /// It keeps slow calls, or the last seconds before something happens.
+    #[error("its recorder keeps what --slow or --snapshot-on says; take a part of the trace when it is read")]
+    Ruled,
+    /// Its control directory decides.
+    #[error("its control directory has set_graph_function for that")]
+    Mounted,
 }
 
 impl Error {

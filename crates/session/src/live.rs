@@ -2,7 +2,7 @@
 //! take a snapshot, or leave.
 
 use crate::detach::Left;
-use crate::error::Error;
+use crate::error::{Error, KeptWhole};
 use crate::options::Options;
 use crate::plan::directory;
 use crate::plan::directory::Directory;
@@ -205,6 +205,11 @@ impl Attached {
         self.notes.extend(done.err().map(|error| error.to_string()));
         self.settings.words.ftraced = Some(ftraced);
         self.settings.save(&self.directory)
+    }
+
+    /// Why it is not changed which calls are kept.
+    pub fn refuse_kept(&self) -> Error {
+        Error::Kept { program: self.target.name.clone(), why: KeptWhole::Overwritten }
     }
 
     /// Changes what is traced; only the sites that differ are touched.

@@ -135,9 +135,8 @@ fn interval(options: &Options) -> Option<Duration> {
     triggers.any(|trigger| trigger.action.switches()).then_some(INTERVAL)
 }
 
-/// Writes everything, what is slow, or what lies beneath some functions.
+/// Writes what is slow, or everything but for what the user has left out.
 enum Keeper {
-    All(Box<TraceWriter>),
     Slow(Box<SlowWriter>),
     Subtree(Box<SubtreeFilter<TraceWriter>>),
 }
@@ -147,17 +146,15 @@ impl Keeper {
         let mut writer = TraceWriter::create(path, session)?;
         Ok(match (&options.slow, &options.subtree) {
             (Some(slow), _) => Keeper::Slow(Box::new(SlowWriter::new(writer, slow)?)),
-            (None, Some(subtree)) => {
-                writer.record(&subtree.note())?;
-                Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree)))
+            (None, subtree) => {
+                subtree.iter().try_for_each(|subtree| writer.record(&subtree.note()))?;
+                Keeper::Subtree(Box::new(SubtreeFilter::new(writer, subtree.as_ref())))
             }
-            (None, None) => Keeper::All(Box::new(writer)),
         })
     }
 
     fn consumer(&mut self) -> &mut dyn Consumer {
         match self {
-            Keeper::All(writer) => &mut **writer,
             Keeper::Slow(writer) => &mut **writer,
             Keeper::Subtree(writer) => &mut **writer,
         }
@@ -167,14 +164,13 @@ impl Keeper {
     fn settle(&mut self) -> Result<(), calltap_trace::Error> {
         match self {
             Keeper::Subtree(writer) => writer.settle(),
-            Keeper::All(_) | Keeper::Slow(_) => Ok(()),
+            Keeper::Slow(_) => Ok(()),
         }
     }
 
     /// The size of the file.
     fn finish(self, end: End) -> Result<u64, calltap_trace::Error> {
         match self {
-            Keeper::All(writer) => writer.finish(end),
             Keeper::Slow(writer) => writer.finish()?.finish(end),
             Keeper::Subtree(writer) => writer.finish().finish(end),
         }
@@ -192,7 +188,6 @@ fn finish(
 ) -> (u64, u64, Option<calltap_trace::Error>) {
     let failed = failed.or(keeper.settle().err());
     let dropped = match &keeper {
-        Keeper::All(_) => 0,
         Keeper::Slow(writer) => writer.dropped,
         Keeper::Subtree(writer) => writer.dropped,
     };

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::plan::directory::{Directory, Door};
 use crate::settings::Status;
 use calltap_abi::silence::Silence;
+use calltap_collect::keeping::Subtree;
 use calltap_process::Reason;
 use calltap_process::target::Target;
 use calltap_selection::Listed;
@@ -23,6 +24,9 @@ pub enum Request {
     Set {
         /// What replaces what was set before.
         given: Selection,
+        /// What of it is kept.
+        #[serde(default)]
+        kept: Kept,
         /// Whether functions are on at all.
         on: Option<bool>,
         /// Globs may match nothing.
@@ -40,6 +44,38 @@ pub enum Request {
     ResetProfile,
     /// Detaches.
     Detach,
+}
+
+/// Which calls are kept instead, kind by kind; an empty word clears a kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    /// Functions whose calls are kept with what they call.
+    pub roots: Option<Vec<String>>,
+    /// Functions whose calls are kept with what leads to them.
+    pub targets: Option<Vec<String>>,
+    /// Levels; 0: all.
+    pub depth: Option<usize>,
+}
+
+impl Kept {
+    /// Nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Kept::default()
+    }
+
+    /// What is kept then.
+    pub(crate) fn instead_of(self, before: &Subtree) -> Subtree {
+        let words = |given: Option<Vec<String>>, before: &Vec<String>| match given {
+            Some(words) => words.into_iter().filter(|word| !word.is_empty()).collect(),
+            None => before.clone(),
+        };
+        Subtree {
+            roots: words(self.roots, &before.roots),
+            targets: words(self.targets, &before.targets),
+            depth: self.depth.map_or(before.depth, |levels| (levels > 0).then_some(levels)),
+            triggers: before.triggers.clone(),
+        }
+    }
 }
 
 /// The controller's answer to a request.

@@ -99,6 +99,9 @@ pub struct Status {
     pub patch_mode: PatchMode,
     /// The tracers with their filters.
     pub tracers: Vec<TracerInfo>,
+    /// Which calls are kept, as a sentence says it; None: all.
+    #[serde(default)]
+    pub kept: Option<String>,
 }
 
 impl Status {
@@ -124,6 +127,7 @@ impl Status {
             age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
             patch_mode: settings.patch_mode,
             tracers: settings.session.tracers.clone(),
+            kept: None,
         }
     }
 }

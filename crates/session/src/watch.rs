@@ -39,9 +39,8 @@ pub struct Watch<'a> {
 /// Watches the process of `options` for its duration, or until it ends, calltap is told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
 /// started, and watched to its end, whatever is over.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
-    let Some(subtree) = &options.subtree else { return watch_all(options, watch) };
     let Watch { consumer, interval, settled, over, meanwhile, mailbox, due } = watch;
-    let mut filter = SubtreeFilter::new(consumer, subtree);
+    let mut filter = SubtreeFilter::new(consumer, options.subtree.as_ref());
     watch_all(options, Watch { consumer: &mut filter, interval, settled, over, meanwhile, mailbox, due })
 }
 

@@ -43,7 +43,7 @@ pub use meta::{
     Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
-pub use sieve::{Sieve, Sifting};
+pub use sieve::{Said, Sieve, Sifting};
 pub use switches::{RunState, Switch};
 pub use trigger::{Action, uses};
 pub use unpack::Unpacker;

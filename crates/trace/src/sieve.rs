@@ -20,10 +20,23 @@ pub struct Sifting {
     pub to: u64,
     /// Only calls of some functions, and what they call.
     pub rooted: bool,
+    /// Only calls of some functions, and the calls that lead to them.
+    pub targeted: bool,
     /// Levels that are shown.
     pub depth: usize,
     /// Only calls that take longer.
     pub longer: Option<u64>,
+}
+
+/// What the rules say of the function of an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said {
+    /// Its calls are shown with what they call.
+    pub is_root: bool,
+    /// Its calls are shown with the calls that lead to them.
+    pub is_target: bool,
+    /// Within its calls only so many levels are shown, itself the first.
+    pub levels: Option<usize>,
 }
 
 /// No call returns: see [`Sieve::judge`].
@@ -49,6 +62,8 @@ pub struct Sieve {
     shown: usize,
     /// Open calls beneath which fewer levels are shown: how many were open below, and may be open at most.
     limits: Vec<(usize, usize)>,
+    /// Open calls that are shown with what leads to them: how many are open below.
+    targets: Vec<usize>,
     /// What may have ended calls, and how many were open then: see [`Sieve::hold_mark`].
     marks: VecDeque<(usize, Event)>,
     /// An event of the part, or behind it, was seen.
@@ -66,6 +81,7 @@ impl Sieve {
             root: None,
             shown: 0,
             limits: Vec::new(),
+            targets: Vec::new(),
             marks: VecDeque::new(),
             begun: false,
             over: false,
@@ -94,24 +110,20 @@ impl Sieve {
         self.marks.iter_mut().for_each(|(_, mark)| mark.ticks = at);
     }
 
-    /// The thread's next event; what passes is added to `out`. `is_root`: its function is one of those whose calls are shown, with what they call.
-    pub fn take(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
-        self.take_limited(event, is_root, None, values, out);
+    /// Other rules from `at` on, for calls that begin then: what is open goes on behind what was shown, and is not followed any more.
+    pub fn begin_anew(&mut self, rules: Sifting, at: u64, out: &mut Batch) {
+        let (at, is_paused) = (at.max(self.last), self.rules.from == u64::MAX);
+        self.pause(at, out);
+        let from = if is_paused { u64::MAX } else { at };
+        *self = Sieve { last: at, ..Sieve::new(Sifting { from, ..rules }) };
     }
 
-    /// The same of an event that may begin a call within which only so many levels are shown, itself the first.
-    pub fn take_limited(
-        &mut self,
-        event: &Event,
-        is_root: bool,
-        levels: Option<usize>,
-        values: &[u8],
-        out: &mut Batch,
-    ) {
+    /// The thread's next event, and what the rules say of its function; what passes is added to `out`.
+    pub fn take(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         if self.over {
             return;
         }
-        if let (Some(levels), Some(_)) = (levels, event.kind.enters()) {
+        if let (Some(levels), Some(_)) = (said.levels, event.kind.enters()) {
             let depth = self.calls.depth();
             self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
@@ -137,12 +149,12 @@ impl Sieve {
         if !matches!(event.kind, EventKind::Left { .. } | EventKind::SwitchedOff | EventKind::ThreadEnded) {
             self.last = now;
         }
-        self.pass(&Event { ticks: now, ..*event }, is_root || !self.rules.rooted, values, out);
+        self.pass(&Event { ticks: now, ..*event }, said, values, out);
     }
 
-    fn pass(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
+    fn pass(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         if let Some(tail) = event.kind.enters() {
-            return self.enter(event, tail, is_root, values, out);
+            return self.enter(event, tail, said, values, out);
         }
         match (event.kind, self.calls.end(event)) {
             (EventKind::ThreadEnded, closing) => {
@@ -153,7 +165,7 @@ impl Sieve {
             }
             (_, Some(closing)) => self.end(event, values, &closing, out),
             (EventKind::Exit { .. }, None) => self.orphan(event, values, out),
-            (EventKind::Call { .. }, None) => self.mark(event, is_root, values, out),
+            (EventKind::Call { .. }, None) => self.mark(event, said, values, out),
             (EventKind::Lost { .. } | EventKind::SwitchedOff, None) => {
                 self.hold_mark(event);
                 self.pass_marks(out);
@@ -169,10 +181,13 @@ impl Sieve {
         self.over = true;
     }
 
-    fn enter(&mut self, event: &Event, tail: bool, is_root: bool, values: &[u8], out: &mut Batch) {
+    fn enter(&mut self, event: &Event, tail: bool, said: Said, values: &[u8], out: &mut Batch) {
         let depth = self.calls.depth();
-        if self.root.is_none() && is_root {
+        if self.root.is_none() && (said.is_root || !self.rules.rooted) {
             (self.root, self.shown) = (Some(depth), 0);
+        }
+        if said.is_target {
+            self.targets.push(depth);
         }
         let held = Held { start: event.ticks, kind: event.kind, values: values.into() };
         self.calls.enter(event.site, tail, held);
@@ -195,7 +210,7 @@ impl Sieve {
         let open = self.calls.open();
         let first = root + self.shown;
         let last = open.len().min(self.last_level(root)).min(ends.1);
-        if first >= last {
+        if first >= last || !self.leads_to_target(first) {
             return;
         }
         let is_long = |at: usize| {
@@ -205,7 +220,8 @@ impl Sieve {
         if open[first].cut.is_none() && !is_long(first) {
             return;
         }
-        let Some(innermost) = (first..last).rev().find(|at| is_long(*at)) else { return };
+        let is_wanted = |at: &usize| is_long(*at) && self.leads_to_target(*at);
+        let Some(innermost) = (first..last).rev().find(is_wanted) else { return };
         for at in first..=innermost {
             self.shown = at - root;
             self.pass_marks(out);
@@ -215,6 +231,11 @@ impl Sieve {
         }
         self.shown = innermost + 1 - root;
         self.pass_marks(out);
+    }
+
+    /// Is a call that has so many below it, or one above it, of a function whose callers are shown? True where all functions are.
+    fn leads_to_target(&self, depth: usize) -> bool {
+        !self.rules.targeted || self.targets.last().is_some_and(|target| *target >= depth)
     }
 
     /// Something happened that may have ended calls: losses, or a function that was switched off. It is passed on behind the entries that came before it.
@@ -262,6 +283,7 @@ impl Sieve {
             // They are in the order of their depths, as each is clamped where calls end.
             let deeper = self.marks.iter_mut().rev().take_while(|(before, _)| *before > depth);
             deeper.for_each(|(before, _)| *before = depth);
+            self.targets.pop_if(|target| *target >= depth);
             let Some(root) = self.root else { continue };
             let is_shown = depth < root + self.shown;
             self.shown = self.shown.min(depth.saturating_sub(root));
@@ -296,6 +318,7 @@ impl Sieve {
     fn orphan(&mut self, event: &Event, values: &[u8], out: &mut Batch) {
         if self.begun
             && self.rules.longer.is_none()
+            && !self.rules.targeted
             && self.has_level()
             && (self.root.is_some() || !self.rules.rooted)
         {
@@ -304,8 +327,9 @@ impl Sieve {
     }
 
     /// A call that has no duration.
-    fn mark(&mut self, event: &Event, is_root: bool, values: &[u8], out: &mut Batch) {
-        let is_inside = self.root.is_some() || is_root;
+    fn mark(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
+        let is_inside = self.root.is_some() || said.is_root || !self.rules.rooted;
+        let is_inside = is_inside && (said.is_target || !self.rules.targeted);
         if self.begun && self.rules.longer.is_none() && is_inside && self.has_level() {
             push(out, *event, values);
         }

@@ -2,9 +2,8 @@
 
 use super::{Explorer, Function};
 use crate::boxes::{Place, places, widths};
-use crate::graph::function;
 use crate::off::Off;
-use crate::paths::{By, Children, NodeOff, Of, Paths};
+use crate::paths::{By, Children, Of, Paths};
 use crate::source::Source;
 use calltap_trace::SiteId;
 
@@ -57,18 +56,17 @@ impl<S: Source> Explorer<S> {
 
     /// What a function calls, from wherever it is called; with `callers`, its callers, innermost first.
     pub fn flame_of(&self, function: &Function, callers: bool, by: By, narrowest: f64) -> Option<Flame> {
-        let is_it = |node| match self.paths.of(node) {
-            Of::Site(site) => self.known(site) == function.site,
-            _ => false,
-        };
-        let found = function::find(&self.paths, is_it)?;
-        let mut paths = if callers { found.callers } else { found.callees };
-        paths.nodes[0].total = found.total;
-        paths.add_off(0, &NodeOff { total: found.off.unwrap_or_default(), own: Off::default() });
-        Some(self.boxes(&paths, &paths.children(), 0, by, narrowest))
+        self.flame_of_paths(&self.paths, function.site, callers, by, narrowest)
     }
 
-    fn boxes(&self, paths: &Paths, children: &Children, root: u32, by: By, narrowest: f64) -> Flame {
+    pub(super) fn boxes(
+        &self,
+        paths: &Paths,
+        children: &Children,
+        root: u32,
+        by: By,
+        narrowest: f64,
+    ) -> Flame {
         let (widths, timed) = widths(&self.source, paths, by);
         let whole = widths[root as usize].max(1) as f64;
         let site = |node| match paths.of(node) {

@@ -4,9 +4,11 @@
 
 mod calls;
 mod flame;
+mod window;
 
 pub use calls::SlowCall;
 pub use flame::{Box, Flame};
+pub use window::Window;
 
 use crate::drive::Progress;
 use crate::error::Error;
@@ -94,6 +96,7 @@ pub struct Explorer<S> {
     limits: Limits,
     /// Those of them that were asked for last.
     only: Mutex<Vec<(SiteId, Arc<Timeline>)>>,
+    windows: window::Recent,
 }
 
 /// Timelines of single functions that are kept.
@@ -125,12 +128,25 @@ impl<S: Source + Sync> Explorer<S> {
         let children = paths.children();
         let (blocks, checkpoints) = (limits.blocks / ONLY / 2, limits.checkpoints / ONLY / 2);
         let (limits, only) = (Limits { blocks, checkpoints, ..limits }, Mutex::default());
-        Ok(Self { source, timeline, functions, totals, by_site, paths, children, slowest, limits, only })
+        let windows = Mutex::default();
+        Ok(Self {
+            source,
+            timeline,
+            functions,
+            totals,
+            by_site,
+            paths,
+            children,
+            slowest,
+            limits,
+            only,
+            windows,
+        })
     }
 }
 
 /// The functions, most time first, and where each site's is.
-fn list<S: Source>(source: &S, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, Vec<Option<u32>>) {
+fn list(source: &dyn Source, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, Vec<Option<u32>>) {
     let names = Names::new(source.meta(), false);
     let same = same_functions(source, &names);
     let merged = merged::<Histograms>(source, &report::Options::default(), &names, &same, sums);

@@ -16,6 +16,7 @@ pub const PART: &[Flag] = &[
     ),
     value("until", None, "TIME", "Before this time; what began before the part or goes on after it is cut."),
     many(value("graph", None, "GLOB", "Only calls of these functions, and what they call.")),
+    many(value("callers", None, "GLOB", "Only calls of these functions, and the calls that lead to them.")),
     value(
         "longer",
         None,
@@ -233,6 +234,7 @@ pub const LOOKING: &[Flag] = &[
     FILTER,
     NOTRACE,
     GRAPH,
+    CALLERS,
     LEVELS,
     LATER,
     PATCH_MODE,
@@ -245,6 +247,12 @@ pub const LOOKING: &[Flag] = &[
 /// Which calls of a process go on from the recorder.
 pub const GRAPH: Flag =
     many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call."));
+pub const CALLERS: Flag = many(value(
+    "callers",
+    None,
+    "GLOB",
+    "Keep only calls of these functions, and the calls that lead to them.",
+));
 pub const LEVELS: Flag =
     value("depth", None, "LEVELS", "Keep only so many levels of calls; with --graph, from its functions on.");
 

@@ -1,9 +1,9 @@
 //! Recording: the command that writes a trace.
 
 use super::flags::{
-    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CHILDREN, DISCOVERY, EVENTS,
-    FILTER, GRAPH, IF, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PYTHON,
-    RESULTS, TRACER,
+    ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CALLERS, CHILDREN, DISCOVERY,
+    EVENTS, FILTER, GRAPH, IF, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE,
+    PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -94,6 +94,7 @@ pub const RECORD: &[Command] = &[Command {
             "128M",
         ),
         GRAPH,
+        CALLERS,
         LEVELS,
         many(value(
             "on",

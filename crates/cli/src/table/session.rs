@@ -1,9 +1,9 @@
 //! A session with a running process: attach, change, look, detach; its control directory.
 
 use super::flags::{
-    ALLOW_INT3, ARGUMENTS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, IF, INPUT, KEPT_SIZE,
-    LATER, LIBCALLS, LINKER_NAMES, MOUNTED_SIZE, NOTRACE, OUTPUT, PATCH_LOG, PATCH_MODE, PID, PIDS, RESULTS,
-    TRACER,
+    ALLOW_INT3, ARGUMENTS, CALLERS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, GRAPH, IF,
+    INPUT, KEPT_SIZE, LATER, LEVELS, LIBCALLS, LINKER_NAMES, MOUNTED_SIZE, NOTRACE, OUTPUT, PATCH_LOG,
+    PATCH_MODE, PID, PIDS, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -26,7 +26,7 @@ pub const SESSION: &[Command] = &[
         name: "set",
         about: "Change what is traced in a process that is attached to, while it runs",
         details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers, arguments, results, conditions); an empty word clears it. Only functions \
-                  that differ are touched, and nothing is stopped. Also while 'record -p' or 'top' is at it.",
+                  that differ are touched, and nothing is stopped. Also while 'record', 'top' or 'view' is at it: of these, --graph, --callers and --depth change which calls are kept, from now on.",
         flags: &[&[
             PIDS,
             CHILDREN,
@@ -36,6 +36,9 @@ pub const SESSION: &[Command] = &[
             ARGUMENTS,
             RESULTS,
             IF,
+            GRAPH,
+            CALLERS,
+            LEVELS,
             switch("on", None, "Switch the functions on again."),
             switch("off", None, "Switch all functions off; filters are kept."),
             ALLOW_INT3,
@@ -166,7 +169,7 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "snapshot",
         about: "Write what the rings of a process hold now into a trace file",
-        details: "The functions are switched off while the rings are copied (a tenth of a second for 64 MB), and on again.",
+        details: "The process records on while the rings are copied, and is not stopped.",
         flags: &[&[
             PID,
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),

@@ -1,7 +1,7 @@
 //! Binaries and object files, the log of code changes, and help for shells.
 
-use super::flags::{ALLOW_INT3, LINKER_NAMES, NO_PAGER, OUTPUT};
-use super::{Command, Flag, Operand, Takes, choice, switch, value};
+use super::flags::{ALLOW_INT3, CHILDREN, LINKER_NAMES, NO_PAGER, OUTPUT, PIDS};
+use super::{Command, Flag, Operand, Takes, choice, or, switch, value};
 
 /// The commands.
 pub const TOOLS: &[Command] = &[
@@ -65,6 +65,27 @@ pub const TOOLS: &[Command] = &[
             takes: Takes::One,
             optional: false,
             help: "A file that --patch-log wrote.",
+        }),
+    },
+    Command {
+        name: "debuginfo",
+        about: "Fetch the debugging files of programs and libraries from the servers that DEBUGINFOD_URLS names",
+        details: "By build-id, and only when asked: no other command of calltap uses a network. Names, types of arguments and source lines are then there for every \
+                  command. Files are kept where gdb and elfutils keep theirs ($DEBUGINFOD_CACHE_PATH, else ~/.cache/debuginfod_client, 4 GB at most), and what those have fetched is used, too. \
+                  What is not of the same build is refused. curl does the transfer.",
+        flags: &[&[
+            PIDS,
+            CHILDREN,
+            or(
+                value("max-size", None, "SIZE", "A larger file is not fetched (bytes, or with K, M, G)."),
+                "1G",
+            ),
+        ]],
+        operand: Some(Operand {
+            name: "BINARY",
+            takes: Takes::Many,
+            optional: true,
+            help: "Executables and shared objects.",
         }),
     },
     Command {

@@ -1,6 +1,6 @@
 //! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
-use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall};
+use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall, Window};
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::{Names, Off, Source, limited};
@@ -8,6 +8,7 @@ use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Bars of a histogram at most.
 const BARS: usize = 60;
@@ -64,7 +65,10 @@ pub fn explore<S: Source + Sync>(
 ) -> Result<String, Refusal> {
     Ok(match name {
         "summary" => summary(explorer, title).to_string(),
-        "functions" => functions(explorer).to_string(),
+        "functions" => match window(explorer, query)? {
+            Some(window) => functions(&window.functions).to_string(),
+            None => functions(&explorer.functions).to_string(),
+        },
         "timeline" => timeline(explorer, query)?,
         "overview" => overview(explorer, query)?,
         "states" => off(explorer, query)?.to_string(),
@@ -120,7 +124,16 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
     })
 }
 
-fn functions<S: Source>(explorer: &Explorer<S>) -> Value {
+/// `from=1&to=2`: only what happened then; None: of all time.
+fn window<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Option<Arc<Window>>, Refusal> {
+    if query.text("from").is_none() {
+        return Ok(None);
+    }
+    let window = explorer.window(query.number("from")?, query.number("to")?);
+    window.map(Some).map_err(|error| Refusal::new(500, &error.to_string()))
+}
+
+fn functions(all: &[Function]) -> Value {
     let row = |function: &Function| {
         let Function { site, name, module, calls, times, .. } = function;
         match times {
@@ -135,7 +148,7 @@ fn functions<S: Source>(explorer: &Explorer<S>) -> Value {
             }
         }
     };
-    explorer.functions.iter().map(row).collect()
+    all.iter().map(row).collect()
 }
 
 /// `lanes=THREAD.FIRST.LAST,...`: these threads, at these depths.
@@ -246,12 +259,20 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
 
 fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
+    let window = window(explorer, query)?;
     let flame = if query.text("f").is_some() {
-        let function = query_function(explorer, query, "f")?;
-        let flame = explorer.flame_of(function, query.is_set("callers"), by, NARROWEST);
+        let (function, callers) = (query_function(explorer, query, "f")?, query.is_set("callers"));
+        let flame = match &window {
+            Some(window) => explorer.flame_of_in(window, function, callers, by, NARROWEST),
+            None => explorer.flame_of(function, callers, by, NARROWEST),
+        };
         flame.ok_or_else(|| Refusal::new(404, "it is in none of the call paths that were kept"))?
     } else {
-        explorer.flame(query.number("root")?, by, NARROWEST)
+        let root = query.number("root")?;
+        match &window {
+            Some(window) => explorer.flame_in(window, root, by, NARROWEST),
+            None => explorer.flame(root, by, NARROWEST),
+        }
     };
     let Flame { boxes, below, timed, merged, unknown } = flame;
     let site = |site: Option<SiteId>| site.map(|site| site.0);

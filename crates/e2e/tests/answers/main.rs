@@ -2,6 +2,7 @@
 
 mod callers;
 mod dataset;
+mod debuginfo;
 mod diff;
 mod exports;
 mod flight;

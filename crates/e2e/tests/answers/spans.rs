@@ -1,6 +1,6 @@
 //! Spans between calls that share a value, histograms of values, and counts by caller, thread and value: live and from a file.
 
-use calltap_e2e::{GCC, Program, calltap_run, compile};
+use calltap_e2e::{GCC, Program, Resident, calltap_run, compile};
 use serde_json::Value;
 use std::path::Path;
 
@@ -242,4 +242,79 @@ fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
     assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
     let both = calltap_run(&["record", "--graph", "front", "--slow", "front>1ms", "--", &path]);
     assert!(both.stderr.contains("do not go with --slow"), "{}", both.stderr);
+}
+
+/// Calls by function, as a trace has them.
+fn calls_in(trace: &str) -> std::collections::BTreeMap<String, u64> {
+    let report = calltap_run(&["report", "-i", trace, "--format", "json"]).stdout;
+    let rows: Vec<Value> = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+    let calls = |row: &Value| {
+        (row["function"].as_str().expect("a name").to_owned(), row["calls"].as_u64().expect("calls"))
+    };
+    rows.iter().map(calls).collect()
+}
+
+#[test]
+fn what_a_recording_keeps_is_changed_while_it_goes_on() {
+    let program = compile(GCC, &["keeping.c"], &[]);
+    let trace = program.directory().join("trace").to_string_lossy().into_owned();
+    let mut command = std::process::Command::new(calltap_e2e::calltap());
+    command.args(["record", "-o", &trace, "--"]).arg(&program.path);
+    let mut recorder = Resident::spawn(command, program.directory().to_owned());
+    let pid = recorder.wait_for("ready");
+    let set = |words: &[&str], says: &str| {
+        let run = calltap_run(&[&["set", "-p", &pid], words].concat());
+        assert!(run.status.success() && run.stderr.contains(says), "{words:?}: {}", run.stderr);
+    };
+    let status = || calltap_run(&["status", "-p", &pid]).stdout;
+    // Each line that the program reads is a step of three calls of outer, which each call inner once and leaf twice.
+    let mut step = |count: u32| {
+        recorder.tell();
+        assert_eq!(recorder.wait_for("step"), count.to_string());
+    };
+    step(1);
+    assert!(!status().contains("kept"), "{}", status());
+    set(&["--graph", "inner"], "inner and what it calls");
+    assert!(status().contains("only calls of inner and what it calls"), "{}", status());
+    step(2);
+    set(&["--graph", "", "--depth", "1"], "1 level deep");
+    step(3);
+    set(&["--depth", "", "--callers", "inner"], "inner and what leads to it");
+    step(4);
+    set(&["--callers", ""], "all calls are kept");
+    step(5);
+    let refused = calltap_run(&["set", "-p", &pid, "--graph", "nosuch"]);
+    assert!(refused.stderr.contains("no traceable function matches 'nosuch'"), "{}", refused.stderr);
+    let (ended, _, said) = recorder.end();
+    assert!(ended.success(), "{said}");
+    let calls = calls_in(&trace);
+    // Of the steps, outer is kept in 1, 3, 4 and 5; inner in all but 3; leaf in 1, 2 and 5.
+    assert_eq!((calls["outer"], calls["inner"], calls["leaf"]), (12, 12, 18), "{calls:?}");
+    let info = calltap_run(&["info", "-i", &trace]).stdout;
+    assert!(info.contains("from here on only calls of inner and what it calls are kept"), "{info}");
+    assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
+}
+
+#[test]
+fn what_leads_to_a_function_is_recorded_alone() {
+    let program = compile(GCC, &["requests.c"], &[]);
+    let (rows, told) = calls_of(&program, &["--callers", "disk"]);
+    assert_eq!(
+        rows,
+        of(&[("back", 6), ("disk", 12), ("front", 6), ("handle", 12), ("main", 1), ("work", 2)])
+    );
+    assert!(told.contains("of disk and what leads to it"), "{told}");
+}
+
+#[test]
+fn what_an_attached_process_keeps_is_a_matter_of_its_snapshots() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    assert!(calltap_run(&["attach", "-p", &pid]).status.success());
+    let refused = calltap_run(&["set", "-p", &pid, "--graph", "lap"]);
+    assert!(!refused.status.success(), "{}", refused.stderr);
+    assert!(refused.stderr.contains("calltap report --graph"), "{}", refused.stderr);
+    assert!(calltap_run(&["detach", "-p", &pid]).status.success());
+    assert!(resident.end().0.success());
 }

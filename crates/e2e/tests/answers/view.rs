@@ -267,6 +267,34 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     assert!(view.end().success());
 }
 
+#[test]
+fn a_window_has_functions_and_call_paths_of_its_own() {
+    let (_program, path) = trace_of_naps();
+    let view = View::of_file(&path);
+    let end = view.get("api/summary")["end"].as_u64().expect("an end");
+    let calls = |rows: &Value, name: &str| -> u64 {
+        let rows = rows.as_array().into_iter().flatten();
+        rows.filter(|row| row[1] == name).filter_map(|row| row[3].as_u64()).sum()
+    };
+    let all = view.get("api/functions");
+    let lap = all.as_array().into_iter().flatten().find(|row| row[1] == "lap").expect("lap")[0].clone();
+    let [first, second] = [(0, end / 2), (end / 2, end + 1)].map(|(from, to)| {
+        let functions = view.get(&format!("api/functions?from={from}&to={to}"));
+        let flame = view.get(&format!("api/flame?root=0&from={from}&to={to}"));
+        let boxes = flame["boxes"].as_array().expect("boxes").clone();
+        let drawn: u64 = boxes.iter().filter(|b| b[1] == lap).filter_map(|b| b[5].as_u64()).sum();
+        assert_eq!(drawn, calls(&functions, "lap"), "{flame}");
+        calls(&functions, "leaf")
+    });
+    // A call that goes on past the middle is in both.
+    let whole = calls(&all, "leaf");
+    assert!(first < whole && second < whole, "{first} and {second} of {whole}");
+    assert!((whole..=whole + 1).contains(&(first + second)), "{first} and {second} of {whole}");
+    let (status, why) = view.ask("GET", "api/functions?from=9");
+    assert!(status == 400 && why.contains("'to'"), "{status} {why}");
+    assert!(view.end().success());
+}
+
 /// A browser that can be driven, if there is one.
 fn browser() -> Option<&'static str> {
     let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| have(name));

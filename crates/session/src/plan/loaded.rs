@@ -51,6 +51,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// What is said where most of its functions have no names.
+    pub fn hint(&self) -> Option<String> {
+        calltap_selection::debug_files::hint(&self.binary, &self.mapped.path)
+    }
+
     /// A module nothing of which was ever wanted.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());

@@ -22,6 +22,9 @@ export const state = {
   selected: null,
   filter: "",
   following: false,
+  // Flame graph and functions are of this stretch of time, and these are its functions; null: of all time.
+  scope: null,
+  scoped: null,
 };
 
 // Who wants to know when it changes.

@@ -31,7 +31,7 @@ async function refresh(force) {
   $("by").hidden = !state.summary?.switched;
   if (state.selected == null && mode !== "all") return setMode("all");
   if (state.view !== "flame") return;
-  const query = { by, ...(mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 }) };
+  const query = { by, ...state.scope, ...(mode === "all" ? { root } : { f: state.selected, callers: mode === "callers" ? 1 : 0 }) };
   const now = JSON.stringify(query);
   if (force || asked !== now) {
     asked = now;
@@ -184,6 +184,7 @@ on("select", () => refresh());
 on("filter", draw);
 on("theme", draw);
 on("data", () => { asked = ""; refresh(true); });
+on("scope", () => { root = 0; refresh(); });
 on("flame", to => setMode(to));
 new ResizeObserver(draw).observe(flames);
 

@@ -51,14 +51,15 @@ function cell(one, key) {
 let most = 1;
 function draw() {
   if (state.view !== "functions") return;
-  const timed = [...state.functions.values()].some(one => one.timed);
+  const all = [...(state.scoped || state.functions).values()];
+  const timed = all.some(one => one.timed);
   sort ||= state.live ? "rate" : timed ? "total" : "calls";
   const title = ([key, text, why]) => make("th", { scope: "col", class: key === "name" || key === "module" || key === "is" ? "text" : "", "aria-sort": key === sort ? (down ? "descending" : "ascending") : null },
     make("button", { title: why || "", onclick: () => order(key) }, text));
   const focused = document.activeElement?.closest?.("#functions") ? document.activeElement : null;
   const place = focused && { row: focused.closest("tr")?.dataset.f, kind: focused.getAttribute("role"), title: focused.closest("th") && focused.textContent };
   head.replaceChildren(make("tr", {}, ...columns().slice(0, state.live ? 1 : 0).map(title), title(["name", "Function"]), ...columns().slice(state.live ? 1 : 0).map(title), title(["module", "Module"])));
-  const rows = [...state.functions.values()].filter(one => !state.filter || one.name.toLowerCase().includes(state.filter));
+  const rows = all.filter(one => !state.filter || one.name.toLowerCase().includes(state.filter));
   most = rows.reduce((most, one) => Math.max(most, one.total || 0), 1);
   const text = sort === "name" || sort === "module";
   rows.sort((a, b) => (text ? a[sort].localeCompare(b[sort]) : value(b, sort) > value(a, sort) ? 1 : value(b, sort) < value(a, sort) ? -1 : 0) * (down !== text ? 1 : -1) || a.name.localeCompare(b.name));
@@ -92,6 +93,6 @@ body.addEventListener("keydown", event => {
   row.querySelector(".name button").focus();
   event.preventDefault();
 });
-["data", "live", "filter", "theme", "select"].forEach(what => on(what, draw));
+["data", "live", "filter", "theme", "select", "scope"].forEach(what => on(what, draw));
 
 export const functions = { shown: draw };

@@ -1,6 +1,6 @@
 // The frame of the page: tabs, search, keys, theme, and following a process that runs.
 
-import { $, Gone, ask, complain, count, functionOf, make, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
+import { $, Gone, ask, complain, count, functionOf, make, newest, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
 import { timeline } from "./timeline.js";
 import { flame } from "./flame.js";
 import { functions } from "./functions.js";
@@ -21,14 +21,18 @@ function show(name) {
   VIEWS[name].shown();
 }
 
-async function load(fresh) {
-  const [summary, rows] = [await ask("summary", fresh ? { fresh: 1 } : {}), await ask("functions")];
-  state.summary = summary;
-  state.functions = new Map(rows.map(row => {
+function byFunction(rows) {
+  return new Map(rows.map(row => {
     const [f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states] = row;
     const [cpu, , blocked] = states || [-1, -1, -1];
     return [f, { f, name, module, calls, total, self, avg, min, max, p50, p90, p99, p999, states, cpu, blocked, timed: row.length > 4 }];
   }));
+}
+
+async function load(fresh) {
+  const [summary, rows] = [await ask("summary", fresh ? { fresh: 1 } : {}), await ask("functions")];
+  state.summary = summary;
+  state.functions = byFunction(rows);
   // A running process may have more functions than its newest events.
   for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {
     const known = state.functions.get(f) || { f, name, module, calls: 0, timed: false };
@@ -151,7 +155,7 @@ addEventListener("keydown", event => {
     "/": () => { search.focus(); search.select(); },
     "?": () => $("keys").showModal(),
     1: () => show("timeline"), 2: () => show("flame"), 3: () => show("functions"),
-    "]": () => jump(false), "[": () => jump(true),
+    "]": () => jump(false), "[": () => jump(true), t: () => scope(!state.scope),
   }[event.key];
   if (own) {
     own();
@@ -185,6 +189,34 @@ on("next", jump);
 on("show", show);
 
 // A process that runs.
+// Flame graph and functions of the window that the timeline shows.
+const scopeButton = $("scope");
+const askScoped = newest(scope => ask("functions", scope));
+let shown = null;
+let soon = 0;
+async function scope(is) {
+  const bounds = is && shown && { from: Math.max(0, Math.floor(shown.from)), to: Math.max(1, Math.ceil(shown.to)) };
+  scopeButton.setAttribute("aria-pressed", !!bounds);
+  scopeButton.textContent = bounds ? `${time(bounds.to - bounds.from, 1)} shown` : "All time";
+  if (!bounds) [state.scope, state.scoped] = [null, null];
+  else {
+    const rows = await askScoped(bounds);
+    if (!rows) return;
+    // Another click may have come meanwhile.
+    if (scopeButton.getAttribute("aria-pressed") !== "true") return;
+    [state.scope, state.scoped] = [bounds, byFunction(rows)];
+    say(`${plural(rows.length, "function")} called in the time that is shown`);
+  }
+  tell("scope");
+}
+scopeButton.addEventListener("click", () => scope(!state.scope));
+on("window", view => {
+  shown = { ...view };
+  if (!state.scope) return;
+  clearTimeout(soon);
+  soon = setTimeout(() => scope(!!state.scope), 250);
+});
+
 const followButton = $("follow");
 function follow(is) {
   if (!state.live) return;

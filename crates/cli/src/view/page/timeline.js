@@ -85,6 +85,7 @@ function change() {
   clampView();
   draw();
   fetchSoon();
+  tell("window", view);
 }
 
 function clampView() {

@@ -1,6 +1,7 @@
 //! What a session has switched on when it starts, and what the same words mean in files that it left alone.
 
 use super::Planner;
+use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
 use calltap_names::{FunctionNames, Word};
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ pub struct Started {
     pub modules: Vec<(String, usize)>,
     /// Files of which nothing was chosen.
     pub elsewhere: Vec<Elsewhere>,
+    /// Of the file most functions of which are on: that its functions have no names, if so.
+    pub nameless: Option<String>,
 }
 
 /// A word names functions of a file that are not on.
@@ -67,7 +70,10 @@ impl Planner<'_> {
             }
         }
         elsewhere.sort_by_key(|found| std::cmp::Reverse(found.count));
-        Started { modules, elsewhere }
+        let first = modules.first().map(|(module, _)| module);
+        let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
+        let nameless = loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(Loaded::hint);
+        Started { modules, elsewhere, nameless }
     }
 
     /// The library with most code, if the program is nearly nothing but the start of it.

@@ -1,0 +1,141 @@
+//! `calltap tools debuginfo`: fetches debugging files from the servers that DEBUGINFOD_URLS names, by build-id.
+//!
+//! They are kept where elfutils and gdb keep theirs, `~/.cache/debuginfod_client/BUILD-ID/debuginfo`: each finds what another has fetched. curl does the
+//! transfer, with the user's proxies and certificates.
+
+use crate::arguments::Arguments;
+use crate::units::bytes;
+use crate::{processes, values};
+use anyhow::{Context, Result, bail};
+use calltap_selection::debug_files::{fetched, fetched_files, servers};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// What is kept of all files together: those that were fetched longest ago go first.
+const KEPT: u64 = 4 << 30;
+/// A server that cannot be reached costs no more than this,
+const CONNECT_S: &str = "5";
+/// one that sends less than a kilobyte a second for so long is left.
+const STALLS_S: &str = "20";
+
+/// Fetches the files of the programs and libraries that are named.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let servers = servers();
+    if servers.is_empty() {
+        bail!(
+            "DEBUGINFOD_URLS is not set: it names the servers to ask, as in DEBUGINFOD_URLS=https://debuginfod.debian.net"
+        );
+    }
+    let limit = values::size(&arguments.text("max-size").unwrap_or_default())?;
+    let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
+    files.extend(processes::all(arguments)?.iter().map(|pid| format!("/proc/{pid}/exe").into()));
+    if files.is_empty() {
+        bail!("of which program or library: a file, or '-p PID'");
+    }
+    let mut failed = None;
+    for file in files {
+        let done = fetch_for(&file, &servers, limit).with_context(|| file.display().to_string());
+        if let Err(error) = done {
+            failed.replace(error).iter().for_each(|error| eprintln!("calltap: {error:#}"));
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
+    let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file))?;
+    let id = calltap_sites::build_id_of(&data).context("it has no build-id, by which servers find files")?;
+    let to = fetched(&id).context("neither HOME nor XDG_CACHE_HOME says where to keep it")?;
+    let known = fs::read_link(file).unwrap_or_else(|_| file.to_owned());
+    if to.exists() {
+        eprintln!("calltap: {}: {} is there already", known.display(), to.display());
+        return Ok(());
+    }
+    let directory = to.parent().unwrap_or(&to);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let new = directory.join(format!("debuginfo.{}", std::process::id()));
+    let got = fetch(servers, &id, &new, limit);
+    let size = got.and_then(|size| fs::rename(&new, &to).map(|()| size).context("keeping it"));
+    let _ = fs::remove_file(&new);
+    // An empty directory says to elfutils that the file is known to be nowhere.
+    let _ = fs::remove_dir(directory);
+    trim(&to);
+    eprintln!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
+    Ok(())
+}
+
+/// From the first server that has it: the size. Else why the last has not.
+fn fetch(servers: &[String], id: &str, to: &Path, limit: u64) -> Result<u64> {
+    let mut why = None;
+    for server in servers {
+        let url = format!("{server}/buildid/{id}/debuginfo");
+        match transfer(&url, to, limit).and_then(|size| check(to, id).map(|()| size)) {
+            Ok(size) => return Ok(size),
+            Err(error) => why = Some(error.context(url)),
+        }
+    }
+    Err(why.unwrap_or_else(|| anyhow::anyhow!("no server")))
+}
+
+fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
+    let mut curl = Command::new("curl")
+        .args(["--fail", "--silent", "--show-error", "--location", "--proto", "=http,https"])
+        .args(["--connect-timeout", CONNECT_S, "--speed-limit", "1024", "--speed-time", STALLS_S, "--", url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("curl, which fetches files (Debian: apt install curl)")?;
+    let mut out = curl.stdout.take().context("curl's output")?.take(limit.saturating_add(1));
+    let mut file = File::create(to)?;
+    let size = io::copy(&mut out, &mut file);
+    if size.as_ref().map_or(true, |size| *size > limit) {
+        let _ = curl.kill();
+    }
+    let ended = curl.wait_with_output()?;
+    let size = size?;
+    if size > limit {
+        bail!("it is larger than {}: --max-size", bytes(limit));
+    }
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+        bail!("{}", said.trim_start_matches("curl: "));
+    }
+    Ok(size)
+}
+
+/// What came has to be the debugging file of this build.
+fn check(file: &Path, id: &str) -> Result<()> {
+    let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file));
+    let found = calltap_sites::build_id_of(&data.context("what the server sent is no ELF file")?);
+    if found.as_deref() != Some(id) {
+        bail!("what the server sent is of another build ({})", found.as_deref().unwrap_or("none"));
+    }
+    Ok(())
+}
+
+/// Removes what was fetched longest ago, until the rest is small enough; not what has just come.
+fn trim(newest: &Path) {
+    let entries = fetched_files().and_then(|place| fs::read_dir(place).ok()).into_iter().flatten().flatten();
+    let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.path().join("debuginfo");
+            let meta = fs::symlink_metadata(&path).ok()?;
+            Some((meta.modified().ok()?, meta.len(), path)).filter(|_| meta.is_file())
+        })
+        .filter(|(_, _, path)| path != newest)
+        .collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let mut sum = fs::metadata(newest).map_or(0, |meta| meta.len());
+    for (_, size, path) in all {
+        sum += size;
+        if sum > KEPT {
+            let _ = fs::remove_file(&path);
+            let _ = path.parent().map(fs::remove_dir);
+        }
+    }
+}
