@@ -36,7 +36,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -72,7 +72,7 @@ pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PA
 pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 576);
+const _: () = assert!(size_of::<ProcessEntry>() == 640);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
