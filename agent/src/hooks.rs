@@ -34,6 +34,9 @@
 //! copy:     ret, or jmp          with [S] as it always was
 //! ```
 //!
+//! A Go function does the same without a mark: its stack may move, so no shadow stack belongs to it. Each of its returns is recorded; the recorder tells by its
+//! position which call it ends. A hook that runs has no frame that Go's runtime would unwind: its place is in no table of the runtime's.
+//!
 //! A function entered by a jump finds a stub's address in S (its caller's stub+11). Its entry is recorded, the slot is
 //! left alone, and one return closes both calls.
 //!
@@ -80,6 +83,7 @@ hooks!(
     include_str!("hooks/exits.s"),
     include_str!("hooks/values.s"),
     include_str!("hooks/small.s"),
+    include_str!("hooks/go.s"),
     include_str!("hooks/shims.s"),
     include_str!("hooks/all.s"),
     include_str!("hooks/first.s"),
@@ -88,6 +92,7 @@ hooks!(
     control = sym state::CONTROL,
     stubs = sym state::STUBS,
     record_slow = sym record::record_slow,
+    record_goroutine = sym record::record_goroutine,
     shadow_slow = sym shadow::shadow_slow,
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
@@ -128,6 +133,12 @@ hooks!(
     room = const CHUNK_LIMIT - CHUNK_DATA,
     epoch = const offset_of!(state::Thread, epoch),
     window = const offset_of!(state::Thread, window),
+    g = const offset_of!(state::Thread, g),
+    goroutine = const offset_of!(state::Thread, goroutine),
+    stack_top = const record::STACK_TOP,
+    goid_behind_entry = const stub::GOID - stub::AFTER_CALL,
+    goid_behind_leave = const stub::GOID - stub::AFTER_LEAVE,
+    go_left = const stub::AFTER_LEAVE as u32 ^ code::GO_EXIT,
     window_size = const event::WINDOW,
     window_bits = const event::WINDOW.ilog2(),
     clock_bits = const event::CLOCK_BITS,

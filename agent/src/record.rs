@@ -8,10 +8,10 @@ use crate::register::{lose, register_process, registered, thread};
 use crate::ring::{self, Full};
 use crate::state::{NOWHERE, Session, Thread, exchange, in_data, reserve};
 use calltap_abi::event::{
-    CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, has_parent, parent_halves,
-    parent_word, stack_word,
+    CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, goroutine_words, has_parent,
+    parent_halves, parent_word, stack_word,
 };
-use calltap_abi::{Clock, Control};
+use calltap_abi::{Clock, Control, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. What this calls is no program's, and waits for no thread.
@@ -46,13 +46,49 @@ fn store_half(address: u64, word: u32) {
 /// fast path reserved and did not use (0: none), `slot` the address of its return address (0: not to be recorded). 1 if recorded, 0 if
 /// counted as lost.
 pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64, slot: u64) -> u8 {
-    match try_record(low, parent, reserved, slot) {
+    finish(low, try_record(low, parent, reserved, slot, None))
+}
+
+fn finish(low: u32, result: Result<(), Full>) -> u8 {
+    match result {
         Ok(()) => 1,
         Err(Full) => {
             lose(low);
             0
         }
     }
+}
+
+/// Which goroutine a thread runs.
+#[derive(Clone, Copy)]
+struct Goroutine {
+    /// The address of its `g`.
+    g: u64,
+    /// Its number; 0 for the stacks of the thread itself.
+    number: u64,
+    /// Where its stack begins.
+    top: u64,
+}
+
+/// Where `runtime.g` has the end of its stack, in all versions of Go: behind its beginning.
+pub const STACK_TOP: u64 = 8;
+/// Where a hook's return address is in what it has pushed, and the address of the traced function's behind that.
+const FRAME_RETURN: u64 = 40;
+const FRAME_SLOT: u64 = 48;
+const FRAME_SLOT_LEFT: u64 = 56 + stub::RED_ZONE as u64;
+
+/// Records an event of a Go function, with the words in front of it that say where it belongs. `frame`: what the hook has pushed.
+pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64, frame: u64) -> u8 {
+    let word = |address: u64| {
+        // SAFETY: words of the hook's frame, and of the `g` that the function's stack check has read.
+        unsafe { *(address as *const u64) }
+    };
+    let in_stub = word(frame + FRAME_RETURN) / stub::SIZE as u64 * stub::SIZE as u64;
+    // SAFETY: a byte of that stub.
+    let place = unsafe { *((in_stub + stub::GOID as u64) as *const u8) };
+    let goroutine = Goroutine { g, number: word(g + 8 * u64::from(place)), top: word(g + STACK_TOP) };
+    let slot = frame + if low & code::MASK == code::GO_EXIT { FRAME_SLOT_LEFT } else { FRAME_SLOT };
+    finish(low, try_record(low, parent, reserved, slot.wrapping_sub(goroutine.top), Some(goroutine)))
 }
 
 /// Records an event of a call whose slot is `slot`, from Rust: `stub` is the lower half of the address of its site's stub, with the code.
@@ -75,7 +111,13 @@ pub fn record_at(session: Session, stub: u32, slot: u64) {
     }
 }
 
-fn try_record(low: u32, parent: u64, reserved: u64, slot: u64) -> Result<(), Full> {
+fn try_record(
+    low: u32,
+    parent: u64,
+    reserved: u64,
+    slot: u64,
+    goroutine: Option<Goroutine>,
+) -> Result<(), Full> {
     let session = Session::get().ok_or(Full)?;
     let control = session.control();
     let sparse = control.clock.load(Relaxed) == Clock::Sparse as u32;
@@ -87,7 +129,7 @@ fn try_record(low: u32, parent: u64, reserved: u64, slot: u64) -> Result<(), Ful
     if sparse {
         record_sparse(session, thread, low, parent, words)
     } else {
-        record_words(session, thread, low, parent, words, slot)
+        record_words(session, thread, low, parent, words, slot, goroutine)
     }
 }
 
@@ -97,7 +139,7 @@ pub fn pad(address: u64, words: u64) {
     }
 }
 
-/// An event, always with its EPOCH word in front; and in front of that a STACK word, if its slot is to be recorded.
+/// An event, always with its EPOCH word in front; in front of that a STACK word, if its slot is to be recorded; and first of all which goroutine it belongs to.
 fn record_words(
     session: Session,
     thread: &Thread,
@@ -105,34 +147,50 @@ fn record_words(
     parent: u64,
     words: u64,
     slot: u64,
+    goroutine: Option<Goroutine>,
 ) -> Result<(), Full> {
     let ticks = stamp(session.control());
     let placed = u64::from(slot != 0);
+    let ahead = 2 * u64::from(goroutine.is_some()) + placed;
     // This call's own, so that it is seen below whether a signal handler has come by, whatever that has left.
     let unplaced = NOWHERE | &raw const ticks as u64;
     let address = loop {
         // No clock and no stack equal these: a signal handler from here on writes an EPOCH and a STACK of its own.
         thread.epoch.store(u64::MAX, Relaxed);
         thread.window.store(unplaced, Relaxed);
-        let address = reserve(thread, 8 * (words + 1 + placed));
+        let address = reserve(thread, 8 * (words + 1 + ahead));
         if in_data(address) {
             break address;
         }
         ring::advance(session, thread)?;
     };
-    let event = address + 8 * (1 + placed);
+    let event = address + 8 * (1 + ahead);
     if words == 2 {
         store(event + 8, parent_word(parent));
     }
     store(event, event_word(ticks, slot, low));
     store(event - 8, epoch_word(ticks));
     if slot != 0 {
-        store(address, stack_word(slot, low));
+        store(event - 16, stack_word(slot, low));
+    }
+    if let Some(goroutine) = goroutine {
+        // A thread's own stack stays where it is; a goroutine is known by its `g` until that is used again.
+        let at = if goroutine.number == 0 { goroutine.top } else { goroutine.g };
+        let [first, second] = goroutine_words(goroutine.number, at);
+        store(address, first);
+        store(address + 8, second);
+        // Before the window: until that is set, no event relies on them.
+        thread.goroutine.store(goroutine.number, Relaxed);
+        thread.g.store(goroutine.g, Relaxed);
     }
     thread.epoch.store(ticks >> CLOCK_BITS, Relaxed);
     // After a signal handler it is not known whose STACK word is the last.
     if slot == 0 || !exchange(&thread.window, unplaced, slot.wrapping_sub(WINDOW / 2)) {
         thread.window.store(NOWHERE, Relaxed);
+        // Nor whose words that name a goroutine are.
+        if goroutine.is_some() {
+            thread.g.store(0, Relaxed);
+        }
     }
     Ok(())
 }

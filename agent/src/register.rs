@@ -135,7 +135,7 @@ pub fn thread(session: Session) -> Result<&'static Thread, Full> {
 /// Counts an event that is not recorded; `low` is its low half.
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
-    let exit = low & code::MASK == code::EXIT;
+    let exit = matches!(low & code::MASK, code::EXIT | code::GO_EXIT);
     let entry = registered(session)
         .or_else(|| register_thread(session))
         .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));

@@ -67,6 +67,10 @@ pub struct Thread {
     pub epoch: AtomicU64,
     /// The lowest stack position that an event may name by its lower bits, see the STACK word; where no stack is, if none may.
     pub window: AtomicU64,
+    /// The `g` that the last GOROUTINE word is about; 0 if there is none that later events may rely on.
+    pub g: AtomicU64,
+    /// And the number of its goroutine.
+    pub goroutine: AtomicU64,
     /// Set while this thread rearranges its chunks in overwrite mode.
     pub busy: AtomicU32,
     /// Index of the thread entry plus one; 0 before registration and in a forked child.
@@ -243,10 +247,11 @@ pub fn in_data(address: u64) -> bool {
     (CHUNK_DATA as u64..CHUNK_LIMIT as u64).contains(&(address % CHUNK_SIZE as u64))
 }
 
-/// The next event writes EPOCH and STACK words of its own.
+/// The next event writes EPOCH and STACK words of its own, and one of a Go function says which goroutine it belongs to.
 pub fn forget_context(thread: &Thread) {
     thread.epoch.store(u64::MAX, Relaxed);
     thread.window.store(NOWHERE, Relaxed);
+    thread.g.store(0, Relaxed);
 }
 
 /// Moves the cursor back to the start of the room behind a full chunk, if it is there.

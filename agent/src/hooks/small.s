@@ -41,7 +41,7 @@
 # What Rust is called through, on a stack of the agent's. Signals are blocked meanwhile: their handlers would find a stack pointer
 # that they do not know, and one that runs on the alternate stack would be overwritten by the next, as
 # the kernel sees by the stack pointer that it is in use.
-.macro tap_small_shim name function
+.macro tap_small_shim name function go=0
     .balign 16
 \name:
     .cfi_startproc
@@ -86,7 +86,12 @@
     tap_vectors movups_out
     mov edi, r8d
     mov rsi, r9
-    xor ecx, ecx    # no stack position
+    .if \go
+        mov rcx, r14
+        lea r8, [rbp + 16]    # what the hook has pushed
+    .else
+        xor ecx, ecx    # no stack position
+    .endif
     call \function
     tap_vectors movups_in
     add rsp, 256

@@ -20,6 +20,8 @@
     .endr
     tap_offset small_f \clock; tap_offset small_p \clock; tap_offset small_fp \clock
     tap_offset mcount_small_f \clock; tap_offset mcount_small_p \clock; tap_offset mcount_small_fp \clock
+    tap_offset go_f \clock; tap_offset go_g \clock; tap_offset go_fg \clock; tap_offset go_p \clock
+    tap_offset go_fp \clock; tap_offset go_gp \clock; tap_offset go_fgp \clock; tap_offset go_leave \clock
 .endm
 
 .section .rodata.calltap_hook_table,"a"

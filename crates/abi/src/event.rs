@@ -19,6 +19,18 @@
 //! +-------------------------------------+---------+
 //! ```
 //!
+//! Where a Go function is entered or left, the words in front of the event say besides whose stack the thread is on:
+//!
+//! ```text
+//! +----------------------------------+------+
+//! | goroutine's number, or 0         |GOROUTINE   all events of Go functions from the next one on are of this goroutine; 0: of the thread's own stack
+//! +----------------------------------+------+
+//! | address of its `g`, or top of the stack |GOROUTINE_AT   of a goroutine, its record; of a thread's own stack, the address that positions count from
+//! +----------------------------------+------+
+//! ```
+//!
+//! The position of such an event is counted from the top of that stack, so it is the same when the stack has moved.
+//!
 //! The low half is the return address of the hook's own call in the site's stub, xor the address of the frame's
 //! return slot shifted left by 22: stubs are 32 bytes in a region aligned to 32 MiB, so the address *is* site and code, and seven
 //! bits of the stack position (the *tag*) fall into the bits that are the same for all stubs (*top*). Eight more bits of the position
@@ -50,6 +62,18 @@ pub mod code {
     /// Entered in the stack frame of the caller, whose slot it shares, but it has a return of its own: a Python function that the
     /// interpreter runs in the frame of the function that called it.
     pub const NESTED_ENTRY: u32 = 19;
+    /// A Go function is entered.
+    pub const GO_ENTRY: u32 = 20;
+    /// The same; caller follows.
+    pub const GO_ENTRY_FROM: u32 = 21;
+    /// A Go function returns.
+    pub const GO_EXIT: u32 = 22;
+    /// A Go function is entered; caller follows; no exit will.
+    pub const GO_CALL: u32 = 23;
+    /// The goroutine of the following events of Go functions,
+    pub const GOROUTINE: u32 = 24;
+    /// and where it is.
+    pub const GOROUTINE_AT: u32 = 25;
     /// Arguments, in front of the entry of the same site and tag.
     pub const ARGUMENTS: u32 = 8;
     /// Results, in front of the return likewise.
@@ -74,7 +98,20 @@ pub mod code {
 
 /// Does an event of this code carry its caller?
 pub fn has_parent(code: u32) -> bool {
-    matches!(code, code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM)
+    matches!(
+        code,
+        code::CALL | code::ENTRY_FROM | code::TAIL_ENTRY_FROM | code::GO_ENTRY_FROM | code::GO_CALL
+    )
+}
+
+/// Is an event of this code one of a Go function, and belongs to a goroutine?
+pub fn is_of_go(code: u32) -> bool {
+    (code::GO_ENTRY..=code::GO_CALL).contains(&code)
+}
+
+/// The two words that say which goroutine the following events belong to.
+pub fn goroutine_words(goroutine: u64, at: u64) -> [u64; 2] {
+    [goroutine << 5 | code::GOROUTINE as u64, at << 5 | code::GOROUTINE_AT as u64]
 }
 
 /// Bits of the clock in an event.

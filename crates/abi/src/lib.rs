@@ -72,7 +72,7 @@ pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PA
 pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 576);
+const _: () = assert!(size_of::<ProcessEntry>() == 640);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 

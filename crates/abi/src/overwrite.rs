@@ -25,8 +25,11 @@ const ENTRIES: u32 = 1 << code::ENTRY
     | 1 << code::ENTRY_FROM
     | 1 << code::TAIL_ENTRY
     | 1 << code::TAIL_ENTRY_FROM
-    | 1 << code::NESTED_ENTRY;
-const EXITS: u32 = 1 << code::EXIT;
+    | 1 << code::NESTED_ENTRY
+    | 1 << code::GO_ENTRY
+    | 1 << code::GO_ENTRY_FROM
+    | 1 << code::GO_CALL;
+const EXITS: u32 = 1 << code::EXIT | 1 << code::GO_EXIT;
 /// Words of a cache line, and of a block of the sparse clock.
 const LINE: usize = SPARSE_BLOCK / 8;
 
@@ -106,10 +109,14 @@ mod tests {
             code::TAIL_ENTRY,
             code::TAIL_ENTRY_FROM,
             code::NESTED_ENTRY,
+            code::GO_ENTRY,
+            code::GO_ENTRY_FROM,
+            code::GO_CALL,
         ];
         for low in 0..32 {
             let word = 0x1234_5678_0000_0000 | 77 << 5 | u64::from(low);
-            check(&[word; 3], false, 3 * u64::from(enters.contains(&low)), 3 * u64::from(low == code::EXIT));
+            let exits = [code::EXIT, code::GO_EXIT].contains(&low);
+            check(&[word; 3], false, 3 * u64::from(enters.contains(&low)), 3 * u64::from(exits));
         }
         let all = [u64::from(code::ENTRY); (CHUNK_SIZE - CHUNK_DATA) / 8];
         check(&all, false, all.len() as u64, 0);

@@ -20,6 +20,8 @@
 //! 24:  address of the body
 //! ```
 //!
+//! In the stub of a Go function, a byte behind the `ret 128` has the place of the goroutine's number in its `g`, in words.
+//!
 //! They start at different offsets because the unwind table of all stubs is one rule over the offset of the pc.
 
 /// Bytes of a stub.
@@ -45,6 +47,8 @@ pub const AFTER_LEAVE: usize = 18;
 /// Bytes below the stack pointer that a function may use without moving it. Where a function is left, they are skipped before anything is pushed: should the place be
 /// none of its exits after all, they may be in use.
 pub const RED_ZONE: usize = 128;
+/// Where the number of a goroutine is in its `g`, in words: a byte of the stub of a Go function.
+pub const GOID: usize = 21;
 /// The way into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
 /// The body's address.
@@ -67,6 +71,10 @@ pub const VALUES: u8 = 8;
 /// entries only, and sums without times.
 pub const SMALL_STACK: u8 = 16;
 
+/// Likewise on a small stack, of a Go function that has its `g` in r14: events say which goroutine they belong to, and exits are rewritten. Sums are without
+/// times.
+pub const GOROUTINE: u8 = 32;
+
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
@@ -79,16 +87,22 @@ pub enum Style {
 }
 
 /// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; as many in front
-/// of which values are read; and those for small stacks.
-pub const HOOK_COUNT: usize = SMALL_STACK_HOOKS + 2 * SMALL_HOOKS;
+/// of which values are read; those for small stacks; and those of Go functions, which know their goroutine.
+pub const HOOK_COUNT: usize = GO_HOOKS + GO_ENTRIES + 1;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
 /// Those of one style.
 const SMALL_HOOKS: usize = 3;
+const GO_HOOKS: usize = SMALL_STACK_HOOKS + 2 * SMALL_HOOKS;
+/// Those at entries. Behind them comes that of exits.
+const GO_ENTRIES: usize = 7;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
+    if wanted & GOROUTINE != 0 {
+        return GO_HOOKS + ((wanted & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
+    }
     if wanted & SMALL_STACK != 0 {
         let first = match style {
             Style::CallThrough | Style::Exits => SMALL_STACK_HOOKS,
@@ -123,6 +137,8 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
     };
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
         _ if wanted & SMALL_STACK != 0 => None,
+        (false, _) if wanted & GOROUTINE != 0 => None,
+        _ if wanted & GOROUTINE != 0 => Some(GO_HOOKS + GO_ENTRIES),
         (true, false) => Some(first + values(wanted)),
         (false, true) => Some(first + 1 + values(wanted)),
         (true, true) => Some(first + 2 + values(wanted)),

@@ -2,6 +2,7 @@
 
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{Meta, SiteId, ThreadId};
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 /// The names of a trace. Demangles a function when it is first asked for.
@@ -66,9 +67,18 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The thread's kernel id; 0 when unknown.
+    /// The thread's kernel id, a goroutine's number; 0 when unknown.
     pub fn tid(&self, thread: ThreadId) -> u32 {
         self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.tid)
+    }
+
+    /// What a track of the thread is called: its name; of a goroutine, with its number.
+    pub fn title(&self, thread: ThreadId) -> Cow<'a, str> {
+        let comm = self.comm(thread);
+        match self.meta.threads.get(thread.0 as usize).and_then(|thread| thread.goroutine) {
+            Some(number) => Cow::Owned(format!("{comm} {number}")),
+            None => Cow::Borrowed(comm),
+        }
     }
 
     /// `comm-tid`.

@@ -3,12 +3,14 @@
 //! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
 //! read when a thread has been quiet for a while, has ended, or the recording ends.
 
+mod goroutines;
 mod held;
 mod kernel;
 mod settings;
 mod threads;
 
 use crate::callers::Unwinding;
+use crate::goroutines::Goroutines;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
 use crate::kernel::Kernel;
@@ -126,6 +128,7 @@ pub struct Collector<'a> {
     /// Functions that were switched off since threads were last looked for: a thread that is found now may have calls of them open.
     switched_off: Vec<Arc<SwitchedOff>>,
     next_thread: u32,
+    goroutines: Goroutines,
     /// Threads that are read.
     threads: u32,
     /// How many there may be at once, before any of them is known.
@@ -180,6 +183,7 @@ impl<'a> Collector<'a> {
             followed: HashMap::new(),
             switched_off: Vec::new(),
             next_thread: 0,
+            goroutines: Goroutines::default(),
             threads: 0,
             expected: 0,
             totals: Totals::default(),
@@ -237,6 +241,11 @@ impl<'a> Collector<'a> {
                 self.sweep(if last { Sweep::All } else { Sweep::Quiet });
                 swept = Instant::now();
                 until = SWEEP.max(SWEEP_SHARE * began.elapsed());
+            }
+            if last {
+                self.end_goroutines();
+            } else if self.goroutines.are_many() {
+                self.read_goroutines();
             }
             if self.is_due(last) {
                 self.hand_over(last);
@@ -297,6 +306,7 @@ impl<'a> Collector<'a> {
         } else {
             self.compare_clocks()
         };
+        self.read_goroutines();
         self.flush(now);
         due.into_iter().for_each(|due| due.served.store(asked, Release));
     }
@@ -314,6 +324,7 @@ impl<'a> Collector<'a> {
             }
             if let Metadata::SwitchedOff(off) = &news {
                 self.readers.iter_mut().flatten().for_each(|reader| reader.switch_off(off));
+                self.goroutines.switch_off(off);
                 self.switched_off.push(Arc::clone(off));
             }
             news.tell(&mut |record| self.output.record(record));
@@ -362,6 +373,7 @@ impl<'a> Collector<'a> {
                 has_memory = self.shared.provide_chunks(self.threads.max(self.expected));
             }
         }
+        self.gather_goroutines();
         got
     }
 
@@ -424,6 +436,7 @@ impl<'a> Collector<'a> {
         let now = self.ticks_of(self.this_moment());
         reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);
         self.shared.tell_returned((reader.freed - freed) as u32);
+        self.take_goroutines_of(&mut reader);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
         add(&mut self.ended_calls, reader.totals.entries);
@@ -450,8 +463,10 @@ impl<'a> Collector<'a> {
         for reader in self.readers.iter_mut().flatten() {
             reader.flush(self.shared, ticks, &mut self.output, &mut self.unwinding);
         }
+        self.goroutines.flush(&mut self.output);
         if let Some(calls) = self.calls {
             let living: u64 = self.readers.iter().flatten().map(|reader| reader.totals.entries).sum();
+            let living = living.saturating_add(self.goroutines.totals().entries);
             calls.store(self.ended_calls.saturating_add(living), Relaxed);
         }
         let losses = self.readers.iter().flatten().map(|reader| reader.totals);

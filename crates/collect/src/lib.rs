@@ -6,6 +6,7 @@ pub mod callers;
 pub mod chosen;
 pub mod collector;
 pub mod fault;
+mod goroutines;
 pub mod governor;
 pub mod heartbeat;
 mod holds;

@@ -198,6 +198,13 @@ impl OpenCalls {
         }
     }
 
+    /// How many of the newest calls a call without a return proves over, whose slot is known. They are left.
+    pub fn leave_before_call(&mut self, raw: RawEvent) -> u32 {
+        let left = self.left_by(frame_of(raw), code::ENTRY);
+        self.depth -= left;
+        left as u32
+    }
+
     /// Are any open?
     pub fn is_empty(&self) -> bool {
         self.depth == 0

@@ -4,7 +4,8 @@
 //! emptied chunk is ready for its next owner.
 
 use calltap_abi::event::{
-    Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, parent_of_halves,
+    Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, is_of_go,
+    parent_of_halves,
 };
 use calltap_abi::frames::PIECE_BYTES;
 use calltap_abi::values::STORED;
@@ -13,8 +14,8 @@ use calltap_trace::SiteId;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Words of an event's that may lie behind [`CHUNK_LIMIT`]: EPOCH and its first one.
-const OWED: usize = 2;
+/// Words of an event's that may lie behind [`CHUNK_LIMIT`]: all but the first of those that say where it belongs, and its own first one.
+const OWED: usize = 4;
 /// Words that are fetched together.
 const FETCH: usize = 512;
 
@@ -31,11 +32,32 @@ pub struct RawEvent {
     pub parent: u64,
 }
 
+/// Which goroutine an event of a Go function belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Goroutine {
+    /// Its number; 0: it was on a stack of the thread's own.
+    pub number: u64,
+    /// The address of its `g`; if it has no number, where the thread's stack begins, which positions are counted from.
+    pub at: u64,
+}
+
+/// An event of a Go function, of a goroutine.
+#[derive(Clone, Copy, Debug)]
+pub struct GoEvent {
+    /// The event.
+    pub raw: RawEvent,
+    /// Which goroutine.
+    pub goroutine: Goroutine,
+}
+
 /// Takes events. The two that take many are what makes reading fast: most events come in rows of one sort, and a loop over these
 /// alone keeps all it needs in registers. They say how many they took; `event` reads one.
 pub trait Sink {
     /// The next event of the thread, with what was read of it besides, and the pieces of its stack that were copied.
     fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]);
+
+    /// The next event, of a Go function. Its slot is counted from the beginning of the stack.
+    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine);
 
     /// The next events, as long as they are entries and returns without anything behind them.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
@@ -72,6 +94,18 @@ impl RawEvent {
         self.low & code::MASK
     }
 
+    /// The same event of a function of any language.
+    pub fn plain(self) -> RawEvent {
+        let code = match self.code() {
+            code::GO_ENTRY => code::ENTRY,
+            code::GO_ENTRY_FROM => code::ENTRY_FROM,
+            code::GO_EXIT => code::EXIT,
+            code::GO_CALL => code::CALL,
+            code => code,
+        };
+        RawEvent { low: self.frame() | code, ..self }
+    }
+
     /// Site and tag together: what is the same at the entry and at the return of one call.
     #[inline(always)]
     pub fn frame(self) -> u32 {
@@ -86,6 +120,8 @@ pub struct Cursor {
     pub offset: usize,
     /// As of the last EPOCH and STACK words.
     context: Context,
+    /// As of the last GOROUTINE word.
+    goroutine: Goroutine,
     /// An EPOCH or STACK word was read and its event not yet. That may lie behind [`CHUNK_LIMIT`], as they were reserved together.
     owed: bool,
     last: u64,
@@ -124,6 +160,7 @@ impl Default for Cursor {
         Cursor {
             offset: CHUNK_DATA,
             context: Context::default(),
+            goroutine: Goroutine::default(),
             owed: false,
             last: 0,
             ahead: Vec::new(),
@@ -249,6 +286,16 @@ impl Cursor {
                 self.owed = true;
                 return 1;
             }
+            code::GOROUTINE => {
+                self.goroutine.number = word >> 5;
+                self.owed = true;
+                return 1;
+            }
+            code::GOROUTINE_AT => {
+                self.goroutine.at = word >> 5;
+                self.owed = true;
+                return 1;
+            }
             // A word of an event or of values comes alone only behind a slot that was skipped.
             code::PAD | code::PARENT | code::DATA => return 1,
             code::ARGUMENTS | code::RESULTS | code::FRAMES => return self.read_values(word, &words[1..]),
@@ -265,6 +312,10 @@ impl Cursor {
         self.last = self.context.ticks(word);
         let slot = self.context.slot(word);
         let event = RawEvent { ticks: self.last, low, slot, parent: parent.unwrap_or(0) };
+        if is_of_go(event.code()) {
+            sink.take_go(event, self.goroutine);
+            return 1 + usize::from(parent.is_some());
+        }
         let code = if event.code() == code::EXIT { code::RESULTS } else { code::ARGUMENTS };
         let (stack, values) = (self.ahead_of(event, code::FRAMES), self.ahead_of(event, code));
         self.pass_one();

@@ -1,15 +1,15 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
-mod encode;
-mod pairs;
-mod switching;
+pub(crate) mod encode;
+pub(crate) mod pairs;
+pub(crate) mod switching;
 
 use crate::callers::Unwinding;
 use crate::governor::Rates;
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
 use crate::pairing::OpenCalls;
-use crate::raw::Cursor;
+use crate::raw::{Cursor, GoEvent};
 use crate::shm::Shared;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE};
 use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
@@ -76,6 +76,8 @@ pub struct Reader {
     switching: Switching,
     /// Events behind that are left out.
     until: u64,
+    /// Events of goroutines, which may go on in other threads.
+    pub of_go: Vec<GoEvent>,
 }
 
 impl Reader {
@@ -110,6 +112,7 @@ impl Reader {
             rates,
             switching: Switching::default(),
             until: u64::MAX,
+            of_go: Vec::new(),
         }
     }
 
@@ -214,7 +217,8 @@ impl Reader {
         let before = self.cursor.offset;
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
-        let mut sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
+        let sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
+        let mut sink = sink.leaving(&mut self.of_go);
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);

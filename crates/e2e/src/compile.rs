@@ -238,6 +238,20 @@ pub fn compile_go(name: &str, flags: &[&str]) -> Option<Program> {
     Some(Program { path, name: format!("{stem} (go {})", flags.join(" ")), directory })
 }
 
+/// The tests of a package of Go's standard library.
+pub fn compile_go_test(package: &str) -> Option<Program> {
+    if output_of("go", &["version"]).is_none() {
+        skipped("no go here");
+        return None;
+    }
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = directory.path().join("tests");
+    let mut command = Command::new("go");
+    command.args(["test", "-c", "-o"]).arg(&path).arg(package);
+    finish(command);
+    Some(Program { path, name: format!("tests of {package}"), directory })
+}
+
 /// What a tool prints, or None if it is not installed.
 pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
     if !have(tool) {

@@ -30,7 +30,13 @@ fn synthetic(threads: u32) -> MemorySource {
         });
     }
     for id in 0..threads {
-        let thread = Thread { id: ThreadId(id), process: 0, tid: 1 + id, comm: format!("thread-{id}") };
+        let thread = Thread {
+            id: ThreadId(id),
+            process: 0,
+            tid: 1 + id,
+            comm: format!("thread-{id}"),
+            goroutine: None,
+        };
         source.meta.threads.push(thread);
     }
     let mut seed = 0x1234_5678_9abc_def1_u64;

@@ -129,7 +129,7 @@ impl Exporter<'_> {
         for thread in meta.threads.iter().filter(|thread| !thread.comm.is_empty()) {
             self.separate();
             let (pid, tid) = pid_tid(self.source, thread.id);
-            let args = json!({ "name": thread.comm });
+            let args = json!({ "name": self.names.title(thread.id) });
             let event = json!({ "name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": args });
             self.buffer.extend_from_slice(event.to_string().as_bytes());
         }

@@ -5,6 +5,7 @@
 //! many paths are in one: about [`SAMPLES`] samples in all.
 
 use crate::labels::command;
+use crate::labels::pid_tid;
 use crate::options::Options;
 use calltap_analysis::paths::Paths;
 use calltap_analysis::states::{State, states};
@@ -233,9 +234,9 @@ impl Exporter<'_> {
         let (profile, slot) = (&mut self.profile, index.min(self.processes.len() - 1));
         let (name, pid) = described.map_or(("", 0), |process| (process.comm.as_str(), process.pid));
         let process = *self.processes[slot].get_or_insert_with(|| profile.add_process(name, pid, at));
-        let tid = self.names.tid(thread);
+        let tid = pid_tid(self.source, thread).1;
         let handle = profile.add_thread(process, tid, at, tid == pid);
-        profile.set_thread_name(handle, self.names.comm(thread));
+        profile.set_thread_name(handle, &self.names.title(thread));
         self.add_markers(thread, handle);
         let (first, end) = self.source.thread_span(thread).unwrap_or((ticks, ticks));
         let shortest = (end - first) / SLICES + 1;

@@ -2,14 +2,22 @@
 
 use calltap_analysis::paths::Of;
 use calltap_analysis::{Call, Names, Off, Source};
-use calltap_trace::ThreadId;
+use calltap_trace::{Thread, ThreadId};
 
-/// Process and thread id as the operating system had them.
+/// What tells goroutines from threads where both have a number: no thread id is as large.
+const GOROUTINE: u32 = 1 << 30;
+
+/// Process and thread id as the operating system had them. A goroutine has an id that no thread has.
 pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
     let meta = source.meta();
     let Some(thread) = meta.threads.get(thread.0 as usize) else { return (0, 0) };
     let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
-    (pid, thread.tid)
+    (pid, tid_of(thread))
+}
+
+/// The id of a thread, and one for a goroutine that no thread has.
+pub fn tid_of(thread: &Thread) -> u32 {
+    thread.goroutine.map_or(thread.tid, |number| number as u32 % GOROUTINE | GOROUTINE)
 }
 
 /// How long the thread of a call did not run, by the names of attributes; nothing if it ran all the time, or if that was not recorded at all. What is not known of

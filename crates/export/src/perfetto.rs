@@ -364,7 +364,7 @@ impl Exporter<'_> {
         self.sequences[thread.0 as usize] = Some(Sequence { interned: Vec::new(), now });
         let uuid = THREAD_TRACK + u64::from(thread.0);
         let (pid, tid) = pid_tid(self.source, thread);
-        let comm = self.names.comm(thread);
+        let comm = self.names.title(thread);
         message(&mut self.buffer, field::PACKET, |packet| {
             number(packet, field::SEQUENCE_ID, sequence(thread));
             number(packet, field::SEQUENCE_FLAGS, STATE_CLEARED);

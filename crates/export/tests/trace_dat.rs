@@ -326,7 +326,13 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
     let new = Site { module: 1, address: 0x1000, ..source.meta.sites[1].clone() };
     source.meta.sites[1] = new;
     // The same thread, with another program and name.
-    source.meta.threads.push(Thread { id: ThreadId(1), process: 1, tid: 100, comm: "two words".into() });
+    source.meta.threads.push(Thread {
+        id: ThreadId(1),
+        process: 1,
+        tid: 100,
+        comm: "two words".into(),
+        goroutine: None,
+    });
     let event = Event { ticks: 5, site: SiteId(1), kind: EventKind::Call { parent: 0x401010 } };
     source.batches.push(Batch { thread: ThreadId(1), events: vec![event], ..Batch::default() });
     reported(

@@ -107,7 +107,7 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         forked: false,
         comm: comm.clone(),
     }))?;
-    writer.record(&Record::Thread(Thread { id, process: 0, tid: 1, comm }))?;
+    writer.record(&Record::Thread(Thread { id, process: 0, tid: 1, comm, goroutine: None }))?;
     let site = |n: u32| Site {
         id: SiteId(n),
         module: 0,

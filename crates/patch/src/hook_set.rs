@@ -40,6 +40,21 @@ impl HookSet {
         HookSet { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
     }
 
+    /// What can be had of a Go function whose events say which goroutine they belong to: entries with callers, returns if those are seen, and counts.
+    pub fn on_goroutine(self, returns: bool) -> HookSet {
+        let asked = self.hooks & (stub::FUNCTION | stub::GRAPH | stub::PROFILE);
+        let hooks = match asked & stub::GRAPH != 0 && !returns {
+            true => asked & !stub::GRAPH | stub::FUNCTION,
+            false => asked,
+        };
+        HookSet { hooks: stub::GOROUTINE | hooks, program: 0 }
+    }
+
+    /// Do its events say which goroutine they belong to?
+    pub fn knows_goroutine(self) -> bool {
+        self.hooks & stub::GOROUTINE != 0
+    }
+
     /// Which program reads values; 0: none does.
     pub fn program(self) -> u16 {
         self.program
@@ -57,9 +72,11 @@ impl HookSet {
 
     /// The one with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
-        if number & stub::SMALL_STACK != 0 {
-            let hook_set =
-                HookSet::all().map(HookSet::on_small_stack).find(|hook_set| hook_set.hooks == number)?;
+        if number & (stub::SMALL_STACK | stub::GOROUTINE) != 0 {
+            let all = || HookSet::all();
+            let mut special =
+                all().map(HookSet::on_small_stack).chain(all().map(|all| all.on_goroutine(true)));
+            let hook_set = special.find(|hook_set| hook_set.hooks == number)?;
             return Some(hook_set).filter(|_| program == 0);
         }
         let hook_set = HookSet::all().find(|hook_set| hook_set.hooks == number & !stub::VALUES)?;

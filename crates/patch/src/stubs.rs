@@ -125,7 +125,7 @@ pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }
         | SiteForm::Prologue { at, old }
-        | SiteForm::Checked { at, old }
+        | SiteForm::Checked { at, old, .. }
         | SiteForm::PaddingJump { at, old, .. }
         | SiteForm::Trap { at, old }
         | SiteForm::AfterPrologue { at, old } => Svma(at.0 + old.len() as u64),

@@ -108,8 +108,11 @@ fn event_codes_are_the_return_addresses_of_the_hooks() {
 
 #[test]
 fn every_combination_of_tracers_has_hooks_of_its_own() {
-    let all =
-        || HookSet::all().flat_map(|hook_set| [hook_set, hook_set.reading(1), hook_set.on_small_stack()]);
+    let all = || {
+        HookSet::all().flat_map(|hook_set| {
+            [hook_set, hook_set.reading(1), hook_set.on_small_stack(), hook_set.on_goroutine(true)]
+        })
+    };
     let styles = [Style::CallThrough, Style::AfterPrologue, Style::Exits];
     let entries = all().flat_map(|hook_set| styles.map(|style| stub::entry_hook(hook_set.number(), style)));
     let exits = all().flat_map(|hook_set| {
@@ -138,6 +141,31 @@ fn on_a_small_stack_returns_are_left_alone_whatever_is_wanted() {
         );
         assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), at + 4096);
     }
+}
+
+#[test]
+fn of_a_go_function_returns_are_seen_by_its_exits_alone() {
+    use calltap_abi::event::code;
+    for asked in HookSet::all() {
+        let hook_set = asked.on_goroutine(true);
+        assert_eq!(HookSet::from_number(hook_set.number(), 0), Some(hook_set));
+        assert_eq!(hook_set.returns(), asked.number() & stub::GRAPH != 0);
+        assert!(!asked.on_goroutine(false).returns());
+        let at = agent().stub(0).0;
+        let bytes =
+            calltap_patch::stub_bytes(&agent(), Avma(at), Avma(at + 4096), hook_set, Style::Exits).unwrap();
+        assert_eq!(goes_to(&bytes, at, stub::AFTER_CALL), at + 4096);
+        assert_eq!(bytes[stub::GOID], 0xCC, "it is free for the place of the number");
+        if let Some(hook) = stub::exit_hook(hook_set.number(), Style::Exits) {
+            assert_eq!(goes_to(&bytes, at, stub::LEAVE), agent().hooks[hook].0);
+        }
+    }
+    // Hooks make codes of the addresses to which they return.
+    assert_eq!(
+        [stub::AFTER_CALL as u32 ^ 19, stub::AFTER_CALL as u32 ^ 18],
+        [code::GO_ENTRY, code::GO_ENTRY_FROM]
+    );
+    assert_eq!([stub::AFTER_CALL as u32 ^ 16, stub::AFTER_LEAVE as u32 ^ 4], [code::GO_CALL, code::GO_EXIT]);
 }
 
 fn form(kind: u8, at: u64, gap: bool) -> SiteForm {

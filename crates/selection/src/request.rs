@@ -69,8 +69,14 @@ impl ParsedSelection {
             TracerKind::Profile => HookSet::PROFILE,
         });
         let wanted = wanted.reduce(HookSet::and)?;
-        if let Some(SiteForm::Checked { .. }) = function.form {
-            return Some(self.entry((function, module), tracers, wanted, Reason::GoFunction));
+        if let Some(SiteForm::Checked { goid, .. }) = function.form {
+            let entry = self.entry((function, module), tracers, wanted, Reason::GoFunction);
+            if goid.is_none() {
+                return Some(entry);
+            }
+            let returns = matches!(function.returns, Returns::Exits { unseen: None, .. });
+            let cut = wanted.returns() && !(returns && wanted == wanted.and(HookSet::GRAPH));
+            return Some(SiteRequest { wanted: wanted.on_goroutine(returns), cut, ..entry });
         }
         // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
         if let Returns::Exits { unseen, .. } = &function.returns

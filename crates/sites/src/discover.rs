@@ -10,6 +10,8 @@ mod exits;
 mod frames;
 mod functions;
 mod go;
+mod go_exits;
+mod goid;
 mod handed;
 pub(crate) mod image;
 mod jumps;

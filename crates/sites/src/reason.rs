@@ -131,6 +131,11 @@ reasons! {
     GoUnchecked = "go-unchecked",
         "a Go function that does not check its stack, which may have no room for a hook", "trace its callers";
     GoFips = "go-fips", "Go's FIPS module, which compares its own code with a checksum", "trace its callers";
+    GoVersion = "go-version",
+        "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";
+    GoAssembly = "go-assembly", "Go assembly, which may use r14 for something else than its goroutine", "none: its entry is traced";
+    GoEnds = "go-ends", "a Go function that ends its goroutine, and never returns", "none: its entry is traced";
+    GoStack = "go-stack", "a Go function, whose stack may move", "trace its callers";
     GoCheckLeadsOut = "go-check-leads-out", "its stack check leads out of the function", "trace its callers";
     GoCheckLost = "go-check-lost", "its stack check does not lead back to its beginning", "trace its callers";
 

@@ -99,12 +99,15 @@ pub enum SiteForm {
     },
     /// A Go function's check of its stack, whole instructions, of which the first five bytes become a jump. A
     /// copy of them elsewhere is run *first*: where the check passes, the stub comes, and then the body at
-    /// `at + old.len()`. Only the entry can be traced.
+    /// `at + old.len()`. No return address is replaced: its returns are seen if its exits give way.
     Checked {
         /// First patched byte.
         at: Svma,
         /// The bytes that must be there.
         old: Vec<u8>,
+        /// Where a goroutine has its number, in words from the `g` that r14 leads to while the function runs; None where r14 does not, or where that
+        /// is not known.
+        goid: Option<u8>,
     },
     /// The same of a function that has no room for any jump: a breakpoint, which stays, takes the place of its first byte. A handler of SIGTRAP in the program leads to the copy.
     Trap {

@@ -135,7 +135,7 @@ fn verdict(code: Vec<u8>) -> Result<usize, String> {
     let binary = read(&[("f", code), ("g", vec![0xCC; 16])], 20);
     let function = &binary.functions[0];
     match &function.form {
-        Some(SiteForm::Checked { at, old }) => {
+        Some(SiteForm::Checked { at, old, .. }) => {
             assert_eq!((function.kind, *at), (SiteKind::Prologue, function.address));
             Ok(old.len())
         }
@@ -213,7 +213,7 @@ fn are_checks(path: &Path, binary: &Binary) -> usize {
     };
     let all: BTreeMap<u64, String> = listing.lines().filter_map(instruction).collect();
     let sites = binary.functions.iter().filter_map(|function| match &function.form {
-        Some(SiteForm::Checked { at, old }) => Some((at.0, at.0 + old.len() as u64)),
+        Some(SiteForm::Checked { at, old, .. }) => Some((at.0, at.0 + old.len() as u64)),
         _ => None,
     });
     sites

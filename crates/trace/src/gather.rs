@@ -216,6 +216,7 @@ impl Gather {
             process: 0,
             tid: 0,
             comm: UNKNOWN.to_owned(),
+            goroutine: None,
         });
         meta.sites = sites.fill("sites", complaints, |id| Site {
             id: SiteId(id),

@@ -103,17 +103,20 @@ pub struct Process {
     pub comm: String,
 }
 
-/// A thread of the trace.
+/// A thread of the trace, or a goroutine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Thread {
     /// Index in [`Meta::threads`].
     pub id: ThreadId,
     /// Its process.
     pub process: u32,
-    /// Kernel thread id.
+    /// Kernel thread id. Of a goroutine, its number as far as it has room.
     pub tid: u32,
     /// Thread name.
     pub comm: String,
+    /// It is a goroutine of a Go program, which has this number, and which threads of the process run in turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goroutine: Option<u64>,
 }
 
 /// A loaded executable or shared object.

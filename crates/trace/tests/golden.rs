@@ -47,7 +47,13 @@ fn newer_events() -> Vec<Event> {
 fn record(path: &Path) {
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
     writer
-        .record(&Record::Thread(Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned() }))
+        .record(&Record::Thread(Thread {
+            id: ThreadId(0),
+            process: 0,
+            tid: 7,
+            comm: "t".to_owned(),
+            goroutine: None,
+        }))
         .unwrap();
     writer.record(&Record::Clock(ClockPair { ticks: 1 << 44, monotonic_ns: 5_000_000_000 })).unwrap();
     let mut encoder = ThreadEncoder::new(ThreadId(0));
@@ -90,7 +96,7 @@ fn record_kernel(path: &Path) {
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
     let process = Process { id: 0, pid: 7, parent: None, forked: false, comm: "t".to_owned() };
     writer.record(&Record::Process(process)).unwrap();
-    let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned() };
+    let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned(), goroutine: None };
     writer.record(&Record::Thread(thread)).unwrap();
     for ns in [5_000_000_000, 6_000_000_000] {
         writer.record(&Record::Clock(ClockPair { ticks: ns, monotonic_ns: ns })).unwrap();

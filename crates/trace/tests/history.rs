@@ -16,7 +16,8 @@ fn history(limit: u64) -> History {
         comm: "app".into(),
     }));
     for id in 0..THREADS {
-        let thread = Thread { id: ThreadId(id), process: 0, tid: 100 + id, comm: "worker".into() };
+        let thread =
+            Thread { id: ThreadId(id), process: 0, tid: 100 + id, comm: "worker".into(), goroutine: None };
         history.record(&Record::Thread(thread));
     }
     for ticks in [0, 500_000] {

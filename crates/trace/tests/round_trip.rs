@@ -27,7 +27,13 @@ fn site(id: u32) -> Site {
 }
 
 fn thread(id: u32) -> Record {
-    Record::Thread(Thread { id: ThreadId(id), process: 0, tid: 100 + id, comm: "worker".to_owned() })
+    Record::Thread(Thread {
+        id: ThreadId(id),
+        process: 0,
+        tid: 100 + id,
+        comm: "worker".to_owned(),
+        goroutine: None,
+    })
 }
 
 fn events_of(reader: &TraceReader) -> BTreeMap<ThreadId, Vec<Event>> {

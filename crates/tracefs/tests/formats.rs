@@ -110,7 +110,13 @@ fn happen(tracefs: &mut Tracefs, open: &mut HashMap<u32, Vec<SiteId>>, words: &s
     let (comm, tid) = task.rsplit_once('-').expect(task);
     let (tid, now): (u32, u64) = (tid.parse().expect(task), time.replace('.', "").parse().expect(time));
     let thread = ThreadId(tid);
-    tracefs.record(&Record::Thread(Thread { id: thread, process: 0, tid, comm: comm.into() }));
+    tracefs.record(&Record::Thread(Thread {
+        id: thread,
+        process: 0,
+        tid,
+        comm: comm.into(),
+        goroutine: None,
+    }));
     let site = |name: &str| {
         let place = FUNCTIONS.iter().position(|(known, ..)| *known == name).expect(name);
         SiteId(place as u32)

@@ -38,7 +38,7 @@ calltap_sites::reasons! {
     Result { why: Unread } = "result", "the result {why}", "see the second table";
 
     // How the function is traced.
-    GoFunction = "go-entry-only", "it is a Go function, of which only the entry is traced", "none";
+    GoFunction = "go-entry-only", "it is a Go function, of which no arguments and results are read", "none";
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
 
     NoFutures = "no-futures",

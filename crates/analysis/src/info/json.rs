@@ -17,6 +17,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
                 "tid": thread.tid,
                 "pid": pid,
                 "comm": thread.comm,
+                "goroutine": thread.goroutine,
                 "active_ns": active_ns(source, thread.id),
                 "calls": Entered::of(source, thread.id),
             })

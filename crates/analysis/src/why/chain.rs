@@ -73,7 +73,7 @@ pub(crate) struct Chains<'s> {
 impl<'s> Chains<'s> {
     pub(crate) fn new(source: &'s dyn Source) -> Chains<'s> {
         let mut threads = BTreeMap::<u32, Vec<ThreadId>>::new();
-        for thread in &source.meta().threads {
+        for thread in source.meta().threads.iter().filter(|thread| thread.goroutine.is_none()) {
             threads.entry(thread.tid).or_default().push(thread.id);
         }
         let recorder = source.meta().kernel_events.as_ref().map(|events| events.recorder);

@@ -332,7 +332,13 @@ mod tests {
     /// `main` calls `parse` once, and `send` three times, of which the last is the longest.
     fn explorer() -> Explorer<MemorySource> {
         let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-        source.meta.threads.push(Thread { id: ThreadId(0), process: 0, tid: 7, comm: "app".into() });
+        source.meta.threads.push(Thread {
+            id: ThreadId(0),
+            process: 0,
+            tid: 7,
+            comm: "app".into(),
+            goroutine: None,
+        });
         for (id, name) in (0..).zip(["main", "parse", "send"]) {
             let (name, kind) = (name.to_owned(), "nop".to_owned());
             let (id, address) = (SiteId(id), 16 * u64::from(id));

@@ -92,7 +92,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         json!({
             "id": thread.0,
             "tid": names.tid(thread),
-            "name": names.comm(thread),
+            "name": names.title(thread),
             "pid": process(thread).map_or(0, |process| process.pid),
             "process": process(thread).map_or("", |process| &process.comm),
             "depth": depth,

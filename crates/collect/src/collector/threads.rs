@@ -91,7 +91,7 @@ impl Collector<'_> {
         // The name of now, or if the thread is gone the name it began with.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
-        self.output.record(&Record::Thread(Thread { id, process, tid, comm }));
+        self.output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine: None }));
         let task = self.task(process, pid, tid);
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));

@@ -1,7 +1,9 @@
 //! Chunks written by hand, read back.
 
 use super::*;
-use calltap_abi::event::{CLOCK_BITS, epoch_word, event_word, parent_halves, parent_word, stack_word};
+use calltap_abi::event::{
+    CLOCK_BITS, epoch_word, event_word, goroutine_words, parent_halves, parent_word, stack_word,
+};
 
 /// `words` at the start of a chunk's data.
 fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
@@ -16,6 +18,10 @@ fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
 struct Taken(Vec<(u64, u32, u32, u64)>);
 
 impl Sink for Taken {
+    fn take_go(&mut self, event: RawEvent, goroutine: Goroutine) {
+        self.0.push((event.ticks, event.plain().site().0, event.code(), goroutine.number << 48));
+    }
+
     fn take(&mut self, event: RawEvent, _: &[u8], _: &[u8]) {
         self.0.push((event.ticks, event.site().0, event.code(), event.parent));
     }
@@ -186,6 +192,8 @@ fn check_values(words: &str, expected: &[&str]) {
     #[derive(Default)]
     struct Valued(Vec<String>);
     impl Sink for Valued {
+        fn take_go(&mut self, _: RawEvent, _: Goroutine) {}
+
         fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]) {
             let values = [values, stack].map(String::from_utf8_lossy).join(" ");
             let values = values.replace('\0', "0").replace('\x01', "1");
@@ -256,4 +264,36 @@ fn pieces_of_a_stack_are_those_of_the_next_entry_of_their_call() {
     // The entry behind the first pieces was lost: another call has pieces of its own. A piece without a first one is none.
     check_values("s10lost s10own e1", &["5 1 0own"]);
     check_values("s11per e1", &["5 1"]);
+}
+
+#[test]
+fn words_that_name_a_goroutine_hold_for_all_events_of_go_behind_them() {
+    let go = |ticks, code| word(ticks, 9, code);
+    let [number, at] = goroutine_words(17, 0xc000_0012_3400);
+    let [own, top] = goroutine_words(0, 0x7fff_0000);
+    let words = [
+        number,
+        at,
+        stack_word(0u64.wrapping_sub(64), 9 << 5 | code::GO_ENTRY),
+        epoch_word(1),
+        go(1, code::GO_ENTRY),
+        word(2, 3, code::ENTRY),
+        go(3, code::GO_EXIT),
+        go(4, code::GO_CALL),
+        parent_word(77),
+        own,
+        top,
+        go(5, code::GO_ENTRY),
+    ];
+    let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
+    cursor.read(&chunk(&words), &mut taken);
+    let whose: Vec<_> = taken.0.iter().map(|event| (event.0, event.1, event.2, event.3 >> 48)).collect();
+    let expected = [
+        (1, 9, code::GO_ENTRY, 17),
+        (2, 3, code::ENTRY, 0),
+        (3, 9, code::GO_EXIT, 17),
+        (4, 9, code::GO_CALL, 17),
+        (5, 9, code::GO_ENTRY, 0),
+    ];
+    assert_eq!(whose, expected);
 }

@@ -4,28 +4,35 @@ use super::pairs::Pairs;
 use super::switching::Switching;
 use crate::governor::Rates;
 use crate::pairing;
-use crate::raw::{RawEvent, Sink};
+use crate::raw::{GoEvent, Goroutine, RawEvent, Sink};
 use calltap_abi::event::code;
 use calltap_trace::Loss;
 
 /// Takes the events of a thread.
-pub(super) struct Encode<'a> {
-    pub(super) pairs: Pairs<'a>,
+pub(crate) struct Encode<'a> {
+    pub(crate) pairs: Pairs<'a>,
     rates: Option<&'a Rates>,
     switching: &'a mut Switching,
     events: u64,
     exits: u64,
     until: u64,
+    /// Takes what belongs to goroutines.
+    of_go: Option<&'a mut Vec<GoEvent>>,
 }
 
 impl<'a> Encode<'a> {
-    pub(super) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
-        Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX }
+    pub(crate) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
+        Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX, of_go: None }
     }
 
     /// The same; events behind that time are left out.
-    pub(super) fn until(self, ticks: u64) -> Self {
+    pub(crate) fn until(self, ticks: u64) -> Self {
         Encode { until: ticks, ..self }
+    }
+
+    /// The same; events of goroutines are left there.
+    pub(crate) fn leaving(self, of_go: &'a mut Vec<GoEvent>) -> Self {
+        Encode { of_go: Some(of_go), ..self }
     }
 
     /// Those of the words that are not left out, up to the first that is.
@@ -48,7 +55,7 @@ impl<'a> Encode<'a> {
         }
     }
 
-    pub(super) fn count(self, totals: &mut Loss) {
+    pub(crate) fn count(self, totals: &mut Loss) {
         totals.entries += self.events - self.exits;
         totals.exits += self.exits;
     }
@@ -65,6 +72,19 @@ impl Sink for Encode<'_> {
         self.count_rates(&[raw], |raw| *raw);
         if self.switching.is_empty() || !self.switching.hold(raw, values, stack, &mut self.pairs) {
             self.pairs.pair(raw, values, stack);
+        }
+    }
+
+    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine) {
+        let plain = raw.plain();
+        if goroutine.number == 0 {
+            // The scheduler's stack, or that of signal handlers: what the thread does itself, like a function of C there.
+            let slot = raw.slot.wrapping_add(goroutine.at >> 3);
+            return self.take(RawEvent { slot, ..plain }, &[], &[]);
+        }
+        if raw.ticks <= self.until {
+            self.count_rates(&[plain], |raw| *raw);
+            self.of_go.iter_mut().for_each(|of_go| of_go.push(GoEvent { raw: plain, goroutine }));
         }
     }
 

@@ -6,16 +6,16 @@ use crate::raw::RawEvent;
 use calltap_trace::ThreadEncoder;
 
 /// Pairs and encodes.
-pub(super) struct Pairs<'a> {
-    pub(super) open: &'a mut OpenCalls,
-    pub(super) encoder: &'a mut ThreadEncoder,
+pub(crate) struct Pairs<'a> {
+    pub(crate) open: &'a mut OpenCalls,
+    pub(crate) encoder: &'a mut ThreadEncoder,
     /// What unwinds stacks of a process, by its index.
-    pub(super) unwinding: Option<(&'a mut Unwinding, u32)>,
+    pub(crate) unwinding: Option<(&'a mut Unwinding, u32)>,
 }
 
 impl Pairs<'_> {
     /// Pairs an event, and encodes it with its values and the callers that its copy of the stack leads to.
-    pub(super) fn pair(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
+    pub(crate) fn pair(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
         if let Some((unwinding, process)) = self.unwinding.as_mut().filter(|_| !stack.is_empty()) {
             // Without other values there is no mask of those that could not be read, either.
             let mut values = if values.is_empty() { vec![0; 2] } else { values.to_vec() };

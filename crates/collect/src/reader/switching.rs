@@ -29,7 +29,7 @@ struct Held {
 
 /// Functions that are switched off, as far as a thread is read.
 #[derive(Debug, Default)]
-pub(super) struct Switching {
+pub(crate) struct Switching {
     /// Oldest first, at times that are not read up to yet.
     off: VecDeque<Arc<SwitchedOff>>,
     /// Events of these times.
@@ -38,18 +38,18 @@ pub(super) struct Switching {
 
 impl Switching {
     /// Functions are going to be switched off.
-    pub(super) fn announce(&mut self, off: &Arc<SwitchedOff>) {
+    pub(crate) fn announce(&mut self, off: &Arc<SwitchedOff>) {
         self.off.push_back(Arc::clone(off));
     }
 
     /// Is nothing switched off?
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.off.is_empty()
     }
 
     /// Are events held back?
-    pub(super) fn holds_events(&self) -> bool {
+    pub(crate) fn holds_events(&self) -> bool {
         !self.held.is_empty()
     }
 
@@ -93,7 +93,7 @@ impl Fates {
 
 impl Switching {
     /// Holds an event back that comes from a time in which functions are switched off. False if it does not.
-    pub(super) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &mut Pairs<'_>) -> bool {
+    pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &mut Pairs<'_>) -> bool {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
         if is_meanwhile && self.held.len() < MOST {
@@ -105,7 +105,7 @@ impl Switching {
     }
 
     /// Cuts what is open of functions that were switched off before that.
-    pub(super) fn end_before(&mut self, ticks: u64, pairs: &mut Pairs<'_>) {
+    pub(crate) fn end_before(&mut self, ticks: u64, pairs: &mut Pairs<'_>) {
         let front = |switching: &Switching| {
             let off = switching.off.front()?;
             Some((Arc::clone(off), off.ended_before(ticks)?))
@@ -119,7 +119,7 @@ impl Switching {
     }
 
     /// Takes the events that are held back. `passed`: the time in which functions are switched off has passed; else more may come.
-    pub(super) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
+    pub(crate) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
         for (place, Held { raw, values, stack }) in held.iter().enumerate() {

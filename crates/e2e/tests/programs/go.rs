@@ -1,7 +1,9 @@
 //! Go programs as the toolchain builds them: their stacks are small, and move; goroutines are preempted
-//! anywhere; there may be no C library.
+//! anywhere, and go on in other threads; there may be no C library.
 
 use calltap_e2e::*;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// Static, stripped, position independent, and both.
@@ -94,11 +96,80 @@ fn what_cannot_be_had_is_told_in_one_line() {
         run.stderr.lines().filter(|line| line.contains("Go function")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(told(&["--tracer", "function", "-F", "main.leaf"]), [""; 0]);
-    let cut = told(&["-F", "main.*"]);
+    assert_eq!(told(&["-F", "main.*"]), [""; 0]);
+    let cut = told(&["-F", "main.*", "--clock", "coarse"]);
     assert_eq!(cut.len(), 1, "{cut:?}");
-    assert!(cut[0].contains("only entries are recorded"), "{cut:?}");
+    assert!(cut[0].contains("returns need --clock tsc or counter"), "{cut:?}");
     let run = calltap_run(&["record", "-o", "/dev/null", "-F", "main.leaf", "-A", "main.leaf", "--", &path]);
-    one_line(&run, &["main.leaf: it is a Go function, of which only the entry is traced"]);
+    one_line(&run, &["main.leaf: it is a Go function, of which no arguments and results are read"]);
+}
+
+/// What each goroutine has noted itself: how many calls, and a sum over their names and depths in order.
+fn noted(output: &str) -> BTreeMap<u64, (usize, u64)> {
+    let lines = output.lines().filter_map(|line| line.strip_prefix("about "));
+    let numbers =
+        |line: &str| line.split(' ').map(|word| word.parse().expect("a number")).collect::<Vec<u64>>();
+    lines.map(numbers).map(|line| (line[0], (line[1] as usize, line[2]))).collect()
+}
+
+/// The same of a trace, exported as a table of calls.
+fn traced(table: &Path) -> BTreeMap<u64, (usize, u64)> {
+    let text = std::fs::read_to_string(table).expect("a table");
+    let mut calls = BTreeMap::<u64, Vec<(u64, usize, String)>>::new();
+    for row in text.lines().skip(1) {
+        let words: Vec<&str> = row.split(',').collect();
+        let ["goroutine", goroutine, function, _, depth, start, ..] = words[..] else { panic!("{row}") };
+        let number = |word: &str| word.parse::<u64>().expect("a number");
+        let name = function.strip_prefix("main.").expect("a function of the program").to_owned();
+        let call = (number(start), number(depth) as usize, name);
+        calls.entry(number(goroutine)).or_default().push(call);
+    }
+    let sum = |mut calls: Vec<(u64, usize, String)>| {
+        calls.sort();
+        let texts = calls.iter().map(|(_, depth, name)| format!("{name}:{depth};"));
+        let add = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(1_099_511_628_211);
+        (calls.len(), texts.flat_map(String::into_bytes).fold(14_695_981_039_346_656_037, add))
+    };
+    calls.into_iter().map(|(goroutine, calls)| (goroutine, sum(calls))).collect()
+}
+
+// Nesting and goroutine of every call, while stacks are copied all the time, through panics and Goexit.
+#[test]
+fn calls_nest_as_each_goroutine_has_noted_them() {
+    let Some(program) = compile_go("noted.go", &[]) else { return };
+    for arguments in [["1", "200"], ["4", "200"], ["4", "10000"]] {
+        let expect = Expect { arguments: &arguments, uncounted: true, ..Expect::default() };
+        let recording = record(&program, &["-F", "main.noted*"], &expect);
+        assert!(recording.run.status.success(), "{}: {}", recording.what, recording.run.stderr);
+        let expected = noted(&recording.run.stdout);
+        assert_eq!(expected.len(), arguments[1].parse::<usize>().expect("a number"), "{}", recording.what);
+        let got = traced(&recording.export("csv"));
+        let wrong = expected.iter().find(|(goroutine, calls)| got.get(goroutine) != Some(calls));
+        assert_eq!(wrong, None, "{}: of {} goroutines", recording.what, got.len());
+        assert_eq!(got.len(), expected.len(), "{}", recording.what);
+        let ended = recording.rows().into_iter().find(|row| row["function"] == "main.notedWorker");
+        assert!(ended.is_some_and(|row| row["total_ns"].as_u64() > Some(0)), "{}", recording.what);
+    }
+}
+
+// Tests of Go's own library pass while all of theirs is traced, the runtime beneath included.
+#[test]
+fn tests_of_the_standard_library_pass_while_they_are_traced() {
+    for package in ["sort", "sync"] {
+        let Some(program) = compile_go_test(package) else { return };
+        let expect = Expect { arguments: &["-test.short"], uncounted: true, ..Expect::default() };
+        let recording = record(&program, &[], &expect);
+        let run = &recording.run;
+        assert!(
+            run.status.success() && run.stdout.ends_with("PASS\n"),
+            "{package}: {} {}",
+            run.stdout,
+            run.stderr
+        );
+        let info = recording.info();
+        assert_eq!(info["calls"]["lost"], 0, "{package}");
+        assert!(info["calls"]["recorded"].as_u64() > Some(10_000), "{package}: {}", info["calls"]);
+    }
 }
 
 // Go's own compiler, of which all is traced that can be.

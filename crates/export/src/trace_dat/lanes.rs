@@ -59,7 +59,13 @@ mod tests {
     fn lanes(spans: &[(u64, u64)]) -> (usize, Vec<u32>, Vec<bool>) {
         let mut source = MemorySource::default();
         for (id, &(first, last)) in (0..).map(ThreadId).zip(spans) {
-            source.meta.threads.push(Thread { id, process: 0, tid: id.0, comm: String::new() });
+            source.meta.threads.push(Thread {
+                id,
+                process: 0,
+                tid: id.0,
+                comm: String::new(),
+                goroutine: None,
+            });
             let event = |ticks| Event { ticks, site: SiteId(0), kind: EventKind::Entry };
             source.batches.push(Batch {
                 thread: id,

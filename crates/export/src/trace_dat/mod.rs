@@ -8,6 +8,7 @@ mod head;
 mod lanes;
 mod text;
 
+use crate::labels::pid_tid;
 use crate::options::Options;
 use addresses::Addresses;
 use calltap_analysis::bytes::drain;
@@ -193,7 +194,7 @@ impl Exporter<'_> {
     }
 
     fn tid(&self, thread: ThreadId) -> u32 {
-        self.source.meta().threads.get(thread.0 as usize).map_or(0, |thread| thread.tid)
+        pid_tid(self.source, thread).1
     }
 
     fn put(&mut self, time: u64, record: &[u8]) {

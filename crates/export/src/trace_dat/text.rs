@@ -1,5 +1,6 @@
 //! The texts in the file's head that come from the recording.
 
+use crate::labels::tid_of;
 use calltap_analysis::units::one_line;
 use calltap_trace::Meta;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub(super) fn word(name: &str) -> String {
 /// `saved_cmdlines`: names of threads. An id that was used again has its newest name.
 pub(super) fn cmdlines(meta: &Meta) -> String {
     let named = meta.threads.iter().filter(|thread| !thread.comm.trim().is_empty());
-    let newest: BTreeMap<u32, &str> = named.map(|thread| (thread.tid, thread.comm.as_str())).collect();
+    let newest: BTreeMap<u32, &str> = named.map(|thread| (tid_of(thread), thread.comm.as_str())).collect();
     newest.into_iter().map(|(tid, comm)| format!("{tid} {}\n", one_line(comm))).collect()
 }
 

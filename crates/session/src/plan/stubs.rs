@@ -242,7 +242,7 @@ impl<'a> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
             | SiteForm::PaddingJump { at, old, .. }
-            | SiteForm::Checked { at, old }
+            | SiteForm::Checked { at, old, .. }
             | SiteForm::Trap { at, old } => Some((*at, &old[..])),
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
         };
@@ -308,7 +308,10 @@ impl Batch<'_, '_> {
             exits.push((Site::exit(exit, bias)?, self.copy(&exit.old, leaves, bias.apply(exit.at))?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
-        let bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        if let SiteForm::Checked { goid: Some(goid), .. } = form {
+            bytes[stub::GOID] = *goid;
+        }
         let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
         // A handler of SIGTRAP leads anywhere.
         let jumps = !matches!(form, SiteForm::Trap { .. });

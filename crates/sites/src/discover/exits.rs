@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::branches::{Branches, Leaving, To};
+use super::go_exits;
 use super::image::Image;
 use super::lookup;
 use super::nops;
@@ -124,6 +125,10 @@ impl<'a, 'd> Exits<'a, 'd> {
         let (at, old, width) = match &function.form {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
+            Some(SiteForm::Checked { goid: None, .. }) => return Err(Reason::GoVersion),
+            Some(SiteForm::Checked { .. }) if function.name == go_exits::LAST => return Err(Reason::GoEnds),
+            Some(SiteForm::Checked { old, .. }) if !go_exits::keeps_g(old) => return Err(Reason::GoAssembly),
+            Some(SiteForm::Checked { at, old, .. }) => (at.0, old, JUMP),
             _ => return Err(Reason::RoomAtEntry),
         };
         if self.parts.are_entangled(n) {
@@ -251,9 +256,9 @@ impl<'a, 'd> Exits<'a, 'd> {
         for leaving in leavings {
             if let Some(region) = regions.last_mut().filter(|region| leaving.at < region.end) {
                 region.leaves.push(leaving.at);
-            } else if let Some(region) = self.region(leaving, start, regions.last(), limit, is_known) {
+            } else if let Some(region) = self.region(leaving, n, regions.last(), limit, is_known) {
                 regions.push(region);
-            } else if !self.extend(leaving, regions.last_mut(), is_known) {
+            } else if self.is_of_go(n) || !self.extend(leaving, regions.last_mut(), is_known) {
                 return Err(Reason::NoRoomAtExit { at: leaving.at });
             }
         }
@@ -264,21 +269,28 @@ impl<'a, 'd> Exits<'a, 'd> {
     fn region(
         &self,
         leaving: &Leaving,
-        start: u64,
+        n: usize,
         before: Option<&Region>,
         limit: u64,
         is_known: bool,
     ) -> Option<Region> {
+        let (start, of_go) = (self.functions[n].address.0, self.is_of_go(n));
         let free = before.map_or(start, |before| before.free);
         let end = leaving.end();
         let padding = self.padding(end, limit);
         let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
         let gives_way = |at: &u64| {
             let behind = (at + JUMP).max(end);
-            end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP && !self.is_landed_in(*at, behind)
+            let suits = !of_go || go_exits::may_give_way(self.image.tail(*at, leaving.at - at));
+            let has_room = end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP;
+            suits && has_room && !self.is_landed_in(*at, behind)
         };
         let at = leaving.starts().take_while(may_begin).find(gives_way)?;
         Some(Region { start: at, end, free: (at + JUMP).max(end), leaves: vec![leaving.at] })
+    }
+
+    fn is_of_go(&self, n: usize) -> bool {
+        matches!(self.functions[n].form, Some(SiteForm::Checked { .. }))
     }
 
     /// An exit right behind what gives way already gives way with it.

@@ -1,5 +1,5 @@
-//! Go functions. Their stacks are small, and move: no return address may be another, so only entries can be
-//! traced, and a hook may only run where the stack has room for it.
+//! Go functions. Their stacks are small, and move: no return address may be another, so returns are seen at the functions' exits
+//! ([`go_exits`](super::go_exits)), and a hook may only run where the stack has room for it.
 //!
 //! Both follow from the check that most Go functions begin with:
 //!
@@ -27,6 +27,7 @@ use object::elf::ProgramHeader64;
 use object::read::elf::ProgramHeader as _;
 
 use super::dynamic::Dynamic;
+use super::goid;
 use super::image::Image;
 use super::lookup::Lookup;
 use super::pclntab::{self, Entry};
@@ -97,6 +98,7 @@ pub(super) fn find(
     on_demand: bool,
 ) -> Range<u64> {
     let entries = pclntab::functions(image, dynamic);
+    let goid = goid::word(image, dynamic);
     let code = match (entries.first(), entries.last()) {
         (Some(first), Some(last)) => first.address..last.address + last.size,
         _ => 0..u64::MAX,
@@ -104,7 +106,7 @@ pub(super) fn find(
     let of_go = |function: &&mut Function| function.form.is_none() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        match entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n])) {
+        match entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n], goid)) {
             Ok(form) => {
                 (function.kind, function.form, function.on_demand) =
                     (SiteKind::Prologue, Some(form), on_demand);
@@ -116,7 +118,7 @@ pub(super) fn find(
     code
 }
 
-fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, Reason> {
+fn site(image: &Image<'_>, entry: &Entry<'_>, goid: Option<u8>) -> Result<SiteForm, Reason> {
     let Entry { address, size, name } = *entry;
     if name.starts_with(b"crypto/internal/fips140") {
         return Err(Reason::GoFips);
@@ -144,7 +146,8 @@ fn site(image: &Image<'_>, entry: &Entry<'_>) -> Result<SiteForm, Reason> {
     if address % PAGE > PAGE - JUMP {
         return Err(Reason::TwoPages);
     }
-    Ok(SiteForm::Checked { at: Svma(address), old: code[..(check.end - address) as usize].to_vec() })
+    let old = code[..(check.end - address) as usize].to_vec();
+    Ok(SiteForm::Checked { at: Svma(address), old, goid: goid.filter(|_| check.g == Register::R14) })
 }
 
 fn decoder(code: &[u8], address: u64) -> Decoder<'_> {
@@ -157,6 +160,8 @@ struct Check {
     end: u64,
     /// Where it leads if there is too little.
     more: u64,
+    /// The register that leads to `g`.
+    g: Register,
 }
 
 impl Check {
@@ -210,7 +215,7 @@ impl Check {
         let more = branch.near_branch_target();
         let fails = matches!(branch.code(), Code::Jbe_rel8_64 | Code::Jbe_rel32_64);
         let agrees = less.is_none_or(|less| less == more);
-        (fails && agrees).then_some(Check { end: branch.next_ip(), more })
+        (fails && agrees).then_some(Check { end: branch.next_ip(), more, g })
     }
 
     /// Where the jump is that leads to the function's beginning again when there is more of the stack.

@@ -129,7 +129,7 @@ fn displaced(function: &Function) -> Vec<Range<u64>> {
         Some(SiteForm::Trap { at, .. }) => vec![behind(at.0, 1)],
         Some(
             SiteForm::Prologue { at, old }
-            | SiteForm::Checked { at, old }
+            | SiteForm::Checked { at, old, .. }
             | SiteForm::AfterPrologue { at, old },
         ) => vec![behind(at.0, old.len() as u64)],
     };

@@ -267,7 +267,11 @@ impl<'a, 'd> Finder<'a, 'd> {
         let machine = machines::inside(self.image);
         let find_one = |n: usize| {
             let refused = self.refusal(functions[n].address.0, machine);
-            (exits.find(n, &refused.clone().map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
+            let must_stay = match &functions[n].form {
+                Some(SiteForm::Checked { .. }) => Some(Reason::GoStack),
+                _ => refused.clone(),
+            };
+            (exits.find(n, &must_stay.map_or(TailCalls::Stub, TailCalls::Unseen)), refused)
         };
         let find = |numbers: &[usize]| Vec::from_iter(numbers.iter().map(|n| find_one(*n)));
         let found: Vec<_> =
@@ -276,11 +280,18 @@ impl<'a, 'd> Finder<'a, 'd> {
             let function = &mut functions[*n];
             if !matches!(
                 function.form,
-                Some(SiteForm::Prologue { .. } | SiteForm::PaddingJump { .. } | SiteForm::Trap { .. })
+                Some(
+                    SiteForm::Prologue { .. }
+                        | SiteForm::PaddingJump { .. }
+                        | SiteForm::Trap { .. }
+                        | SiteForm::Checked { .. }
+                )
             ) {
                 continue;
             }
-            if let (Returns::Stub(_), Some(reason)) = (&returns, refused) {
+            // A Go function never gets a return stub.
+            let is_of_go = matches!(function.form, Some(SiteForm::Checked { .. }));
+            if let (Returns::Stub(_), Some(reason), false) = (&returns, refused, is_of_go) {
                 (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
                 function.reason = Some(reason);
                 continue;

@@ -114,7 +114,7 @@ pub fn describe(function: &Function) -> String {
     let what = match &function.form {
         Some(SiteForm::Entry { at, old }) => format!("entry{} {}", place(*at), bytes(old)),
         Some(SiteForm::Prologue { at, old }) => format!("prologue{} {}", place(*at), bytes(old)),
-        Some(SiteForm::Checked { at, old }) => format!("checked{} {}", place(*at), bytes(old)),
+        Some(SiteForm::Checked { at, old, .. }) => format!("checked{} {}", place(*at), bytes(old)),
         Some(SiteForm::Trap { at, old }) => format!("trap{} {}", place(*at), bytes(old)),
         Some(SiteForm::AfterPrologue { at: _, old }) => format!("after-prologue {}", bytes(old)),
         Some(SiteForm::Prefix { prefix, prefix_old, entry, entry_old }) => format!(
@@ -271,7 +271,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
             Some(
                 SiteForm::Entry { at, old }
                 | SiteForm::Prologue { at, old }
-                | SiteForm::Checked { at, old }
+                | SiteForm::Checked { at, old, .. }
                 | SiteForm::Trap { at, old }
                 | SiteForm::AfterPrologue { at, old },
             ) => {

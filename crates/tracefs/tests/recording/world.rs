@@ -46,7 +46,13 @@ impl World {
             comm: "cc".into(),
         }));
         for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
-            tracefs.record(&Record::Thread(Thread { id: ThreadId(id), process: 0, tid, comm: comm.into() }));
+            tracefs.record(&Record::Thread(Thread {
+                id: ThreadId(id),
+                process: 0,
+                tid,
+                comm: comm.into(),
+                goroutine: None,
+            }));
         }
         tracefs.record(&Record::Module(Module {
             id: 0,
@@ -100,7 +106,8 @@ impl World {
         }
         let words: Vec<&str> = line.split(' ').collect();
         let number = |n: usize| words[n].parse::<u32>().expect(line);
-        let thread = |id, process, tid| Thread { id: ThreadId(id), process, tid, comm: "new".into() };
+        let thread =
+            |id, process, tid| Thread { id: ThreadId(id), process, tid, comm: "new".into(), goroutine: None };
         let tracefs = &mut self.tracefs;
         match words[0] {
             "mkdir" => {

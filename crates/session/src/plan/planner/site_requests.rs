@@ -4,6 +4,7 @@ use super::{Planner, Refusal};
 use crate::plan::loaded::Loaded;
 use crate::plan::stubs::Stubs;
 use crate::python;
+use calltap_abi::Clock;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::python::MODULE;
 use calltap_patch::{Agent, Avma, Bias};
@@ -19,7 +20,9 @@ use std::sync::atomic::Ordering::*;
 
 /// What is told where more was asked for.
 const CUT: &str =
-    "of Go functions only entries are recorded: their stacks move, so returns and times are not known";
+    "of some Go functions only entries are recorded, and no returns or times: 'calltap sites FILE' says why";
+/// The same, where the clock does not put what a goroutine does in different threads in order.
+const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns need --clock tsc or counter";
 
 /// Why a function is not traced that was named.
 const WATCHED: &str =
@@ -83,8 +86,14 @@ impl<'a> Planner<'a> {
         }
         if self.values.cut == (true, false) {
             self.values.cut.1 = true;
-            self.warn(CUT, records);
+            self.warn(if self.orders_threads() { CUT } else { CUT_BY_CLOCK }, records);
         }
+    }
+
+    /// Do the times of events put those of different threads in order?
+    fn orders_threads(&self) -> bool {
+        let clock = self.shared.control().clock.load(Relaxed);
+        [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
     }
 
     /// Describes the module of Python functions, once, when there is an interpreter.
@@ -140,6 +149,7 @@ impl<'a> Planner<'a> {
         mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
         let pid = self.pid_of(index);
+        let orders_threads = self.orders_threads();
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
@@ -178,6 +188,10 @@ impl<'a> Planner<'a> {
                             return None;
                         }
                     }
+                }
+                if site_request.wanted.knows_goroutine() && !orders_threads {
+                    site_request.cut |= site_request.wanted.returns();
+                    site_request.wanted = site_request.wanted.on_small_stack();
                 }
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);

@@ -1,0 +1,74 @@
+//! Where a goroutine has its number: a distance in `runtime.g` that the version of Go decides.
+//!
+//! The linker writes the version into the file (`debug/buildinfo` in Go's own library reads it). Of the versions below, 1.19
+//! was run; the layouts of the others are those of `runtime/runtime2.go`. Of any other version the place is not known, and no goroutine is read.
+
+use super::dynamic::Dynamic;
+use super::image::Image;
+
+const SECTION: &[u8] = b".go.buildinfo";
+/// What the section begins with; then the size of a pointer, and flags.
+const MAGIC: &[u8; 14] = b"\xff Go buildinf:";
+const FLAGS: u64 = 15;
+/// A flag: the version is in the section, behind a byte with its length. Else the section leads to it by pointers.
+const INLINE: u8 = 2;
+const POINTER: u64 = 16;
+const TEXT: u64 = 32;
+/// No version is longer.
+const LONGEST: u64 = 127;
+
+/// The goroutine's number, in words from the beginning of `g`.
+pub(super) fn word(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<u8> {
+    of_version(&version(image, dynamic)?)
+}
+
+/// The version that a program was built with, as `go version FILE` says it.
+fn version(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<String> {
+    let at = image.section(SECTION)?.address;
+    let head = image.bytes(at, TEXT)?;
+    if !head.starts_with(MAGIC) {
+        return None;
+    }
+    let text = if head[FLAGS as usize] & INLINE != 0 {
+        let length = u64::from(*image.bytes(at + TEXT, 1)?.first()?);
+        image.bytes(at + TEXT + 1, length.min(LONGEST))?
+    } else {
+        let string = dynamic.pointer_at(image, at + POINTER)?;
+        let length = u64::from_le_bytes(image.bytes(string.checked_add(8)?, 8)?.try_into().ok()?);
+        image.bytes(dynamic.pointer_at(image, string)?, length.min(LONGEST))?
+    };
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+fn of_version(version: &str) -> Option<u8> {
+    let minor = version.strip_prefix("go1.")?;
+    let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
+    match minor[..digits].parse().ok()? {
+        // The first that keeps `g` in r14 is 1.17.
+        17..=22_u32 => Some(19),
+        // `syscallbp` stands in front of it.
+        23..=24 => Some(20),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_version;
+
+    #[test]
+    fn the_place_is_known_of_listed_versions_only() {
+        for (version, expected) in [
+            ("go1.17", Some(19)),
+            ("go1.19.8", Some(19)),
+            ("go1.22rc1 X:boringcrypto", Some(19)),
+            ("go1.23.4", Some(20)),
+            ("go1.16.15", None),
+            ("go1.99", None),
+            ("devel +abc", None),
+            ("go1.", None),
+        ] {
+            assert_eq!(of_version(version), expected, "{version}");
+        }
+    }
+}
