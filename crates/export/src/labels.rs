@@ -17,7 +17,7 @@ pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
 
 /// The id of a thread, and one for a goroutine that no thread has.
 pub fn tid_of(thread: &Thread) -> u32 {
-    thread.goroutine.map_or(thread.tid, |number| number as u32 % GOROUTINE | GOROUTINE)
+    thread.goroutine.map_or(thread.tid, |number| (number as u32 % GOROUTINE) | GOROUTINE)
 }
 
 /// How long the thread of a call did not run, by the names of attributes; nothing if it ran all the time, or if that was not recorded at all. What is not known of

@@ -76,13 +76,16 @@ struct Shared {
     room: Condvar,
 }
 
+/// What came of a chunk, and what was read of it; else the panic of the thread that decoded it.
+type Decoded = thread::Result<(Result<(), Error>, Batch)>;
+
 struct Work {
     /// The first chunk that is not begun.
     next: usize,
     /// The first one that was not taken.
     taken: usize,
     /// What became of those in between, as far as they are decoded.
-    done: BTreeMap<usize, thread::Result<(Result<(), Error>, Batch)>>,
+    done: BTreeMap<usize, Decoded>,
     /// Their memory can be used again.
     spare: Vec<Batch>,
     is_over: bool,

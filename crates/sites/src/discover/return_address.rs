@@ -187,7 +187,9 @@ mod tests {
     #[test]
     fn no_use_is_overlooked_where_only_bytes_are_looked_at() {
         let mut encoder = Encoder::new(64);
-        let mut encode = |instruction: Instruction| drop(encoder.encode(&instruction, 0x1000).unwrap());
+        let mut encode = |instruction: Instruction| {
+            encoder.encode(&instruction, 0x1000).unwrap();
+        };
         for displacement in [0, 8, 0x78, -8, 0x80, 0x1234] {
             for base in [Register::RSP, Register::RBP] {
                 let memory = MemoryOperand::with_base_displ(base, displacement);
