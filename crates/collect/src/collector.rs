@@ -6,6 +6,7 @@
 mod goroutines;
 mod held;
 mod kernel;
+mod profiles;
 mod settings;
 mod threads;
 
@@ -49,9 +50,6 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// Of one thread, so many chunks are read in a pass: others wait for theirs, and where a thread fills chunks as fast as they are read, intervals would
 /// not end.
 const MOST_CHUNKS: u32 = 64;
-
-/// Rows of a profile in a record.
-const ROWS: usize = 1024;
 
 /// Which threads are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -481,33 +479,5 @@ impl<'a> Collector<'a> {
             kernel.hand_over(&mut self.output);
         }
         self.output.flush(now);
-    }
-
-    /// What was summed up in the program.
-    fn add_profile(&mut self) {
-        // Not for the trace: two comparisons that are close together say little of how fast a clock is.
-        let rows = match (self.sums.lock(), self.began) {
-            (Ok(sums), Some(began)) => sums.rows(began, clock::pair()),
-            _ => return,
-        };
-        for rows in rows.chunks(ROWS) {
-            self.output.record(&Record::Profile { rows: rows.to_vec() });
-        }
-        let lost = self.shared.control().lost_profile.load(Relaxed);
-        if lost > 0 {
-            let text =
-                format!("{lost} calls are missing in the profile: there was no memory to count them in");
-            self.output.record(&Record::Note { text });
-        }
-    }
-
-    /// Events of threads for which the thread table had no room.
-    fn add_unregistered(&mut self) {
-        let lost = self.shared.control().lost_unregistered.load(Relaxed);
-        if lost > 0 {
-            self.totals.lost_entries = self.totals.lost_entries.saturating_add(lost);
-            let text = format!("{lost} calls or returns were lost in threads that could not be registered");
-            self.output.record(&Record::Note { text });
-        }
     }
 }

@@ -1,4 +1,5 @@
-// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace. Argument: a module, which it has open from SIGUSR1 to SIGUSR2.
+// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace. Argument: a module, which it has open from SIGUSR1 to SIGUSR2. As long as
+// it is open, there is a file of its name with `.open`.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,11 +31,13 @@ __attribute__((noinline)) void kernel_clone(void) { _raw_spin_lock(); _raw_spin_
 static volatile sig_atomic_t wanted;
 static void want(int signal) { wanted = signal == SIGUSR1; }
 static void *work(void *argument) {
+    char note[4096];
+    snprintf(note, sizeof note, "%s.open", argument ? (char *)argument : "");
     for (void *module = NULL;;) {
-        if (wanted && !module) module = dlopen(argument, RTLD_NOW);
+        if (wanted && !module && (module = dlopen(argument, RTLD_NOW))) fclose(fopen(note, "w"));
         void (*in_module)(void) = module ? dlsym(module, "trace_printk_irq_work") : NULL;
         if (in_module) in_module();
-        if (!wanted && module) module = dlclose(module) ? module : NULL;
+        if (!wanted && module && !dlclose(module)) { module = NULL; remove(note); }
         schedule();
         kernel_clone();
         scheduler_tick();

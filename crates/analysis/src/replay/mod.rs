@@ -251,17 +251,23 @@ pub fn write(
     waits.iter().for_each(|((_, thread), wait)| text.wait(&mut buffer, *thread, wait));
     merge.damage.report(&mut totals);
     buffer.extend_from_slice(forked(source).as_bytes());
-    buffer.extend_from_slice(damage(&totals).as_bytes());
-    if totals.outside > 0 {
-        let calls = crate::units::counted(totals.outside, "call");
-        writeln!(buffer, "# {calls} cut: begun before the part, or going on after it")?;
-    }
-    if totals.unfinished > 0 {
-        writeln!(buffer, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;
-    }
+    write_totals(&mut buffer, &totals)?;
     crate::bytes::drain(&mut buffer, out, true)?;
     tell(&mut progress, totals.events);
     Ok(totals)
+}
+
+/// What is behind the events: what is damaged, and how many calls have no end.
+fn write_totals(out: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
+    out.extend_from_slice(damage(totals).as_bytes());
+    if totals.outside > 0 {
+        let calls = crate::units::counted(totals.outside, "call");
+        writeln!(out, "# {calls} cut: begun before the part, or going on after it")?;
+    }
+    if totals.unfinished > 0 {
+        writeln!(out, "# {} unfinished", crate::units::counted(totals.unfinished, "call"))?;
+    }
+    Ok(())
 }
 
 /// When the innermost call ends, if the thread's next event ends it; and its results.

@@ -56,7 +56,8 @@ fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &
     for (name, signal, there) in [("modprobe", "USR1", ""), ("rmmod", "USR2", "!")] {
         let path = place.path().join(name);
         let pid = resident.pid;
-        let wait = format!("n=0; until {there} grep -q trace_printk.so /proc/{pid}/maps");
+        // What is mapped is not open yet.
+        let wait = format!("n=0; until [ {there} -e {}.open ]", module.display());
         let limit = "do n=$((n + 1)); [ $n -lt 2400 ] || exit 1; sleep 0.05; done";
         let script = format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n");
         write_program(&path, script.as_bytes(), 0o755);

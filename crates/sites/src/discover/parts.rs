@@ -236,9 +236,6 @@ impl Links {
             let found = functions.binary_search_by_key(&address, |function| function.address.0);
             found.ok().filter(|n| links.candidates[*n])
         };
-        let goes_through_pointer = |origin| {
-            matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
-        };
         let jumps = branches.indirect.iter();
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
         let through_pointers: Vec<(usize, bool)> = jumps
@@ -370,4 +367,9 @@ pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
         Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
         Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
+}
+
+/// May an indirect jump take its target from a pointer in memory?
+fn goes_through_pointer(origin: Origin) -> bool {
+    matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
 }
