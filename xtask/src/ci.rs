@@ -12,11 +12,12 @@ const OTHER_MACHINE: &str = "cargo check --quiet --target aarch64-unknown-linux-
      -p calltap-recordmcount";
 
 /// What is run in the project's directory, cheap steps first. Where programs are generated at random, the seed is fixed: what fails here fails again.
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 17] = [
     "cargo fmt --all --check",
     "cargo fmt --manifest-path agent/Cargo.toml --check",
     "cargo fmt --manifest-path fuzz/Cargo.toml --check",
     "cargo clippy --manifest-path agent/Cargo.toml --quiet --release -- -D warnings",
+    "cargo clippy --manifest-path agent/Cargo.toml --quiet --release --features attached -- -D warnings",
     "cargo clippy --manifest-path agent/Cargo.toml --quiet --release --features placed -- -D warnings",
     "cargo clippy --quiet --workspace --all-targets --release -- -D warnings",
     "env RUSTDOCFLAGS=-Dwarnings cargo doc --quiet --workspace --lib --no-deps --release --document-private-items",

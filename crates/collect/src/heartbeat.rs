@@ -5,7 +5,7 @@
 
 use crate::shm::Shared;
 use calltap_process::urgent;
-use rustix::process::setpriority_process;
+use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::{self, Scope, Thread};
@@ -19,13 +19,18 @@ const NICENESS: [i32; 3] = [-20, -10, -5];
 /// Raises the priority of the calling thread as far as this process is allowed to: the program waits for what the thread is late for, or loses it.
 /// Threads and processes that it begins would inherit the priority.
 pub fn hurry() {
-    let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(gettid()), **niceness).is_ok());
+    raise(gettid());
 }
 
-/// The same for a thread that nothing waits for, and that loses what it is late for. It must have little to do, or be limited by what it does.
-pub fn hurry_most() {
-    if !urgent::real_time() {
-        hurry();
+fn raise(thread: Pid) {
+    let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(thread), **niceness).is_ok());
+}
+
+/// The same for a thread of this process that nothing waits for, and that loses what it is late for. It must have little to do, or be limited by what it does:
+/// while it runs, no thread of the program runs on that processor.
+pub fn hurry_most(thread: Pid) {
+    if !urgent::real_time(Pid::as_raw(Some(thread))) {
+        raise(thread);
     }
 }
 
@@ -39,7 +44,7 @@ impl<'s> Heartbeat<'s> {
     /// Begins; `over` is its own.
     pub fn begin<'e>(scope: &'s Scope<'s, 'e>, shared: &'e Shared, over: &'s AtomicBool) -> Heartbeat<'s> {
         let beating = scope.spawn(move || {
-            hurry_most();
+            hurry_most(gettid());
             while !over.load(Acquire) {
                 shared.control().heartbeat.fetch_add(1, Relaxed);
                 thread::park_timeout(BEAT);

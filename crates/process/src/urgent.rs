@@ -15,6 +15,9 @@ pub struct Urgent {
     before: Before,
 }
 
+/// The real-time priority of a thread that reads the rings: the lowest.
+const READER: i32 = 1;
+
 #[derive(Clone, Copy, Debug)]
 enum Before {
     /// Policy and priority.
@@ -44,7 +47,8 @@ impl Urgent {
         const HIGHEST: i32 = -20;
         let tid = nix::unistd::gettid().as_raw();
         let mut own = libc::sched_param { sched_priority: 0 };
-        let first = libc::sched_param { sched_priority: 1 };
+        // Ahead of the thread that reads the rings.
+        let first = libc::sched_param { sched_priority: READER + 1 };
         // SAFETY: the calls write and read one `sched_param`, and are about this thread.
         let before = unsafe {
             let policy = libc::sched_getscheduler(tid);
@@ -64,14 +68,14 @@ impl Urgent {
     }
 }
 
-/// Gives this thread a real-time priority until it ends: the lowest, beside others of which it takes turns. False if this process may have none.
+/// Gives a thread of this process a real-time priority until it ends: the lowest, beside others of which it takes turns. False if this process may have none.
 ///
 /// Niceness counts within one session of the kernel's autogroups only: beside other sessions that compute, a thread of the highest has no more than its
 /// session's share of the processors.
-pub fn real_time() -> bool {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the call reads one `sched_param`, and is about this thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
+pub fn real_time(tid: i32) -> bool {
+    let lowest = libc::sched_param { sched_priority: READER };
+    // SAFETY: the call reads one `sched_param`, and is about one thread of this process.
+    unsafe { libc::sched_setscheduler(tid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
 }
 
 impl Drop for Urgent {

@@ -15,9 +15,10 @@ use calltap_collect::output::Consumer;
 use calltap_collect::profile::Sums;
 use calltap_process::stops::Stops;
 use calltap_process::{launch, proc};
+use rustix::thread::gettid;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -92,8 +93,11 @@ impl AttachSession<'_> {
             (AtomicBool::new(false), Arc::new(Mutex::new(Sums::default())), AtomicU64::new(0));
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
+        let threads = proc::count_threads(self.target.pid).unwrap_or(0);
+        // Before the process is stopped: to allocate so much takes milliseconds of two processors. If there is no memory, the collector says so.
+        self.shared.provide_chunks(u32::try_from(threads).unwrap_or(u32::MAX));
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
-            .expecting(proc::count_threads(self.target.pid).unwrap_or(0))
+            .expecting(threads)
             .scheduling(kernel.sched)
             .tracepoints(kernel.tracepoints)
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
@@ -101,7 +105,7 @@ impl AttachSession<'_> {
             .counting(rates.clone())
             .summing(Arc::clone(&sums))
             .telling(&calls);
-        let (alive, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (alive, stop, reader) = (AtomicBool::new(false), AtomicBool::new(false), OnceLock::new());
         let is_left = || !self.target.lives() && !alive.load(Acquire);
         let over = || is_left() || interrupted.load(Acquire) || (run.over)();
         let mut controller = Controller::new(self, sender, sums, run.meanwhile);
@@ -111,8 +115,7 @@ impl AttachSession<'_> {
         controller.interrupted = Arc::clone(&interrupted);
         let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
-                // The threads of the process do not wait for the collector, and the governor limits what they have for it.
-                heartbeat::hurry_most();
+                let _ = reader.set(gettid());
                 collector.run(&|| stop.load(Acquire))
             });
             if self.clock == Clock::Coarse {
@@ -120,6 +123,11 @@ impl AttachSession<'_> {
             }
             let arrived = || {
                 (run.arrived)();
+                // The threads of the process do not wait for the collector, and the governor limits what they have for it. Not before: it describes all
+                // functions while the process is stopped, whose threads would wait for the processor.
+                if let Some(reader) = reader.get() {
+                    heartbeat::hurry_most(*reader);
+                }
                 on.store(true, Release);
             };
             let detaching = || on.store(false, Release);
