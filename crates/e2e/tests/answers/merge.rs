@@ -37,6 +37,35 @@ fn record_both(
     Some((trace, file))
 }
 
+/// Two recordings of a program and what they are together, in which the states of the thread that naps are known: the kernel leaves out a switch to a thread of its
+/// filter now and then, though it drops nothing, and what the thread did around it is unknown then.
+struct Merged {
+    directory: tempfile::TempDir,
+    trace: PathBuf,
+    merged: PathBuf,
+    run: Run,
+    nap: Value,
+}
+
+/// None where the kernel or trace-cmd is not to be had.
+fn record_and_merge(program: &Program, clock: &str, calltap_clock: &str) -> Option<Merged> {
+    const TIMES: usize = 10;
+    let mut last = None;
+    for _ in 0..TIMES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (trace, file) = record_both(directory.path(), program, clock, calltap_clock)?;
+        let merged = directory.path().join("merged.data");
+        let run = merge(&[&trace, &file], &merged);
+        assert!(run.status.success(), "{}", run.stderr);
+        let nap = longest_wait(&merged, "handle_nap");
+        if nap["ns"].as_u64().is_some_and(|ns| ns >= 70 * MS) {
+            return Some(Merged { directory, trace, merged, run, nap });
+        }
+        last = Some(nap);
+    }
+    panic!("in {TIMES} recordings it is not known how long the thread slept: {last:#?}");
+}
+
 fn merge(files: &[&Path], output: &Path) -> Run {
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let mut arguments = vec!["merge"];
@@ -69,11 +98,9 @@ fn longest_wait(trace: &Path, function: &str) -> Value {
 #[test]
 fn the_kernel_is_beneath_the_calls_of_the_program() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
-    let directory = tempfile::tempdir().expect("a directory");
-    let Some((trace, file)) = record_both(directory.path(), &program, "x86-tsc", "tsc") else { return };
-    let merged = directory.path().join("merged.data");
-    let run = merge(&[&trace, &file], &merged);
-    assert!(run.status.success() && !run.stderr.contains("without a return"), "{}", run.stderr);
+    let Some(found) = record_and_merge(&program, "x86-tsc", "tsc") else { return };
+    let Merged { directory, trace, merged, run, nap } = found;
+    assert!(!run.stderr.contains("without a return"), "{}", run.stderr);
     assert!(run.stderr.contains("the kernel's calls are within the program's"), "{}", run.stderr);
     let left = fs::read_dir(directory.path()).expect("a directory").flatten();
     assert!(
@@ -90,7 +117,6 @@ fn the_kernel_is_beneath_the_calls_of_the_program() {
     assert!(naps == 1 && total >= 80 * MS && total <= row(&merged, "handle_nap", &[]).1, "{naps} {total}");
     let (reads, total) = row(&merged, "sys_read", &["--graph", "wait_pipe"]);
     assert!(reads == 1 && total >= 40 * MS, "{reads} {total}");
-    let nap = longest_wait(&merged, "handle_nap");
     assert!(nap["in"].as_str().is_some_and(|told| told.starts_with("clock_nanosleep(")), "{nap:#}");
     assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
     let lock = longest_wait(&merged, "handle_lock");
@@ -109,14 +135,13 @@ fn the_kernel_is_beneath_the_calls_of_the_program() {
 #[test]
 fn by_clock_monotonic_the_kernel_is_beside_the_program() {
     let program = compile(GCC, &["kept_waiting.c"], &["-pthread"]);
-    let directory = tempfile::tempdir().expect("a directory");
-    let Some((trace, file)) = record_both(directory.path(), &program, "mono", "coarse") else { return };
-    let merged = directory.path().join("merged.data");
-    let run = merge(&[&file, &trace], &merged);
-    assert!(run.status.success() && !run.stderr.contains("within the program's"), "{}", run.stderr);
-    let nap = longest_wait(&merged, "handle_nap");
+    let Some(Merged { merged, run, nap, directory: _directory, .. }) =
+        record_and_merge(&program, "mono", "coarse")
+    else {
+        return;
+    };
+    assert!(!run.stderr.contains("within the program's"), "{}", run.stderr);
     assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
-    assert!(nap["ns"].as_u64().is_some_and(|ns| ns >= 70 * MS), "{nap:#}");
     assert!(row(&merged, "sys_clock_nanosleep", &[]).1 >= 80 * MS);
     let info = json(&["info", "--format", "json"], &merged);
     let threads = info["threads"].as_array().expect("threads");
