@@ -19,9 +19,9 @@ calltap_hook:
 .macro tap_hooks clock
     # name and clock; after a prologue, event, profile, caller, and the two differences
     tap_call calltap_hook_f_\clock \clock 0 1
-    tap_small calltap_hook_small_f_\clock \clock 0 1 0
+    tap_small calltap_hook_small_f_\clock \clock 0 1 0 1
     tap_small calltap_hook_small_p_\clock \clock 0 0 1
-    tap_small calltap_hook_small_fp_\clock \clock 0 1 1
+    tap_small calltap_hook_small_fp_\clock \clock 0 1 1 1
     tap_small calltap_hook_mcount_small_f_\clock \clock 1 1 0
     tap_small calltap_hook_mcount_small_p_\clock \clock 1 0 1
     tap_small calltap_hook_mcount_small_fp_\clock \clock 1 1 1

@@ -4,7 +4,10 @@
 # The epoch is compared after the reservation: only then is the order of this event among the thread's others fixed, and a
 # match proves that the last EPOCH word in front of it is this event's own. The same holds for the stack position, which is
 # compared where placed = 1: an event of a call that returns lies within the window of the last STACK word in front of it.
-.macro tap_store clock mcount fix parent slow placed=1
+# goid is not 0 for a Go function, which has its g in r14: where the function's stub has the place of the goroutine's number, counted from the return
+# address there. Then the last words that name a goroutine have to name this one. A g is used again for another goroutine, so the number is compared, too; a
+# thread's own stacks all have 0.
+.macro tap_store clock mcount fix parent slow placed=1 goid=0
     .if \clock == 1
     771:
         .if \parent; mov ecx, 12; .else; mov ecx, 4; .endif
@@ -59,7 +62,7 @@
         mov rdx, rax
         shr rdx, {clock_bits}
         shl rax, 64 - {clock_bits}
-        tap_slot rcx \mcount
+        tap_position rcx \mcount \goid
         shl rcx, 64 - {window_bits}    # the bits of the position, and nothing above them
         shr rcx, {clock_bits}
         or rax, rcx
@@ -70,8 +73,17 @@
         xadd qword ptr [r11], rcx
         cmp rdx, qword ptr [r11 + {epoch}]
         jne \slow
+        .if \goid
+            cmp r14, qword ptr [r11 + {g}]
+            jne \slow
+            mov rdx, qword ptr [rsp + 40]
+            movzx edx, byte ptr [rdx + \goid]
+            mov rdx, qword ptr [r14 + rdx * 8]
+            cmp rdx, qword ptr [r11 + {goroutine}]
+            jne \slow
+        .endif
         .if \placed
-            tap_slot rdx \mcount
+            tap_position rdx \mcount \goid
             sub rdx, qword ptr [r11 + {window}]
             cmp rdx, {window_size}
             jae \slow
@@ -91,9 +103,9 @@
 .endm
 
 # The slow way: eax = low half of the event, rdx = caller, rcx = what was reserved, r11 = the slot. al = 1 if it was recorded.
-.macro tap_slow mcount fix shim=calltap_record_shim
+.macro tap_slow mcount fix shim=calltap_record_shim goid=0
     mov r11, rcx
-    tap_code \mcount \fix
+    tap_code \mcount \fix \goid
     mov eax, ecx
     mov rcx, r11
     tap_slot r11 \mcount

@@ -26,6 +26,13 @@
     .if \mcount == 1; lea \reg, [rbp + 8]; .elseif \mcount == 2; lea \reg, [rsp + 56 + {red_zone}]; .else; lea \reg, [rsp + 48]; .endif
 .endm
 
+# Where an event says that it happened: the slot, or (goid: of a Go function) how far that lies below the top of its goroutine's stack, which is the same
+# wherever the stack has moved. Changes flags.
+.macro tap_position reg mcount goid
+    tap_slot \reg \mcount
+    .if \goid; sub \reg, qword ptr [r14 + {stack_top}]; .endif
+.endm
+
 .macro tap_load_slot reg mcount
     .if \mcount; mov \reg, qword ptr [rbp + 8]; .else; mov \reg, qword ptr [rsp + 48]; .endif
 .endm
@@ -50,8 +57,8 @@
 .endm
 
 # ecx = low half of the event: return address in the stub, tag, and the difference to the code wanted.
-.macro tap_code mcount fix
-    tap_slot ecx \mcount
+.macro tap_code mcount fix goid=0
+    .if \goid; tap_position rcx \mcount \goid; .else; tap_slot ecx \mcount; .endif
     shl ecx, 22
     xor ecx, dword ptr [rsp + 40]
     .if \fix; xor ecx, \fix; .endif

@@ -1,8 +1,8 @@
 # Hooks of functions that may have little room on their stack, or whose return address must stay.
 
 # function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a
-# return address there, so there are no times.
-.macro tap_small name clock mcount event profile
+# return address there, so there are no times. With goid: of a Go function, see tap_store.
+.macro tap_small name clock mcount event profile fix=0 parent=1 goid=0
     .balign 64
 \name:
     .cfi_startproc
@@ -11,7 +11,7 @@
     .if \event
         mov ecx, 0
         tap_state 7f
-        tap_store \clock \mcount (1-\mcount) 1 7f 0
+        tap_store \clock \mcount \fix \parent 7f \goid \goid
     .endif
 3:
     .if \profile
@@ -26,7 +26,11 @@
     .if \event
     7:
         tap_load_slot rdx \mcount
-        tap_slow \mcount (1-\mcount) calltap_small_record_shim
+        .if \goid
+            tap_slow \mcount \fix calltap_small_go_shim \goid
+        .else
+            tap_slow \mcount \fix calltap_small_record_shim
+        .endif
         jmp 3b
     .endif
     .if \profile
