@@ -120,29 +120,21 @@ pub(crate) fn feed_batch<V: Visitor>(
 ) {
     totals.events += batch.events.len() as u64;
     // Three loops: the usual ones have nothing to look for.
+    let events = batch.events.iter().copied();
     match (batch.values.is_empty(), stack.is_switching()) {
         (true, false) => {
-            batch
-                .events
-                .iter()
-                .for_each(|event| feed::<false, V>(stack, thread, *event, sites, visitor, totals));
-            return;
+            events.for_each(|event| feed::<false, V>(stack, thread, event, sites, visitor, totals))
         }
         (true, true) => {
-            batch
-                .events
-                .iter()
-                .for_each(|event| feed::<true, V>(stack, thread, *event, sites, visitor, totals));
-            return;
+            events.for_each(|event| feed::<true, V>(stack, thread, event, sites, visitor, totals))
         }
-        (false, _) => {}
-    }
-    for (place, event) in batch.events.iter().enumerate() {
-        let bytes = batch.values.of(place);
-        if !bytes.is_empty() {
-            visitor.values(thread, event.site, matches!(event.kind, EventKind::Exit { .. }), bytes);
-        }
-        feed::<true, V>(stack, thread, *event, sites, visitor, totals);
+        (false, _) => events.enumerate().for_each(|(place, event)| {
+            let bytes = batch.values.of(place);
+            if !bytes.is_empty() {
+                visitor.values(thread, event.site, matches!(event.kind, EventKind::Exit { .. }), bytes);
+            }
+            feed::<true, V>(stack, thread, event, sites, visitor, totals);
+        }),
     }
 }
 

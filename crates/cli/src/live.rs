@@ -9,7 +9,9 @@ use crate::{keep, many, processes, select, started};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
-use calltap_session::{Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size};
+use calltap_session::{
+    Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size, process_exists,
+};
 use std::io::Write;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         _ => detach(pid),
     };
     // What is refused of one process is no reason to leave out the others, nor is it an error that one of a list has ended.
-    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, many::is_there(pid))).collect();
+    let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, process_exists(pid))).collect();
     let (mut failed, mut done) = (None, 0);
     for (pid, was_there) in &listed {
         match one(*pid) {

@@ -4,7 +4,7 @@
 
 use crate::ending;
 use anyhow::{Context, Result};
-use calltap_session::{Error, ProcessError, Reason};
+use calltap_session::{Error, ProcessError, Reason, process_exists};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,11 +29,6 @@ pub fn refused(error: &Error) -> ExitCode {
     }
     eprintln!("calltap: {error}: it had ended before; the others are recorded");
     ExitCode::from(ENDED)
-}
-
-/// Does a process exist, ended or not?
-pub fn is_there(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Is this said of a process because it has ended?
@@ -80,7 +75,7 @@ pub fn record(pids: &[u32], output: &Path) -> Result<ExitCode> {
         let mut command = Command::new(&program);
         command.args(&words).arg("-p").arg(pid.to_string()).arg("-o").arg(file).stdin(Stdio::null());
         // One that never was is an error.
-        if is_there(*pid) {
+        if process_exists(*pid) {
             command.env(ONE_OF_MANY, "1");
         }
         command.spawn().with_context(|| format!("a recorder for {pid}"))

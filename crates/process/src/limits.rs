@@ -7,7 +7,7 @@ use std::fs;
 
 /// Mappings that the agent makes, and the dynamic linker for it, at most.
 const MAPPINGS: usize = 24;
-/// Bytes of address space that the agent's file takes, in KiB: locked memory, in a process that locks all that it maps.
+/// KiB of address space that the agent's file takes: locked memory, in a process that locks all that it maps.
 const LOCKED: u64 = 64 << 10;
 
 /// Why the agent could not come in: the resource that the process has used up, if there is one that a failure of this kind may come from.
@@ -34,9 +34,7 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
         return Some(Reason::NoFiles);
     }
-    let locked = read("status");
-    let locked =
-        proc::field(&locked, "VmLck").and_then(|size| size.split(' ').next()?.parse::<u64>().ok())?;
+    let locked = target.locked_memory();
     let most = soft_limit(&limits, "Max locked memory")? >> 10;
     (locked > 0 && locked + LOCKED > most).then_some(Reason::NoLockedMemory)
 }

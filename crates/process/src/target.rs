@@ -170,8 +170,14 @@ impl Target {
 
     /// Does it keep memory from being swapped out?
     pub fn locks_memory(&self) -> bool {
+        self.locked_memory() > 0
+    }
+
+    /// How much, in KiB.
+    pub(crate) fn locked_memory(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        proc::field(&text, "VmLck").is_some_and(|size| !size.starts_with("0 "))
+        let size = proc::field(&text, "VmLck").and_then(|size| size.split(' ').next());
+        size.and_then(|size| size.parse().ok()).unwrap_or(0)
     }
 
     /// Processor time that it has used; unknown once it is gone.

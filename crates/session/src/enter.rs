@@ -198,7 +198,7 @@ fn open(
 ) -> Result<Borrowed, Error> {
     match owner_word(target, &thread, &mut inferior.text) {
         Ok(word) => shared.control().owner_word.store(word, Release),
-        // A thread library that is not known may have a dynamic linker that works as glibc's.
+        // The word is in use, or the thread library is not known: threads then find their states by a thread-local variable.
         Err(_) => directory.replace_agent(LIBRARY.bytes)?,
     }
     let address = |name: &str| libc.and_then(|libc| libc.address(name));

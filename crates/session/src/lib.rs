@@ -45,6 +45,7 @@ pub use calltap_process::clock::{monotonic_ns, others_ns};
 pub use calltap_process::launch::{become_command, interruption, no_core_dump};
 pub use calltap_process::maps::stack_around;
 pub use calltap_process::patch_log::keep_patch_log;
+pub use calltap_process::proc::exists as process_exists;
 pub use calltap_process::stops::Stops;
 pub use calltap_process::text::{ProcessText, Sync as TextSync};
 pub use calltap_process::traced::{is_asked_to_stop, stay};

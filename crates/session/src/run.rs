@@ -94,7 +94,7 @@ impl AttachSession<'_> {
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let threads = proc::count_threads(self.target.pid).unwrap_or(0);
-        // Before the process is stopped: to allocate so much takes milliseconds of two processors. If there is no memory, the collector says so.
+        // Before the process is stopped: allocating takes milliseconds. If there is no memory, the collector says so.
         self.shared.provide_chunks(u32::try_from(threads).unwrap_or(u32::MAX));
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
             .expecting(threads)

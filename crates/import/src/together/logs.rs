@@ -3,7 +3,7 @@
 use super::clocks::Timeline;
 use super::tables::{Part, Row, Tables};
 use super::{Recording, Refused};
-use calltap_trace::{KernelLog, RunState, Switch, SystemCall, ThreadId, TraceWriter, Waking};
+use calltap_trace::{KernelLog, RunState, Switch, SystemCall, ThreadId, TraceReader, TraceWriter, Waking};
 
 /// Writes it of all threads. What calltap has recorded of a thread itself comes before what another recording has of it.
 pub(super) fn write(
@@ -21,6 +21,9 @@ pub(super) fn write(
     }
     Ok(())
 }
+
+/// A stretch of time of which everything is known, with what happened in it; nanoseconds.
+type Piece<T> = (u64, Vec<T>, u64);
 
 /// A thread, and its parts in recordings.
 struct Parts<'r> {
@@ -76,69 +79,68 @@ impl Parts<'_> {
     }
 
     fn wakings(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
-        for part in self.all() {
-            let log = self.recordings[part.recording].reader.wakings(part.thread)?;
-            let convert = |waking: &Waking, at: u64| {
-                let process =
-                    self.tables.process_of(waking.tid).filter(|_| waking.pid == 0 && waking.tid != 0);
-                let (pid, comm) =
-                    process.map_or((waking.pid, &waking.comm), |process| (process.pid, &process.comm));
-                Waking { at, pid, comm: comm.clone(), ..*waking }
-            };
-            let pieces = self.pieces(part, &log, |waking| waking.at, convert);
-            for (from, entries, until) in &pieces {
-                trace.wakings(self.thread(), *from, entries, *until)?;
-            }
-            if !pieces.is_empty() {
-                break;
-            }
+        let convert = |waking: &Waking, at: u64| {
+            let process = self.tables.process_of(waking.tid).filter(|_| waking.pid == 0 && waking.tid != 0);
+            let (pid, comm) =
+                process.map_or((waking.pid, &waking.comm), |process| (process.pid, &process.comm));
+            Waking { at, pid, comm: comm.clone(), ..*waking }
+        };
+        let pieces = self.first_pieces(TraceReader::wakings, |waking| waking.at, convert)?;
+        for (from, entries, until) in &pieces {
+            trace.wakings(self.thread(), *from, entries, *until)?;
         }
         Ok(())
     }
 
     fn system_calls(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
-        for part in self.all() {
-            let log = self.recordings[part.recording].reader.system_calls(part.thread)?;
-            let convert = |call: &SystemCall, at: u64| SystemCall { at, ..*call };
-            let pieces = self.pieces(part, &log, |call| call.at, convert);
-            for (from, entries, until) in &pieces {
-                trace.system_calls(self.thread(), *from, entries, *until)?;
-            }
-            if !pieces.is_empty() {
-                break;
-            }
+        let convert = |call: &SystemCall, at: u64| SystemCall { at, ..*call };
+        let pieces = self.first_pieces(TraceReader::system_calls, |call| call.at, convert)?;
+        for (from, entries, until) in &pieces {
+            trace.system_calls(self.thread(), *from, entries, *until)?;
         }
         Ok(())
     }
 
-    /// The stretches of time of which everything is known, with what happened in them; nanoseconds.
+    /// What the first part tells that knows anything.
+    fn first_pieces<T>(
+        &self,
+        read: impl Fn(&TraceReader, ThreadId) -> Result<KernelLog<T>, calltap_trace::Error>,
+        at: impl Fn(&T) -> u64,
+        convert: impl Fn(&T, u64) -> T,
+    ) -> Result<Vec<Piece<T>>, Refused> {
+        for part in self.all() {
+            let log = read(&self.recordings[part.recording].reader, part.thread)?;
+            let pieces = self.pieces(part, &log, &at, &convert);
+            if !pieces.is_empty() {
+                return Ok(pieces);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// All that a part knows. `convert` gives an entry its time, nanoseconds.
     fn pieces<T>(
         &self,
         part: Part,
         log: &KernelLog<T>,
         at: impl Fn(&T) -> u64,
         convert: impl Fn(&T, u64) -> T,
-    ) -> Vec<(u64, Vec<T>, u64)> {
+    ) -> Vec<Piece<T>> {
         let mut pieces = Vec::new();
         for (from, until) in &log.known {
             let first = log.entries.partition_point(|entry| at(entry) < *from);
             let end = log.entries.partition_point(|entry| at(entry) <= *until);
-            let in_part = |entry: &&T| {
-                let (time, _) = self.time(part, at(entry));
-                (part.from..part.until).contains(&time)
+            let own = |entry: &T| {
+                let (time, ns) = self.time(part, at(entry));
+                (part.from..part.until).contains(&time).then(|| convert(entry, ns))
             };
-            let own = log.entries[first..end.max(first)].iter().filter(in_part);
-            let entries: Vec<T> = own.map(|entry| convert(entry, self.time(part, at(entry)).1)).collect();
-            // A part that does not reach over all of it knows what lies between its own entries.
-            let is_whole = self.time(part, *from).0 >= part.from && self.time(part, *until).0 < part.until;
-            let span = match (entries.is_empty(), is_whole) {
-                (_, true) => Some((self.time(part, *from).1, self.time(part, *until).1)),
-                (true, false) => None,
-                (false, false) => {
-                    let own = || log.entries[first..end.max(first)].iter().filter(in_part);
-                    let time = |entry: &T| self.time(part, at(entry)).1;
-                    own().next().map(time).zip(own().last().map(time))
-                }
+            let entries: Vec<T> = log.entries[first..end.max(first)].iter().filter_map(own).collect();
+            let [begin, end] = [*from, *until].map(|edge| self.time(part, edge));
+            let span = if begin.0 >= part.from && end.0 < part.until {
+                Some((begin.1, end.1))
+            } else {
+                // A part that does not reach over all of it knows what lies between its own entries.
+                entries.first().map(&at).zip(entries.last().map(&at))
             };
             pieces.extend(span.map(|(from, until)| (from, entries, until)));
         }
