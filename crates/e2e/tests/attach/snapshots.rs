@@ -114,6 +114,10 @@ fn how_many_threads_the_rings_have_room_for_is_said() {
     let before = said.split("calltap: attached to").next().unwrap_or_default();
     assert!(before.contains("calltap: the rings have room for the calls of 64 of 100 threads"), "{said}");
     assert!(before.contains("--buffer-size 13M"), "{said}");
-    assert_eq!(kept.iter().filter(|calls| **calls >= NEWEST).count(), 64, "{kept:?}");
+    // A hundred and twenty-eight chunks, of which a thread has two, or one if another took its first in between.
+    let (two, one): (Vec<u64>, Vec<u64>) =
+        kept.iter().filter(|calls| **calls > 0).partition(|calls| **calls >= NEWEST);
+    assert_eq!(2 * two.len() + one.len(), 128, "{kept:?}");
+    assert!(two.len() > one.len(), "{kept:?}");
     assert!(resident.end().0.success());
 }
