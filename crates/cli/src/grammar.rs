@@ -2,6 +2,7 @@
 
 use crate::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
 use anyhow::{Context, Result};
+use calltap_analysis::nearest_names;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
 use std::io::Write;
@@ -141,6 +142,20 @@ fn behind(id: &'static str) -> Arg {
     Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
 }
 
+/// What is said of a word that is no option of a command: with the option that it is nearest to, if one is near.
+pub fn no_option(word: &str, command: &str) -> String {
+    let members = FAMILIES.iter().find(|family| family.name == command).map(|family| family.members);
+    let is_meant = |known: &&Command| {
+        known.name == command || members.is_some_and(|members| members.contains(&known.name))
+    };
+    let flags = commands().filter(is_meant).flat_map(|command| command.flags).copied().flatten();
+    let flags: Vec<String> = flags.map(|flag| format!("--{}", flag.long)).collect();
+    let name = word.split('=').next().unwrap_or_default();
+    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
+    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
+    format!("{word}: no option of {command}{near}")
+}
+
 /// What the parser says of a wrong command line, in one line, with where help is.
 pub fn mistake(said: &str, command: &str) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(said);
@@ -149,6 +164,10 @@ pub fn mistake(said: &str, command: &str) -> String {
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
     let is_known =
         commands().any(|known| known.name == command) || FAMILIES.iter().any(|known| known.name == command);
+    let option = said.strip_prefix("unexpected argument '").and_then(|said| said.split_once("' found"));
+    if let Some((option, _)) = option.filter(|(option, _)| is_known && option.starts_with('-')) {
+        return format!("{} ('calltap help {command}' lists them)", no_option(option, command));
+    }
     let command = if is_known { format!(" {command}") } else { String::new() };
     let text = lines.join("; ").replace(":; ", ": ").replace("; [", " [").replace("tip: ", "");
     format!("{text} ('calltap help{command}' has the options)")

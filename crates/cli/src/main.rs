@@ -91,9 +91,11 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "attach" | "set" | "status" | "detach" | "snapshot" => live::run(name, arguments)?,
         "top" => top::run(arguments)?,
         "count" | "histogram" | "latency" | "span" | "slower" | "stacks" | "watch" | "futures" => {
-            return answers::run(name, arguments);
+            return many::answer(name, arguments)?.map_or_else(|| answers::run(name, arguments), Ok);
         }
-        "why" | "locks" => return why::run(name, arguments),
+        "why" | "locks" => {
+            return many::answer(name, arguments)?.map_or_else(|| why::run(name, arguments), Ok);
+        }
         "view" => view::run(arguments)?,
         "tui" => tui::run(arguments)?,
         "mount" => mount::run(arguments)?,

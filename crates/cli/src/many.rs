@@ -1,18 +1,24 @@
-//! `calltap record` of several processes: one recorder for each, which writes a trace of its own.
+//! A command about several processes: one calltap for each, which writes a trace of its own, or gives an answer of its own.
 //!
-//! Processes of a list may end before their recorder has attached: the others are recorded all the same.
+//! Processes of a list may end before theirs has attached: the others are looked at all the same.
 
-use crate::ending;
+use crate::arguments::Arguments;
+use crate::{ending, processes};
 use anyhow::{Context, Result};
 use calltap_session::{Error, ProcessError, Reason, process_exists};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-/// Between two looks at the recorders.
+/// Between two looks at those that run.
 const LOOK: Duration = Duration::from_millis(50);
 /// Flags of the command line that each recorder gets a value of its own for.
 const OWN: [(&str, &str); 2] = [("-p", "--pid"), ("-o", "--output")];
@@ -22,12 +28,28 @@ const ENDED: u8 = 4;
 /// A recorder that is told this in its environment may find that its process has ended: it ends with [`ENDED`].
 const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
 
+/// How the answers of several processes come together on standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// Lines of all, as they come.
+    Lines,
+    /// Below a line that names the process.
+    Texts,
+    /// A JSON object in a line, which says of which process it is.
+    Objects,
+}
+
+/// Is this calltap one of several, each of which looks at a process of its own?
+pub fn is_one_of_many() -> bool {
+    std::env::var_os(ONE_OF_MANY).is_some()
+}
+
 /// Says why nothing was recorded, as [`ending::refused`]; also of a process that was listed with others, and has ended since.
 pub fn refused(error: &Error) -> ExitCode {
-    if std::env::var_os(ONE_OF_MANY).is_none() || !has_ended(error) {
+    if !is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
     }
-    eprintln!("calltap: {error}: it had ended before; the others are recorded");
+    eprintln!("calltap: {error}: it had ended before");
     ExitCode::from(ENDED)
 }
 
@@ -64,31 +86,70 @@ impl Status {
     }
 }
 
-/// Records each process into FILE.PID. The exit status is the first that is not 0; a process that had ended before counts only if all had.
-pub fn record(pids: &[u32], output: &Path) -> Result<ExitCode> {
+/// Asks each of several processes by itself; None: they are not several.
+pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
+    let pids = processes::all(arguments)?;
+    if pids.len() < 2 {
+        return Ok(None);
+    }
+    let answers = match name {
+        "slower" | "watch" => Answers::Lines,
+        "futures" if arguments.is_set("each") => Answers::Lines,
+        _ if arguments.is_set("json") => Answers::Objects,
+        _ => Answers::Texts,
+    };
+    let file = arguments.path("output").filter(|path| path != Path::new("-"));
+    run(&pids, file.as_deref(), Some(answers)).map(Some)
+}
+
+/// Has each process looked at, with FILE.PID for what it is written to. Without `answers` each writes a trace. The exit status is the first that is not 0; a
+/// process that had ended before counts only if all had.
+pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
     let interrupted = calltap_session::interruption()?;
     let program = std::env::current_exe().context("calltap's own program")?;
     let words = common(std::env::args_os().skip(1));
     let start = |pid: &u32| {
-        let mut file = output.as_os_str().to_owned();
-        file.push(format!(".{pid}"));
         let mut command = Command::new(&program);
-        command.args(&words).arg("-p").arg(pid.to_string()).arg("-o").arg(file).stdin(Stdio::null());
-        // One that never was is an error.
+        command.args(&words).arg("-p").arg(pid.to_string());
+        if let Some(output) = output {
+            let mut file = output.as_os_str().to_owned();
+            file.push(format!(".{pid}"));
+            command.arg("-o").arg(file);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // What never was is an error.
+        command.env_remove(ONE_OF_MANY);
         if process_exists(*pid) {
             command.env(ONE_OF_MANY, "1");
         }
-        command.spawn().with_context(|| format!("a recorder for {pid}"))
+        command.spawn().with_context(|| format!("a calltap for {pid}"))
     };
-    let mut recorders = pids.iter().map(start).collect::<Result<Vec<Child>>>()?;
+    let mut running = pids.iter().map(start).collect::<Result<Vec<Child>>>()?;
+    if io::stderr().is_terminal() {
+        eprintln!("calltap: {} processes; those that start later are not looked at", pids.len());
+    }
+    let said = Mutex::new(HashSet::new());
+    let status = thread::scope(|scope| {
+        for (child, pid) in running.iter_mut().zip(pids) {
+            let (out, err) = (child.stdout.take(), child.stderr.take());
+            scope.spawn(move || out.map(|out| pass(out, *pid, answers.unwrap_or(Answers::Lines))));
+            scope.spawn(|| err.map(|err| say_once(err, &said)));
+        }
+        wait(running, || interrupted.load(Acquire))
+    });
+    Ok(ExitCode::from(status.code()))
+}
+
+/// Waits for all, and interrupts them once this process is interrupted.
+fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
     let (mut status, mut is_told) = (Status::default(), false);
-    while !recorders.is_empty() {
-        if interrupted.load(Acquire) && !std::mem::replace(&mut is_told, true) {
-            for recorder in &recorders {
-                Pid::from_raw(recorder.id() as i32).map(|pid| kill_process(pid, Signal::INT));
+    while !running.is_empty() {
+        if is_interrupted() && !std::mem::replace(&mut is_told, true) {
+            for child in &running {
+                Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::INT));
             }
         }
-        recorders.retain_mut(|recorder| match recorder.try_wait() {
+        running.retain_mut(|child| match child.try_wait() {
             Ok(None) => true,
             Ok(Some(ended)) => {
                 status.add(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
@@ -96,9 +157,46 @@ pub fn record(pids: &[u32], output: &Path) -> Result<ExitCode> {
             }
             Err(_) => false,
         });
-        std::thread::sleep(LOOK);
+        thread::sleep(LOOK);
     }
-    Ok(ExitCode::from(status.code()))
+    status
+}
+
+/// Passes on what a calltap answers about a process. Where its reader is gone, it is told so by its pipe.
+fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    if answers == Answers::Lines {
+        while from.read_until(b'\n', &mut line)? > 0 {
+            io::stdout().write_all(&line)?;
+            io::stdout().flush()?;
+            line.clear();
+        }
+        return Ok(());
+    }
+    let mut text = String::new();
+    from.read_to_string(&mut text)?;
+    if text.is_empty() {
+        return Ok(());
+    }
+    let object = serde_json::from_str::<Value>(&text).ok().filter(|_| answers == Answers::Objects);
+    let text = match object {
+        Some(mut object) => {
+            object["pid"] = pid.into();
+            format!("{object}\n")
+        }
+        None => format!("# {}\n{text}", processes::title(pid)),
+    };
+    io::stdout().write_all(text.as_bytes())
+}
+
+/// Passes on what a calltap says, but for what another one has said already.
+fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
+    for line in BufReader::new(from).lines().map_while(Result::ok) {
+        if said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
+            eprintln!("{line}");
+        }
+    }
 }
 
 /// The words of the command line but for those that say which process and which file.

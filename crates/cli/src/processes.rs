@@ -1,7 +1,9 @@
 //! The processes that `-p` names: by id, by name, several, with their children.
 
 use crate::arguments::Arguments;
+use crate::many;
 use anyhow::{Result, bail};
+use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -12,12 +14,36 @@ const LISTED: usize = 8;
 pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     match &all(arguments)?[..] {
         [] => Ok(None),
-        [pid] => Ok(Some(*pid)),
+        [pid] => {
+            tell_of_children(*pid, arguments);
+            Ok(Some(*pid))
+        }
         many => {
             let text = arguments.text("pid").unwrap_or_default();
             bail!("-p {text}: that is {} processes, and this command takes one: {}", many.len(), listed(many))
         }
     }
+}
+
+/// Says that a process has children, where a command can look at them, too, and was not asked to.
+fn tell_of_children(pid: u32, arguments: &Arguments) {
+    let is_asked = !arguments.has("children") || arguments.is_set("children") || arguments.is_set("quiet");
+    if is_asked || many::is_one_of_many() {
+        return;
+    }
+    let mut family = vec![pid];
+    add_children(&mut family);
+    match family.len() - 1 {
+        0 => {}
+        1 => eprintln!("calltap: {} has a child process: --children looks at that, too", title(pid)),
+        n => eprintln!("calltap: {} has {n} child processes: --children looks at them, too", title(pid)),
+    }
+}
+
+/// Name and id of a process: `nginx-3111`.
+pub fn title(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{}-{pid}", one_line(name.trim_end()))
 }
 
 /// All that are named; none without `-p`.

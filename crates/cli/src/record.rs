@@ -2,10 +2,11 @@
 
 use crate::units::{bytes, ms};
 use crate::{
-    arguments::Arguments, ending, keep, many, processes, progress, repeat::Runs, select, started, values,
+    arguments::Arguments, ending, grammar, keep, many, processes, progress, repeat::Runs, select, started,
+    values,
 };
 use anyhow::{Result, bail};
-use calltap_analysis::{demangle, nearest_names, units};
+use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
@@ -21,19 +22,8 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
     if !word.starts_with('-') {
         return Ok(());
     }
-    let flags = crate::table::commands().filter(|command| command.name == "record");
-    let flags: Vec<String> = flags
-        .flat_map(|command| command.flags)
-        .copied()
-        .flatten()
-        .map(|flag| format!("--{}", flag.long))
-        .collect();
-    let name = word.split('=').next().unwrap_or_default();
-    let near = nearest_names(name, flags.iter().map(String::as_str), 1);
-    let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
-    bail!(
-        "{word}: no option of record{near} ('calltap help record' lists them; a program of this name is ./{word})"
-    )
+    let said = grammar::no_option(&word, "record");
+    bail!("{said} ('calltap help record' lists them; a program of this name is ./{word})")
 }
 
 /// The program, or the process.
@@ -56,7 +46,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     refuse_option(&arguments.words("operand"))?;
     if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
-        return many::record(pids, &arguments.path("output").unwrap_or_default());
+        return many::run(pids, Some(&arguments.path("output").unwrap_or_default()), None);
     }
     let runs = Runs::of(arguments)?;
     let options = options(arguments, runs.as_ref())?;

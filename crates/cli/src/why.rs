@@ -4,7 +4,7 @@ use crate::answers::{Of, take_trace};
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{ending, keep, live, progress, record, started, values, view_flags};
+use crate::{ending, keep, live, many, progress, record, started, values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -92,7 +92,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     progress::clear();
     let outcome = match recorded {
         Ok(outcome) => outcome,
-        Err(error) => return Ok(ending::refused(&error)),
+        Err(error) => return Ok(many::refused(&error)),
     };
     say(&outcome);
     of_file(&question, &options.output, arguments)?;

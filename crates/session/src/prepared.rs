@@ -268,7 +268,7 @@ impl Planning<'_, '_> {
         let options = session.options;
         let words = &options.selection.words;
         let read = program.read(options.discovery, words, &options.selection.selector)?;
-        planner.know(program.file.clone(), &program.name, &program.path, read);
+        planner.know(program.file.clone(), &program.file_name(), &program.path, read);
         if !self.is_held {
             return Ok(());
         }

@@ -10,7 +10,7 @@ mod read;
 use crate::arguments::Arguments;
 use crate::output::{self, Output};
 use crate::table::MAX_WAIT;
-use crate::{ending, live, part, progress, record, started, values, view_flags};
+use crate::{ending, live, many, part, progress, record, started, values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::answers::{Known, Listener, Question};
 use calltap_analysis::{Names, Word, demangle, limited, units};
@@ -123,7 +123,7 @@ fn of_process(
     let mut listener = feed.finish();
     let outcome = match watched {
         Ok(outcome) => outcome,
-        Err(error) => return Ok(ending::refused(&error)),
+        Err(error) => return Ok(many::refused(&error)),
     };
     let limited = outcome.disabled.iter().map(|(name, _)| demangle(name)).collect();
     if kind.streams() {

@@ -206,7 +206,12 @@ pub const TIME: Flag = choice(
 
 /// Of the answers: a recording, and no default.
 pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
-pub const ANSWER_PID: Flag = value("pid", Some('p'), "PID", "A running process; it is left as it was.");
+pub const ANSWER_PID: Flag = value(
+    "pid",
+    Some('p'),
+    "PID,...",
+    "Running processes, by their ids or names; each is asked by itself, and left as it was.",
+);
 pub const ANSWER_DURATION: Flag = value(
     "duration",
     None,
@@ -225,7 +230,7 @@ pub const ANSWER_OVERHEAD: Flag = or(
 pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 
 /// What all questions have in common: whom they are asked, and how they are answered,
-pub const ASKED: &[Flag] = &[ANSWER_PID, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
+pub const ASKED: &[Flag] = &[ANSWER_PID, CHILDREN, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
 /// and how a process is traced for them.
 pub const ASKING: &[Flag] =
     &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];

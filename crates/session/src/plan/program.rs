@@ -23,7 +23,7 @@ const SCRIPTS: u32 = 4;
 pub struct Program {
     /// What is run: with a script, its interpreter's command.
     pub command: Vec<OsString>,
-    /// Without directories.
+    /// As it was named, without directories.
     pub name: String,
     /// All of it, without symbolic links.
     pub path: PathBuf,
@@ -109,6 +109,11 @@ impl Program {
         Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 
+    /// Name of its file, as it is when the file is mapped: functions without names are called by it.
+    pub fn file_name(&self) -> String {
+        printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
+    }
+
     /// What can be traced in it that these words may mean. There is time for that while it is being loaded.
     ///
     /// What was not built for tracing is decoded as far as it decides about functions that may be chosen by their names. The second value: was all of it?
@@ -139,7 +144,8 @@ impl Program {
                     .map_or(true, |file| has_debugging_file(file, &self.path, root)),
             };
             let few = (!futures).then(|| Few { chosen_by: chosen_by(), choose: &choose });
-            let (mut binary, is_whole) = cache::analyse(&contents, &self.name, search, few, &Arc::default())?;
+            let (mut binary, is_whole) =
+                cache::analyse(&contents, &self.file_name(), search, few, &Arc::default())?;
             if search.has_decoded(&binary) {
                 name_functions(&mut binary, || debug_link(&self.data), &self.path, Path::new("/"));
             }
