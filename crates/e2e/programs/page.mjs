@@ -144,7 +144,19 @@ async function file() {
   await page(`[...document.querySelectorAll("#functions th button")].find(one => one.textContent === "Calls").click()`);
   check((await names())[0] === "leaf", `by calls: ${await names()}`);
 
-  // Of the time that the timeline shows alone.
+  if (what === "file") await window();
+  else check(await page(`document.getElementById("scope").hidden && document.getElementById("notes").textContent.includes("every call is in it")`), "a saved page does not say what it is");
+
+  // Dark is dark.
+  const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
+  const light = await paper();
+  await open("dark");
+  check(light !== await paper(), `light and dark are both ${light}`);
+  await accessible();
+}
+
+// Flame graph and functions of the time that the timeline shows alone.
+async function window() {
   const callsAt = await page(`[...document.querySelectorAll("#functions th")].findIndex(one => one.textContent === "Calls")`);
   const leaf = `[...document.querySelectorAll("#functions tbody tr")].find(row => row.querySelector(".name").textContent === "leaf")?.querySelector("td:nth-child(${1 + callsAt})").textContent`;
   const ofAll = await page(leaf);
@@ -164,13 +176,6 @@ async function file() {
   await press(["3", "t"]);
   await until(`document.getElementById("scope").textContent === "All time"`);
   await until(`${leaf} === ${JSON.stringify(ofAll)}`);
-
-  // Dark is dark.
-  const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
-  const light = await paper();
-  await open("dark");
-  check(light !== await paper(), `light and dark are both ${light}`);
-  await accessible();
 }
 
 async function live() {
@@ -193,7 +198,7 @@ async function live() {
 }
 
 await (what === "live" ? live() : file());
-const elsewhere = asked.filter(url => !url.startsWith(address) && !url.startsWith("about:") && !url.startsWith("chrome:"));
+const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");
 console.log("fine");

@@ -271,6 +271,11 @@ impl Timeline {
         self.end
     }
 
+    /// What is kept is as fine as this, nanoseconds; 0: every call.
+    pub fn quantum(&self) -> u64 {
+        self.quantum
+    }
+
     /// The threads that have a lane.
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
         self.lanes.iter().map(|lane| lane.thread)

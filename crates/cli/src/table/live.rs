@@ -274,6 +274,12 @@ pub const LIVE: &[Command] = &[
             &[
                 WATCHED,
                 TRACE,
+                value(
+                    "save",
+                    None,
+                    "FILE",
+                    "Write the page into a file that any browser opens without calltap, and serve nothing; what it does not have of the trace is said.",
+                ),
                 value("port", None, "PORT", "Serve at this port; else at any that is free."),
                 or(
                     value(

@@ -72,7 +72,7 @@ pub fn explore<S: Source + Sync>(
         "timeline" => timeline(explorer, query)?,
         "overview" => overview(explorer, query)?,
         "states" => off(explorer, query)?.to_string(),
-        "flame" => flame(explorer, query)?.to_string(),
+        "flame" => flame(explorer, query, NARROWEST)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
         "next" => next(explorer, query)?.to_string(),
@@ -166,33 +166,58 @@ fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
         let [thread, first, last] = numbers[..] else {
             return Err(Refusal::new(400, "a lane is THREAD.FIRST.LAST"));
         };
-        let window = explorer.timeline.window(&explorer.source, ThreadId(thread), (from, to), resolution);
-        let comma = if text.len() > 1 { "," } else { "" };
-        let _ = write!(text, "{comma}{{\"thread\":{thread},\"lost\":");
-        blocks(explorer, &window.lost, &mut text);
-        text += ",\"tracks\":[";
-        let count = (last.saturating_sub(first) as usize).saturating_add(1);
-        for (at, track) in window.tracks.iter().skip(first as usize).take(count).enumerate() {
-            text += if at > 0 { "," } else { "" };
-            blocks(explorer, track, &mut text);
-        }
-        text += "],\"focus\":";
-        let focused = focus.as_ref().map(|focus| {
-            focus
-                .window(&explorer.source, ThreadId(thread), (from, to), resolution)
-                .tracks
-                .into_iter()
-                .flatten()
-        });
-        blocks(explorer, &focused.into_iter().flatten().collect::<Vec<_>>(), &mut text);
-        text += ",\"states\":";
-        match band(explorer, ThreadId(thread))? {
-            Some(band) => pieces(&band.window(from, to, resolution), &mut text),
-            None => text += "null",
-        }
-        text += "}";
+        text += if text.len() > 1 { "," } else { "" };
+        let (thread, tracks) = (ThreadId(thread), (first, last));
+        let lane = Lane { thread, tracks, window: (from, to), resolution, of_states: resolution };
+        lane.write(explorer, focus.as_deref(), &mut text)?;
     }
     Ok(text + "]")
+}
+
+/// What is asked of a thread's timeline.
+pub struct Lane {
+    /// Whose it is.
+    pub thread: ThreadId,
+    /// The first and the last depth.
+    pub tracks: (u32, u32),
+    /// From when to when.
+    pub window: (u64, u64),
+    /// Calls are joined where blocks are not longer.
+    pub resolution: u64,
+    /// The same of states.
+    pub of_states: u64,
+}
+
+impl Lane {
+    /// Writes the answer, with the calls of a function that has a timeline of its own.
+    pub fn write<S: Source + Sync>(
+        &self,
+        explorer: &Explorer<S>,
+        focus: Option<&Timeline>,
+        text: &mut String,
+    ) -> Result<(), Refusal> {
+        let Lane { thread, tracks: (first, last), window: (from, to), resolution, of_states } = *self;
+        let window = explorer.timeline.window(&explorer.source, thread, (from, to), resolution);
+        let _ = write!(text, "{{\"thread\":{},\"lost\":", thread.0);
+        blocks(explorer, &window.lost, text);
+        *text += ",\"tracks\":[";
+        let count = (last.saturating_sub(first) as usize).saturating_add(1);
+        for (at, track) in window.tracks.iter().skip(first as usize).take(count).enumerate() {
+            *text += if at > 0 { "," } else { "" };
+            blocks(explorer, track, text);
+        }
+        *text += "],\"focus\":";
+        let focused =
+            focus.map(|focus| focus.window(&explorer.source, thread, (from, to), resolution).tracks);
+        blocks(explorer, &focused.into_iter().flatten().flatten().collect::<Vec<_>>(), text);
+        *text += ",\"states\":";
+        match band(explorer, thread)? {
+            Some(band) => pieces(&band.window(from, to, of_states), text),
+            None => *text += "null",
+        }
+        *text += "}";
+        Ok(())
+    }
 }
 
 fn band<S: Source + Sync>(
@@ -257,21 +282,22 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
     Ok(Value::from(threads).to_string())
 }
 
-fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+/// `by=wall&root=0`: a flame graph without boxes that are narrower than this share of its width.
+pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f64) -> Result<Value, Refusal> {
     let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
     let window = window(explorer, query)?;
     let flame = if query.text("f").is_some() {
         let (function, callers) = (query_function(explorer, query, "f")?, query.is_set("callers"));
         let flame = match &window {
-            Some(window) => explorer.flame_of_in(window, function, callers, by, NARROWEST),
-            None => explorer.flame_of(function, callers, by, NARROWEST),
+            Some(window) => explorer.flame_of_in(window, function, callers, by, narrowest),
+            None => explorer.flame_of(function, callers, by, narrowest),
         };
         flame.ok_or_else(|| Refusal::new(404, "it is in none of the call paths that were kept"))?
     } else {
         let root = query.number("root")?;
         match &window {
-            Some(window) => explorer.flame_in(window, root, by, NARROWEST),
-            None => explorer.flame(root, by, NARROWEST),
+            Some(window) => explorer.flame_in(window, root, by, narrowest),
+            None => explorer.flame(root, by, narrowest),
         }
     };
     let Flame { boxes, below, timed, merged, unknown } = flame;

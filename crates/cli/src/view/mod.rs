@@ -2,12 +2,14 @@
 
 mod api;
 mod connections;
+mod save;
 mod server;
 mod subject;
 
 use crate::arguments::Arguments;
 use crate::progress::Progress;
 use crate::seen::Seen;
+use crate::units::bytes;
 use crate::{keep, top, values};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::explore::Explorer;
@@ -15,7 +17,7 @@ use calltap_analysis::timeline::Limits;
 use calltap_trace::TraceReader;
 use server::Server;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -29,6 +31,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
     let pid: Option<u32> = crate::processes::one(arguments)?;
+    if let Some(page) = arguments.path("save") {
+        return match pid {
+            None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page),
+            Some(pid) => bail!("--save is of a trace: 'calltap record -p {pid}' makes one"),
+        };
+    }
     match (arguments.shown(), pid) {
         (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
         (_, None) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
@@ -60,6 +68,18 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     if reading.is_finished() && !subject.is_read() {
         return reading.join().map_err(|_| anyhow!("reading the events failed"))?;
     }
+    Ok(())
+}
+
+/// Writes the page of a trace into a file, which needs no calltap.
+fn save(path: &Path, page: &Path) -> Result<()> {
+    let reader = TraceReader::open(path)?;
+    let mut progress = Progress::new(reader.event_count());
+    let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;
+    progress.finish();
+    let saved = save::page(&explorer, &path.display().to_string())?;
+    std::fs::write(page, &saved.text).with_context(|| page.display().to_string())?;
+    eprintln!("calltap: {} in {}. {}", bytes(saved.text.len() as u64), page.display(), saved.note);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Files of the page, by name, with their types.
-const FILES: [(&str, &str, &str); 10] = [
+pub const FILES: [(&str, &str, &str); 10] = [
     ("", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("page.js", SCRIPT, include_str!("page/page.js")),

@@ -195,6 +195,7 @@ const askScoped = newest(scope => ask("functions", scope));
 let shown = null;
 let soon = 0;
 async function scope(is) {
+  if (state.saved) return say("a saved page has flame graph and functions of all time");
   const bounds = is && shown && { from: Math.max(0, Math.floor(shown.from)), to: Math.max(1, Math.ceil(shown.to)) };
   scopeButton.setAttribute("aria-pressed", !!bounds);
   scopeButton.textContent = bounds ? `${time(bounds.to - bounds.from, 1)} shown` : "All time";
@@ -285,6 +286,7 @@ async function begin() {
   note("reading", "");
   state.live = await ask("live");
   state.following = !!state.live;
+  scopeButton.hidden = state.saved;
   await load(true);
   if (state.live) {
     followButton.hidden = false;

@@ -1,0 +1,159 @@
+// A saved page: what calltap has put into the file answers in the place of calltap. What the file does not have is said, never guessed.
+
+import { answerBy } from "./common.js";
+import { within } from "./states.js";
+
+const saved = JSON.parse(document.getElementById("saved").textContent);
+const lanes = new Map(saved.lanes.map(lane => [lane.thread, lane]));
+// Of a block: start, length, function, calls, the longest, time in calls, calls that are cut. Of a piece of a band: start, length, and four states.
+const [BLOCK, PIECE] = [7, 6];
+// Shares of a width that differ by less are the same.
+const NEAR = 1e-12;
+
+// Index of the first that ends at a moment or later.
+function firstAt(list, size, moment) {
+  let [low, high] = [0, list.length / size];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle * size] + list[middle * size + 1] < moment) low = middle + 1;
+    else high = middle;
+  }
+  return low * size;
+}
+
+// What reaches into a window; neighbours that are together no longer than the resolution become one, as in crates/analysis/src/timeline/block.rs.
+function joined(list, size, { from, to, resolution }) {
+  const all = [];
+  for (let i = firstAt(list, size, from); i < list.length && list[i] <= to; i += size) {
+    const last = all.length - size;
+    const end = last >= 0 ? Math.max(all[last] + all[last + 1], list[i] + list[i + 1]) : 0;
+    if (last < 0 || end - all[last] > resolution) {
+      for (let at = 0; at < size; at++) all.push(list[i + at]);
+      continue;
+    }
+    all[last + 1] = end - all[last];
+    if (size === PIECE) {
+      for (let at = 2; at < size; at++) all[last + at] += list[i + at];
+      continue;
+    }
+    if (list[i + 4] > all[last + 4]) [all[last + 2], all[last + 4]] = [list[i + 2], list[i + 4]];
+    for (const at of [3, 5, 6]) all[last + at] += list[i + at];
+  }
+  return all;
+}
+
+// Calls of a function that are in no other call of it, in order; of a file that has every call.
+const outermost = new Map();
+function callsOf(f) {
+  if (outermost.has(f)) return outermost.get(f);
+  const calls = [];
+  for (const { thread, tracks } of saved.lanes) {
+    let around = [];
+    const own = [];
+    tracks.forEach((track, depth) => {
+      const level = [];
+      for (let i = 0; i < track.length; i += BLOCK) {
+        if (track[i + 2] !== f) continue;
+        const [start, length] = [track[i], track[i + 1]];
+        const at = around.length && firstAt(around, 2, start);
+        if (at < around.length && around[at] <= start && around[at] + around[at + 1] >= start + length) continue;
+        level.push(start, length);
+        own.push({ thread, start, length, depth, block: track.slice(i, i + BLOCK) });
+      }
+      const both = [];
+      for (let i = 0; i < around.length; i += 2) both.push([around[i], around[i + 1]]);
+      for (let i = 0; i < level.length; i += 2) both.push([level[i], level[i + 1]]);
+      around = both.sort((a, b) => a[0] - b[0]).flat();
+    });
+    calls.push(...own);
+  }
+  calls.sort((a, b) => a.start - b.start);
+  outermost.set(f, calls);
+  return calls;
+}
+
+function timeline({ from, to, resolution, lanes: asked, focus }) {
+  const window = { from, to, resolution };
+  return asked.split(",").map(lane => {
+    const [thread, first, last] = lane.split(".").map(Number);
+    const has = lanes.get(thread);
+    const focused = focus != null && saved.exact ? callsOf(focus).filter(call => call.thread === thread).flatMap(call => call.block) : [];
+    return {
+      thread,
+      lost: joined(has.lost, BLOCK, window),
+      tracks: has.tracks.slice(first, last + 1).map(track => joined(track, BLOCK, window)),
+      focus: joined(focused, BLOCK, window),
+      states: has.states && joined(has.states, PIECE, window),
+    };
+  });
+}
+
+// The part of the flame graph above a box.
+function above(whole, root) {
+  const base = whole.boxes.find(([node]) => node === root);
+  if (!base) throw new Error("the saved page does not have this part of the flame graph");
+  const [, , left, width, level] = base;
+  const [low, high] = [left - NEAR, left + width + NEAR];
+  const inside = whole.boxes.filter(([, , a, wide, at]) => at >= level && a >= low && a + wide <= high);
+  const around = whole.boxes.filter(([, , a, wide, at]) => at < level && a <= left + NEAR && a + wide >= left + width - NEAR);
+  return {
+    ...whole,
+    boxes: inside.map(([node, f, a, wide, at, ...rest]) => [node, f, (a - left) / width, wide / width, at - level, ...rest]),
+    below: around.sort((a, b) => a[4] - b[4]).map(([node, f]) => [node, f]),
+    unknown: base[8]?.[4] ?? 0,
+  };
+}
+
+function flame({ by, root, f, callers }) {
+  if (f == null) return root ? above(saved.flames[by], root) : saved.flames[by];
+  const found = saved.flames[`${by}.${f}.${callers}`];
+  if (!found) throw new Error("the saved page has flame graphs of the functions with the most time, and this is none of them");
+  return found;
+}
+
+function next({ f, at, back }) {
+  if (!saved.exact) throw new Error("the saved page does not have every call: 'calltap view' with the trace leads from call to call");
+  const calls = callsOf(f);
+  const found = back ? calls.findLast(({ start }) => at == null || start < at) : calls.find(({ start }) => at == null || start > at);
+  return found ? [found.thread, found.start, found.length, found.depth] : null;
+}
+
+// The slowest calls of a bar of the histogram: of all calls, if the file has them; else of the slowest of the function, if the bar's are among those.
+function calls({ f, bar }) {
+  const { bars, slowest } = saved.details[f];
+  const [from, to, all] = bars[bar];
+  const found = saved.exact ? callsBetween(f, from, to) : slowest.filter(([, , length]) => length >= from && length <= to);
+  const wanted = Math.min(all, slowest.length);
+  if (!saved.exact && found.length < wanted) throw new Error(`the saved page has the ${slowest.length} slowest calls of a function, and others are in this bar`);
+  return found.slice(0, wanted);
+}
+
+function callsBetween(f, from, to) {
+  const found = [];
+  for (const { thread, tracks } of saved.lanes)
+    tracks.forEach((track, depth) => {
+      for (let i = 0; i < track.length; i += BLOCK)
+        if (track[i + 2] === f && !track[i + 6] && track[i + 1] >= from && track[i + 1] <= to) found.push([thread, track[i], track[i + 1], depth]);
+    });
+  return found.sort((a, b) => b[2] - a[2]);
+}
+
+function details({ f }) {
+  const found = saved.details[f];
+  if (!found) throw new Error("the saved page has details of the functions with the most time, and this is none of them");
+  return found;
+}
+
+const QUESTIONS = {
+  progress: () => null,
+  live: () => null,
+  summary: () => saved.summary,
+  functions: () => saved.functions,
+  overview: () => saved.overview,
+  states: ({ thread, from, to }) => { const { states } = lanes.get(thread); return states && within(states, from, to - from); },
+  function: details,
+  timeline, flame, next, calls,
+};
+
+// The page changes what it is answered.
+answerBy(async (name, query) => structuredClone(QUESTIONS[name](query)));

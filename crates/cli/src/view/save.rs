@@ -1,0 +1,230 @@
+//! `calltap view --save`: the page as one file, which needs no calltap: the answers to what it may ask are in it.
+//!
+//! Of the timeline it has blocks as fine as fit; the page joins them for what it shows, as the server does. Of the functions with the most time it has what the page
+//! shows of a chosen one.
+
+use super::api::{self, Query, Refusal};
+use super::server::FILES;
+use anyhow::{Context, Result, anyhow};
+use calltap_analysis::explore::Explorer;
+use calltap_analysis::{Source, units};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Blocks of the timeline, at most: some 35 bytes each.
+const BLOCKS: usize = 150_000;
+/// Pieces of bands of states, at most.
+const PIECES: usize = 50_000;
+/// The first resolution above nothing, nanoseconds.
+const FINE: u64 = 32;
+/// Bytes of what is known of chosen functions, and of their flame graphs.
+const DETAILS: usize = 3 << 20;
+const FLAMES: usize = 3 << 20;
+/// Boxes of flame graphs are at least this share of their width: of the one that can be zoomed into, and of those of functions.
+const NARROWEST: f64 = 1.0 / 30_000.0;
+const NARROWEST_OF_FUNCTION: f64 = 1.0 / 1000.0;
+/// Columns of the overview.
+const COLUMNS: u32 = 2048;
+/// Which time a flame graph can be of.
+const TIMES: [&str; 5] = ["wall", "cpu", "runnable", "blocked", "tracing"];
+/// Only what is in the file.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
+/// A page, and what is not in it.
+pub struct Saved {
+    /// HTML.
+    pub text: String,
+    /// What its reader should know.
+    pub note: String,
+}
+
+/// The page of what was read.
+pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Saved> {
+    let mut found = Answers::default();
+    found.add_details(explorer, title)?;
+    found.add_flames(explorer)?;
+    let (resolution, lanes) = lanes(explorer)?;
+    let note = found.note(explorer, resolution);
+    let mut summary: Value = serde_json::from_str(&ask(explorer, title, "summary", "")?)?;
+    if let Some(notes) = summary["notes"].as_array_mut() {
+        notes.push(note.clone().into());
+    }
+    let (functions, overview) = (
+        ask(explorer, title, "functions", "")?,
+        ask(explorer, title, "overview", &format!("columns={COLUMNS}"))?,
+    );
+    let data = format!(
+        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}}}}",
+        resolution == 0,
+        found.details.join(","),
+        found.flames.join(",")
+    );
+    Ok(Saved { text: html(&data)?, note })
+}
+
+/// An answer of the server's.
+fn ask<S: Source + Sync>(explorer: &Explorer<S>, title: &str, name: &str, query: &str) -> Result<String> {
+    api::explore(explorer, title, name, &Query(query)).map_err(|refusal| anyhow!("{}", refusal.why))
+}
+
+/// Of chosen functions, each as a member of an object.
+#[derive(Default)]
+struct Answers {
+    details: Vec<String>,
+    flames: Vec<String>,
+}
+
+impl Answers {
+    /// Functions with the most time come first.
+    fn add_details<S: Source + Sync>(&mut self, explorer: &Explorer<S>, title: &str) -> Result<()> {
+        let mut size = 0;
+        for site in by_time(explorer) {
+            let answer = ask(explorer, title, "function", &format!("f={site}"))?;
+            size += answer.len();
+            if size > DETAILS {
+                break;
+            }
+            self.details.push(format!("\"{site}\":{answer}"));
+        }
+        Ok(())
+    }
+
+    /// The flame graph of all, by each time that is known; and those of functions.
+    fn add_flames<S: Source + Sync>(&mut self, explorer: &Explorer<S>) -> Result<()> {
+        let times = if explorer.source.has_switches() { &TIMES[..] } else { &TIMES[..1] };
+        let mut size = 0;
+        for by in times {
+            let answer = flame(explorer, &format!("by={by}&root=0"), NARROWEST)?;
+            self.flames.push(format!("\"{by}\":{answer}"));
+        }
+        for site in by_time(explorer) {
+            for (by, callers) in times.iter().flat_map(|by| [(by, 0), (by, 1)]) {
+                let query = format!("by={by}&f={site}&callers={callers}");
+                // Its paths may be among those that were too many.
+                let Ok(answer) = flame(explorer, &query, NARROWEST_OF_FUNCTION) else { continue };
+                size += answer.len();
+                self.flames.push(format!("\"{by}.{site}.{callers}\":{answer}"));
+            }
+            if size > FLAMES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note<S>(&self, explorer: &Explorer<S>, resolution: u64) -> String {
+        let calls = match resolution {
+            0 => "every call is in it".to_owned(),
+            ns => format!("calls within {} of each other are one block", units::duration(ns)),
+        };
+        let all = explorer.functions.len();
+        let details = match self.details.len() {
+            few if few < all => {
+                format!(
+                    "details of the {} functions with the most time of {}",
+                    units::count(few as u64),
+                    units::count(all as u64)
+                )
+            }
+            _ => "details of all functions".to_owned(),
+        };
+        format!("A saved page: {calls}; {details}; flame graph and functions are of all time")
+    }
+}
+
+fn flame<S: Source>(explorer: &Explorer<S>, query: &str, narrowest: f64) -> Result<String> {
+    let answer = api::flame(explorer, &Query(query), narrowest);
+    answer.map(|answer| answer.to_string()).map_err(|refusal| anyhow!("{}", refusal.why))
+}
+
+/// What functions are known by, those with the most time first.
+fn by_time<S>(explorer: &Explorer<S>) -> Vec<u32> {
+    let mut functions: Vec<_> = explorer.functions.iter().collect();
+    functions.sort_by_key(|function| {
+        let total = function.times.as_ref().map_or(0, |times| times.total_ns);
+        std::cmp::Reverse((total, function.calls))
+    });
+    functions.iter().map(|function| function.site.0).collect()
+}
+
+/// The timeline of all threads, and how fine it is, in nanoseconds; 0: it has every call.
+fn lanes<S: Source + Sync>(explorer: &Explorer<S>) -> Result<(u64, String)> {
+    let timeline = &explorer.timeline;
+    let window = (0, timeline.end());
+    let count = |resolution: u64| {
+        let tracks = timeline.threads().flat_map(|thread| {
+            let window = timeline.window(&explorer.source, thread, window, resolution);
+            window.tracks.into_iter().chain([window.lost])
+        });
+        tracks.map(|track| track.len()).sum::<usize>()
+    };
+    let resolution = finest(timeline.quantum(), BLOCKS, count);
+    let mut bands = Vec::new();
+    for thread in timeline.threads() {
+        bands.extend(timeline.band(&explorer.source, thread)?);
+    }
+    let pieces = |resolution: u64| {
+        bands.iter().map(|band| band.window(window.0, window.1, resolution).len()).sum::<usize>()
+    };
+    let of_states = finest(0, PIECES, pieces);
+    let mut text = String::from("[");
+    for thread in timeline.threads() {
+        text += if text.len() > 1 { "," } else { "" };
+        let lane = api::Lane { thread, tracks: (0, u32::MAX), window, resolution, of_states };
+        lane.write(explorer, None, &mut text).map_err(|Refusal { why, .. }| anyhow!("{why}"))?;
+    }
+    Ok((resolution, text + "]"))
+}
+
+/// The finest resolution from this one on with at most so many pieces.
+fn finest(from: u64, most: usize, count: impl Fn(u64) -> usize) -> u64 {
+    let mut resolution = from;
+    while count(resolution) > most && resolution < u64::MAX / 4 {
+        resolution = (resolution * 2).max(FINE);
+    }
+    resolution
+}
+
+/// The files of the page in one. Modules import each other by names, for which an import map has their texts.
+fn html(data: &str) -> Result<String> {
+    let file = |name: &str| {
+        let found = FILES.iter().find(|(known, ..)| *known == name);
+        found.map(|(_, _, text)| *text).with_context(|| format!("the page has no file {name}"))
+    };
+    let url = |kind: &str, text: &str| format!("data:{kind},{}", percent_encoded(text));
+    let modules = FILES.iter().filter(|(name, ..)| name.ends_with(".js"));
+    let modules =
+        modules.map(|(name, _, text)| (*name, *text)).chain([("saved.js", include_str!("page/saved.js"))]);
+    let imports = modules.map(|(name, text)| {
+        let text = text.replace("from \"./", "from \"calltap/");
+        (format!("calltap/{name}"), url("text/javascript", &text).into())
+    });
+    let map = json!({ "imports": imports.collect::<serde_json::Map<String, Value>>() });
+    let icon = url("image/svg+xml", file("icon.svg")?);
+    let script = "import \"calltap/saved.js\"; import \"calltap/page.js\";";
+    let head = format!(
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<style>\n{}</style>\n<script type=\"importmap\">{map}</script>\n<script type=\"module\">{script}</script>",
+        file("style.css")?
+    );
+    let data = data.replace('<', "\\u003c");
+    Ok(file("")?
+        .replace("<link rel=\"stylesheet\" href=\"style.css\">\n", "")
+        .replace("icon.svg", &icon)
+        .replace("<script type=\"module\" src=\"page.js\"></script>", &head)
+        .replace(
+            "</body>",
+            &format!("<script type=\"application/json\" id=\"saved\">{data}</script>\n</body>"),
+        ))
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len() * 2), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // A String takes whatever is written to it.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
+}
