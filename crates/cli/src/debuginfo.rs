@@ -17,6 +17,8 @@ use std::time::SystemTime;
 
 /// What is kept of all files together: those that were fetched longest ago go first.
 const KEPT: u64 = 4 << 30;
+/// Beside a file that calltap has fetched: what others have fetched into the same directory is theirs to remove.
+const OWN: &str = "fetched-by-calltap";
 /// A server that cannot be reached costs no more than this,
 const CONNECT_S: &str = "5";
 /// one that sends less than a kilobyte a second for so long is left.
@@ -59,11 +61,15 @@ fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let new = directory.join(format!("debuginfo.{}", std::process::id()));
     let got = fetch(servers, &id, &new, limit);
-    let size = got.and_then(|size| fs::rename(&new, &to).map(|()| size).context("keeping it"));
+    let keep = || File::create(directory.join(OWN)).and_then(|_| fs::rename(&new, &to));
+    let size = got.and_then(|size| keep().map(|()| size).context("keeping it"));
     let _ = fs::remove_file(&new);
+    if size.is_err() {
+        let _ = fs::remove_file(directory.join(OWN));
+    }
     // An empty directory says to elfutils that the file is known to be nowhere.
     let _ = fs::remove_dir(directory);
-    trim(&to);
+    fetched_files().iter().for_each(|place| trim(place, &to, KEPT));
     eprintln!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
     Ok(())
 }
@@ -118,10 +124,11 @@ fn check(file: &Path, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes what was fetched longest ago, until the rest is small enough; not what has just come.
-fn trim(newest: &Path) {
-    let entries = fetched_files().and_then(|place| fs::read_dir(place).ok()).into_iter().flatten().flatten();
+/// Removes what calltap has fetched longest ago, until the rest of it is small enough; not what has just come.
+fn trim(place: &Path, newest: &Path, kept: u64) {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
+        .filter(|entry| entry.path().join(OWN).exists())
         .filter_map(|entry| {
             let path = entry.path().join("debuginfo");
             let meta = fs::symlink_metadata(&path).ok()?;
@@ -133,9 +140,41 @@ fn trim(newest: &Path) {
     let mut sum = fs::metadata(newest).map_or(0, |meta| meta.len());
     for (_, size, path) in all {
         sum += size;
-        if sum > KEPT {
-            let _ = fs::remove_file(&path);
-            let _ = path.parent().map(fs::remove_dir);
+        if sum > kept {
+            let directory = path.parent().unwrap_or(place);
+            let _ = fs::remove_file(&path).and_then(|()| fs::remove_file(directory.join(OWN)));
+            let _ = fs::remove_dir(directory);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OWN, trim};
+    use std::fs::{self, File, FileTimes};
+    use std::path::PathBuf;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn what_others_have_fetched_stays() {
+        let place = std::env::temp_dir().join(format!("calltap-trim-{}", std::process::id()));
+        let file = |name: &str, age: u64, is_own: bool| -> PathBuf {
+            let path = place.join(name).join("debuginfo");
+            fs::create_dir_all(place.join(name)).unwrap();
+            fs::write(&path, [0; 100]).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(age);
+            File::open(&path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+            if is_own {
+                File::create(place.join(name).join(OWN)).unwrap();
+            }
+            path
+        };
+        let (oldest, old) = (file("a", 900, true), file("b", 800, true));
+        let (of_gdb, newest) = (file("c", 1000, false), file("d", 0, true));
+        trim(&place, &newest, 250);
+        let there = [&oldest, &old, &of_gdb, &newest].map(|path| path.exists());
+        let is_gone = !place.join("a").exists();
+        fs::remove_dir_all(&place).unwrap();
+        assert_eq!((there, is_gone), ([false, true, true, true], true));
     }
 }

@@ -25,9 +25,6 @@ const OWN: [(&str, &str); 2] = [("-p", "--pid"), ("-o", "--output")];
 
 /// The exit status of a recorder whose process had ended before it was attached to. No other status of `calltap record -p` is this one.
 const ENDED: u8 = 4;
-/// A recorder that is told this in its environment may find that its process has ended: it ends with [`ENDED`].
-const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
-
 /// How the answers of several processes come together on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
@@ -39,14 +36,9 @@ pub enum Answers {
     Objects,
 }
 
-/// Is this calltap one of several, each of which looks at a process of its own?
-pub fn is_one_of_many() -> bool {
-    std::env::var_os(ONE_OF_MANY).is_some()
-}
-
 /// Says why nothing was recorded, as [`ending::refused`]; also of a process that was listed with others, and has ended since.
 pub fn refused(error: &Error) -> ExitCode {
-    if !is_one_of_many() || !has_ended(error) {
+    if !processes::is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
     }
     eprintln!("calltap: {error}: it had ended before");
@@ -118,9 +110,9 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // What never was is an error.
-        command.env_remove(ONE_OF_MANY);
+        command.env_remove(processes::ONE_OF_MANY);
         if process_exists(*pid) {
-            command.env(ONE_OF_MANY, "1");
+            command.env(processes::ONE_OF_MANY, "1");
         }
         command.spawn().with_context(|| format!("a calltap for {pid}"))
     };

@@ -1,23 +1,27 @@
 //! The processes that `-p` names: by id, by name, several, with their children.
 
 use crate::arguments::Arguments;
-use crate::many;
 use anyhow::{Result, bail};
 use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
 
+/// A calltap that is told this in its environment is one of several: where its process has ended, the others go on.
+pub const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
+
 /// Processes that are listed in a message.
 const LISTED: usize = 8;
+
+/// Is this calltap one of several, each of which looks at a process of its own?
+pub fn is_one_of_many() -> bool {
+    std::env::var_os(ONE_OF_MANY).is_some()
+}
 
 /// The one process that is named, if one is.
 pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     match &all(arguments)?[..] {
         [] => Ok(None),
-        [pid] => {
-            tell_of_children(*pid, arguments);
-            Ok(Some(*pid))
-        }
+        [pid] => Ok(Some(*pid)),
         many => {
             let text = arguments.text("pid").unwrap_or_default();
             bail!("-p {text}: that is {} processes, and this command takes one: {}", many.len(), listed(many))
@@ -25,10 +29,10 @@ pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     }
 }
 
-/// Says that a process has children, where a command can look at them, too, and was not asked to.
-fn tell_of_children(pid: u32, arguments: &Arguments) {
-    let is_asked = !arguments.has("children") || arguments.is_set("children") || arguments.is_set("quiet");
-    if is_asked || many::is_one_of_many() {
+/// Of commands that take `--children`: says that a process has some, where it was not given.
+pub fn tell_of_children(pid: u32, arguments: &Arguments) {
+    let is_asked = arguments.is_set("children") || arguments.is_set("quiet");
+    if is_asked || is_one_of_many() {
         return;
     }
     let mut family = vec![pid];

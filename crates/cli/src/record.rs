@@ -32,11 +32,14 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
-        (true, Some(pid)) => Ok(Subject::Process {
-            pid,
-            max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
-            duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
-        }),
+        (true, Some(pid)) => {
+            processes::tell_of_children(pid, arguments);
+            Ok(Subject::Process {
+                pid,
+                max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
+                duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
+            })
+        }
         (true, None) => bail!("what to record: '-- PROGRAM' or '-p PID'"),
         (false, Some(_)) => bail!("either '-- PROGRAM' or '-p PID', not both"),
     }

@@ -25,7 +25,10 @@ impl Of {
     pub fn new(arguments: &Arguments, words: &mut Vec<OsString>, command: Vec<OsString>) -> Result<Of> {
         let of = match (command.is_empty(), processes::one(arguments)?, arguments.path("input")) {
             (false, None, None) => Of::Program(command),
-            (true, Some(pid), None) => Of::Process(pid),
+            (true, Some(pid), None) => {
+                processes::tell_of_children(pid, arguments);
+                Of::Process(pid)
+            }
             (true, None, Some(path)) => Of::File(path),
             (true, None, None) => match take_trace(words) {
                 Some(path) => Of::File(path),

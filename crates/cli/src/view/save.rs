@@ -115,7 +115,10 @@ impl Answers {
     fn note<S>(&self, explorer: &Explorer<S>, resolution: u64) -> String {
         let calls = match resolution {
             0 => "every call is in it".to_owned(),
-            ns => format!("calls within {} of each other are one block", units::duration(ns)),
+            ns => format!(
+                "calls within {} of each other are one block, and single calls of the chosen function are not marked",
+                units::duration(ns)
+            ),
         };
         let all = explorer.functions.len();
         let details = match self.details.len() {

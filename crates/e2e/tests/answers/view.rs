@@ -257,6 +257,8 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     fs::write(&text, "this is no trace").expect("a file");
     one_line(&calltap_run(&["view", &text.display().to_string()]), &["text"]);
     one_line(&calltap_run(&["view", &path, "-p", "1"]), &["not both"]);
+    one_line(&calltap_run(&["view", "-p", "1", "--save", "x.html"]), &["--save", "calltap record -p 1"]);
+    one_line(&calltap_run(&["view", &path, "--save", "/no/such/place"]), &["/no/such/place"]);
     one_line(&calltap_run(&["view", "-p", "4194305"]), &["process 4194305: no such process"]);
     one_line(&calltap_run(&["tui", &path]), &["no terminal"]);
     // A file that was cut off is shown as far as it goes.
@@ -306,10 +308,10 @@ fn browser() -> Option<&'static str> {
 }
 
 /// Uses the page in a browser.
-fn drive(view: &View, browser: &str, what: &str) -> Command {
+fn drive(address: &str, browser: &str, what: &str) -> Command {
     let mut command = Command::new("node");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/page.mjs");
-    command.args([script, &view.address, browser, what]);
+    command.args([script, address, browser, what]);
     command
 }
 
@@ -318,11 +320,54 @@ fn in_a_browser_it_is_used_by_keys_and_says_what_it_shows() {
     let Some(browser) = browser() else { return };
     let (program, path) = trace_of_naps();
     let view = View::of_file(&path);
-    let mut command = drive(&view, browser, "file");
+    let mut command = drive(&view.address, browser, "file");
     command.env("TMPDIR", program.directory());
     let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));
     assert!(status.success(), "{stdout}{stderr}");
     assert!(view.end().success());
+}
+
+#[test]
+fn a_saved_page_is_used_in_the_same_way_without_calltap() {
+    let Some(browser) = browser() else { return };
+    let (program, path) = trace_of_naps();
+    let page = program.directory().join("page.html");
+    let saved = calltap_run(&["view", &path, "--save", &page.display().to_string()]);
+    assert!(saved.status.success() && saved.stderr.lines().count() == 1, "{}", saved.stderr);
+    assert!(saved.stderr.contains("every call is in it; details of all functions"), "{}", saved.stderr);
+    let size = fs::metadata(&page).expect("the page").len();
+    assert!((100_000..1_000_000).contains(&size), "{size} bytes");
+    // What a saved page has no answer for is not asked.
+    fs::remove_file(&path).expect("the trace");
+    let mut command = drive(&format!("file://{}", page.display()), browser, "saved");
+    command.env("TMPDIR", program.directory());
+    let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));
+    assert!(status.success(), "{stdout}{stderr}");
+}
+
+#[test]
+fn a_saved_page_says_how_fine_it_is() {
+    let program = compile(GCC, &["threads.c"], &["-pthread"]);
+    let path = program.directory().join("big.data").display().to_string();
+    let recorded = calltap_run(&["record", "-o", &path, "--", &program.path.display().to_string(), "busy"]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let page = program.directory().join("page.html");
+    let saved = calltap_run(&["view", &path, "--save", &page.display().to_string()]);
+    assert!(saved.stderr.contains("of each other are one block"), "{}", saved.stderr);
+    let text = fs::read_to_string(&page).expect("the page");
+    assert!(text.len() < 16_000_000, "{} bytes", text.len());
+    let data = text.rsplit_once("id=\"saved\">").and_then(|(_, rest)| rest.split_once("</script>"));
+    let data: Value = serde_json::from_str(data.expect("its data").0).expect("JSON");
+    // All calls are in the blocks, as they are in the table.
+    let functions = data["functions"].as_array().expect("functions");
+    let called: u64 = functions.iter().filter_map(|row| row[3].as_u64()).sum();
+    let lanes = data["lanes"].as_array().expect("lanes");
+    let tracks = lanes.iter().flat_map(|lane| lane["tracks"].as_array().into_iter().flatten());
+    let blocks = tracks.flat_map(|track| track.as_array().expect("blocks").chunks(7));
+    let drawn: u64 = blocks.filter_map(|block| block[3].as_u64()).sum();
+    assert_eq!((drawn, &data["exact"]), (called, &Value::from(false)));
+    let notes = data["summary"]["notes"].to_string();
+    assert!(notes.contains("A saved page: calls within"), "{notes}");
 }
 
 #[test]
@@ -334,7 +379,7 @@ fn in_a_browser_a_click_switches_a_function_of_a_running_process() {
     let view =
         View::start(&["-p", &resident.pid.to_string(), "--max-overhead", "none", "--interval", "200ms"]);
     let all = jumps(resident.pid);
-    let mut command = drive(&view, browser, "live");
+    let mut command = drive(&view.address, browser, "live");
     command.env("TMPDIR", program.directory()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("node");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));

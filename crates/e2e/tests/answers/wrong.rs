@@ -12,7 +12,7 @@ fn a_wrong_usage_is_told_in_one_line() {
     std::fs::write(&text, "no trace\n").expect("a file");
     let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
     // The words, and what the line has to have in it.
-    let cases: [(&[&str], &[&str]); 40] = [
+    let cases: [(&[&str], &[&str]); 43] = [
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
         (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
@@ -53,6 +53,9 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["set", "-F", "nap"], &["which process", "-p PID"]),
         (&["detach", "-p", p], &[p, "not attached"]),
         (&["recrod", "--", x], &["recrod", "record"]),
+        (&["count", "--childen", "nap", "-p", p], &["--childen: no option of count", "is it --children?"]),
+        (&["watch", "--by", "caller", "nap", "-p", p], &["--by: no option of watch", "calltap help watch"]),
+        (&["top", "-p", "1,2"], &["2 processes", "takes one"]),
     ];
     for (words, says) in cases {
         let run = calltap_run(words);

@@ -1,0 +1,70 @@
+//! Questions about several processes, and about programs that have more than one name.
+
+use calltap_e2e::{BARE, GCC, Resident, Run, calltap_run, changed_text, compile, output_of};
+use serde_json::Value;
+
+/// What `ps` calls a process, and its id.
+fn title(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("a process");
+    format!("{}-{pid}", name.trim())
+}
+
+#[test]
+fn each_of_several_processes_answers() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let residents = [Resident::start(&program, &[]), Resident::start(&program, &[])];
+    let mut pids = residents.each_ref().map(|resident| resident.pid);
+    pids.sort_unstable();
+    let list = format!("{},{}", pids[0], pids[1]);
+    let ask = |words: &[&str]| -> Run {
+        let run = calltap_run(&[words, &["-p", &list, "--duration", "300ms"]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        // What both say is said once.
+        let on = run.stderr.lines().filter(|line| line.contains("1 function on")).count();
+        assert_eq!(on, 1, "{}", run.stderr);
+        run
+    };
+    let objects: Vec<Value> = ask(&["count", "leaf", "--json"])
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object in a line"))
+        .collect();
+    let mut answered: Vec<u64> = objects.iter().filter_map(|object| object["pid"].as_u64()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, pids.map(u64::from));
+    for object in &objects {
+        assert!(object["functions"][0]["calls"].as_u64() > Some(0), "{object}");
+    }
+    let text = ask(&["latency", "leaf"]).stdout;
+    let lines = ask(&["watch", "nap"]).stdout;
+    for pid in pids {
+        assert!(text.contains(&format!("# {}\nleaf: ", title(pid))), "{text}");
+        assert!(lines.lines().any(|line| line.contains(&title(pid)) && line.contains("nap")), "{lines}");
+    }
+    assert!(pids.iter().all(|pid| changed_text(*pid).is_empty()));
+    for resident in residents {
+        assert!(resident.end().0.success());
+    }
+}
+
+#[test]
+fn a_function_without_a_name_has_that_of_its_file_however_the_program_was_called() {
+    let program = compile(&BARE[0], &["threads.c"], &["-pthread"]);
+    let path = program.path.to_string_lossy().into_owned();
+    output_of("strip", &[&path]).expect("strip");
+    let link = program.directory().join("another-name");
+    std::os::unix::fs::symlink(&program.path, &link).expect("a link");
+    let (link, trace) =
+        (link.to_string_lossy().into_owned(), program.directory().join("t").to_string_lossy().into_owned());
+    let recorded = calltap_run(&["record", "-q", "-o", &trace, "--", &link]);
+    assert!(recorded.status.success(), "{}", recorded.stderr);
+    let rows = calltap_run(&["report", &trace, "--json"]).stdout;
+    let rows: Value = serde_json::from_str(&rows).expect("JSON");
+    let rows = rows.as_array().or(rows["functions"].as_array()).expect("rows");
+    let name = rows[0]["function"].as_str().expect("a name").to_owned();
+    let file = program.path.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(name.starts_with(&format!("{file}+0x")), "{name}");
+    // What a view shows names the function.
+    let again = calltap_run(&["record", "-o", &trace, "-F", &name, "--", &link]);
+    assert!(again.status.success() && again.stderr.contains("1 function on"), "{}", again.stderr);
+}
