@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, IsTerminal};
 
 /// A calltap that is told this in its environment is one of several: where its process has ended, the others go on.
 pub const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
@@ -29,10 +30,10 @@ pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     }
 }
 
-/// Of commands that take `--children`: says that a process has some, where it was not given.
+/// Of commands that take `--children`: says on a terminal that a process has some, where it was not given.
 pub fn tell_of_children(pid: u32, arguments: &Arguments) {
     let is_asked = arguments.is_set("children") || arguments.is_set("quiet");
-    if is_asked || is_one_of_many() {
+    if is_asked || is_one_of_many() || !io::stderr().is_terminal() {
         return;
     }
     let mut family = vec![pid];
