@@ -25,6 +25,7 @@ const OWN: [(&str, &str); 2] = [("-p", "--pid"), ("-o", "--output")];
 
 /// The exit status of a recorder whose process had ended before it was attached to. No other status of `calltap record -p` is this one.
 const ENDED: u8 = 4;
+
 /// How the answers of several processes come together on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {

@@ -167,6 +167,17 @@ export function sharpen(canvas, width, height) {
   return context;
 }
 
+// In a list of so many numbers each, of which the first are start and length: the index of the first that ends at a moment or later.
+export function firstAt(list, size, moment) {
+  let [low, high] = [0, list.length / size];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle * size] + list[middle * size + 1] < moment) low = middle + 1;
+    else high = middle;
+  }
+  return low * size;
+}
+
 // As much of a text as fits; the end of a name says more than its beginning where it has namespaces.
 export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const CHARACTER = 6.2;

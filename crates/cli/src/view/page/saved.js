@@ -1,6 +1,6 @@
 // A saved page: what calltap has put into the file answers in the place of calltap. What the file does not have is said, never guessed.
 
-import { answerBy } from "./common.js";
+import { answerBy, firstAt } from "./common.js";
 import { within } from "./states.js";
 
 const saved = JSON.parse(document.getElementById("saved").textContent);
@@ -9,17 +9,6 @@ const lanes = new Map(saved.lanes.map(lane => [lane.thread, lane]));
 const [BLOCK, PIECE] = [7, 6];
 // Shares of a width that differ by less are the same.
 const NEAR = 1e-12;
-
-// Index of the first that ends at a moment or later.
-function firstAt(list, size, moment) {
-  let [low, high] = [0, list.length / size];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (list[middle * size] + list[middle * size + 1] < moment) low = middle + 1;
-    else high = middle;
-  }
-  return low * size;
-}
 
 // What reaches into a window; neighbours that are together no longer than the resolution become one, as in crates/analysis/src/timeline/block.rs.
 function joined(list, size, { from, to, resolution }) {

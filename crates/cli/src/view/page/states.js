@@ -1,6 +1,6 @@
 // When threads ran: a band above their calls, hatched calls, and what of a time a thread ran, had no processor, slept, or was held by calltap.
 
-import { ink, make, percent, time } from "./common.js";
+import { firstAt, ink, make, percent, time } from "./common.js";
 
 export const STATES = [["cpu", "ran"], ["runnable", "had no processor"], ["blocked", "slept"], ["tracing", "was held by calltap"], ["unknown", "not known"]];
 // Height of the band.
@@ -32,16 +32,6 @@ export function parts(states) {
     make("div", { title: what }, make("dt", {}, make("i", { class: name }), name === "unknown" ? "not known" : WORDS[name] || name), make("dd", {}, time(ns), make("span", { class: "soft" }, ` ${percent(ns / whole)}`)))))];
 }
 
-function first(pieces, moment) {
-  let [low, high] = [0, pieces.length / NUMBERS];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (pieces[middle * NUMBERS] + pieces[middle * NUMBERS + 1] < moment) low = middle + 1;
-    else high = middle;
-  }
-  return low * NUMBERS;
-}
-
 const piece = (pieces, i) => ({ start: pieces[i], length: pieces[i + 1], off: [pieces[i + 2], pieces[i + 3], pieces[i + 4], pieces[i + 5]] });
 
 // What is in a stretch of time, as far as the pieces tell exactly: one that holds several states must be within it, or outside.
@@ -49,7 +39,7 @@ export function within(pieces, from, length) {
   if (!pieces) return null;
   const states = [length, 0, 0, 0, 0];
   const to = from + length;
-  for (let i = first(pieces, from); i < pieces.length && pieces[i] < to; i += NUMBERS) {
+  for (let i = firstAt(pieces, NUMBERS, from); i < pieces.length && pieces[i] < to; i += NUMBERS) {
     const one = piece(pieces, i);
     const inside = Math.min(to, one.start + one.length) - Math.max(from, one.start);
     if (inside <= 0) continue;
@@ -72,7 +62,7 @@ function most({ length, off }) {
 
 // The piece at a moment, in words.
 export function tellAt(pieces, moment, near) {
-  const i = first(pieces, moment - near);
+  const i = firstAt(pieces, NUMBERS, moment - near);
   const one = i < pieces.length && pieces[i] <= moment + near ? piece(pieces, i) : null;
   if (!one) return ["running", ""];
   const single = one.off.includes(one.length);
@@ -87,7 +77,7 @@ export function band(c, pieces, y, { x, left, right, from, to, end }) {
   const [a, b] = [clip(x(0)), clip(x(end))];
   c.fillStyle = inks.cpu;
   c.fillRect(a, y, b - a, BAND);
-  for (let i = first(pieces, from); i < pieces.length && pieces[i] <= to; i += NUMBERS) {
+  for (let i = firstAt(pieces, NUMBERS, from); i < pieces.length && pieces[i] <= to; i += NUMBERS) {
     const one = piece(pieces, i);
     const [start, stop] = [clip(x(Math.max(one.start, 0))), clip(x(Math.min(one.start + one.length, end)))];
     const [name, share] = most(one);
@@ -106,7 +96,7 @@ export function band(c, pieces, y, { x, left, right, from, to, end }) {
 // Hatches what of a call from a to b (pixels) its thread did not run.
 export function hatch(c, pieces, [start, length], y, height, { x, left, right }) {
   const inks = ink();
-  for (let i = first(pieces, start); i < pieces.length && pieces[i] < start + length; i += NUMBERS) {
+  for (let i = firstAt(pieces, NUMBERS, start); i < pieces.length && pieces[i] < start + length; i += NUMBERS) {
     const one = piece(pieces, i);
     const a = Math.max(x(Math.max(one.start, start)), left);
     const b = Math.min(x(Math.min(one.start + one.length, start + length)), right);

@@ -1,7 +1,7 @@
 // Calls by thread and depth over time. The server sends what can be drawn at the zoom level; what was sent is drawn at once while the rest is on its way.
 // More than 500 lines: all of it draws from, or moves, the few variables of the module (view, lanes, data).
 
-import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
+import { $, FONT, ask, colour, count, firstAt, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
 import { BAND, band, hatch, tellAt, waits, within } from "./states.js";
 
 const GUTTER = 190;
@@ -144,17 +144,6 @@ async function load() {
 }
 let version = 0;
 
-// The first block that ends behind a moment, in a list of seven numbers each.
-function firstBehind(blocks, moment) {
-  let [low, high] = [0, blocks.length / NUMBERS];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (blocks[middle * NUMBERS] + blocks[middle * NUMBERS + 1] < moment) low = middle + 1;
-    else high = middle;
-  }
-  return low * NUMBERS;
-}
-
 function draw() {
   if (state.view !== "timeline" || !state.summary) return;
   const [w, h] = [scroller.clientWidth, scroller.clientHeight];
@@ -230,7 +219,7 @@ function draw() {
 function blocks(c, track, y, texts, around, states) {
   const focus = state.selected;
   const drawn = scale();
-  for (let i = firstBehind(track, view.from); i < track.length && track[i] <= view.to; i += NUMBERS) {
+  for (let i = firstAt(track, NUMBERS, view.from); i < track.length && track[i] <= view.to; i += NUMBERS) {
     const [start, length, f, calls, inside, cut] = [track[i], track[i + 1], track[i + 2], track[i + 3], track[i + 5], track[i + 6]];
     const a = Math.max(x(start), GUTTER - 2);
     const b = Math.min(x(start + length), scroller.clientWidth + 2);
@@ -259,10 +248,10 @@ const scale = () => ({ x, left: GUTTER, right: scroller.clientWidth, from: view.
 function strip(c, has, lane, top, inks) {
   const y = lane.top + HEAD - STRIP - 2 - top;
   c.fillStyle = inks.accent;
-  for (let i = firstBehind(has.focus, view.from); i < has.focus.length && has.focus[i] <= view.to; i += NUMBERS)
+  for (let i = firstAt(has.focus, NUMBERS, view.from); i < has.focus.length && has.focus[i] <= view.to; i += NUMBERS)
     c.fillRect(x(has.focus[i]), y, Math.max(1.2, x(has.focus[i] + has.focus[i + 1]) - x(has.focus[i])), STRIP);
   c.fillStyle = inks.bad;
-  for (let i = firstBehind(has.lost, view.from); i < has.lost.length && has.lost[i] <= view.to; i += NUMBERS)
+  for (let i = firstAt(has.lost, NUMBERS, view.from); i < has.lost.length && has.lost[i] <= view.to; i += NUMBERS)
     c.fillRect(x(has.lost[i]) - 1, lane.top + 2 - top, Math.max(2, x(has.lost[i] + has.lost[i + 1]) - x(has.lost[i])), HEAD + lane.shown * ROW);
 }
 
@@ -349,7 +338,7 @@ function hit(event) {
   const track = has.tracks[depth - has.first];
   if (!track) return null;
   const near = (view.to - view.from) / width() * 1.5;
-  for (let i = firstBehind(track, at(px) - near); i < track.length && track[i] <= at(px) + near; i += NUMBERS)
+  for (let i = firstAt(track, NUMBERS, at(px) - near); i < track.length && track[i] <= at(px) + near; i += NUMBERS)
     if (track[i] + track[i + 1] >= at(px) - near) return block(lane.thread, depth, track, i);
   return null;
 }
@@ -418,14 +407,14 @@ function step(key) {
     const shown = visible().find(({ lane }) => data?.lanes.get(lane.thread)?.tracks[0]?.length);
     if (!shown) return;
     const track = data.lanes.get(shown.lane.thread).tracks[0];
-    return choose(block(shown.lane.thread, data.lanes.get(shown.lane.thread).first, track, Math.min(firstBehind(track, view.from), track.length - NUMBERS)));
+    return choose(block(shown.lane.thread, data.lanes.get(shown.lane.thread).first, track, Math.min(firstAt(track, NUMBERS, view.from), track.length - NUMBERS)));
   }
   const has = data?.lanes.get(chosen.thread);
   if (!has) return;
   const depth = chosen.depth + ({ ArrowUp: -1, ArrowDown: 1 }[key] || 0);
   const track = has.tracks[depth - has.first];
   if (!track) return;
-  let i = firstBehind(track, chosen.start);
+  let i = firstAt(track, NUMBERS, chosen.start);
   if (key === "ArrowLeft") i -= NUMBERS;
   if (key === "ArrowRight") while (i < track.length && track[i] <= chosen.start) i += NUMBERS;
   if (key === "ArrowDown") while (i < track.length && track[i] < chosen.start) i += NUMBERS;
