@@ -211,7 +211,7 @@ impl Visitor for Adder {
     #[inline(always)]
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
         self.open[enter.site.0 as usize] += 1;
-        self.sums[enter.site.0 as usize].calls += 1;
+        self.sums[enter.site.0 as usize].calls += u64::from(!enter.is_rest);
     }
 
     #[inline(always)]

@@ -311,11 +311,11 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
         let top = self.top(thread);
         let node = match self.paths.child(top, enter.site) {
             Some(node) => {
-                self.paths.nodes[node as usize].calls += 1;
+                self.paths.nodes[node as usize].calls += u64::from(!enter.is_rest);
                 node
             }
             None => {
-                self.paths.merged += 1;
+                self.paths.merged += u64::from(!enter.is_rest);
                 top | MERGED
             }
         };
@@ -333,7 +333,7 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
         node.own = node.own.saturating_add(call.self_ticks);
         if open & MERGED == 0 {
             node.total = node.total.saturating_add(call.total);
-            node.cut += u64::from(call.ending.is_cut());
+            node.cut += u64::from(call.ending.is_cut() && call.ending.is_of_call());
             (self.each)(open, call);
         }
     }

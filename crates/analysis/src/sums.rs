@@ -149,7 +149,9 @@ impl<E: Extra> Visitor for Collector<E> {
         *open -= 1;
         let outermost = *open == 0;
         if call.ending.is_cut() {
-            return self.count(at);
+            return if call.ending.is_of_call() {
+                self.count(at)
+            };
         }
         if stats.calls == 0 {
             self.touched.push(call.site.0);

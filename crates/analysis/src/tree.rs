@@ -50,6 +50,8 @@ pub struct Enter {
     pub parent: u64,
     /// Entered by a tail call.
     pub tail: bool,
+    /// Not a call, but the rest of one that was left when the thread went to another stack, and is back now: it ends as [`Ending::Resumed`].
+    pub is_rest: bool,
 }
 
 /// What a view does with calls. All methods do nothing unless given.
@@ -172,6 +174,11 @@ impl Stack {
         self.calls.depth()
     }
 
+    /// Number of calls that have not ended.
+    pub fn unfinished(&self) -> u64 {
+        self.calls.open().iter().filter(|open| !open.is_rest()).count() as u64
+    }
+
     /// The time of the newest event, ticks.
     pub fn now(&self) -> u64 {
         self.last
@@ -225,6 +232,7 @@ impl Stack {
         let now = if event.ticks < self.last { self.behind(totals) } else { event.ticks };
         match event.kind {
             EventKind::Entry => self.push::<SWITCHING, V>(thread, event.site, now, 0, false, visitor, totals),
+            EventKind::Resumed => self.resume::<SWITCHING, V>(thread, event.site, now, visitor),
             EventKind::Exit { pops } => {
                 self.exit::<SWITCHING, V>(thread, event.site, now, pops, visitor, totals)
             }
@@ -241,7 +249,9 @@ impl Stack {
                 self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
                 totals.calls += 1;
                 let depth = self.depth() as u32;
-                visitor.mark(thread, &Enter { site: event.site, ticks: now, depth, parent, tail: false });
+                let enter =
+                    Enter { site: event.site, ticks: now, depth, parent, tail: false, is_rest: false };
+                visitor.mark(thread, &enter);
             }
             EventKind::Left { .. }
             | EventKind::Outside { .. }
@@ -300,7 +310,7 @@ impl Stack {
         self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
         totals.calls += 1;
         let depth = self.depth() as u32;
-        let enter = Enter { site, ticks: now, depth, parent, tail };
+        let enter = Enter { site, ticks: now, depth, parent, tail, is_rest: false };
         if self.depth() >= DEPTH_LIMIT {
             totals.too_deep += 1;
             visitor.mark(thread, &enter);
@@ -308,6 +318,24 @@ impl Stack {
         }
         visitor.enter(thread, &enter);
         self.calls.enter(site, tail, Span { start: now, children: 0 });
+    }
+
+    /// The rest of a call begins.
+    #[cold]
+    fn resume<const SWITCHING: bool, V: Visitor>(
+        &mut self,
+        thread: ThreadId,
+        site: SiteId,
+        now: u64,
+        visitor: &mut V,
+    ) {
+        self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
+        let depth = self.depth() as u32;
+        if self.depth() < DEPTH_LIMIT {
+            let enter = Enter { site, ticks: now, depth, parent: 0, tail: false, is_rest: true };
+            visitor.enter(thread, &enter);
+            self.calls.resume(site, Span { start: now, children: 0 });
+        }
     }
 
     #[inline(always)]
@@ -365,6 +393,7 @@ impl Stack {
                 Ending::Left => totals.left += 1,
                 Ending::ThreadEnded => totals.thread_ended += 1,
                 Ending::Outside => totals.outside += 1,
+                Ending::Resumed => {}
                 _ => totals.cut += 1,
             }
             self.close::<SWITCHING, V>(thread, &call, ending, visitor);
@@ -386,7 +415,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
-        totals.unfinished += self.depth() as u64;
+        totals.unfinished += self.unfinished();
         let closing = self.calls.finish(otherwise);
         while let Some((call, ending)) = self.calls.close(&closing) {
             self.close::<true, V>(thread, &call, ending, visitor);

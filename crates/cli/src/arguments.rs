@@ -17,9 +17,10 @@ impl Arguments {
         self.0.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false)
     }
 
-    /// Does the command have a flag of this name?
-    pub fn has(&self, name: &str) -> bool {
-        self.0.try_contains_id(name).is_ok()
+    /// Does the command have a switch of this name?
+    pub fn has_switch(&self, name: &str) -> bool {
+        // One that was not given is false. `try_contains_id` knows what is missing in debug builds alone.
+        matches!(self.0.try_get_one::<bool>(name), Ok(Some(_)))
     }
 
     /// All values of a flag or operand.

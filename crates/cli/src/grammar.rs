@@ -231,10 +231,22 @@ pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Arguments;
 
     #[test]
     fn the_table_makes_a_consistent_grammar() {
         grammar().debug_assert();
+    }
+
+    #[test]
+    fn a_command_is_known_to_have_a_switch_or_not() {
+        let has = |command: &str, switch: &str| {
+            let matches = grammar().try_get_matches_from([NAME, command]).unwrap();
+            let (_, matches) = matches.subcommand().unwrap();
+            Arguments::new(matches.clone()).has_switch(switch)
+        };
+        assert!(has("report", "no-pager") && has("report", "full-names"));
+        assert!(!has("status", "no-pager") && !has("report", "no-such-switch"));
     }
 
     #[test]

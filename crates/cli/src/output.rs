@@ -67,7 +67,7 @@ impl<W: Write> Fit<W> {
 pub fn line_width(arguments: &Arguments) -> Option<usize> {
     let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
     // What has names in full has long lines.
-    let fits = arguments.has("full-names") && is_short(arguments) && !is_file;
+    let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
     width().filter(|_| fits)
 }
 
@@ -91,7 +91,7 @@ fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
         Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
         None => Box::new(to),
     };
-    let pages = arguments.has("no-pager") && !arguments.is_set("no-pager");
+    let pages = arguments.has_switch("no-pager") && !arguments.is_set("no-pager");
     match pager::wanted().filter(|_| pages) {
         Some(command) => Box::new(BufWriter::with_capacity(1 << 16, Pager::new(command, plain))),
         None => plain,

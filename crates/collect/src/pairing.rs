@@ -8,7 +8,8 @@
 //!
 //! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than `NEAR` are taken to lie on
 //! different ones. What is entered on another stack is a call of the newest open frame, which stays open; what is entered
-//! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left.
+//! next to an older frame shows that the thread is back on that frame's stack, and the calls on the other stack are left. They
+//! are kept aside (`stacks.rs`): when the thread comes back to them, their frames are open again.
 //!
 //! Python functions share the slot of the interpreter's frame that runs them. The first of a frame is entered like a function; one that a Python function
 //! calls is *nested*: it proves only what lies below the slot dead, and a return closes the newest call of its function there.
@@ -18,6 +19,7 @@
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
+use stacks::Aside;
 use std::collections::{BTreeSet, HashSet};
 use std::hint::select_unpredictable;
 
@@ -54,6 +56,19 @@ pub struct OpenCalls {
     depth: usize,
     /// Events have whole slots.
     placed: bool,
+    /// Those on stacks that the thread has left for others.
+    aside: Aside,
+    /// Entries at or below this slot are not in the place of the newest frame: another stack begins there.
+    floor: u64,
+}
+
+/// What an event shows, in the order in which it is encoded.
+struct Shown {
+    /// So many of the newest frames are over, or on a stack that the thread has left.
+    left: u32,
+    /// Frames that are open again, outermost first.
+    resumed: Vec<SiteId>,
+    kind: EventKind,
 }
 
 /// How far a slot lies below a frame's, in units of 8 bytes; huge if it lies above.
@@ -67,6 +82,11 @@ fn below(upper: Frame, slot: u64) -> u64 {
 #[inline(always)]
 fn slot_of(frame: Frame) -> u64 {
     frame >> SLOT
+}
+
+/// The same, also of one that is muted.
+fn place_of(frame: Frame) -> u64 {
+    slot_of(if frame & MUTED == 0 { frame } else { frame ^ FAR })
 }
 
 /// The frame that an event belongs to.
@@ -93,7 +113,7 @@ pub fn is_graph(code: u32) -> bool {
 impl OpenCalls {
     /// No open calls. `placed`: events have whole slots.
     pub fn new(placed: bool) -> OpenCalls {
-        OpenCalls { frames: vec![BOTTOM], depth: 0, placed }
+        OpenCalls { frames: vec![BOTTOM], depth: 0, placed, aside: Aside::default(), floor: 0 }
     }
 
     /// Encodes the event, a return with its number of closed calls; in front of an entry, which frames it proves dead. True if it
@@ -101,9 +121,12 @@ impl OpenCalls {
     #[inline(never)]
     pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
         let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
-        let (left, kind) = self.kind(raw.code(), frame_of(raw), raw.parent);
+        let Shown { left, resumed, kind } = self.show(raw.code(), frame_of(raw), raw.parent);
         if left > 0 {
             encoder.push(event(EventKind::Left { pops: left }));
+        }
+        for site in resumed {
+            encoder.push(Event { ticks: raw.ticks, site, kind: EventKind::Resumed });
         }
         if values.is_empty() {
             encoder.push(event(kind));
@@ -122,7 +145,23 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
+        if self.aside.is_empty() {
+            self.pair_rows::<false, T>(words, event, encoder)
+        } else {
+            self.pair_rows::<true, T>(words, event, encoder)
+        }
+    }
+
+    /// The same; `STACKS`: the thread has more than one.
+    #[inline(always)]
+    fn pair_rows<const STACKS: bool, T>(
+        &mut self,
+        words: &[T],
+        event: impl Fn(&T) -> RawEvent,
+        encoder: &mut ThreadEncoder,
+    ) -> (usize, usize) {
         self.make_room(ROOM);
+        let floor = self.floor;
         // Without slots every entry is in its place.
         let near = if self.placed { NEAR } else { SLOTS };
         let frames = &mut *self.frames;
@@ -141,10 +180,11 @@ impl OpenCalls {
             // An entry lies below the top frame, one by a jump at its place, a nested one at either.
             let apart = u64::from(code == code::ENTRY);
             let far = below(top, raw.slot).wrapping_sub(apart) >= if tail { 1 } else { near };
+            let far = far || STACKS && (depth == 0 || raw.slot & (SLOTS - 1) <= floor);
             // One branch for both: which of the two comes next is not for a processor to guess.
             let differs = select_unpredictable(returns, top ^ frame, u64::from(far));
             if differs != 0 {
-                pops = returns.then(|| above(frame, &frames[..depth as usize]))?? + 2;
+                pops = returns.then(|| above(frame, &frames[..=depth as usize]))?? + 1;
                 depth -= u32::from(pops);
             } else {
                 frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // of no effect if it returns
@@ -196,6 +236,7 @@ impl OpenCalls {
         for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
             *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
         }
+        self.aside.forget(functions);
     }
 
     /// How many of the newest calls a call without a return proves over, whose slot is known. They are left.
@@ -222,33 +263,87 @@ impl OpenCalls {
         self.frames.resize((self.depth + 1 + entries).next_power_of_two(), BOTTOM);
     }
 
-    /// How many frames were left before the event, and its kind.
-    fn kind(&mut self, code: u32, frame: Frame, parent: u64) -> (u32, EventKind) {
-        match code {
-            code::EXIT => return (0, EventKind::Exit { pops: self.close(frame) }),
-            code::CALL => return (0, EventKind::Call { parent }),
-            _ => {}
-        }
-        let tail = is_tail(code);
-        let muted = self.muted();
-        self.depth -= muted;
-        let left = if self.placed { self.left_by(frame, code) } else { 0 };
-        self.depth -= left;
-        let left = left + muted;
-        self.open(if tail { frame | TAIL } else { frame });
+    /// What an event shows.
+    fn show(&mut self, code: u32, frame: Frame, parent: u64) -> Shown {
+        let (left, resumed) = match code {
+            code::EXIT => return self.close(frame),
+            code::CALL => return Shown { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } },
+            code => self.leave_before(frame, code),
+        };
+        self.open(if is_tail(code) { frame | TAIL } else { frame });
         let kind = match code {
             code::ENTRY | code::NESTED_ENTRY => EventKind::Entry,
             code::ENTRY_FROM => EventKind::EntryFrom { parent },
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
         };
-        (left as u32, kind)
+        Shown { left, resumed, kind }
+    }
+
+    /// Takes away the frames that an entry shows to be over or elsewhere, and opens those again that it shows the thread to be back in.
+    fn leave_before(&mut self, frame: Frame, code: u32) -> (u32, Vec<SiteId>) {
+        let muted = self.muted();
+        self.depth -= muted;
+        if !self.placed {
+            return (muted as u32, Vec::new());
+        }
+        let next_to = self.next_to(frame, code);
+        if next_to == Some(0) && slot_of(frame) > self.floor {
+            return (muted as u32, Vec::new());
+        }
+        let left = next_to.unwrap_or_else(|| self.below_all(frame));
+        let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
+        if let Some(top) = self.aside.stack_of(slot_of(frame), anchor) {
+            let back = self.aside.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
+            let (left, resumed) = self.go_back_to(&back);
+            return (left + muted as u32, resumed);
+        }
+        self.put_aside(left, anchor.is_some());
+        self.find_floor(slot_of(frame));
+        ((left + muted) as u32, Vec::new())
+    }
+
+    /// The newest frames are over or elsewhere: which of them may go on is remembered. `anchored`: the thread is on the stack of the frame below them.
+    fn put_aside(&mut self, count: usize, anchored: bool) {
+        let first = self.depth + 1 - count;
+        if count > 0 {
+            let anchor = self.frames[first - 1];
+            self.aside.put(&self.frames[first..=self.depth], anchored.then(|| place_of(anchor)));
+            self.depth -= count;
+            self.find_floor(place_of(anchor));
+        }
+    }
+
+    /// The thread is back in these frames. Says how many of the others it has left, and opens these.
+    fn go_back_to(&mut self, back: &[Frame]) -> (u32, Vec<SiteId>) {
+        let mut left = 0;
+        // A stack whose innermost function is that of the stack the thread comes back to waits likewise: it has not called what goes on.
+        while let Some(innermost) = back.last().map(|frame| site_of(*frame))
+            && self.depth > 0
+            && site_of(self.frames[self.depth]) == innermost
+        {
+            let count = self.aside.newest_stack(&self.frames[1..=self.depth]);
+            self.put_aside(count, false);
+            left += count as u32;
+        }
+        back.iter().for_each(|frame| self.open(*frame));
+        self.find_floor(place_of(self.frames[self.depth]));
+        (left, back.iter().map(|frame| site_of(*frame)).collect())
+    }
+
+    /// The thread is on the stack of this slot.
+    fn find_floor(&mut self, slot: u64) {
+        self.floor = self.aside.top_below(slot).unwrap_or(0);
     }
 
     /// How many of the newest frames an entry proves dead.
     fn left_by(&self, frame: Frame, code: u32) -> usize {
-        let open = &self.frames[1..=self.depth];
-        let newest_first = || open.iter().rev().take(SEARCHED);
+        self.next_to(frame, code).unwrap_or_else(|| self.below_all(frame))
+    }
+
+    /// Of how many of the newest frames an entry is not next to, if it is of an older one.
+    fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
+        let newest_first = || self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped in its place.
         let shared =
             || newest_first().position(|open| below(*open, slot_of(frame)) == 0).filter(|_| is_tail(code));
@@ -256,16 +351,24 @@ impl OpenCalls {
         let nearest = u64::from(code != code::NESTED_ENTRY);
         let next_to =
             || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, slot_of(frame))));
-        if let Some(above) = shared().or_else(next_to) {
-            return above;
-        }
+        shared().or_else(next_to)
+    }
+
+    /// How many of the newest frames lie below an entry that is next to none.
+    fn below_all(&self, frame: Frame) -> usize {
+        let open = &self.frames[1..=self.depth];
+        let newest_first = || open.iter().rev().take(SEARCHED);
         // Above all frames of the newest stack: they are dead, unless it is on another one.
         let stack = newest_first()
             .zip(newest_first().skip(1))
             .take_while(|(inner, outer)| below(**outer, slot_of(**inner)) <= NEAR);
         let count = open.len().min(1 + stack.count());
         let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
-        if outermost.is_some_and(|outermost| below(frame, slot_of(*outermost)) <= NEAR) { count } else { 0 }
+        let is_above = |outermost: &Frame| {
+            // Above the beginning of a stack lies nothing of it.
+            below(frame, slot_of(*outermost)) <= NEAR && !self.aside.is_top(slot_of(*outermost))
+        };
+        if outermost.is_some_and(is_above) { count } else { 0 }
     }
 
     fn open(&mut self, frame: Frame) {
@@ -284,20 +387,37 @@ impl OpenCalls {
     }
 
     /// Closes the newest open call of the frame and all above it.
-    fn close(&mut self, frame: Frame) -> u32 {
+    fn close(&mut self, frame: Frame) -> Shown {
         let is_it = |open: &Frame| *open == frame || *open == frame ^ (MUTED | FAR);
-        let Some(at) = self.frames[..=self.depth].iter().rposition(is_it) else { return 0 };
-        let closed = self.depth + 1 - at;
-        self.depth = at - 1;
-        closed as u32
+        let shown =
+            |left, resumed, pops: usize| Shown { left, resumed, kind: EventKind::Exit { pops: pops as u32 } };
+        if let Some(at) = self.frames[..=self.depth].iter().rposition(is_it) {
+            let closed = self.depth + 1 - at;
+            let tails = self.frames[at + 1..=self.depth].iter().take_while(|open| **open & TAIL != 0).count();
+            if self.placed {
+                self.put_aside(closed - 1 - tails, true);
+            }
+            self.depth = at - 1;
+            return shown(0, Vec::new(), closed);
+        }
+        // A frame that was not over, but on a stack that the thread is back on.
+        let Some(back) = self.aside.take_with(frame) else { return shown(0, Vec::new(), 0) };
+        let tails = back.iter().rev().take_while(|open| **open & TAIL != 0).count();
+        let (left, resumed) = self.go_back_to(&back);
+        self.depth -= 1 + tails;
+        shown(left, resumed, 1 + tails)
     }
 }
 
 /// How many of the frames lie above the newest of that value; None if it is none of them, or they are too many.
 #[inline(never)]
 fn above(frame: Frame, frames: &[Frame]) -> Option<u8> {
-    frames.iter().rev().take(MANY).position(|open| *open == frame).map(|above| above as u8)
+    // Others than those that share its frame may go on, elsewhere: they are not for this way.
+    let newest_first = || frames.iter().rev().take(MANY);
+    let above = newest_first().position(|open| *open == frame)?;
+    newest_first().take(above).all(|open| *open & TAIL != 0).then_some(above as u8)
 }
 
+mod stacks;
 #[cfg(test)]
 mod tests;

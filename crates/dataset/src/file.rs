@@ -133,7 +133,7 @@ impl Texts {
             (None, _) => 5,
             (_, Some(Ending::Returned)) => 0,
             (_, Some(Ending::Tail)) => 1,
-            (_, Some(Ending::Left)) => 2,
+            (_, Some(Ending::Left | Ending::Resumed)) => 2,
             (_, Some(Ending::Running | Ending::Detached)) => 3,
             (_, Some(Ending::Lost)) => 5,
             (_, Some(Ending::SwitchedOff)) => 6,

@@ -146,6 +146,9 @@ impl Visitor for Rows<'_> {
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let arguments = self.arguments.pop_if(|(depth, _)| *depth >= call.depth);
+        if !call.ending.is_of_call() {
+            return;
+        }
         let results = self.next.take().filter(|_| call.ending == Ending::Returned);
         let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
         let is_timed = self.source.has_time() && !call.ending.is_cut();

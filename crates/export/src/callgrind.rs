@@ -75,12 +75,13 @@ struct Collector {
 impl Visitor for Collector {
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
         self.active[enter.site.0 as usize] += 1;
-        self.open.push(Frame { site: enter.site.0, calls: 1 });
+        self.open.push(Frame { site: enter.site.0, calls: u64::from(!enter.is_rest) });
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let Some(frame) = self.open.pop() else { return };
-        self.own[frame.site as usize].add(Cost { ticks: call.self_ticks, calls: 1 });
+        self.own[frame.site as usize]
+            .add(Cost { ticks: call.self_ticks, calls: u64::from(call.ending.is_of_call()) });
         if let Some(caller) = self.open.last_mut() {
             caller.calls += frame.calls;
         }

@@ -37,6 +37,9 @@ struct Exporter<'a> {
 
 impl Visitor for Exporter<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        if !call.ending.is_of_call() {
+            return;
+        }
         let durations = (!call.ending.is_cut()).then_some((call.total, call.self_ticks));
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
         let known = call.off.cpu(call.total).filter(|_| durations.is_some());

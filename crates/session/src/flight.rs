@@ -16,8 +16,8 @@ use calltap_names::{Word, demangle};
 use calltap_process::clock;
 use calltap_process::launch;
 use calltap_trace::{
-    Batch, Calls, ClockPair, End, Event, History, Record, Session, Site, SiteId, Switch, ThreadEncoder,
-    ThreadId, uses,
+    Batch, Calls, ClockPair, End, Event, EventKind, History, Record, Session, Site, SiteId, Switch,
+    ThreadEncoder, ThreadId, uses,
 };
 use nix::sys::resource::UsageWho;
 use std::collections::HashMap;
@@ -77,6 +77,10 @@ impl Lane {
         if let Some(tail) = event.kind.enters() {
             let mark = limit.map(|limit| Mark { start: event.ticks, limit, told: false });
             self.calls.enter(event.site, tail, mark);
+            return None;
+        }
+        if event.kind == EventKind::Resumed {
+            self.calls.resume(event.site, None);
             return None;
         }
         let closing = self.calls.end(event)?;

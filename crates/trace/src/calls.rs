@@ -20,8 +20,17 @@ pub struct OpenCall<T> {
     pub site: SiteId,
     /// Entered by a tail call.
     pub tail: bool,
-    /// It may have ended already, for this reason; if its return comes all the same, it has not.
+    /// It may have ended already, for this reason; if its return comes all the same, it has not. [`Ending::Resumed`]: it is the rest of a call, which ends as that
+    /// whatever comes.
     pub cut: Option<Ending>,
+}
+
+impl<T> OpenCall<T> {
+    /// Is it the rest of a call that was left before?
+    #[inline(always)]
+    pub fn is_rest(&self) -> bool {
+        self.cut == Some(Ending::Resumed)
+    }
 }
 
 /// The open calls of a thread, outermost first.
@@ -93,6 +102,11 @@ impl<T> Calls<T> {
         self.open.push(OpenCall { data, site, tail, cut: None });
     }
 
+    /// The rest of a call begins, which was left before.
+    pub fn resume(&mut self, site: SiteId, data: T) {
+        self.open.push(OpenCall { data, site, tail: false, cut: Some(Ending::Resumed) });
+    }
+
     /// What an event other than an entry ends; None if that is nothing.
     pub fn end(&mut self, event: &Event) -> Option<Closing> {
         match event.kind {
@@ -109,6 +123,7 @@ impl<T> Calls<T> {
                 None
             }
             EventKind::Entry
+            | EventKind::Resumed
             | EventKind::TailEntry
             | EventKind::EntryFrom { .. }
             | EventKind::TailEntryFrom { .. }
@@ -125,7 +140,7 @@ impl<T> Calls<T> {
     /// The innermost call, if a return ends it and nothing else: what nearly all returns do.
     #[inline(always)]
     pub fn return_innermost(&mut self, site: SiteId, pops: u32) -> Option<OpenCall<T>> {
-        self.open.pop_if(|innermost| pops == 1 && innermost.site == site)
+        self.open.pop_if(|innermost| pops == 1 && innermost.site == site && !innermost.is_rest())
     }
 
     /// What a return ends that claims to end `pops` calls: as many, if the outermost of them is of that function; else the newest call
@@ -174,7 +189,9 @@ impl<T> Calls<T> {
             return None;
         }
         let call = self.open.pop()?;
-        let ending = if top > closing.returned {
+        let ending = if call.is_rest() {
+            Ending::Resumed
+        } else if top > closing.returned {
             call.cut.unwrap_or(closing.otherwise)
         } else if top == closing.depth + 1 {
             Ending::Returned
@@ -188,8 +205,13 @@ impl<T> Calls<T> {
     #[inline(always)]
     pub fn close_returned(&mut self, closing: &Closing) -> Option<(OpenCall<T>, Ending)> {
         let above = self.open.len().checked_sub(closing.depth + 1)?;
-        let ending = if above == 0 { Ending::Returned } else { Ending::Tail };
-        Some((self.open.pop()?, ending))
+        let call = self.open.pop()?;
+        let ending = match above {
+            _ if call.is_rest() => Ending::Resumed,
+            0 => Ending::Returned,
+            _ => Ending::Tail,
+        };
+        Some((call, ending))
     }
 
     fn cut(&mut self, ending: Ending, which: impl Fn(&OpenCall<T>) -> bool) {
@@ -204,7 +226,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `f` enters, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `thread_ended`, `end`. What is expected: the
+    /// `f` enters, `=f` is resumed, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `thread_ended`, `end`. What is expected: the
     /// calls as they end.
     fn check(events: &str, expected: &str) {
         let mut calls = Calls::default();
@@ -220,6 +242,10 @@ mod tests {
                     (Some(pops), ..) => (SiteId(0), EventKind::Left { pops: number(pops) }),
                     (_, Some(name), _) => (site(name), EventKind::SwitchedOff),
                     (.., Some(name)) => (site(name), EventKind::Exit { pops: number(&name[1..]) }),
+                    _ if word.starts_with('=') => {
+                        calls.resume(site(&word[1..]), ());
+                        continue;
+                    }
                     _ => {
                         calls.enter(site(word.trim_start_matches('~')), word.starts_with('~'), ());
                         continue;
@@ -266,6 +292,14 @@ mod tests {
     #[test]
     fn a_call_that_returns_after_all_was_not_cut() {
         check("f g off:g /g lost /f", "g:returned f:returned");
+    }
+
+    #[test]
+    fn the_rest_of_a_call_ends_as_that() {
+        check("m f g left2 =f =g h /h /g /f /m", "g:left f:left h:returned g:resumed f:resumed m:returned");
+        check("m =f g left2 off:f /m", "g:left f:resumed m:returned");
+        check("=f off:f lost g end", "g:running f:resumed");
+        check("=f ~g /f2", "g:tail f:resumed");
     }
 
     proptest! {

@@ -9,6 +9,9 @@ pub enum Ending {
     Tail,
     /// Cut: longjmp, an exception or a switch to another stack left it.
     Left,
+    /// Not the end of a call, but of the rest of one that was [`Ending::Left`] when its thread went to another stack, and went on when the
+    /// thread came back. The call was counted there.
+    Resumed,
     /// Cut: tracing of the function was switched off while the call was open.
     SwitchedOff,
     /// Cut: events were lost while it was open, and its return was not recorded.
@@ -30,12 +33,19 @@ impl Ending {
         !matches!(self, Ending::Returned | Ending::Tail)
     }
 
+    /// Is it the end of what was counted as a call? The rest of one that went on is not.
+    #[inline(always)]
+    pub fn is_of_call(self) -> bool {
+        self != Ending::Resumed
+    }
+
     /// As views and exports write it.
     pub fn name(self) -> &'static str {
         match self {
             Ending::Returned => "returned",
             Ending::Tail => "tail",
             Ending::Left => "left",
+            Ending::Resumed => "resumed",
             Ending::SwitchedOff => "switched_off",
             Ending::Lost => "lost",
             Ending::Detached => "detached",

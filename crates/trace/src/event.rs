@@ -50,6 +50,9 @@ pub enum EventKind {
         /// How many open frames were left.
         pops: u32,
     },
+    /// The function's frame is open again, on top of those that are: its thread is back on the stack that the frame lies on, having left it for another
+    /// one. Not a call: that was entered before, and was [`EventKind::Left`] at the latest where the thread was seen elsewhere.
+    Resumed,
     /// The newest `pops` open frames of the thread began before or go on after the part of the trace that is read: at this time they leave
     /// it. No file holds such events: who reads a part makes them.
     Outside {
@@ -86,6 +89,7 @@ impl EventKind {
             EventKind::Call { .. }
             | EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Resumed
             | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded

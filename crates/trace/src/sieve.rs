@@ -123,7 +123,8 @@ impl Sieve {
         if self.over {
             return;
         }
-        if let (Some(levels), Some(_)) = (said.levels, event.kind.enters()) {
+        let opens = event.kind == EventKind::Resumed || event.kind.enters().is_some();
+        if let (Some(levels), true) = (said.levels, opens) {
             let depth = self.calls.depth();
             self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
@@ -153,8 +154,8 @@ impl Sieve {
     }
 
     fn pass(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
-        if let Some(tail) = event.kind.enters() {
-            return self.enter(event, tail, said, values, out);
+        if event.kind == EventKind::Resumed || event.kind.enters().is_some() {
+            return self.enter(event, said, values, out);
         }
         match (event.kind, self.calls.end(event)) {
             (EventKind::ThreadEnded, closing) => {
@@ -181,7 +182,7 @@ impl Sieve {
         self.over = true;
     }
 
-    fn enter(&mut self, event: &Event, tail: bool, said: Said, values: &[u8], out: &mut Batch) {
+    fn enter(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         let depth = self.calls.depth();
         if self.root.is_none() && (said.is_root || !self.rules.rooted) {
             (self.root, self.shown) = (Some(depth), 0);
@@ -190,7 +191,10 @@ impl Sieve {
             self.targets.push(depth);
         }
         let held = Held { start: event.ticks, kind: event.kind, values: values.into() };
-        self.calls.enter(event.site, tail, held);
+        match event.kind.enters() {
+            Some(tail) => self.calls.enter(event.site, tail, held),
+            None => self.calls.resume(event.site, held),
+        }
         self.judge(event.ticks, ALL_OPEN, out);
     }
 

@@ -271,6 +271,11 @@ impl Ingest {
             EventKind::EntryFrom { parent } => (Some(parent), true, false),
             EventKind::TailEntryFrom { parent } => (Some(parent), true, true),
             EventKind::Call { parent } => (Some(parent), false, false),
+            EventKind::Resumed => {
+                let call = Call { site, parent: 0, tail: false, slot };
+                let frame = Frame { call, start_ns: when.ns, ..Frame::default() };
+                return task.calls.resume(event.site, frame);
+            }
             EventKind::Exit { .. }
             | EventKind::Left { .. }
             | EventKind::Outside { .. }

@@ -192,6 +192,7 @@ impl Visitor for Ear<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
         self.before = enter.ticks;
         let (function, wanted) = self.known.function_of(enter.site);
+        let wanted = wanted && !enter.is_rest;
         // Those of a copy that was lost are not known.
         if wanted {
             let arguments = &self.values.next;

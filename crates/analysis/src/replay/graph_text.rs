@@ -141,6 +141,9 @@ impl<'a> GraphText<'a> {
             let results = self.values(thread, end, enter.site, true, results);
             push_results(buffer, &results);
         }
+        if enter.is_rest {
+            buffer.extend_from_slice(b" /* resumed */");
+        }
         self.caller(buffer, thread, enter);
     }
 

@@ -179,7 +179,9 @@ impl Text<'_> {
                 continue;
             }
             let leaf = match happening {
-                Happening::Enter(_) if !waits => leaf_end(&replayed.stack, next.as_ref(), recording.sites),
+                Happening::Enter(enter) if !waits && !enter.is_rest => {
+                    leaf_end(&replayed.stack, next.as_ref(), recording.sites)
+                }
                 _ => None,
             };
             replayed.leaf = leaf.is_some();
@@ -240,7 +242,7 @@ pub fn write(
             waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
         }
         if next.next.is_none() {
-            totals.unfinished += replayed.stack.depth() as u64;
+            totals.unfinished += replayed.stack.unfinished();
             *slot = None;
         }
         if totals.events & 0xfff == 0 {

@@ -5,7 +5,7 @@ use calltap_trace::{ClockKind, Session, TraceWriter};
 use proptest::prelude::*;
 
 /// `f@N` enters f with its slot N bytes below the top of the stack, `~f@N` by a jump, `+f@N` nested in a frame that is there, `/f@N` returns. What is expected: how many
-/// calls each return closes, and in front of an entry `-n`, if it proves n frames dead.
+/// calls each return closes, and in front of an entry `-n`, if it proves n frames dead or left, and `=f` for each frame that is open again.
 fn check(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     let mut got = Vec::new();
@@ -18,8 +18,10 @@ fn check(calls: &str, expected: &str) {
         };
         let (name, at) = call.split_once('@').expect("f@N");
         let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
-        let (left, kind) = open.kind(code, slot << SLOT | u64::from(name.as_bytes()[0]), 0);
+        let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
+        let Shown { left, resumed, kind } = open.show(code, frame, 0);
         got.extend((left > 0).then(|| format!("-{left}")));
+        got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
         if let EventKind::Exit { pops } = kind {
             got.push(pops.to_string());
         }
@@ -105,6 +107,35 @@ fn what_runs_on_another_stack_is_a_call_and_no_proof() {
 }
 
 #[test]
+fn what_goes_on_on_its_stack_is_open_again() {
+    // Its innermost frame returns, and its caller calls something else.
+    check("m@1 c@900000 y@900001 g@2 /g@2 /y@900001 f@900001 /f@900001 /c@900000 /m@1", "-2 1 =c =y 1 1 1 1");
+    // The innermost frame calls.
+    check("m@1 c@900000 y@900001 g@2 /g@2 f@900003 /f@900003 /y@900001 /c@900000 /m@1", "-2 1 =c =y 1 1 1 1");
+    // What was resumed has returned meanwhile: the return is all that tells.
+    check("m@1 r@2 c@900000 y@900001 /r@2 r@2 /y@900001 y@900001 /r@2 /m@1", "3 =c =y 1 3 1");
+    // Some frames are over: what is entered at their place shows it.
+    check("m@1 c@900000 d@900010 y@900020 g@2 /g@2 f@900010 /f@900010 /c@900000 /m@1", "-3 1 =c 1 1 1");
+}
+
+#[test]
+fn stacks_that_lie_next_to_each_other_are_known_from_their_first_return() {
+    // Two of 16 KiB, far from the thread's own, which calls nothing: b's first calls are taken for calls of a.
+    let first = "m@1 a@9000000 y@9000100 b@9016000 y@9016100 /y@9000100 f@9000200 /f@9000200 y@9000100";
+    let second = "/y@9016100 f@9016200 /f@9016200 y@9016100 /y@9000100 f@9000200 /f@9000200 /a@9000000 /m@1";
+    check(&format!("{first} {second}"), "3 1 -2 =b =y 1 1 -2 =a =y 1 1 1 1");
+}
+
+#[test]
+fn a_stack_that_another_one_calls_stays_above_it() {
+    // a resumes b by r, and b yields by y.
+    check(
+        "m@1 a@900000 r@900010 b@990000 y@990010 /r@900010 r@900010 /y@990010 /b@990000 /r@900010 /a@900000 /m@1",
+        "3 =b =y 1 1 1 1 1",
+    );
+}
+
+#[test]
 fn a_handler_that_jumps_out_of_its_stack_is_left() {
     check("m@1 f@2 s@900000 g@2 /g@2 /m@1", "-2 1 1");
 }
@@ -146,23 +177,23 @@ proptest! {
         let mut stack = vec![Live { slot: 0x7fff_0000_0000 >> 3, size: 2, sites: vec![9] }];
         let mut open = OpenCalls::new(true);
         let frame = |slot: u64, site: u32| slot << SLOT | u64::from(site);
-        open.kind(code::ENTRY, frame(stack[0].slot, 9), 0);
+        open.show(code::ENTRY, frame(stack[0].slot, 9), 0);
         for step in steps {
             let top = stack.last_mut().expect("the outermost one never returns");
             match step {
                 Step::Call { site, frame: size } => {
                     let slot = top.slot - top.size;
                     stack.push(Live { slot, size, sites: vec![site] });
-                    open.kind(code::ENTRY, frame(slot, site), 0);
+                    open.show(code::ENTRY, frame(slot, site), 0);
                 }
                 Step::Tail { site, frame: size } => {
                     top.sites.push(site);
                     top.size = size;
-                    open.kind(code::TAIL_ENTRY, frame(top.slot, site), 0);
+                    open.show(code::TAIL_ENTRY, frame(top.slot, site), 0);
                 }
                 Step::Return if stack.len() > 1 => {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
-                    let (left, kind) = open.kind(code::EXIT, frame(slot, sites[0]), 0);
+                    let Shown { left, kind, .. } = open.show(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
                     let EventKind::Exit { pops } = kind else { unreachable!() };
                     prop_assert!(pops as usize >= sites.len());
@@ -176,6 +207,108 @@ proptest! {
             }
             let depth: usize = stack.iter().map(|live| live.sites.len()).sum();
             prop_assert_eq!(open.depth, depth);
+        }
+    }
+}
+
+/// What a thread with several stacks does.
+#[derive(Clone, Debug)]
+enum Turn {
+    Call { site: u32, frame: u64 },
+    Return,
+    Switch { to: usize },
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let turn = prop_oneof![
+        5 => (0..5_u32, 1..20_u64).prop_map(|(site, frame)| Turn::Call { site, frame }),
+        4 => Just(Turn::Return),
+        2 => (0..STACKS).prop_map(|to| Turn::Switch { to }),
+    ];
+    prop::collection::vec(turn, 0..400)
+}
+
+const STACKS: usize = 5;
+/// The function in which a stack is left for another one, and in which it goes on.
+const YIELD: u32 = 7;
+
+/// Stacks that begin `apart` from each other; the open frames of each.
+struct Coroutines {
+    open: OpenCalls,
+    stacks: Vec<Vec<(u64, u32)>>,
+    now: usize,
+}
+
+impl Coroutines {
+    fn new(apart: u64) -> Coroutines {
+        // Each has been in another one's place, and has come back, once.
+        let outermost = |n: usize| vec![((0xfff_0000_0000 & (SLOTS - 1)) - apart * n as u64, 9)];
+        let stacks: Vec<_> = (0..STACKS).map(outermost).collect();
+        let mut all = Coroutines { open: OpenCalls::new(true), stacks, now: 0 };
+        let first: Vec<u64> = all.stacks.iter().map(|stack| stack[0].0).collect();
+        for slot in first {
+            all.open.show(code::ENTRY, slot << SLOT | 9, 0);
+            all.open.show(code::ENTRY, (slot - 4) << SLOT | u64::from(YIELD), 0);
+        }
+        for stack in &mut all.stacks {
+            stack.push((stack[0].0 - 4, YIELD));
+        }
+        for n in 0..STACKS {
+            all.now = n;
+            all.leave();
+            all.enter(YIELD, 4);
+        }
+        all.now = 0;
+        all.leave();
+        all
+    }
+
+    /// The frame of the caller, as it is known and as it is shown.
+    fn enter(&mut self, site: u32, frame: u64) -> (Frame, Frame) {
+        let stack = &mut self.stacks[self.now];
+        let (caller, of) = *stack.last().expect("the outermost one never returns");
+        stack.push((caller - frame, site));
+        self.open.show(code::ENTRY, (caller - frame) << SLOT | u64::from(site), 0);
+        (caller << SLOT | u64::from(of), self.open.frames[self.open.depth - 1])
+    }
+
+    /// How many calls the return ends.
+    fn leave(&mut self) -> u32 {
+        let (slot, site) = self.stacks[self.now].pop().expect("a call");
+        match self.open.show(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
+            EventKind::Exit { pops } => pops,
+            _ => unreachable!(),
+        }
+    }
+
+    fn switch(&mut self, to: usize) {
+        if to != self.now {
+            self.enter(YIELD, 4);
+            self.now = to;
+            self.leave();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of every call the caller that is shown is the one below it on its stack, and its return is found, whether the stacks lie far from each other or
+    /// side by side.
+    #[test]
+    fn every_call_has_the_caller_on_its_stack(turns in turns(), far in any::<bool>()) {
+        let mut all = Coroutines::new(if far { 1 << 20 } else { 16 << 10 >> 3 });
+        for turn in turns {
+            match turn {
+                Turn::Call { site, frame } if all.stacks[all.now].len() < 60 => {
+                    let (known, shown) = all.enter(site, frame);
+                    prop_assert_eq!(known, shown);
+                }
+                // The outermost one goes on, and so does the one by which the stack was left.
+                Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
+                Turn::Switch { to } => all.switch(to),
+                _ => {}
+            }
         }
     }
 }

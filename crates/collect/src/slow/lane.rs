@@ -121,6 +121,13 @@ impl Lane {
             self.calls.enter(event.site, tail, ());
             return self.inside(event, room, out);
         }
+        if event.kind == EventKind::Resumed {
+            // When the call began is not known here: it has no duration.
+            self.last = self.last.max(event.ticks);
+            self.judge(self.last, room, out);
+            self.calls.resume(event.site, ());
+            return self.inside(event, room, out);
+        }
         let before = self.depth();
         let closing = self.calls.end(&event);
         // What is cut was over at some time before.

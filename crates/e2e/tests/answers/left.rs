@@ -179,3 +179,49 @@ fn a_function_that_was_called_too_often_for_a_while_is_recorded_again() {
     assert!(report.stdout.starts_with("# 1 of "), "{}", report.stdout);
     assert!(resident.end().0.success());
 }
+
+/// Of how many calls of each function which function is the caller, as the export has it; and how each call of it ends.
+type Callers = BTreeMap<(String, String), u64>;
+
+fn check_own_stacks(build: &Build, arguments: &[&'static str]) {
+    let program = compile(build, &["own_stacks.c"], &[]);
+    let flags: Vec<Flags> = vec![vec![]];
+    let recording = check(&program, &flags, &Expect { arguments, ..Expect::default() });
+    let trace = recording.trace.to_string_lossy().into_owned();
+    let run = calltap_run(&["export", "--to", "csv", "-i", &trace]);
+    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
+    let mut lines = run.stdout.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name).expect("the column");
+    let [function, caller, duration] = ["function", "caller", "total_ns"].map(column);
+    let (mut callers, mut timed) = (Callers::new(), BTreeMap::<String, u64>::new());
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        *callers.entry((cells[function].to_owned(), cells[caller].to_owned())).or_default() += 1;
+        *timed.entry(cells[function].to_owned()).or_default() += u64::from(!cells[duration].is_empty());
+    }
+    let of = |function: &str, caller: &str| {
+        callers.get(&(function.to_owned(), caller.to_owned())).copied().unwrap_or_default()
+    };
+    // As the program is written.
+    let (bodies, works, yields) = (6, 6 * 60, 6 * 20);
+    let what = format!("{} {arguments:?}: {callers:?}", recording.what);
+    assert_eq!(of("work", "body"), works, "{what}");
+    assert_eq!(of("inner", "work"), 2 * works, "{what}");
+    assert_eq!((of("yields", "body"), of("yields", "work")), (works, yields), "{what}");
+    assert_eq!(callers.iter().filter(|((name, _), _)| name == "body").map(|(_, n)| n).sum::<u64>(), bodies);
+    // What did not go on elsewhere in between has a duration.
+    assert_eq!(timed["inner"], 2 * works, "{what}");
+    // A call that went on elsewhere is no second call, and has no duration where it was left in between.
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
+    assert!(replay.contains("body() { /* resumed */"), "{what}");
+}
+
+#[test]
+fn coroutines_that_yield_within_calls_have_their_own_callers() {
+    for build in [GCC, &BARE[0]] {
+        for arguments in [["near"].as_slice(), &["far"], &["near", "tick"], &["far", "tick"]] {
+            check_own_stacks(build, arguments);
+        }
+    }
+}

@@ -107,6 +107,10 @@ struct Exporter<'a> {
 
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        if enter.is_rest {
+            // The entry is where the call began: a second one would be a second call.
+            return;
+        }
         if enter.parent != 0 {
             self.mark(thread, enter);
         }

@@ -214,6 +214,7 @@ fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
                         NOTHING_LOST => EventKind::Lost { entries, exits },
                         SWITCHED_OFF => EventKind::SwitchedOff,
                         THREAD_ENDED => EventKind::ThreadEnded,
+                        RESUMED => EventKind::Resumed,
                         left => EventKind::Left { pops: number(left - FIRST_LEFT)? },
                     },
                     _ => EventKind::Lost { entries, exits },

@@ -122,6 +122,7 @@ impl ThreadEncoder {
             EventKind::TailEntryFrom { parent } => symbol(site, TAIL_ENTRY_FROM, self.callers.place(parent)),
             EventKind::Exit { .. }
             | EventKind::Left { .. }
+            | EventKind::Resumed
             | EventKind::Outside { .. }
             | EventKind::SwitchedOff
             | EventKind::ThreadEnded
@@ -207,6 +208,7 @@ impl ThreadEncoder {
                     EventKind::Left { pops } | EventKind::Outside { pops } => FIRST_LEFT + u64::from(pops),
                     EventKind::SwitchedOff => SWITCHED_OFF,
                     EventKind::ThreadEnded => THREAD_ENDED,
+                    EventKind::Resumed => RESUMED,
                     _ => NOTHING_LOST,
                 };
                 self.spell_head(site, LOST);

@@ -27,6 +27,8 @@ pub(crate) const SWITCHED_OFF: u64 = 1;
 pub(crate) const FIRST_LEFT: u64 = 2;
 /// or, behind the greatest of them, the thread ended.
 pub(crate) const THREAD_ENDED: u64 = FIRST_LEFT + (1 << 32);
+/// and behind that, a frame of the site is open again.
+pub(crate) const RESUMED: u64 = THREAD_ENDED + 1;
 const TOP: u64 = 7;
 /// Where symbols are spelt out, the number of [`TOP`] is free to say: what this caller last called.
 pub(crate) const USUAL: u64 = TOP;
