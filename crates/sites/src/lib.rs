@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod binary;
+mod code;
 mod discover;
+mod elf;
 mod error;
 mod function;
 mod inlined;
@@ -16,12 +19,17 @@ mod site;
 pub mod types;
 
 pub use address::Svma;
-pub use discover::{
-    Binary, Contradiction, Discovery, Hook, Landings, Profiler, Resolver, Segment, add_library_calls,
-    add_names, add_packed_names, beginning, build_id_of, called, debug_link, ends, find_landings, find_polls,
-    find_prologues, find_prologues_of, interpreter_of, is_go_alone, is_unnamed, lacks_names, needed,
-    plt_slot, profilers, read, read_by,
-};
+pub use binary::{Binary, Hook, Profiler, Resolver};
+pub use code::movable::ends;
+pub use discover::landings::{Contradiction, Landings};
+pub use discover::libcalls::add_library_calls;
+pub use discover::names::{add_names, add_packed_names, build_id_of, debug_link, is_unnamed, lacks_names};
+pub use discover::polls::find_polls;
+pub use discover::profilers::{beginning, called};
+pub use discover::read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
+pub use discover::unmodified::{find_landings, find_prologues, find_prologues_of};
+pub use elf::image::Segment;
+pub use elf::plt::slot_of as plt_slot;
 pub use error::Error;
 pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte};
 pub use inlined::{Inlined, inlined};

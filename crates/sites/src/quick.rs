@@ -13,8 +13,8 @@ use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::read::{ReadCache, ReadRef};
 
-use crate::discover::build_id_in;
-use crate::discover::image::string;
+use crate::discover::names::build_id_in;
+use crate::elf::image::string;
 use crate::load::{MOST, Parts};
 
 const SECTIONS: [&[u8]; 3] = [b"__patchable_function_entries", b"__mcount_loc", b"xray_instr_map"];

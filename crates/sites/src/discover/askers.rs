@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::branches::{Branches, To};
-use super::dynamic::Dynamic;
-use super::image::Image;
-use super::plt;
+use crate::code::branches::{Branches, To};
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::plt;
 
 /// Functions of C libraries that keep their return address, or find out their caller by it. Of those in the same file, the code says it.
 const NAMES: [&[u8]; 13] = [

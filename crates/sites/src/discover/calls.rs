@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
-use super::dynamic::Dynamic;
-use super::image::Image;
-use super::nops::{hex, skip_endbr};
-use super::plt;
-use super::profilers::Hook;
-use super::prologue::Prologue;
-use super::symbols::Symbol;
 use crate::address::Svma;
+use crate::binary::Hook;
+use crate::code::nops::{hex, skip_endbr};
+use crate::code::prologue::Prologue;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::plt;
+use crate::elf::symbols::Symbol;
 use crate::reason::Reason;
 use crate::site::{SiteForm, SiteKind};
 

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use super::branches::{Branches, Leaving, To};
 use super::go_exits;
-use super::image::Image;
 use super::lookup;
-use super::nops;
 use super::parts::Parts;
-use super::plt;
-use super::return_address::Rows;
 use crate::address::Svma;
+use crate::code::branches::{Branches, Leaving, To};
+use crate::code::nops;
+use crate::code::return_address::Rows;
+use crate::elf::image::Image;
+use crate::elf::plt;
 use crate::function::{Exit, Function, Returns};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};

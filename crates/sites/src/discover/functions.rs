@@ -1,9 +1,9 @@
 //! The list of functions: symbols and frames merged, one entry per address.
 
-use super::frames::Frame;
 use super::lookup::Lookup;
-use super::symbols::{Symbol, cold_parent};
 use crate::address::Svma;
+use crate::elf::frames::Frame;
+use crate::elf::symbols::{Symbol, cold_parent};
 use crate::function::{Function, Role};
 use crate::site::SiteKind;
 use calltap_names::{printable, printable_bytes};

@@ -26,12 +26,12 @@ use object::LittleEndian as Le;
 use object::elf::ProgramHeader64;
 use object::read::elf::ProgramHeader as _;
 
-use super::dynamic::Dynamic;
 use super::goid;
-use super::image::Image;
 use super::lookup::Lookup;
-use super::pclntab::{self, Entry};
 use crate::address::Svma;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::pclntab::{self, Entry};
 use crate::function::Function;
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};

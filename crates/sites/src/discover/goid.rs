@@ -3,8 +3,8 @@
 //! The linker writes the version into the file (`debug/buildinfo` in Go's own library reads it). Of the versions below, 1.19
 //! was run; the layouts of the others are those of `runtime/runtime2.go`. Of any other version the place is not known, and no goroutine is read.
 
-use super::dynamic::Dynamic;
-use super::image::Image;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
 
 const SECTION: &[u8] = b".go.buildinfo";
 /// What the section begins with; then the size of a pointer, and flags.

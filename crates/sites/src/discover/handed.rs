@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use iced_x86::{Decoder, DecoderOptions};
 
 use super::askers;
-use super::dynamic::Dynamic;
-use super::image::Image;
 use super::lookup;
-use super::plt;
-use super::stack_depth::{self, Finding};
-use super::workers;
 use crate::address::Svma;
+use crate::code::stack_depth::{self, Finding};
+use crate::code::workers;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::plt;
 use crate::function::{Function, Returns};
 use crate::reason::Reason;
 

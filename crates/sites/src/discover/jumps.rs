@@ -4,15 +4,15 @@
 //! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
 //! instruction of its function.
 
-use super::branches::{Branches, Leaving, Places, To, between};
-use super::image::Image;
-use super::kept::may_be_summed;
 use super::lookup;
 use super::parts::Parts;
-use super::pointers::Pointer;
-use super::return_address::Rows;
-use super::switches::Origin;
-use super::tables::{Tables, claimed, is_in};
+use crate::code::branches::{Branches, Leaving, Places, To, between};
+use crate::code::kept::may_be_summed;
+use crate::code::return_address::Rows;
+use crate::code::switches::Origin;
+use crate::code::tables::{Tables, claimed, is_in};
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
 use crate::function::Function;
 
 /// The most pairs of a base and a table of label differences that are tried in one function.

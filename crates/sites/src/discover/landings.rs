@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::branches::{Branches, To};
 use super::lookup::index_at;
-use crate::discover::Binary;
+use crate::binary::Binary;
+use crate::code::branches::{Branches, To};
 use crate::function::{Function, Returns};
 use crate::site::{JUMP, SiteForm};
 

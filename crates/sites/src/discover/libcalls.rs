@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calltap_names::printable_bytes;
 
-use super::Binary;
 use super::askers;
-use super::dynamic::Dynamic;
-use super::image::Image;
-use super::plt::{self, ENDBR64};
 use crate::address::Svma;
+use crate::binary::Binary;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::plt::{self, ENDBR64};
 use crate::error::Error;
 use crate::function::{Function, Returns, Role};
 use crate::reason::Reason;

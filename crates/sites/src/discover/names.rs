@@ -9,8 +9,8 @@ use object::elf;
 use object::read::ReadRef;
 use object::read::elf::{ElfFile64, SectionHeader as _, Sym as _};
 
-use super::image::{Image, string};
-use crate::discover::Binary;
+use crate::binary::Binary;
+use crate::elf::image::{Image, string};
 use crate::error::Error;
 use crate::function::Function;
 

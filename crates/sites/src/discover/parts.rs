@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::branches::{Branches, To, between};
-use super::image::Image;
 use super::lookup::{Lookup, end, index_at};
 use super::names;
-use super::pointers::Pointer;
-use super::return_address::Rows;
-use super::switches::{Indirect, Origin};
-use super::tables::{self, Tables};
+use crate::code::branches::{Branches, To, between};
+use crate::code::return_address::Rows;
+use crate::code::switches::{Indirect, Origin};
+use crate::code::tables::{self, Tables};
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
 use crate::function::{Function, Role};
 use crate::reason::Reason;
 

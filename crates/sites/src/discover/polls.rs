@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use calltap_names::{self as names, demangle};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::dynamic::Dynamic;
-use super::image::Image;
-use crate::discover::Binary;
+use crate::binary::Binary;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
 use crate::error::Error;
 use crate::function::{Function, Poll, PollKind, StateByte};
 

@@ -2,49 +2,18 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
-use super::image::Image;
-use super::nops::skip_endbr;
-use super::prologue::Prologue;
-use super::symbols::Symbol;
-use super::{plt, prologue};
 use crate::address::Svma;
+use crate::binary::{Hook, Profiler};
+use crate::code::nops::skip_endbr;
+use crate::code::prologue;
+use crate::code::prologue::Prologue;
+use crate::elf::image::Image;
+use crate::elf::plt;
+use crate::elf::symbols::Symbol;
 use crate::site::{JUMP, SiteForm};
 
 /// A profiling function is no longer than this, or not looked at any further.
 const LONGEST: u64 = 4096;
-
-/// Which profiling function a compiler has functions call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub enum Hook {
-    /// Before anything else.
-    Fentry,
-    /// After the prologue.
-    Mcount,
-}
-
-impl Hook {
-    /// The one with a symbol.
-    pub fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"__fentry__" => Some(Hook::Fentry),
-            b"mcount" | b"_mcount" => Some(Hook::Mcount),
-            _ => None,
-        }
-    }
-}
-
-/// A profiling function that a file defines.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Profiler {
-    /// Which.
-    pub hook: Hook,
-    /// Linker symbol.
-    pub name: String,
-    /// Its first byte.
-    pub address: Svma,
-    /// Where a jump may take its place (behind an `endbr64`), and the bytes there; or why it may not.
-    pub place: Result<(Svma, [u8; JUMP as usize]), String>,
-}
 
 /// Those among the symbols, one per address.
 pub(super) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {

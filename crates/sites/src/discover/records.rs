@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use super::dynamic::Dynamic;
 use super::functions::is_whole;
-use super::image::Image;
 use super::lookup::Lookup;
-use super::nops;
+use crate::code::nops;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
 use crate::function::Function;
 
 /// How far in front of a function its record may point.

@@ -3,22 +3,12 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
-use super::dynamic::Dynamic;
-use super::image::Image;
-use super::symbols::Symbol;
 use crate::address::Svma;
+use crate::binary::Resolver;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::symbols::Symbol;
 use crate::function::Function;
-
-/// A function that chooses others.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Resolver {
-    /// Where it is.
-    pub address: Svma,
-    /// The symbols that it chooses for, sorted.
-    pub names: Vec<String>,
-    /// What it chooses from, as far as it takes the addresses of functions of the same file; in address order.
-    pub choices: Vec<Svma>,
-}
 
 /// No resolver is longer.
 const LONGEST: u64 = 4096;

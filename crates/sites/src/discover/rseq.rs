@@ -3,8 +3,8 @@
 //!
 //! Their descriptors, `struct rseq_cs`, lie in a section of their own, by the convention of the kernel's own examples, librseq and tcmalloc.
 
-use super::image::Image;
-use super::pointers::Pointer;
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
 
 const SECTION: &[u8] = b"__rseq_cs";
 /// Version and flags; start, length, and where an aborted sequence goes on, 8 bytes each.

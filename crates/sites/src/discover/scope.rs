@@ -1,7 +1,7 @@
 //! Which functions of a file have to be decoded to decide about a few of them.
 //!
 //! What is decided about a function depends on the whole file: something may jump into its first bytes, or share a part with it. But what refers to a function
-//! has its address as a distance in four bytes, and these are [searched](super::search) for without decoding. What is found is decoded then, to tell instructions
+//! has its address as a distance in four bytes, and these are [searched](crate::code::search) for without decoding. What is found is decoded then, to tell instructions
 //! from bytes that look like one.
 //!
 //! The functions whose code matters are the *members*: those that are wanted, what they and other members jump to, as their return address is handed on
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use object::LittleEndian as Le;
 use object::elf;
 
-use super::branches::{Branches, Leaving, Places, To, between};
-use super::image::Image;
 use super::lookup;
 use super::names;
-use super::nops;
-use super::padding;
 use super::parts::listed;
-use super::pointers::Pointer;
-use super::search::{Areas, By, Reference, references};
-use super::switches::Origin;
-use super::tables::{self, Tables};
+use crate::code::branches::{Branches, Leaving, Places, To, between};
+use crate::code::nops;
+use crate::code::padding;
+use crate::code::search::{Areas, By, Reference, references};
+use crate::code::switches::Origin;
+use crate::code::tables::{self, Tables};
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
 use crate::function::Function;
 use crate::site::JUMP;
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::image::Image;
-use super::nops::{self, hex, skip_endbr};
 use crate::address::Svma;
+use crate::code::nops::{self, hex, skip_endbr};
+use crate::elf::image::Image;
 use crate::function::{Exit, Function, Returns};
 use crate::reason::Reason;
 use crate::site::SiteForm;

@@ -14,14 +14,14 @@ use gimli::{
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use object::elf;
 
-use super::entries::Common;
-use super::image::Image;
 use super::landing;
 use super::search::Areas;
+use crate::elf::entries::Common;
+use crate::elf::image::Image;
 
 /// What is found in a file's unwinding information.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     /// Functions that look at their own return address, and the first instruction that does.
     pub users: BTreeMap<u64, u64>,
     /// Where the stack is as at a function's entry, in order: first address and the one behind.
@@ -43,7 +43,7 @@ impl Rows {
 }
 
 /// Reads all of it, or what concerns the code in these areas.
-pub(super) fn rows(image: &Image<'_>, areas: Option<&Areas>) -> Rows {
+pub(crate) fn rows(image: &Image<'_>, areas: Option<&Areas>) -> Rows {
     let mut found = Rows::default();
     read(image, areas, &mut found);
     found.bare.sort_unstable();
@@ -128,7 +128,7 @@ fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {
 }
 
 /// Where the return address is.
-pub(super) struct Slot {
+pub(crate) struct Slot {
     pub register: Register,
     pub offset: i64,
 }

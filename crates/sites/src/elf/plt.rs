@@ -2,12 +2,12 @@
 
 use super::image::Image;
 
-pub(super) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+pub(crate) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// The longest stub read: `endbr64; bnd jmp *slot(%rip)`.
 const LONGEST: u64 = 11;
 
 /// The address of the word that the stub at `address` jumps through.
-pub(super) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
+pub(crate) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
     slot_of(image.tail(address, LONGEST), address)
 }
 
@@ -22,7 +22,7 @@ pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
 }
 
 /// Whether a stub begins at `address`: a jump through the GOT, or the first one of a table, which pushes first.
-pub(super) fn is_stub(image: &Image<'_>, address: u64) -> bool {
+pub(crate) fn is_stub(image: &Image<'_>, address: u64) -> bool {
     let code = image.tail(address, LONGEST);
     let is_first = code.starts_with(&[0xff, 0x35])
         && matches!(code.get(6..9), Some([0xff, 0x25, _] | [0xf2, 0xff, 0x25]));

@@ -4,7 +4,7 @@ use gimli::{DwEhPe, constants};
 
 /// The landing pads of the function that begins at `start`, of its data `lsda` (there may be more behind). What is written otherwise says nothing: None. `budget`: so many
 /// calls are read, of all functions; a hostile file may have all of them name one long table.
-pub(super) fn pads(lsda: &[u8], start: u64, budget: &mut u64) -> Option<Vec<u64>> {
+pub(crate) fn pads(lsda: &[u8], start: u64, budget: &mut u64) -> Option<Vec<u64>> {
     let mut reader = Reader(lsda);
     // A beginning of its own for landing pads is what no compiler writes for this machine.
     if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {

@@ -11,11 +11,11 @@ use gimli::{
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
 /// How nearly every entry states its address: as a signed 32-bit distance from that statement.
-pub(super) const DISTANCE: DwEhPe = DwEhPe(constants::DW_EH_PE_pcrel.0 | constants::DW_EH_PE_sdata4.0);
+pub(crate) const DISTANCE: DwEhPe = DwEhPe(constants::DW_EH_PE_pcrel.0 | constants::DW_EH_PE_sdata4.0);
 
 /// What entries have in common that name the same entry, by its offset.
 #[derive(Default)]
-pub(super) struct Common(BTreeMap<usize, Option<Shape>>);
+pub(crate) struct Common(BTreeMap<usize, Option<Shape>>);
 
 #[derive(Clone, Copy)]
 struct Shape {

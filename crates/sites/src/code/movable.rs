@@ -14,7 +14,7 @@ pub fn ends(instruction: &Instruction) -> bool {
 }
 
 /// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
-pub(super) fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
+pub(crate) fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
     let is_far = |code| {
         matches!(
             code,

@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::image::{Image, Section};
 use super::switches::{Indirect, Origin};
+use crate::elf::image::{Image, Section};
 use crate::function::Function;
 
 /// A table has no more entries than this.
 const LONGEST: u64 = 1 << 14;
 
 /// The tables of a file.
-pub(super) struct Tables<'a, 'd> {
+pub(crate) struct Tables<'a, 'd> {
     pub image: &'a Image<'d>,
     data: &'a [u64],
     /// The first segment of code; nearly all files have one.
@@ -144,7 +144,7 @@ impl<'a, 'd> Tables<'a, 'd> {
 }
 
 /// The words of tables of addresses that indirect jumps go through: first byte and the one behind, in order. They are no labels whose address is taken.
-pub(super) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, u64)> {
+pub(crate) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, u64)> {
     let mut claimed = BTreeSet::new();
     for jump in jumps {
         if let Origin::Addresses(table) = jump.origin
@@ -157,7 +157,7 @@ pub(super) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, 
 }
 
 /// Does an address lie in one of these ranges?
-pub(super) fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
+pub(crate) fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
     let after = ranges.partition_point(|(start, _)| *start <= address);
     after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|(_, end)| address < *end)
 }

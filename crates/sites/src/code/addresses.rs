@@ -4,7 +4,7 @@
 const BITS: u64 = u64::BITS as u64;
 
 /// Puts addresses in order, each once. Where they lie close together, as those of one file's code do, a bit for each byte takes a tenth of what comparing them does.
-pub(super) fn put_in_order(list: &mut Vec<u64>) {
+pub(crate) fn put_in_order(list: &mut Vec<u64>) {
     let low = list.iter().copied().min().unwrap_or(0);
     let words = (list.iter().copied().max().unwrap_or(0) - low) / BITS;
     if list.is_sorted() || words > list.len() as u64 {

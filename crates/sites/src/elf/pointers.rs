@@ -8,7 +8,7 @@ use super::image::Image;
 
 /// An address of code that is stored in data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Pointer {
+pub(crate) struct Pointer {
     /// Where it is stored.
     pub at: u64,
     /// The address.
@@ -16,7 +16,7 @@ pub(super) struct Pointer {
 }
 
 /// All of them, by where they are stored.
-pub(super) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
+pub(crate) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
     let dynamic = Dynamic::parse(image, &mut Vec::new());
     let mut found: Vec<Pointer> = dynamic.addends().map(|(at, to)| Pointer { at, to }).collect();
     let word = |at: u64| {

@@ -5,7 +5,7 @@ use iced_x86::{
     Register,
 };
 
-use super::image::Image;
+use crate::elf::image::Image;
 
 /// How many instructions behind the one that forms an address are followed.
 const FOLLOWED: usize = 64;
@@ -14,7 +14,7 @@ const LONGEST: u64 = 15;
 
 /// May a sum be made of the address that the instruction at `at` forms? Not where control runs from there to where its register is overwritten,
 /// and the register is stored and compared alone.
-pub(super) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
+pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
     let code = image.tail(at, LONGEST * FOLLOWED as u64);
     let mut instructions = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
     let Some(register) = instructions.iter().next().map(|first| formed_in(&first)) else { return true };

@@ -2,10 +2,10 @@
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::image::Image;
 use super::movable::{check_movable, ends};
 use super::nops;
 use crate::address::Svma;
+use crate::elf::image::Image;
 use crate::function::Function;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
@@ -17,11 +17,11 @@ const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 /// In so many bytes in front of a function lies all that gives way to the longer jump.
-pub(super) const ROOM: u64 = JUMP + FARTHEST as u64;
+pub(crate) const ROOM: u64 = JUMP + FARTHEST as u64;
 
 /// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one. Something may land in that
 /// instruction. The function's beginning, where its site would be, and where it ends; and the function in front.
-pub(super) fn jump(
+pub(crate) fn jump(
     image: &Image<'_>,
     (address, at, end): (u64, u64, u64),
     before: Option<&Function>,

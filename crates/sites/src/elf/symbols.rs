@@ -10,7 +10,7 @@ use super::image::{Image, string};
 const LONGEST_NAME: usize = 1 << 16;
 
 /// One symbol of a function; several may share an address.
-pub(super) struct Symbol<'d> {
+pub(crate) struct Symbol<'d> {
     pub address: u64,
     pub size: u64,
     /// Without its `@VERSION`.
@@ -22,7 +22,7 @@ pub(super) struct Symbol<'d> {
 }
 
 /// Every function symbol in executable memory, by address, the best name of an address first.
-pub(super) fn functions<'d>(
+pub(crate) fn functions<'d>(
     image: &Image<'d>,
     dynamic: &Dynamic<'d>,
     complaints: &mut Vec<String>,
@@ -109,7 +109,7 @@ fn base_name(name: &[u8]) -> &[u8] {
 }
 
 /// `foo.cold` and `foo.cold.N`: the part of foo that the compiler moved away, entered by jumps only.
-pub(super) fn is_cold(name: &[u8]) -> bool {
+pub(crate) fn is_cold(name: &[u8]) -> bool {
     cold_parent(name).is_some()
 }
 
@@ -121,7 +121,7 @@ fn section_part(name: &[u8]) -> Option<&[u8]> {
 }
 
 /// `foo` for `foo.cold`, `foo.cold.N` and `foo.__part.N`.
-pub(super) fn cold_parent(name: &[u8]) -> Option<&[u8]> {
+pub(crate) fn cold_parent(name: &[u8]) -> Option<&[u8]> {
     if let Some(parent) = section_part(name) {
         return Some(parent);
     }

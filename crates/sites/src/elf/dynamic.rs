@@ -21,7 +21,7 @@ const RELATIVE: u32 = elf::R_X86_64_RELATIVE.0;
 
 /// The dynamic segment's contents; empty for a static program.
 #[derive(Default)]
-pub(super) struct Dynamic<'d> {
+pub(crate) struct Dynamic<'d> {
     pub needed: Vec<String>,
     pub soname: Option<String>,
     /// The linker marked it as a position-independent *program* (`DF_1_PIE`).
@@ -182,7 +182,7 @@ fn relocation(rela: &Rela64<Le>) -> Option<Relocation> {
 }
 
 /// As many whole records as fit.
-pub(super) fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
+pub(crate) fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
     let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
     pod::slice_from_bytes(bytes, count).map_or(&[], |(records, _)| records)
 }

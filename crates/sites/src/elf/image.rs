@@ -28,7 +28,7 @@ pub struct Segment {
 
 /// One section header, its name looked up.
 #[derive(Clone, Copy)]
-pub(super) struct Section<'d> {
+pub(crate) struct Section<'d> {
     pub name: &'d [u8],
     pub kind: SectionType,
     pub flags: u64,
@@ -56,7 +56,7 @@ impl Section<'_> {
 }
 
 /// A checked view of the file.
-pub(super) struct Image<'d> {
+pub(crate) struct Image<'d> {
     pub data: &'d [u8],
     pub header: &'d FileHeader64<Le>,
     pub program_headers: &'d [ProgramHeader64<Le>],
@@ -71,7 +71,7 @@ fn corrupt(what: impl Into<String>) -> Error {
 }
 
 /// `data[offset..offset + size]` with file offsets.
-pub(super) fn slice(data: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+pub(crate) fn slice(data: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     data.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }

@@ -9,7 +9,7 @@ use super::dynamic::Dynamic;
 use super::image::{Image, string};
 
 /// A function of the table.
-pub(super) struct Entry<'d> {
+pub(crate) struct Entry<'d> {
     pub address: u64,
     /// Up to the next one, padding included.
     pub size: u64,
@@ -34,7 +34,7 @@ const MOST: u64 = 1 << 24;
 
 /// All functions of the table, in the order of their addresses; none if the file has no table that can be
 /// read.
-pub(super) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
+pub(crate) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
     let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
     // An external linker may have put it into a larger section.
     let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0)).take(TRIED);

@@ -9,7 +9,7 @@ use super::image::Image;
 const MARKS: [(&str, &[u8]); 2] = [("V8", b"CEntry_Return1"), ("HotSpot", b"gHotSpotVMStructs")];
 
 /// Which of them a file contains.
-pub(super) fn inside(image: &Image<'_>) -> Option<&'static str> {
+pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
     let finders = MARKS.map(|(name, mark)| (name, memmem::Finder::new(mark)));
     let data = image.segments.iter().filter(|segment| !segment.executable);
     data.map(|segment| image.tail(segment.address.0, segment.file_size))

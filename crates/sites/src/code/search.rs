@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::image::Image;
 use super::workers;
+use crate::elf::image::Image;
 
 /// A bit of the coarse map stands for so many bytes (a power of two).
 const GRANULE: u32 = 6;
@@ -18,7 +18,7 @@ const PIECE: usize = 1 << 14;
 const SHARE: u64 = 1 << 22;
 
 /// Places that references are looked for to.
-pub(super) struct Areas {
+pub(crate) struct Areas {
     /// A bit for each granule from address 0 on in which something of them is, or shortly in front.
     coarse: Vec<u64>,
     /// First bytes and those behind the last, in order, apart from each other.
@@ -74,7 +74,7 @@ impl Areas {
 
 /// How an instruction would refer to a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum By {
+pub(crate) enum By {
     /// A call.
     Call,
     /// A jump, or the beginning of a transaction.
@@ -87,7 +87,7 @@ pub(super) enum By {
 
 /// What may be a reference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     pub to: u64,
     /// A byte of the instruction.
     pub at: u64,
@@ -95,7 +95,7 @@ pub(super) struct Reference {
 }
 
 /// What may refer to these places of code, and of data, in order of the places. References that are not `wanted` are left out.
-pub(super) fn references(
+pub(crate) fn references(
     image: &Image<'_>,
     (code, data): (&Areas, &Areas),
     wanted: impl Fn(&Reference) -> bool + Sync,

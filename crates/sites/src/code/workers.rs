@@ -9,7 +9,7 @@ const LEAST: u64 = 1 << 20;
 const MOST: u64 = 4;
 
 /// What `work` makes of the items, in some parts of about the same weight (bytes), in order.
-pub(super) fn share<T: Sync, R: Send>(
+pub(crate) fn share<T: Sync, R: Send>(
     items: &[T],
     weight: impl Fn(&T) -> u64,
     work: impl Fn(&[T]) -> R + Sync,
@@ -34,7 +34,7 @@ pub(super) fn share<T: Sync, R: Send>(
 }
 
 /// Two things at once, if there is much to look at: bytes of code.
-pub(super) fn both<A: Send, B>(weight: u64, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
+pub(crate) fn both<A: Send, B>(weight: u64, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
     if weight < LEAST {
         return (a(), b());
     }

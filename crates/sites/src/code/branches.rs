@@ -10,18 +10,18 @@ use object::LittleEndian as Le;
 use object::elf;
 
 use super::addresses;
-use super::image::Image;
 use super::nops::ENDBR64;
-use super::pointers::Pointer;
 use super::switches::{self, Indirect};
 use super::workers;
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
 
 /// Bytes of an `endbr64`.
 const ENDBR: u64 = ENDBR64.len() as u64;
 
 /// How the code of a file branches.
 #[derive(Clone, Default)]
-pub(super) struct Branches {
+pub(crate) struct Branches {
     /// Where control may land: jumped to, called, or with an address that is taken, in order.
     targets: Vec<u64>,
     /// Beginnings that their own functions jump to.
@@ -50,7 +50,7 @@ pub(super) struct Branches {
 
 /// An address that an instruction forms.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Formed {
+pub(crate) struct Formed {
     /// The instruction.
     pub at: u64,
     /// The address.
@@ -59,7 +59,7 @@ pub(super) struct Formed {
 
 /// An instruction that may leave its function.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
+pub(crate) struct Leaving {
     pub at: u64,
     pub length: u8,
     /// The lengths of the instructions right in front of it which could be run elsewhere, a byte each; the nearest comes first.
@@ -86,7 +86,7 @@ impl Leaving {
 
 /// Where it leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum To {
+pub(crate) enum To {
     Caller,
     /// Somewhere outside the function, if a condition is met,
     If(u64),
@@ -101,7 +101,7 @@ pub(super) enum To {
 }
 
 /// Beginnings of functions, sorted: the first byte that is of interest, and how many.
-pub(super) struct Places<'a> {
+pub(crate) struct Places<'a> {
     /// Where functions begin.
     pub starts: &'a [u64],
     /// Bytes behind each that are of interest.
@@ -277,7 +277,7 @@ impl Branches {
 }
 
 /// Those of a sorted list that lie from `start` to `end`.
-pub(super) fn between<T>(all: &[T], start: u64, end: u64, place: impl Fn(&T) -> u64) -> &[T] {
+pub(crate) fn between<T>(all: &[T], start: u64, end: u64, place: impl Fn(&T) -> u64) -> &[T] {
     let first = all.partition_point(|item| place(item) < start);
     let rest = &all[first..];
     &rest[..rest.partition_point(|item| place(item) < end)]

@@ -2,17 +2,17 @@
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-use super::image::Image;
 use crate::address::Svma;
+use crate::elf::image::Image;
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
 
 /// The one-byte NOP.
 const NOP: u8 = 0x90;
-pub(super) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `address`, or what follows the `endbr64` there.
-pub(super) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
+pub(crate) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
     match image.bytes(address, 4) {
         Some(bytes) if bytes == ENDBR64 => address.wrapping_add(4),
         _ => address,
@@ -36,13 +36,13 @@ fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// Whether `code` is whole NOP instructions and nothing else.
-pub(super) fn all(code: &[u8]) -> bool {
+pub(crate) fn all(code: &[u8]) -> bool {
     run(code) == code.len()
 }
 
 /// How many bytes of `code`, which is NOPs, are behind the last one of which the last five may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or
 /// not.
-pub(super) fn behind_operand(code: &[u8]) -> Option<usize> {
+pub(crate) fn behind_operand(code: &[u8]) -> Option<usize> {
     const OPERAND: usize = 5;
     let (mut at, mut found) = (0, None);
     for length in lengths(code) {
@@ -56,12 +56,12 @@ pub(super) fn behind_operand(code: &[u8]) -> Option<usize> {
 }
 
 /// How many bytes of NOPs `code` begins with.
-pub(super) fn run(code: &[u8]) -> usize {
+pub(crate) fn run(code: &[u8]) -> usize {
     lengths(code).sum()
 }
 
 /// Bytes as a disassembler prints them.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing".to_owned();
     }
@@ -71,7 +71,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// The site of a function whose record in `__patchable_function_entries` says `record`, or why it has none.
 ///
 /// `end` bounds the function's code.
-pub(super) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
+pub(crate) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     let at = skip_endbr(image, function);
     let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
     // What gcc leaves, in every function.

@@ -17,12 +17,12 @@ enum State {
 }
 
 /// Do these bytes begin with `push %rbp; mov %rsp,%rbp`?
-pub(super) fn begins(code: &[u8]) -> bool {
+pub(crate) fn begins(code: &[u8]) -> bool {
     matches!(code, [0x55, 0x48, 0x89, 0xE5, ..] | [0x55, 0x48, 0x8B, 0xEC, ..])
 }
 
 /// Fed with a function's instructions from its first one on.
-pub(super) struct Prologue {
+pub(crate) struct Prologue {
     state: State,
     factory: InstructionInfoFactory,
 }

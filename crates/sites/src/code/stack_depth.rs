@@ -10,16 +10,16 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::image::Image;
-use super::plt;
 use super::return_address::Slot;
+use crate::elf::image::Image;
+use crate::elf::plt;
 
 /// The most instructions of one function that are followed.
 const MOST: usize = 1 << 14;
 
 /// What is found about a function's return address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Finding {
+pub(crate) enum Finding {
     /// No instruction of the function touches it.
     Untouched,
     /// Nor here, but these jumps leave it to the code they lead to, through a pointer.
@@ -31,7 +31,7 @@ pub(super) enum Finding {
 }
 
 /// Follows the code between `start` and `end`. `is_start`: does a function begin there, to which this one may leave its return address?
-pub(super) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(u64) -> bool) -> Finding {
+pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(u64) -> bool) -> Finding {
     let code = image.tail(start, end.saturating_sub(start));
     let range = (start, start + code.len() as u64);
     let mut walk = Walk {

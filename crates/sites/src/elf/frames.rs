@@ -17,7 +17,7 @@ type Partial<'b, 'd> = PartialFrameDescriptionEntry<'b, EhFrame<Bytes<'d>>, Byte
 type Cie<'d> = gimli::CommonInformationEntry<Bytes<'d>>;
 
 /// The range of one frame description.
-pub(super) struct Frame {
+pub(crate) struct Frame {
     pub address: u64,
     pub size: u64,
     /// Entered by calls. Otherwise a part that is entered by jumps, with a frame already set up.
@@ -33,7 +33,7 @@ const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
 
 /// The frames in executable memory, by address, but for those at addresses that are `settled` without them. PLT stubs and
 /// signal trampolines are left out.
-pub(super) fn frames(
+pub(crate) fn frames(
     image: &Image<'_>,
     mut settled: impl FnMut(u64) -> bool,
     complaints: &mut Vec<String>,

@@ -5,18 +5,18 @@ use iced_x86::{
     OpKind, Register,
 };
 
-use super::image::Image;
+use crate::elf::image::Image;
 
 /// An indirect jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Indirect {
+pub(crate) struct Indirect {
     pub at: u64,
     pub origin: Origin,
 }
 
 /// Where the target of an indirect jump comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// A word in memory: an address that data or an instruction of the file holds.
     Stored,
     /// A word of the stack, which may hold a sum that the function made before: clang without optimization keeps the target of every computed `goto` there.
@@ -32,7 +32,7 @@ pub(super) enum Origin {
 }
 
 /// What is found about a jump, and the instructions that it follows from.
-pub(super) struct Found {
+pub(crate) struct Found {
     pub origin: Origin,
     /// The first instruction that defines the target.
     pub since: u64,
@@ -56,7 +56,7 @@ impl Found {
 }
 
 /// Follows the target of `jump` back through the instructions in front of it, whose lengths are `before`, the nearest last.
-pub(super) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Found {
+pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Found {
     let at = jump.ip();
     let found = |origin, since| Found { origin, since, named: since };
     if jump.op0_kind() == OpKind::Memory {

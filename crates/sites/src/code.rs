@@ -1,0 +1,16 @@
+//! What machine code says: which instructions may be moved, where they lead, where a function keeps its return address.
+
+pub(crate) mod addresses;
+pub(crate) mod branches;
+pub(crate) mod kept;
+pub(crate) mod landing;
+pub(crate) mod movable;
+pub(crate) mod nops;
+pub(crate) mod padding;
+pub(crate) mod prologue;
+pub(crate) mod return_address;
+pub(crate) mod search;
+pub(crate) mod stack_depth;
+pub(crate) mod switches;
+pub(crate) mod tables;
+pub(crate) mod workers;

@@ -1,0 +1,190 @@
+//! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
+
+use super::lookup::Lookup;
+use super::{calls, functions, go, handed, profilers, records, resolvers, xray};
+use crate::address::Svma;
+use crate::binary::Binary;
+use crate::code::nops;
+use crate::elf::dynamic::Dynamic;
+use crate::elf::image::Image;
+use crate::elf::{frames, symbols};
+use crate::error::Error;
+use crate::function::Function;
+use crate::reason::Reason;
+use crate::site::SiteKind;
+use object::LittleEndian as Le;
+use object::elf;
+use object::read::elf::ProgramHeader as _;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use xray::Sleds;
+
+/// The dynamic loader that an x86-64 program asks for, if it does: all that has to be known before it is run. The errors are those of [`read`].
+pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
+    Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
+}
+
+/// The libraries that a file says it needs, in order.
+pub fn needed(data: &[u8]) -> Vec<String> {
+    let read = |image| Dynamic::parse(&image, &mut Vec::new()).needed;
+    Image::parse(data, &mut Vec::new()).map(read).unwrap_or_default()
+}
+
+/// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has
+/// loaded it: no thread-local variable of another object exists in them.
+pub fn is_go_alone(data: &[u8]) -> bool {
+    needed(data).is_empty() && Image::parse(data, &mut Vec::new()).is_ok_and(|image| go::is_go(&image))
+}
+
+/// When calls of the profiling function are found that no list names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Discovery {
+    /// In the file, by decoding every function.
+    #[default]
+    AtLoad,
+    /// When they are made.
+    FirstCall,
+}
+
+/// Of a file that has no sites, the profiling functions that it defines for others: all that its list of functions has.
+pub fn profilers(data: &[u8], module_name: &str) -> Result<Binary, Error> {
+    let mut binary = read_by(data, module_name, Discovery::FirstCall)?;
+    let profilers = &binary.profilers;
+    binary.functions.retain(|function| profilers.iter().any(|known| known.address == function.address));
+    Ok(binary)
+}
+
+/// Reads an x86-64 executable or shared object. `module_name` names the functions that have no symbol.
+///
+/// Any bytes may be passed: what is broken gives an error or a complaint.
+pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
+    read_by(data, module_name, Discovery::AtLoad)
+}
+
+/// The same, with calls of the profiling function found so.
+pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<Binary, Error> {
+    let mut complaints = Vec::new();
+    let image = Image::parse(data, &mut complaints)?;
+    let dynamic = Dynamic::parse(&image, &mut complaints);
+    let symbols = symbols::functions(&image, &dynamic, &mut complaints);
+    let mut functions = functions::named(&symbols);
+    go::add_functions(&image, &dynamic, &mut functions);
+    let mut known = Lookup::new(&functions);
+    let settled = |address| functions::is_settled(&mut known, address);
+    let frames = frames::frames(&image, settled, &mut complaints);
+    functions::add_frames(&mut functions, &frames, module_name);
+    let resolvers = resolvers::find(&image, &dynamic, &symbols, &mut functions);
+    let records = records::read(&image, &dynamic, &functions, &mut complaints);
+    let hooks = match discovery {
+        Discovery::AtLoad => calls::Hooks::find(&dynamic, &symbols),
+        Discovery::FirstCall => calls::Hooks::default(),
+    };
+    let profilers = profilers::defined(&image, &symbols);
+    let sleds = xray::read(&image, &functions, &mut complaints);
+    let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
+    let mut next = u64::MAX;
+    for (function, records) in functions.iter_mut().zip(&records).rev() {
+        if functions::is_whole(function) {
+            finder.decide(function, records, end(function, next));
+        }
+        next = function.address.0;
+    }
+    if discovery == Discovery::FirstCall {
+        // What takes their place is no tracer's.
+        for profiler in &profilers {
+            if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
+                (functions[n].form, functions[n].reason) = (None, Some(Reason::Profiler));
+            }
+        }
+    }
+    handed::decide(&image, &dynamic, &mut functions, discovery == Discovery::FirstCall);
+    let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
+    let interpreter = interpreter(&image);
+    let named = interpreter.is_some() && dynamic.soname.is_none();
+    Ok(Binary {
+        build_id: build_id(&image),
+        is_program: !position_independent || dynamic.marked_pie || named,
+        interpreter,
+        position_independent,
+        needed: dynamic.needed,
+        soname: dynamic.soname,
+        entry: Svma(image.header.e_entry.get(Le)),
+        segments: image.segments,
+        functions,
+        profilers,
+        resolvers,
+        complaints,
+        called_without_stub: Vec::new(),
+    })
+}
+
+/// Where a function's code ends at the latest: its size says, or the next function does.
+fn end(function: &Function, next: u64) -> u64 {
+    if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
+}
+
+struct Finder<'a, 'd> {
+    image: &'a Image<'d>,
+    dynamic: &'a Dynamic<'d>,
+    hooks: &'a calls::Hooks,
+    sleds: &'a HashMap<u64, Sleds>,
+}
+
+impl Finder<'_, '_> {
+    /// Fills in the site of `function`: the first one that can be patched, or the best reason against it.
+    fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
+        let address = function.address.0;
+        let sleds = self.sleds.get(&address);
+        let xray = || Some((SiteKind::Xray, xray::entry(self.image, address, sleds?)));
+        let patchable = || {
+            Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?.get())))
+        };
+        let mcount =
+            || Some((SiteKind::McountLoc, calls::recorded(self.image, address, end, records.mcount?.get())));
+        let plain = || match self.hooks.is_empty() {
+            true => None,
+            false => calls::plain(self.image, self.dynamic, self.hooks, address, end),
+        };
+        let candidates: [&dyn Fn() -> Option<calls::Candidate>; 4] = [&xray, &patchable, &mcount, &plain];
+        let mut refused = None;
+        for (kind, site) in candidates.into_iter().filter_map(|candidate| candidate()) {
+            match site {
+                Ok(form) => {
+                    if let Some(sleds) = sleds.filter(|_| kind == SiteKind::Xray) {
+                        function.returns = xray::returns(self.image, sleds);
+                    }
+                    function.kind = kind;
+                    function.form = Some(form);
+                    return;
+                }
+                Err(reason) => refused = refused.or(Some((kind, reason))),
+            }
+        }
+        let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
+        (function.kind, function.reason) = (kind, Some(reason));
+    }
+}
+
+fn interpreter(image: &Image<'_>) -> Option<String> {
+    let bytes = image.program_data(image.program_header(elf::PT_INTERP)?)?;
+    let path = bytes.split(|&byte| byte == 0).next().filter(|path| !path.is_empty())?;
+    // The kernel takes no longer path either.
+    (path.len() < 4096).then(|| String::from_utf8_lossy(path).into_owned())
+}
+
+fn build_id(image: &Image<'_>) -> Option<String> {
+    let segments = image.program_headers.iter().filter(|header| header.p_type.get(Le) == elf::PT_NOTE);
+    for header in segments.take(64) {
+        let Ok(Some(mut notes)) = header.notes(Le, image.data) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"GNU" && note.n_type(Le) == elf::NT_GNU_BUILD_ID {
+                return Some(note.desc().iter().take(64).fold(String::new(), |mut text, byte| {
+                    // Writing to a String cannot fail.
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                }));
+            }
+        }
+    }
+    None
+}
