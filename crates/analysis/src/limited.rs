@@ -10,9 +10,14 @@ const NAMED: usize = 5;
 
 /// One sentence about the functions of a trace that were disabled while it was recorded; none if there are none.
 pub fn of_trace(meta: &Meta, names: &Names<'_>) -> Option<String> {
+    sentence(functions(meta, names), meta.sites.len())
+}
+
+/// The functions of a trace that were disabled while it was recorded, each once.
+pub fn functions(meta: &Meta, names: &Names<'_>) -> Vec<String> {
     let mut known: HashSet<SiteId> = HashSet::new();
-    let functions = meta.limited.iter().map(|limited| limited.site).filter(|site| known.insert(*site));
-    sentence(functions.map(|site| names.function(site).to_owned()).collect(), meta.sites.len())
+    let sites = meta.limited.iter().map(|limited| limited.site).filter(|site| known.insert(*site));
+    sites.map(|site| names.function(site).to_owned()).collect()
 }
 
 /// The same of functions with these names, of `all` that were traced.

@@ -1,7 +1,7 @@
 //! What was disabled by the overhead limit is said before anything else.
 
 use crate::common::{output, recording};
-use calltap_analysis::{MemorySource, graph, info, limited, replay, report};
+use calltap_analysis::{MemorySource, diff, graph, info, limited, replay, report};
 use calltap_trace::{Limited, SiteId};
 
 const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): calls are missing, and callers' times include them; '--max-overhead none' keeps all";
@@ -47,6 +47,28 @@ fn rows_for_programs_say_of_which_functions_calls_are_missing() {
         .map(|row| (row["function"].as_str().unwrap(), row["limited"] == true))
         .collect();
     assert_eq!(limited, [("main", false), ("leaf", true)]);
+    let options = graph::Options { json: true, ..graph::Options::default() };
+    let graph = output(|out| graph::write(&source, &options, out, None));
+    let nodes: serde_json::Value = serde_json::from_str(&graph).unwrap();
+    let limited = |node: &serde_json::Value| (node["function"].clone(), node["limited"] == true);
+    let nodes: Vec<_> =
+        nodes.as_array().unwrap().iter().map(limited).filter(|node| node.0.is_string()).collect();
+    assert_eq!(nodes, [("main".into(), false), ("leaf".into(), true)]);
+}
+
+#[test]
+fn a_comparison_names_them() {
+    let (limited, all) = (source(), recording("main: E main @0; E leaf @100; X leaf @200; X main @1000"));
+    let diff = diff::collect([&[("a", &limited)], &[("b", &all)]], &diff::Options::default(), None).unwrap();
+    let json = output(|out| {
+        diff.write_json(out).unwrap();
+        Ok(())
+    });
+    let told: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&told["a"]["limited"], &told["b"]["limited"]),
+        (&["leaf"][..].into(), &Vec::<&str>::new().into())
+    );
 }
 
 #[test]

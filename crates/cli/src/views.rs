@@ -8,7 +8,7 @@ use crate::stat;
 use crate::view_flags::{list, must_match, table_format};
 use anyhow::{Result, bail};
 use calltap_analysis::paths::By;
-use calltap_analysis::{Part, Source, Totals, Word, graph, info, replay, report, units};
+use calltap_analysis::{Names, Part, Source, Totals, Word, graph, info, limited, replay, report, units};
 use calltap_export as export;
 use calltap_trace::{Meta, TraceReader};
 use std::io::{IsTerminal, Write};
@@ -40,6 +40,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     if !is_text && name != "info" {
         say_part(source);
         warn_of_loss(source.meta());
+        warn_of_limit(source.meta());
     }
     if name == "export" {
         refuse_terminal(arguments)?;
@@ -223,6 +224,13 @@ fn warn_of_loss(meta: &Meta) {
     }
 }
 
+/// Likewise.
+fn warn_of_limit(meta: &Meta) {
+    if let Some(line) = limited::of_trace(meta, &Names::new(meta, false)) {
+        eprintln!("calltap: {line}");
+    }
+}
+
 fn warn(totals: &Totals) {
     if let Some(first) = &totals.first_damage {
         eprintln!(
@@ -236,6 +244,7 @@ fn warn(totals: &Totals) {
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
     say_part(source);
     warn_of_loss(source.meta());
+    warn_of_limit(source.meta());
     let Some(directory) = arguments.path("output").filter(|path| path != Path::new("-")) else {
         bail!("--to parquet writes into a directory: name it with -o");
     };

@@ -102,6 +102,15 @@ async function file() {
   await press("Enter");
   await until(`document.getElementById("overview").getAttribute("aria-valuetext") !== ${JSON.stringify(all)}`);
   check((await spoken()).startsWith("nap, "), `said of the slowest: ${await spoken()}`);
+  await until(`!!document.querySelector("#call .took")`);
+  const explains = await page(`!!document.querySelector("#call button.why")`);
+  check(explains === (what === "file" && await page(`!!document.querySelector("#call .parts")`)), "only calltap knows why");
+  if (explains) {
+    await page(`document.querySelector("#call button.why").focus()`);
+    await press("Enter");
+    await until(`document.querySelector("#why li")?.textContent.includes("ran")`);
+    check(await page(`[...document.querySelectorAll("#why li")].some(one => one.textContent.includes("blocked"))`), `a nap sleeps: ${await page(`document.getElementById("why").textContent`)}`);
+  }
   // A bar shows calls of its own.
   await page(`document.querySelector("#histogram .button").focus()`);
   await press("Enter");

@@ -7,8 +7,8 @@ use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, run_in_file_order,
-    threads_with_events,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, limited,
+    run_in_file_order, threads_with_events,
 };
 use calltap_trace::{RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
@@ -44,7 +44,11 @@ pub fn chrome(
         exporter.states(thread)?;
     }
     let clock = source.meta().session.as_ref().map(|session| session.clock);
-    let other = json!({ "command": command(source), "clock": clock });
+    let mut other = json!({ "command": command(source), "clock": clock });
+    let limited = limited::functions(source.meta(), &exporter.names);
+    if !limited.is_empty() {
+        other["limited"] = limited.into();
+    }
     write!(exporter.buffer, "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{other}}}\n")?;
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)

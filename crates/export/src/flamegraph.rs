@@ -6,7 +6,7 @@ use crate::options::Options;
 use calltap_analysis::boxes::{Place, places, widths};
 use calltap_analysis::paths::{By, NodeOff, Paths};
 use calltap_analysis::units::{count, counted, duration, percent};
-use calltap_analysis::{Error, Names, Progress, Source, Totals};
+use calltap_analysis::{Error, Names, Progress, Source, Totals, limited};
 use std::io::Write;
 
 /// Boxes narrower than this share of the picture are left out.
@@ -38,6 +38,9 @@ pub fn flamegraph(
     let mut note = format!("{}, {}", counted(totals.calls, "call"), counted(totals.threads, "thread"));
     if lost.entries + lost.exits > 0 {
         note += &format!("; LOST {} and {}", counted(lost.entries, "call"), counted(lost.exits, "return"));
+    }
+    if let Some(line) = limited::of_trace(source.meta(), &names) {
+        note += &format!("; {line}");
     }
     if options.by != By::Wall {
         note = format!("{} time; {note}", options.by.name());

@@ -4,7 +4,9 @@ use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::values::{self, Shown};
-use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
+use calltap_analysis::{
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, limited, run_by_thread,
+};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -138,11 +140,17 @@ impl Exporter<'_> {
         let process = process.and_then(|process| meta.processes.get(process));
         let host = meta.session.as_ref().map_or("", |session| session.host.as_str());
         let name = process.map_or("", |process| process.comm.as_str());
-        let attributes = [
+        let mut attributes = vec![
             text("service.name", name),
             text("host.name", host),
             number("process.pid", u64::from(pid_tid(self.source, thread).0)),
         ];
+        let limited = limited::functions(meta, &self.names);
+        if !limited.is_empty() {
+            let values: Vec<Value> = limited.iter().map(|name| json!({ "stringValue": name })).collect();
+            attributes
+                .push(json!({ "key": "calltap.limited", "value": { "arrayValue": { "values": values } } }));
+        }
         let spans = std::mem::take(&mut self.spans);
         let scope = json!({ "name": "calltap", "version": env!("CARGO_PKG_VERSION") });
         let request = json!({ "resourceSpans": [{

@@ -1,9 +1,9 @@
 //! What a thread did that is not in the trace yet.
 
 use crate::frames::Frames;
+use crate::states::{Complete, States};
 use calltap_trace::{
-    Error, Event, EventKind, Loss, RunState, SiteId, Switch, SystemCall, ThreadEncoder, ThreadId,
-    TraceWriter, Waking,
+    Error, Event, EventKind, Loss, SiteId, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
 };
 
 /// Entries that wait before they are written.
@@ -44,7 +44,7 @@ pub(crate) struct Lane {
     loss: Loss,
     /// A call that becomes one with the entry behind it, if that is of the same function and time.
     held: Option<(u64, SiteId, u64)>,
-    switches: Vec<Switch>,
+    pub(crate) states: States,
     pub(crate) wakings: Log<Waking>,
     pub(crate) system_calls: Log<SystemCall>,
 }
@@ -57,7 +57,7 @@ impl Lane {
             encoder: ThreadEncoder::new(id),
             loss: Loss { thread: id, ..Loss::default() },
             held: None,
-            switches: Vec::new(),
+            states: States::default(),
             wakings: Log::default(),
             system_calls: Log::default(),
         }
@@ -101,29 +101,9 @@ impl Lane {
         self.encoder.push(Event { ticks, site, kind });
     }
 
-    /// Since `at`, nanoseconds, it does this.
-    pub(crate) fn switch(&mut self, at: u64, to: RunState) {
-        let last = self.switches.last().map_or(0, |last| last.at);
-        self.switches.push(Switch { at: at.max(last), to });
-    }
-
-    /// What it does now, if that is known.
-    pub(crate) fn state(&self) -> RunState {
-        self.switches.last().map_or(RunState::Unknown, |last| last.to)
-    }
-
-    /// What it has done since its last switch contradicts another event: it is not known.
-    pub(crate) fn doubt(&mut self) {
-        if let Some(last) = self.switches.last_mut() {
-            last.to = RunState::Unknown;
-        }
-    }
-
     /// Of what happens from `at` on, nanoseconds, not everything is known.
     pub(crate) fn gap(&mut self, at: u64, trace: &mut TraceWriter) -> Result<(), Error> {
-        if self.state() != RunState::Unknown {
-            self.switch(at, RunState::Unknown);
-        }
+        self.states.gap(at);
         self.write_logs(trace)?;
         (self.wakings.from, self.system_calls.from) = (None, None);
         Ok(())
@@ -144,12 +124,10 @@ impl Lane {
         if self.encoder.is_full() {
             trace.events(&mut self.encoder)?;
         }
-        if self.switches.len() > WAITING {
-            // The last one may turn out to be wrong.
-            let rest = self.switches.split_off(self.switches.len() - 1);
-            let until = rest.first().map_or(0, |rest| rest.at);
-            trace.switches(self.id, &self.switches, until)?;
-            self.switches = rest;
+        if self.states.switches.len() > WAITING {
+            let settled = self.states.take_settled();
+            let until = self.states.switches.first().map_or(0, |rest| rest.at);
+            trace.switches(self.id, &settled, until)?;
         }
         if self.wakings.entries.len().max(self.system_calls.entries.len()) > WAITING {
             self.write_logs(trace)?;
@@ -158,10 +136,16 @@ impl Lane {
     }
 
     /// Writes everything: nothing follows. What the thread did last, it did until `until`, nanoseconds.
-    pub(crate) fn finish(&mut self, trace: &mut TraceWriter, until: u64) -> Result<u64, Error> {
+    pub(crate) fn finish(
+        &mut self,
+        trace: &mut TraceWriter,
+        until: u64,
+        complete: Complete,
+    ) -> Result<u64, Error> {
         self.release();
         trace.events(&mut self.encoder)?;
-        trace.switches(self.id, &self.switches, until)?;
+        self.states.finish(complete);
+        trace.switches(self.id, &self.states.switches, until)?;
         self.write_logs(trace)?;
         trace.end(self.id)?;
         trace.record(&calltap_trace::Record::Loss(self.loss))?;

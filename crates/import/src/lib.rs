@@ -2,7 +2,7 @@
 //!
 //! `head` reads what stands before the events, of both versions of the file; `stream` the pages of a processor, `decode`
 //! what is in their events, by the formats in the file itself; `merge` puts processors into one order by time; and
-//! `frames`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. `together` puts traces of one
+//! `frames`, `states`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. `together` puts traces of one
 //! machine on one timeline. Nothing in a file is trusted.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod head;
 mod import;
 mod lane;
 mod merge;
+mod states;
 mod stream;
 mod summary;
 mod symbols;

@@ -3,6 +3,7 @@
 use crate::decode::{After, Event, Item, Task};
 use crate::error::Error;
 use crate::lane::Lane;
+use crate::states::Complete;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
 use calltap_analysis::why::system_call_name;
@@ -77,6 +78,8 @@ pub(crate) struct Writer {
     /// The id of the thread that each processor has.
     running: BTreeMap<u32, u32>,
     seen: Seen,
+    /// An event shows that switches are missing, as in a recording that was filtered.
+    lacks_switches: bool,
     lost: u64,
     lost_more: bool,
 }
@@ -115,6 +118,7 @@ impl Writer {
             sites: HashMap::new(),
             running: BTreeMap::new(),
             seen: Seen::default(),
+            lacks_switches: false,
             lost: 0,
             lost_more: false,
         })
@@ -126,6 +130,9 @@ impl Writer {
         let in_gap = self.pass_gaps(time)?;
         let at = self.known.clock.to_ns(time);
         let own = Key::of(tid, cpu);
+        if !in_gap && !matches!(event, Event::Switch { .. } | Event::Missed(_)) {
+            self.runs(tid, cpu);
+        }
         let lane = match event {
             Event::Call { function, parent } => self.call(own, time, function, parent)?,
             Event::Entry { function, depth } => {
@@ -157,6 +164,7 @@ impl Writer {
                 }
                 let lane = self.lane(Key::Thread(woken.tid))?;
                 let comm = self.known.names.get(&tid).cloned().unwrap_or_default();
+                self.lacks_switches |= !self.lanes[lane].states.wake(at);
                 self.lanes[lane].wakings.push(at, Waking { at, interrupt, pid: PROCESS.0, tid, comm });
                 lane
             }
@@ -303,35 +311,44 @@ impl Writer {
         // The times when a processor has nothing to do are those of no thread.
         let mut of = |tid| if tid == 0 { Ok(None) } else { self.lane(Key::Thread(tid)).map(Some) };
         let [from, to] = [of(prev.tid)?, of(next.tid)?];
-        let before = self.running.insert(cpu, next.tid);
-        if !self.known.is_own && before != Some(prev.tid) {
-            self.doubt(before, from, at);
-        }
+        self.has(cpu, prev.tid);
+        self.running.insert(cpu, next.tid);
         if let Some(from) = from {
             let state = match after {
                 After::Runnable => RunState::Runnable,
                 After::Blocked => RunState::Blocked,
                 After::Dead => RunState::Unknown,
             };
-            self.lanes[from].switch(at, state);
+            self.lacks_switches |= !self.lanes[from].states.leave(at, cpu, state);
             self.lanes[from].relieve(&mut self.trace)?;
         }
         if let Some(to) = to {
-            self.lanes[to].switch(at, RunState::Running);
+            self.lacks_switches |= !self.lanes[to].states.come(at, cpu);
             self.lanes[to].relieve(&mut self.trace)?;
         }
         Ok(())
     }
 
-    /// A recording of some threads alone does not have all switches: the thread that leaves a processor is not the one that came to it.
-    fn doubt(&mut self, before: Option<u32>, leaves: Option<usize>, at: u64) {
-        let came = before.and_then(|tid| self.threads.get(&Key::Thread(tid))).copied();
-        for lane in came.into_iter().chain(leaves) {
-            self.lanes[lane].doubt();
+    /// A thread has this processor now. If the last switch there was to another one, that has left it unseen.
+    fn has(&mut self, cpu: u32, tid: u32) {
+        let Some(before) = self.running.insert(cpu, tid).filter(|before| *before != tid) else { return };
+        if self.known.is_own {
+            return;
         }
-        // It had the processor until now, and it is not known since when.
-        if let Some(leaves) = leaves {
-            self.lanes[leaves].switch(at, RunState::Unknown);
+        self.lacks_switches = true;
+        if let Some(lane) = self.threads.get(&Key::Thread(before)) {
+            self.lanes[*lane].states.lose(cpu);
+        }
+    }
+
+    /// A thread has an event: it runs. Those of calltap's own files are not the kernel's.
+    fn runs(&mut self, tid: u32, cpu: u32) {
+        if self.known.is_own || !self.seen.switches {
+            return;
+        }
+        self.has(cpu, tid);
+        if let Some(lane) = self.threads.get(&Key::Thread(tid)) {
+            self.lacks_switches |= !self.lanes[*lane].states.run(cpu);
         }
     }
 
@@ -363,10 +380,11 @@ impl Writer {
             lost_more: self.lost_more,
             ..summary
         };
-        for lane in &mut self.lanes {
-            summary.events += lane.finish(&mut self.trace, until)?;
-        }
         let Seen { switches, wakings, system_calls } = self.seen;
+        let complete = Complete { switches: !self.lacks_switches, wakings };
+        for lane in &mut self.lanes {
+            summary.events += lane.finish(&mut self.trace, until, complete)?;
+        }
         if switches {
             self.trace.record(&Record::Scheduling(Scheduling { refused: None, lost: self.lost }))?;
         }

@@ -166,6 +166,9 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
     let summary = joined(&[&kernel, &program], &output).unwrap();
     assert_eq!((summary.threads, summary.nested, summary.cut), (3, 2, 1));
     let reader = TraceReader::open(&output).unwrap();
+    // That the kernel's ticks were never compared with CLOCK_MONOTONIC is true of that recording alone.
+    assert_eq!(TraceReader::open(&kernel).unwrap().complaints().len(), 1);
+    assert!(reader.meta().notes.iter().all(|note| !note.contains("in ticks")), "{:?}", reader.meta().notes);
     let told = |events: &[(u64, &str, EventKind)]| {
         events.iter().map(|(at, name, kind)| (*at, (*name).to_owned(), *kind)).collect::<Vec<_>>()
     };

@@ -15,10 +15,10 @@ use sys::bindings::{self, perf_event_attr, perf_event_mmap_page};
 /// What an event is passed on to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heirs {
-    /// Threads that the thread begins, and those they begin.
-    Threads,
-    /// Processes too.
-    Processes,
+    /// Threads and processes that the thread begins, and those they begin, until one runs another program.
+    UntilExec,
+    /// Whatever they run.
+    All,
 }
 
 /// What is recorded.
@@ -72,7 +72,7 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
     let pid = match whom {
         Whom::Thread(tid, heirs) => {
             attr.set_inherit(1);
-            attr.set_inherit_thread((heirs == Heirs::Threads).into());
+            attr.set_remove_on_exec((heirs == Heirs::UntilExec).into());
             tid as libc::pid_t
         }
         Whom::All => {

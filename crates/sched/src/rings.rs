@@ -28,12 +28,12 @@ pub(crate) struct Opening {
 impl Opening {
     pub(crate) fn new(ring: usize) -> Opening {
         let (rings, events, threads) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Opening { rings, events, threads, heirs: Heirs::Threads, ring }
+        Opening { rings, events, threads, heirs: Heirs::UntilExec, ring }
     }
 
-    /// Opens events for all threads of a process on all processors.
+    /// Opens events for all threads of a process on all processors; with `follow`, also for the programs that its processes run.
     pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, whats: &[What]) -> Result<(), Cause> {
-        self.heirs = if follow { Heirs::Processes } else { Heirs::Threads };
+        self.heirs = if follow { Heirs::All } else { Heirs::UntilExec };
         let processors = processors();
         for _ in 0..ROUNDS {
             let new: Vec<u32> =
@@ -54,9 +54,9 @@ impl Opening {
 
     fn open_thread(&mut self, what: What, tid: u32, cpu: u32) -> Result<(), Cause> {
         match perf::open(what, Whom::Thread(tid, self.heirs), cpu) {
-            // Kernels before 5.13 pass events on to processes, too.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.heirs == Heirs::Threads => {
-                self.heirs = Heirs::Processes;
+            // Kernels before 5.13 cannot remove events from what runs another program.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.heirs == Heirs::UntilExec => {
+                self.heirs = Heirs::All;
                 self.open_thread(what, tid, cpu)
             }
             // The thread has ended, or the processor is not there.

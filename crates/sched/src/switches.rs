@@ -14,7 +14,8 @@ const RING: usize = 256 << 10;
 /// The context switches of a process.
 pub type Sched = Stream<Switch>;
 
-/// Records the context switches of all threads of a process, and of those they will begin; with `follow`, also of the processes they will begin.
+/// Records the context switches of all threads of a process, and of the threads and processes they will begin, which are copies of it; with `follow`,
+/// also when those run other programs.
 pub fn switches(pid: u32, follow: bool) -> Result<Sched, Refused> {
     let mut opening = Opening::new(RING);
     let opened = opening.open_threads(pid, follow, &[What::Switches]);

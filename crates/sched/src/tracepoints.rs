@@ -16,7 +16,7 @@ const RING: usize = 4 << 20;
 /// What a record takes at most.
 const RECORD: usize = 128;
 
-/// Records the system calls of a process's threads, and of those they begin; with `follow`, also of the processes they begin.
+/// Records the system calls of a process's threads, and of the threads and processes they begin; with `follow`, also when those run other programs.
 pub fn system_calls(pid: u32, follow: bool) -> Result<Stream<SystemCall>, Refused> {
     let refused = |cause| Refused::of(Subject::SystemCalls, cause);
     let points = Tracefs::open().and_then(|tracefs| {

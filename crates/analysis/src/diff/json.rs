@@ -2,6 +2,7 @@
 
 use super::{Diff, Measure, Recording, Row, evidence, rule};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Goes up when something a reader relies on is changed or taken away; what is added does not count.
@@ -104,6 +105,7 @@ fn of_side(side: &[Recording]) -> Value {
         "calls": sum(|recording| recording.totals.calls),
         "lost_calls": sum(|recording| recording.lost),
         "unfinished_calls": sum(|recording| recording.totals.unfinished),
+        "limited": side.iter().flat_map(|recording| &recording.limited).collect::<BTreeSet<_>>(),
         "unreadable_parts": sum(|recording| recording.totals.damaged),
         "clock": side.first().and_then(|recording| recording.clock),
     })

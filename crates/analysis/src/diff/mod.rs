@@ -24,6 +24,8 @@ pub use outcome::{Finding, Holds, Outcome};
 use crate::drive::Progress;
 use crate::error::Error;
 use crate::head::head;
+use crate::limited;
+use crate::names::Names;
 use crate::source::Source;
 use crate::tree::Totals;
 use calltap_names::{FunctionNames, ShortNames, Word};
@@ -141,6 +143,8 @@ struct Recording {
     head: String,
     totals: Totals,
     lost: u64,
+    /// Functions that were disabled by the overhead limit.
+    limited: Vec<String>,
     clock: Option<ClockKind>,
 }
 
@@ -163,6 +167,8 @@ pub fn collect(
         for (recording, (name, source)) in recordings.iter_mut().zip(side) {
             recording.name = (*name).to_owned();
             recording.lost = crate::head::Lost::of(*source, &recording.totals).entries;
+            let names = Names::new(source.meta(), options.linker_names);
+            recording.limited = limited::functions(source.meta(), &names);
             recording.clock = clock(*source);
             recording.head = head(*source, &recording.totals);
         }
@@ -194,8 +200,14 @@ fn passes(function: &Function, options: &Options) -> bool {
 
 impl Diff {
     fn new(options: &Options, functions: Vec<Function>, rows: Vec<Row>, totals: [Vec<Totals>; 2]) -> Self {
-        let recording =
-            |totals| Recording { name: String::new(), head: String::new(), totals, lost: 0, clock: None };
+        let recording = |totals| Recording {
+            name: String::new(),
+            head: String::new(),
+            totals,
+            lost: 0,
+            limited: Vec::new(),
+            clock: None,
+        };
         Self {
             options: options.clone(),
             rows,

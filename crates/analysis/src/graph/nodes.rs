@@ -5,7 +5,9 @@ use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
 use crate::source::Source;
 use crate::units::percent;
+use calltap_trace::SiteId;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 pub(super) struct List<'a> {
@@ -13,11 +15,14 @@ pub(super) struct List<'a> {
     names: &'a Names<'a>,
     options: &'a Options,
     nodes: Vec<Value>,
+    /// Functions that were disabled by the overhead limit.
+    limited: HashSet<SiteId>,
 }
 
 impl<'a> List<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &'a Options) -> Self {
-        Self { source, names, options, nodes: Vec::new() }
+        let limited = source.meta().limited.iter().map(|limited| limited.site).collect();
+        Self { source, names, options, nodes: Vec::new(), limited }
     }
 
     /// Adds everything below the root, callers before callees; `whole` ticks are 100 %. Of the callers of a function, `which` says that they are.
@@ -81,6 +86,9 @@ impl<'a> List<'a> {
         }
         if let Some(which) = which {
             row["of"] = json!(which);
+        }
+        if matches!(paths.of(node), Of::Site(site) if self.limited.contains(&site)) {
+            row["limited"] = json!(true);
         }
         if let Some(thread) = thread {
             row["thread"] = json!(thread);

@@ -16,10 +16,18 @@ const FOLLOWED: usize = 8;
 /// Waits that take a smaller share of the time that is explained are not followed, in thousandths.
 const SMALL: u64 = 10;
 
+/// A stretch of time, ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
 /// What a thread did in some time.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) thread: ThreadId,
+    pub(crate) time: Span,
     pub(crate) ran: u64,
     pub(crate) runnable: u64,
     pub(crate) unknown: u64,
@@ -33,6 +41,7 @@ pub(crate) struct Chain {
 pub(crate) struct Waited {
     /// Of the time that is explained.
     pub(crate) ticks: u64,
+    pub(crate) time: Span,
     pub(crate) within: Within,
     /// Where the thread waited.
     pub(crate) at: Moment,
@@ -106,7 +115,8 @@ impl<'s> Chains<'s> {
         path.push(thread);
         let segments = self.lane(thread)?.segments(from, to);
         let run = self.stacks.run();
-        let mut chain = Chain { thread, ran: 0, runnable: 0, unknown: 0, run, waits: Vec::new() };
+        let time = Span { start: from, end: to };
+        let mut chain = Chain { thread, time, ran: 0, runnable: 0, unknown: 0, run, waits: Vec::new() };
         let mut followed = Vec::new();
         for Segment { start, end, state } in segments {
             let ticks = end - start;
@@ -124,7 +134,8 @@ impl<'s> Chains<'s> {
                         false => self.waker(thread, waking.as_ref()),
                     };
                     followed.push((chain.waits.len(), start, end));
-                    chain.waits.push(Waited { ticks, within, at, waker, is_tracing, meanwhile: None });
+                    let (time, meanwhile) = (Span { start, end }, None);
+                    chain.waits.push(Waited { ticks, time, within, at, waker, is_tracing, meanwhile });
                 }
             }
         }

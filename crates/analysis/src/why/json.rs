@@ -1,7 +1,7 @@
 //! Chains as JSON: the same as the text, whole, with null for what is not known.
 
 use super::chain::Chain;
-use super::explained::Explained;
+use super::explained::{Explained, since_start};
 use super::told::{Alike, Told, ToldWaker};
 use calltap_trace::SiteId;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> Value {
             "function": told.names.function(call.site),
             "thread": told.names.comm(slow.thread),
             "tid": told.names.tid(slow.thread),
-            "at_ns": explained.since_start(told.source, call.start),
+            "at_ns": since_start(told.source, call.start),
             "duration_ns": told.source.duration_ns(call.total),
             "returned": !call.ending.is_cut(),
             "did": did(told, chain, Some(call.site)),
@@ -23,7 +23,7 @@ pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> Value {
     Value::Array(calls.collect())
 }
 
-fn did(told: &Told<'_>, chain: &Chain, from: Option<SiteId>) -> Value {
+pub(crate) fn did(told: &Told<'_>, chain: &Chain, from: Option<SiteId>) -> Value {
     let ns = |ticks: u64| told.source.duration_ns(ticks);
     let ran = told.ran(chain).into_iter();
     let ran: Vec<Value> =
@@ -43,6 +43,7 @@ fn wait(told: &Told<'_>, one: &Alike<'_>) -> Value {
         "ns": told.source.duration_ns(one.ticks),
         "times": one.count,
         "longest_ns": told.source.duration_ns(one.longest.ticks),
+        "longest_at_ns": since_start(told.source, one.longest.time.start),
         "in": one.cause.within,
         "path": one.cause.path,
         "woken_by": waker(told, &one.cause.waker),

@@ -4,6 +4,7 @@ mod chain;
 mod explained;
 mod json;
 mod lane;
+mod lit;
 mod locks;
 mod slow;
 mod stacks;
@@ -12,6 +13,7 @@ mod system_calls;
 mod text;
 mod told;
 
+pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;
 pub use system_calls::name as system_call_name;
@@ -52,7 +54,7 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
     let most = if why.summary { SUMMED } else { why.limit.unwrap_or(SHOWN) };
     let found = slow::find(source, &names, &why.rules, most)?;
     let mut chains = Chains::new(source);
-    let mut explained = Explained { chains: Vec::new(), began: began(source) };
+    let mut explained = Explained { chains: Vec::new() };
     for slow in &found.slowest {
         let chain = chains.chain(slow.thread, slow.call.start, slow.call.end)?;
         explained.chains.push((*slow, chain));
@@ -88,9 +90,4 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         text::chains(&explained, &told)
     };
     Ok(text)
-}
-
-/// When the recording began, nanoseconds.
-fn began(source: &dyn Source) -> u64 {
-    source.meta().session.as_ref().map_or(0, |session| session.start_monotonic_ns)
 }

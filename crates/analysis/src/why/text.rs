@@ -1,7 +1,7 @@
 //! Chains as text.
 
 use super::chain::Chain;
-use super::explained::Explained;
+use super::explained::{Explained, since_start};
 use super::told::{Alike, Cause, Told, ToldWaker};
 use crate::units::{counted, duration};
 use calltap_trace::{Meta, SiteId};
@@ -47,7 +47,7 @@ pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> String {
     let mut text = String::new();
     for (slow, chain) in &explained.chains {
         let call = &slow.call;
-        let at = explained.since_start(told.source, call.start);
+        let at = since_start(told.source, call.start);
         let open = if call.ending.is_cut() { ">" } else { "" };
         let _ = writeln!(
             text,

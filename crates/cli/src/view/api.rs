@@ -3,6 +3,7 @@
 use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall, Window};
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
+use calltap_analysis::why::{Asked, why_call};
 use calltap_analysis::{Names, Off, Source, limited};
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
@@ -72,6 +73,7 @@ pub fn explore<S: Source + Sync>(
         "timeline" => timeline(explorer, query)?,
         "overview" => overview(explorer, query)?,
         "states" => off(explorer, query)?.to_string(),
+        "why" => why(explorer, query)?.to_string(),
         "flame" => flame(explorer, query, NARROWEST)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
@@ -244,6 +246,15 @@ fn off<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Va
     let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
     let band = band(explorer, ThreadId(query.number("thread")?))?;
     Ok(band.map_or(Value::Null, |band| states(to.saturating_sub(from), &band.off(from, to))))
+}
+
+/// `thread=1&from=2&to=3&f=4`: why a call of this function took as long as it did, and where the chain of its waits and wakers lies.
+fn why<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let origin = explorer.timeline.origin();
+    let at = |key| Ok(query.number::<u64>(key)?.saturating_add(origin));
+    let (thread, site) = (ThreadId(query.number("thread")?), Some(SiteId(query.number("f")?)));
+    let asked = Asked { thread, site, from_ns: at("from")?, to_ns: at("to")? };
+    why_call(&explorer.source, asked, origin).map_err(|error| Refusal::new(500, &error.to_string()))
 }
 
 /// Seven numbers for each, in one list: start, length, function, calls, the longest, time in calls, calls that are cut.

@@ -80,13 +80,14 @@ fn an_exported_trace_comes_back() {
 }
 
 /// Events of the kernel that are of a program, while it runs, as pages of an instance of tracefs, and the file that trace-cmd makes of them: in a
-/// directory, with buffers of so many kilobytes, of a command, by a clock.
+/// directory, with buffers of so many kilobytes, of a command, by a clock, of context switches only those that pass a filter.
 pub const RECORD: &str = "set -e
 mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
 I=/sys/kernel/tracing/instances/calltap-e2e-$$
 mkdir $I; trap 'for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 0 >$I/events/$e/enable; done; rmdir $I' EXIT
 echo ${4:-mono} >$I/trace_clock; echo $2 >$I/buffer_size_kb
 echo 1 >$I/options/event-fork; echo $$ >$I/set_event_pid
+[ -z \"$5\" ] || echo \"$5\" >$I/events/sched/sched_switch/filter
 for e in sched/sched_switch sched/sched_waking raw_syscalls kmem/kmalloc; do echo 1 >$I/events/$e/enable; done
 sh -c \"$3\"
 echo 0 >$I/tracing_on
@@ -102,11 +103,16 @@ trace-cmd restore -i head.dat -o trace.dat \"$@\" >/dev/null
 
 /// A recording of the kernel's; None where the kernel or trace-cmd is not to be had.
 fn kernel(directory: &Path, kilobytes: &str, command: &str) -> Option<PathBuf> {
+    filtered(directory, kilobytes, command, "")
+}
+
+/// The same, with those context switches alone that pass a filter.
+fn filtered(directory: &Path, kilobytes: &str, command: &str, filter: &str) -> Option<PathBuf> {
     if !have("trace-cmd") {
         return None;
     }
     let mut recorder = Command::new("unshare");
-    recorder.args(["-m", "sh", "-c", RECORD, "sh"]).arg(directory).args([kilobytes, command]);
+    recorder.args(["-m", "sh", "-c", RECORD, "sh"]).arg(directory).args([kilobytes, command, "mono", filter]);
     let run = run(recorder, b"");
     let file = directory.join("trace.dat");
     if !run.status.success() || !file.exists() {
@@ -160,6 +166,37 @@ fn a_system_call_that_waits_is_blocked() {
     let nap = first.or_else(|| (0..9).find_map(|_| recorded().flatten()));
     let (total, blocked) = nap.expect("a recording in which the states are known");
     assert!(total >= 300_000_000 && blocked >= 299_000_000, "{total} {blocked}");
+}
+
+/// A recording in which no thread comes to a processor tells how it leaves one, and when it is woken.
+#[test]
+fn of_a_thread_that_is_not_seen_to_come_back_it_is_known_that_it_slept_until_it_was_woken() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let filter = "prev_comm == \"sleep\"";
+    let Some(file) = filtered(directory.path(), "20480", "sleep 0.3", filter) else { return };
+    let (imported, run) = import(&file);
+    assert!(run.status.success(), "{}", run.stderr);
+    let flags = ["report", "--format", "json", "-F", "sys_clock_nanosleep", "--thread", "sleep"];
+    let rows: Vec<Value> = serde_json::from_str(&view(&flags, &imported).join("\n")).expect("JSON");
+    assert!(rows[0]["max_ns"].as_u64().is_some_and(|ns| ns >= 300_000_000), "{rows:?}");
+    for key in ["cpu_ns", "runnable_ns", "blocked_ns", "self_blocked_ns"] {
+        assert!(rows[0][key].is_null(), "{key}: {rows:?}");
+    }
+    let replay = view(&["replay", "--thread", "sleep"], &imported);
+    let nap = replay.iter().position(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
+    let waits = &replay[nap + 1..nap + 3];
+    assert!(waits[0].contains("/* blocked 3") && waits[0].contains(" ms */"), "{waits:?}");
+    assert!(waits[1].contains("/* not known whether it ran: "), "{waits:?}");
+    let csv = view(&["export", "--to", "csv", "--thread", "sleep"], &imported);
+    let nap = csv.iter().find(|line| line.contains("sys_clock_nanosleep")).expect("the nap");
+    assert!(nap.ends_with(",,,,"), "{nap}");
+    let why = calltap_run(&["why", "sys_clock_nanosleep>100ms", &imported.to_string_lossy()]);
+    assert!(
+        why.stdout.contains("blocked in clock_nanosleep") && why.stdout.contains("unknown: "),
+        "{}{}",
+        why.stdout,
+        why.stderr
+    );
 }
 
 #[test]

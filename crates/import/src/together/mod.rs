@@ -12,7 +12,9 @@ mod tables;
 pub use refused::Refused;
 
 use crate::writer::PROCESS;
-use calltap_trace::{End, KernelEvents, Loss, Meta, Record, Scheduling, Session, TraceReader, TraceWriter};
+use calltap_trace::{
+    ClockMap, End, KernelEvents, Loss, Meta, Record, Scheduling, Session, TraceReader, TraceWriter,
+};
 use clocks::Timeline;
 use lane::Lane;
 use std::cmp::Reverse;
@@ -202,7 +204,11 @@ fn notes(recordings: &[Recording]) -> Vec<String> {
     let mut notes = vec![format!("merged of {}", names.join(", "))];
     for Recording { name, reader } in recordings {
         let own = reader.meta().notes.iter().map(String::as_str);
-        let complaints = reader.complaints().iter().map(String::as_str);
+        // The file has one clock: what is wrong with that, its reader says.
+        let clock = reader.meta().session.as_ref().map(|session| session.clock);
+        let of_clock = clock.map_or_else(Vec::new, |kind| ClockMap::new(kind, &reader.meta().clock).1);
+        let complaints = reader.complaints().iter().filter(|complaint| !of_clock.contains(complaint));
+        let complaints = complaints.map(String::as_str);
         let cut = reader.meta().end.is_none().then_some("the recording did not end properly");
         notes.extend(own.chain(complaints).chain(cut).map(|note| format!("{name}: {note}")));
     }

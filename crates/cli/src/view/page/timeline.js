@@ -3,6 +3,7 @@
 
 import { $, FONT, ask, colour, count, firstAt, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
 import { BAND, band, hatch, tellAt, waits, within } from "./states.js";
+import { light } from "./why.js";
 
 const GUTTER = 190;
 const RULER = 24;
@@ -186,6 +187,7 @@ function draw() {
   c.globalAlpha = 1;
   outline(c, chosen, top, inks.ink, 2);
   outline(c, hover, top, inks.ink, 1);
+  light(c, lanes, { ...scale(), band: lane => lane.rows - BAND - 3 - top, low: lane => lane.rows + lane.shown * ROW - top });
   if (range) {
     const [a, b] = [x(range.from), x(range.to)].sort((a, b) => a - b);
     c.fillStyle = inks.accent;
@@ -589,4 +591,5 @@ on("select", where => {
   change();
 });
 on("theme", draw);
+on("lit", draw);
 new ResizeObserver(() => { if (state.summary) { layout(); change(); } }).observe(scroller);
