@@ -31,7 +31,9 @@ fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Va
 const SLICES: &str = "select tid, slice.ts, slice.depth, slice.name, parent.name, slice.dur from slice \
     join thread_track on slice.track_id = thread_track.id join thread using (utid) \
     left join slice parent on slice.parent_id = parent.id where slice.name != 'LOST' \
-    and coalesce(thread_track.name, '') != 'thread state'";
+    and coalesce(thread_track.name, '') != 'thread state' \
+    and coalesce(extract_arg(slice.arg_set_id, 'debug.end'), extract_arg(slice.arg_set_id, 'args.end'), '') != 'resumed' \
+    and extract_arg(slice.arg_set_id, 'debug.resumed') is null";
 /// What threads did within calls of `main`, as the events of their states have it, and as the calls say themselves.
 const STATES: &str = "select sum(min(state.ts + state.dur, main.ts + main.dur) - max(state.ts, main.ts)), \
     extract_arg(main.arg_set_id, 'debug.blocked_ns') \

@@ -26,6 +26,9 @@ struct Call {
 /// Deeper calls are shown as being so deep.
 const DEEPEST: usize = 500;
 
+/// The duration of what is no call, but the rest of one.
+const RESUMED: u64 = u64::MAX;
+
 /// An entry with its caller, as the function tracer has it.
 type Marked = (Option<u64>, String, String);
 
@@ -111,10 +114,8 @@ impl Report {
             before = time;
             report.event(tid, has_time.then_some(time), event, info.trim());
         }
-        for (tid, mut open) in std::mem::take(&mut report.open) {
-            open.reverse();
-            report.calls.entry(tid).or_default().extend(open);
-        }
+        let threads: Vec<u64> = report.open.keys().copied().collect();
+        threads.into_iter().for_each(|tid| report.leave(tid, 0));
         report
     }
 
@@ -127,19 +128,38 @@ impl Report {
             "funcgraph_entry" => self.enter(tid, time, info),
             "funcgraph_exit" => self.exit(tid, info),
             "sched_switch" => self.switch(time.unwrap_or(0), info),
-            "print" => assert_eq!(info, "calltap: the last events of this thread are missing"),
+            "print" => self.print(tid, info),
             other => panic!("an event {other}"),
+        }
+    }
+
+    /// What there is no event of the kernel's for.
+    fn print(&mut self, tid: u64, info: &str) {
+        let text = info.strip_prefix("calltap: ").expect("calltap's own");
+        let Some(name) = text.strip_suffix(" is open again: the thread is back on its stack") else {
+            return assert_eq!(text, "the last events of this thread are missing");
+        };
+        let open = self.open.entry(tid).or_default();
+        let caller = open.last().map_or_else(String::new, |call| call.name.clone());
+        let (name, depth) = (name.to_owned(), open.len());
+        open.push(Call { name, caller, depth, start: None, duration: Some(RESUMED) });
+    }
+
+    /// Takes calls from above a depth that have no exit; what was resumed is none.
+    fn leave(&mut self, tid: u64, depth: usize) {
+        let open = self.open.entry(tid).or_default();
+        while open.len() > depth && depth < DEEPEST {
+            let call = open.pop().filter(|call| call.duration != Some(RESUMED));
+            self.calls.entry(tid).or_default().extend(call);
         }
     }
 
     fn enter(&mut self, tid: u64, start: Option<u64>, info: &str) {
         let (duration, text) = info.split_once('|').expect("a column");
         let (text, depth) = depth(text);
-        let open = self.open.entry(tid).or_default();
         // What another program left open that had this thread before.
-        while open.len() > depth && depth < DEEPEST {
-            self.calls.entry(tid).or_default().extend(open.pop());
-        }
+        self.leave(tid, depth);
+        let open = self.open.entry(tid).or_default();
         assert_eq!(depth, open.len().min(DEEPEST), "{info}");
         assert_eq!(text.len() - text.trim_start().len(), 2 + 2 * depth, "its indentation: {info}");
         let caller = open.last().map_or_else(String::new, |call| call.name.clone());
@@ -158,11 +178,9 @@ impl Report {
     fn exit(&mut self, tid: u64, info: &str) {
         let (duration, text) = info.split_once('|').expect("a column");
         let (text, depth) = depth(text);
-        let open = self.open.entry(tid).or_default();
         // Calls whose end is not known have no exit.
-        while open.len() > depth + 1 && depth < DEEPEST {
-            self.calls.entry(tid).or_default().extend(open.pop());
-        }
+        self.leave(tid, depth + 1);
+        let open = self.open.entry(tid).or_default();
         let call = open.pop().expect("an open call");
         assert_eq!(
             (depth, text.trim()),

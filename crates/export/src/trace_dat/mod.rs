@@ -47,6 +47,7 @@ pub fn trace_dat(
     let names = Names::new(meta, options.linker_names);
     let mut exporter = Exporter {
         source,
+        names: &names,
         lanes: &lanes,
         addresses: Addresses::new(meta, &names),
         stream: Stream::new(),
@@ -92,6 +93,7 @@ pub fn trace_dat(
 
 struct Exporter<'a> {
     source: &'a dyn Source,
+    names: &'a Names<'a>,
     lanes: &'a Lanes,
     addresses: Addresses<'a>,
     stream: Stream,
@@ -109,7 +111,12 @@ impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
         if enter.is_rest {
             // The entry is where the call began: a second one would be a second call.
-            return;
+            let text = format!(
+                "{} is open again: the thread is back on its stack\n",
+                self.names.function(enter.site)
+            );
+            let record = record::print(self.tid(thread), self.addresses.own(), &text);
+            return self.put(self.source.to_ns(enter.ticks), &record);
         }
         if enter.parent != 0 {
             self.mark(thread, enter);
