@@ -8,24 +8,30 @@
 //! leads to the stack that it interrupted, and names the alternate stack of its time. All of them are searched, each to its end. A stack
 //! that cannot be searched to its end makes the answer [unknown](Stacks::are_whole), never "nothing".
 
-use crate::agent::{self, Loaded};
+mod closing;
+mod code;
+
+pub use closing::close_calls;
+pub use code::find;
+
+use crate::agent;
 use crate::go;
-use crate::maps::{Region, text_of};
-use crate::proc;
+use crate::maps::{Mappings, Region, text_of};
 use crate::target::Symbols;
 use crate::text::ProcessText;
-use crate::threads::Held;
+use crate::threads::{Held, aside};
 use calltap_abi::PAGE;
-use calltap_abi::{profile, stub};
+use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
+use code::Code;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// A stack is searched this far up from its stack pointer.
 const LONGEST: u64 = 64 << 20;
 /// A thread has no more stacks than this.
 const SEGMENTS: usize = 64;
+/// Where a thread's control block lies no further above its stack pointer than this, the stack ends there: what is between is read without a look at the mappings.
+const SHORT: u64 = 64 << 10;
 /// Stacks are read in pieces, as most of what lies above may not be there.
 const PIECE: u64 = 1 << 20;
 const WORD: usize = 8;
@@ -52,21 +58,60 @@ struct CodeWord {
     is_interrupted: bool,
 }
 
+/// Where a stopped thread is.
+#[derive(Clone, Copy)]
+struct Point {
+    rip: u64,
+    /// Its stack pointer.
+    top: u64,
+    /// Its control block.
+    block: u64,
+}
+
+impl Point {
+    fn of(thread: &Held) -> Point {
+        let regs = &thread.regs;
+        Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
+    }
+
+    /// The stack that the thread is on, from its stack pointer to its control block, if that is near: where it begins, and its length. It may be less where the thread
+    /// has switched to another stack, and is never more: the mapping in which both lie goes on behind the block, or there is memory between that cannot be
+    /// read, which ends the stack.
+    fn short_stack(&self) -> (u64, usize) {
+        let start = self.top & !7;
+        let is_short = !go::is_on_heap(self.top) && (1..=SHORT).contains(&self.block.wrapping_sub(start));
+        (start, if is_short { (self.block - start) as usize } else { 0 })
+    }
+}
+
 impl Whereabouts {
     fn read(
-        thread: &Held,
+        thread: Point,
+        first: Option<&[u8]>,
         text: &mut ProcessText,
-        regions: &[Region],
+        mappings: &Mappings<'_>,
         handlers: &mut Handlers,
     ) -> Whereabouts {
-        let stack = Stack::read(thread, text, regions, handlers);
-        let is_code = |(value, ..): &(u64, &Segment, usize)| find(&handlers.code, *value);
-        let word = |(value, segment, at): (u64, &Segment, usize)| {
-            let is_interrupted = segment.interrupted.contains(&at);
-            CodeWord { value, is_near: at < UNWINDER, is_interrupted }
+        let stack = Stack::read_from(first, thread, text, mappings, handlers);
+        let words = stack.segments.iter().flat_map(|segment| {
+            segment.code.iter().map(|(at, value)| {
+                let is_interrupted = segment.interrupted.contains(at);
+                CodeWord { value: *value, is_near: *at < UNWINDER, is_interrupted }
+            })
+        });
+        Whereabouts { rip: thread.rip, words: words.collect(), is_cut: stack.is_cut() }
+    }
+
+    /// The same of some threads.
+    fn read_all(threads: &[Point], text: &mut ProcessText, mappings: &Mappings<'_>) -> Vec<Whereabouts> {
+        let mut handlers = Handlers::new(mappings.code());
+        let short: Vec<(u64, usize)> = threads.iter().map(Point::short_stack).collect();
+        let pieces = text.read_many(&short);
+        let read = |(n, thread): (usize, &Point)| {
+            let first = pieces.get(n).filter(|first| !first.is_empty());
+            Whereabouts::read(*thread, first, text, mappings, &mut handlers)
         };
-        let words = stack.words().filter(is_code).map(word).collect();
-        Whereabouts { rip: thread.regs.rip, words, is_cut: stack.is_cut() }
+        threads.iter().enumerate().map(read).collect()
     }
 
     fn in_ranges<'a>(
@@ -84,12 +129,6 @@ pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
-/// Does an address lie in one of the ranges, which are sorted and disjoint?
-pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
-    let at = ranges.partition_point(|(start, _)| *start <= address);
-    at > 0 && address < ranges[at - 1].1
-}
-
 /// A piece of memory that holds stack frames.
 #[derive(Clone, Debug)]
 pub struct Segment {
@@ -97,6 +136,8 @@ pub struct Segment {
     pub start: u64,
     /// What lies there and above.
     pub bytes: Vec<u8>,
+    /// Which of its words are addresses of code: where, and what.
+    code: Vec<(usize, u64)>,
     /// There may be more of it than was read.
     cut: bool,
     /// Offsets of the interrupted program counters in its signal frames.
@@ -104,6 +145,10 @@ pub struct Segment {
 }
 
 impl Segment {
+    fn new(start: u64, bytes: Vec<u8>, cut: bool) -> Segment {
+        Segment { start, bytes, code: Vec::new(), cut, interrupted: Vec::new() }
+    }
+
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -114,7 +159,9 @@ impl Segment {
             *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
         });
         if let Some([start, size]) = own {
-            self.bytes.truncate((start + size - self.start) as usize);
+            let length = (start + size - self.start) as usize;
+            self.bytes.truncate(length);
+            self.code.retain(|(at, _)| at + WORD <= length);
             self.cut = false;
         }
         let interrupted = frames.iter().map(|frame| frame.at + SIGNAL_FRAME_PC);
@@ -136,22 +183,46 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Reads the stacks of a thread; `regions` are the mappings of its process.
-    pub fn read(thread: &Held, text: &mut ProcessText, regions: &[Region], handlers: &mut Handlers) -> Stack {
+    /// Reads the stacks of a thread.
+    pub fn read(
+        thread: &Held,
+        text: &mut ProcessText,
+        mappings: &Mappings<'_>,
+        handlers: &mut Handlers,
+    ) -> Stack {
+        Stack::read_from(None, Point::of(thread), text, mappings, handlers)
+    }
+
+    /// The same; `first` is the stack that the thread is on, if that was [read before](Point::short_stack).
+    fn read_from(
+        first: Option<&[u8]>,
+        thread: Point,
+        text: &mut ProcessText,
+        mappings: &Mappings<'_>,
+        handlers: &mut Handlers,
+    ) -> Stack {
         let mut stack = Stack::default();
-        let block = thread.regs.fs_base;
-        let limit = go::stack(thread, text).map(|[_, high]| high);
-        stack.add(thread.regs.rsp, limit, block, text, regions);
+        let Point { top, block, .. } = thread;
+        if let Some(bytes) = first {
+            stack.segments.push(Segment::new(top & !7, bytes.to_vec(), false));
+        } else {
+            let limit = go::stack(block, top, text).map(|[_, high]| high);
+            stack.add(top, limit, block, text, mappings);
+        }
         let mut next = 0;
         while next < stack.segments.len() {
-            let frames = handlers.frames(&stack.segments[next], text);
-            stack.segments[next].note_frames(&frames);
+            let segment = &mut stack.segments[next];
+            let code = words(&segment.bytes).enumerate().filter(|(_, word)| handlers.code.contains(*word));
+            segment.code = code.map(|(n, word)| (n * WORD, word)).collect();
+            let frames = handlers.frames(segment, text);
+            segment.note_frames(&frames);
             for frame in frames {
-                stack.add(frame.interrupted, None, block, text, regions);
+                stack.add(frame.interrupted, None, block, text, mappings);
                 let [start, size] = frame.alternate;
+                let is_mapped = || mappings.next(start).is_some_and(|region| region.contains(start));
                 // Another handler may have left the alternate stack with calls open.
-                if size > 0 && size <= LONGEST && regions.iter().any(|region| region.contains(start)) {
-                    stack.add(start, Some(start + size), block, text, regions);
+                if size > 0 && size <= LONGEST && is_mapped() {
+                    stack.add(start, Some(start + size), block, text, mappings);
                 }
             }
             next += 1;
@@ -167,7 +238,7 @@ impl Stack {
         limit: Option<u64>,
         block: u64,
         text: &mut ProcessText,
-        regions: &[Region],
+        mappings: &Mappings<'_>,
     ) {
         let start = pointer & !7;
         if self.segments.iter().any(|known| (known.start..known.end()).contains(&start)) {
@@ -177,7 +248,7 @@ impl Stack {
             self.cut = true;
             return;
         }
-        let end = limit.unwrap_or_else(|| end_of_stack(start, regions));
+        let end = limit.unwrap_or_else(|| end_of_stack(start, mappings));
         // What lies above was read already, as the stack of a frame further in.
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
@@ -185,7 +256,7 @@ impl Stack {
         let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
         // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
         let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
-        self.segments.push(Segment { start, bytes, cut, interrupted: Vec::new() });
+        self.segments.push(Segment::new(start, bytes, cut));
     }
 
     fn is_cut(&self) -> bool {
@@ -196,24 +267,18 @@ impl Stack {
     pub fn is_in_handler(&self) -> bool {
         self.segments.iter().any(|segment| !segment.interrupted.is_empty())
     }
-
-    /// The words of all stacks: which, in which, and at which byte.
-    fn words(&self) -> impl Iterator<Item = (u64, &Segment, usize)> {
-        self.segments.iter().flat_map(|segment| {
-            words(&segment.bytes).enumerate().map(move |(n, word)| (word, segment, n * WORD))
-        })
-    }
 }
 
 /// Where the stack ends that has this address in it: where memory ends that can be written, whatever mappings it consists of.
-fn end_of_stack(start: u64, regions: &[Region]) -> u64 {
+fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
     // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
-    let mut above = regions[regions.partition_point(|region| region.end <= start)..].iter();
-    let Some(first) = above.next() else { return u64::MAX };
-    let is_more = |end: &u64, region: &Region| region.start == *end && region.writable && region.file.1 == 0;
-    above
-        .try_fold(first.end, |end, region| if is_more(&end, region) { Ok(region.end) } else { Err(end) })
-        .unwrap_or_else(|end| end)
+    let Some(first) = mappings.next(start) else { return u64::MAX };
+    let is_more = |end: u64, region: &Region| region.start == end && region.writable && region.file.1 == 0;
+    let mut end = first.end;
+    while let Some(region) = mappings.next(end).filter(|region| is_more(end, region)) {
+        end = region.end;
+    }
+    end
 }
 
 /// The memory between two addresses, as far as it can be read.
@@ -260,7 +325,7 @@ struct SignalFrame {
 
 /// The code that ends signal handlers, in a process.
 pub struct Handlers {
-    code: Vec<(u64, u64)>,
+    code: Code,
     /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the shadow stack.
     stubs: Vec<(u64, u64)>,
     /// Addresses that were read: is the code there a restorer?
@@ -271,26 +336,27 @@ impl Handlers {
     /// Of a process with these mappings.
     pub fn new(regions: &[Region]) -> Handlers {
         let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
+        let code = Code::new(code);
         Handlers { code, stubs, restorers: HashMap::new() }
     }
 
     /// The signal frames on a stack. What was left there by an earlier handler is one as well: it leads to memory that is searched in vain.
     fn frames(&mut self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
         let mut frames = Vec::new();
-        for (n, word) in words(&segment.bytes).enumerate().filter(|(_, word)| find(&self.code, *word)) {
-            let field = |at: usize| segment.word(n * WORD + at);
+        for (place, word) in segment.code.iter().copied() {
+            let field = |at: usize| segment.word(place + at);
             let Some(interrupted) = field(SIGNAL_FRAME_SP) else { continue };
             // `sigaction` leaves the restorer's address on the stack as well.
             if field(SIGNAL_FRAME_SEGMENTS).is_none_or(|segments| segments as u16 != USER_CODE) {
                 continue;
             }
-            let Some(returns_to) = self.return_address(word, segment.start + (n * WORD) as u64, text) else {
+            let Some(returns_to) = self.return_address(word, segment.start + place as u64, text) else {
                 continue;
             };
             if *self.restorers.entry(returns_to).or_insert_with(|| is_restorer(text, returns_to)) {
                 let alternate = [SIGNAL_FRAME_ALTERNATE, SIGNAL_FRAME_ALTERNATE + 2 * WORD];
                 let alternate = alternate.map(|at| field(at).unwrap_or(0));
-                frames.push(SignalFrame { at: n * WORD, interrupted, alternate });
+                frames.push(SignalFrame { at: place, interrupted, alternate });
             }
         }
         frames
@@ -308,18 +374,37 @@ impl Handlers {
 }
 
 impl Stacks {
-    /// Reads the stacks of threads; `regions` are the mappings of their process.
-    pub fn read(held: &[Held], text: &mut ProcessText, regions: &[Region]) -> Stacks {
-        let mut handlers = Handlers::new(regions);
-        let mut read = |thread| Whereabouts::read(thread, text, regions, &mut handlers);
-        Stacks { threads: held.iter().map(&mut read).collect() }
+    /// Reads the stacks of threads: those of many by two threads.
+    pub fn read(held: &[Held], text: &mut ProcessText, mappings: &Mappings<'_>) -> Stacks {
+        let all: Vec<Point> = held.iter().map(Point::of).collect();
+        let (own, others) = all.split_at(all.len() / 2);
+        let mut reader = text.shared();
+        let work = |others: Vec<Point>, mut text: ProcessText, pid: u32, code: Vec<Region>| {
+            move || Whereabouts::read_all(&others, &mut text, &Mappings::asked(pid, &code))
+        };
+        let mut read_aside = || {
+            let ((pid, code), text) = mappings.process().zip(reader.take())?;
+            aside(all.len(), work(others.to_vec(), text, pid, code.to_vec()))
+        };
+        let Some(told) = read_aside() else {
+            return Stacks { threads: Whereabouts::read_all(&all, text, mappings) };
+        };
+        let mut threads = Whereabouts::read_all(own, text, mappings);
+        threads.extend(told.recv().unwrap_or_else(|_| Whereabouts::read_all(others, text, mappings)));
+        Stacks { threads }
     }
 
-    /// Reads the stacks of those threads again that have run, by their numbers; `regions` are the mappings since then.
-    pub fn read_again(&mut self, ran: &[usize], held: &[Held], text: &mut ProcessText, regions: &[Region]) {
-        let mut handlers = Handlers::new(regions);
+    /// Reads the stacks of those threads again that have run, by their numbers; `mappings` are those since then.
+    pub fn read_again(
+        &mut self,
+        ran: &[usize],
+        held: &[Held],
+        text: &mut ProcessText,
+        mappings: &Mappings<'_>,
+    ) {
+        let mut handlers = Handlers::new(mappings.code());
         for n in ran {
-            self.threads[*n] = Whereabouts::read(&held[*n], text, regions, &mut handlers);
+            self.threads[*n] = Whereabouts::read(Point::of(&held[*n]), None, text, mappings, &mut handlers);
         }
     }
 
@@ -401,60 +486,3 @@ const RESTORERS: [&[u8]; 4] = [
     &[0x6A, 0x0F, 0x58, 0x0F, 0x05],
     &[0x31, 0xC0, 0xB0, 0x0F, 0x0F, 0x05],
 ];
-
-/// Gives calls that are open their return addresses back: from the shadow stack, where a slot still holds a stub's. How many.
-///
-/// Found by the shadow stack and not by threads: a coroutine's stack belongs to no thread while it is suspended.
-pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
-    let pieces = shadow_pieces(text, agent);
-    let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
-    let mut closed = 0;
-    for piece in pieces {
-        let slots = u64::from(piece) << stub::SHADOW_GRANULE;
-        let shadow = slots ^ 1 << stub::SHADOW_BIT;
-        let pages = 1usize << stub::SHADOW_GRANULE >> 12;
-        let mut entries = vec![0; pages * WORD];
-        if pagemap.read_exact_at(&mut entries, shadow / PAGE * WORD as u64).is_err() {
-            continue;
-        }
-        // In memory, or swapped out.
-        let used =
-            words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0).map(|(n, _)| n as u64 * PAGE);
-        for offset in used {
-            closed += close_page(text, Avma(shadow + offset), Avma(slots + offset), stubs);
-        }
-    }
-    closed
-}
-
-fn close_page(text: &mut ProcessText, shadow: Avma, slots: Avma, stubs: (u64, u64)) -> usize {
-    let (mut kept, mut now) = ([0; PAGE as usize], [0; PAGE as usize]);
-    if text.read(shadow, &mut kept).is_err() || text.read(slots, &mut now).is_err() {
-        return 0;
-    }
-    let mut closed = 0;
-    for (n, (kept, now)) in words(&kept).zip(words(&now)).enumerate() {
-        // The shadow stack also has times beside the slots: they are no addresses.
-        let is_address = kept != 0 && kept >> profile::TIMED == 0;
-        if is_address && (stubs.0..stubs.1).contains(&now) {
-            let slot = Avma(slots.0 + (n * WORD) as u64);
-            closed += usize::from(text.write(slot, &kept.to_le_bytes()).is_ok());
-        }
-    }
-    closed
-}
-
-/// The pieces of shadow stacks that the agent has mapped.
-fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
-    let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Vec::new() };
-    let mut count = [0; 4];
-    if text.read(at, &mut count).is_err() {
-        return Vec::new();
-    }
-    let count = (u32::from_le_bytes(count) as usize).min(8191);
-    let mut bytes = vec![0; count * 4];
-    if text.read(Avma(at.0 + 4), &mut bytes).is_err() {
-        return Vec::new();
-    }
-    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default())).collect()
-}

@@ -39,10 +39,14 @@ fn read_g(text: &mut ProcessText, g: u64, stack_pointer: u64) -> Option<([u64; 2
     (is_stack && g[G_M] != 0).then_some(([low, high], g[G_M]))
 }
 
-/// Where the stack begins and ends that a thread is on, if it lies in Go's heap.
-pub fn stack(thread: &Held, text: &mut ProcessText) -> Option<[u64; 2]> {
-    let (pointer, top) = (thread.regs.fs_base, thread.regs.rsp);
-    if !HEAP.contains(&top) {
+/// Does a stack pointer lie in Go's heap?
+pub fn is_on_heap(top: u64) -> bool {
+    HEAP.contains(&top)
+}
+
+/// Where the stack begins and ends that a thread with this thread pointer is on, if it lies in Go's heap.
+pub fn stack(pointer: u64, top: u64, text: &mut ProcessText) -> Option<[u64; 2]> {
+    if !is_on_heap(top) {
         return None;
     }
     let below: [u64; BELOW] = words(text, pointer.wrapping_sub(BELOW as u64 * WORD))?;
@@ -52,7 +56,7 @@ pub fn stack(thread: &Held, text: &mut ProcessText) -> Option<[u64; 2]> {
 /// Can a thread be borrowed, as far as its stack has room?
 pub fn has_room(thread: &Held, text: &mut ProcessText) -> bool {
     let top = thread.regs.rsp;
-    !HEAP.contains(&top) || stack(thread, text).is_some_and(|[low, _]| top - low >= ROOM)
+    !is_on_heap(top) || stack(thread.regs.fs_base, top, text).is_some_and(|[low, _]| top - low >= ROOM)
 }
 
 /// Where the runtime keeps a thread's id, counted from the thread pointer, if it is such a thread and the

@@ -7,7 +7,7 @@
 
 use crate::frames::{Handlers, Stack, find, words};
 use crate::linker::LinkerLocks;
-use crate::maps::{Region, text_of};
+use crate::maps::{Mappings, Region, text_of};
 use crate::target::{Symbols, is_libc};
 use crate::text::ProcessText;
 use crate::threads::Held;
@@ -212,7 +212,8 @@ impl Guards {
         if self.locks.are_held(text) {
             return Some(Inside::Linker);
         }
-        let stack = Stack::read(thread, text, regions, &mut Handlers::new(regions));
+        let mappings = Mappings::known(regions);
+        let stack = Stack::read(thread, text, &mappings, &mut Handlers::new(regions));
         let in_handler = stack.is_in_handler();
         let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
         // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
 use crate::inject::{Call, Failed, Place};
-use crate::maps::{self, Region};
+use crate::maps::{self, Mappings, Region};
 use crate::proc;
 use crate::reason::Reason;
 use crate::target::{Target, TextSegment};
@@ -208,7 +208,7 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     let Ok(held) = Held::take_all(target.pid) else { return };
     // On its scratch memory a thread in the call has the way back.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
-    let stacks = Stacks::read(&held, text, &regions);
+    let stacks = Stacks::read(&held, text, &Mappings::known(&regions));
     if !stacks.are_whole() {
         return;
     }
@@ -219,11 +219,6 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
             place.restore(text);
         }
     }
-}
-
-/// For how long the first of them has stood still.
-pub fn longest(held: &[Held]) -> Duration {
-    held.iter().map(Held::stopped_for).max().unwrap_or_default()
 }
 
 /// The kernel's library, which even a program without any other has.

@@ -1,8 +1,12 @@
 //! `/proc/PID/maps`, read.
 
+mod query;
+
 use crate::proc;
 use calltap_abi::{PAGE, USER_END};
 use calltap_sites::open_itself;
+use query::{Query, Which};
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -32,7 +36,34 @@ pub struct Region {
 
 /// The mappings of a process, by address. A process whose first thread has ended still shows them through the others.
 pub fn read(pid: u32) -> io::Result<Vec<Region>> {
-    let parse_all = |text: String| text.lines().filter_map(parse).collect::<Vec<Region>>();
+    read_those(pid, |_| true)
+}
+
+/// Those that a process may execute, and those of files.
+pub fn code_and_files(pid: u32) -> io::Result<Vec<Region>> {
+    let asked = Query::open(pid).and_then(|query| asked_code_and_files(&query).ok());
+    asked.map_or_else(|| read_those(pid, is_code_or_file), Ok)
+}
+
+fn asked_code_and_files(query: &Query) -> io::Result<Vec<Region>> {
+    let mut all = query.all(Which::OfFiles)?;
+    all.extend(query.all(Which::Executable)?);
+    all.sort_by_key(|region| region.start);
+    all.dedup_by_key(|region| region.start);
+    Ok(all)
+}
+
+/// Does a line show executable memory, or a file?
+fn is_code_or_file(line: &str) -> bool {
+    let mut words = line.split(' ');
+    let is_executable = words.nth(1).is_some_and(|protection| protection.as_bytes().get(2) == Some(&b'x'));
+    is_executable || words.nth(2).is_some_and(|inode| inode != "0")
+}
+
+/// The mappings whose lines pass.
+fn read_those(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>> {
+    let parse_all =
+        |text: String| text.lines().filter(|line| passes(line)).filter_map(parse).collect::<Vec<Region>>();
     let first = fs::read_to_string(format!("/proc/{pid}/maps")).map(parse_all);
     if first.as_ref().is_ok_and(|regions| !regions.is_empty()) {
         return first;
@@ -40,6 +71,64 @@ pub fn read(pid: u32) -> io::Result<Vec<Region>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("maps")).ok()).map(parse_all);
     texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
+}
+
+/// The mappings of a process whose threads are stopped, as far as the search of stacks asks for them.
+#[derive(Debug)]
+pub struct Mappings<'a> {
+    /// All of them, or [code and files](code_and_files).
+    known: &'a [Region],
+    /// The process, and where the others are found.
+    others: Option<(u32, OnceCell<Others>)>,
+}
+
+/// Where mappings are found that are neither code nor of files.
+#[derive(Debug)]
+enum Others {
+    Asked(Query),
+    /// The kernel answers no questions.
+    Read(Vec<Region>),
+}
+
+impl<'a> Mappings<'a> {
+    /// All are known.
+    pub fn known(all: &'a [Region]) -> Mappings<'a> {
+        Mappings { known: all, others: None }
+    }
+
+    /// Those of a process, of which these are [code and files](code_and_files). The others are asked for.
+    pub fn asked(pid: u32, code: &'a [Region]) -> Mappings<'a> {
+        Mappings { known: code, others: Some((pid, OnceCell::new())) }
+    }
+
+    /// Code and files; there may be others among them.
+    pub fn code(&self) -> &'a [Region] {
+        self.known
+    }
+
+    /// The process, and code and files, of which the others are asked for.
+    pub fn process(&self) -> Option<(u32, &'a [Region])> {
+        self.others.as_ref().map(|(pid, _)| (*pid, self.known))
+    }
+
+    /// The first mapping that ends above an address.
+    pub fn next(&self, address: u64) -> Option<Region> {
+        let of = |all: &[Region]| all.get(all.partition_point(|region| region.end <= address)).cloned();
+        match &self.others {
+            None => of(self.known),
+            Some((pid, others)) => match others.get_or_init(|| Others::of(*pid)) {
+                Others::Asked(query) => query.next(address, Which::All).ok().flatten(),
+                Others::Read(all) => of(all),
+            },
+        }
+    }
+}
+
+impl Others {
+    fn of(pid: u32) -> Others {
+        let read = || Others::Read(read(pid).unwrap_or_default());
+        Query::open(pid).map_or_else(read, Others::Asked)
+    }
 }
 
 /// The stack of a thread, which has this address in it: the mapping around it, with the room below that it may grow into.
@@ -91,6 +180,11 @@ impl Region {
         let named =
             || open_itself(&place.join("root").join(self.path.strip_prefix("/").unwrap_or(&self.path)));
         File::open(itself).or_else(|_| named())
+    }
+
+    /// Does it lie in the kernel's half of the address space?
+    pub fn is_kernels(&self) -> bool {
+        self.start >= KERNEL
     }
 
     /// Is this byte of a file mapped at an address in it?

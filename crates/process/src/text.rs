@@ -10,8 +10,11 @@ use crate::{patch_log, proc};
 use calltap_abi::ProcessEntry;
 use calltap_patch::log::Entry;
 use calltap_patch::{Avma, Change, Demand, Text, Transition};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
+use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -57,9 +60,73 @@ impl ProcessText {
         Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, until: None })
     }
 
+    /// Another one of the same memory, for another thread.
+    pub fn shared(&self) -> Option<ProcessText> {
+        let memory = self.memory.try_clone().ok()?;
+        let ProcessText { pid, sync, through, after_int3, .. } = *self;
+        Some(ProcessText { pid, memory, sync, through, after_int3, in_batch: false, until: None })
+    }
+
+    /// Reads many places (address, length) at once, as the kernel charges for calls: for threads that are stopped, so that the process is the one it was.
+    pub fn read_many(&mut self, places: &[(u64, usize)]) -> Pieces {
+        let mut pieces = Pieces::new(places);
+        let mut next = 0;
+        while next < places.len() {
+            let end = places.len().min(next + MOST_PLACES);
+            let remote: Vec<RemoteIoVec> = places[next..end]
+                .iter()
+                .map(|(base, len)| RemoteIoVec { base: *base as usize, len: *len })
+                .collect();
+            let into = IoSliceMut::new(&mut pieces.bytes[pieces.ends[next]..pieces.ends[end]]);
+            let done = process_vm_readv(Pid::from_raw(self.pid as i32), &mut [into], &remote);
+            let read = pieces.ends[next] + done.unwrap_or(0);
+            while next < end && pieces.ends[next + 1] <= read {
+                next += 1;
+            }
+            // What ends the call early can be read by way of the file, or not at all. A process whose first thread has ended is read by the file alone.
+            let is_whole_process = !matches!(done, Ok(_) | Err(nix::errno::Errno::EFAULT));
+            let by_file = if is_whole_process { end } else { end.min(next + 1) };
+            while next < by_file {
+                let into = &mut pieces.bytes[pieces.ends[next]..pieces.ends[next + 1]];
+                pieces.is_read[next] = self.memory.read_exact_at(into, places[next].0).is_ok();
+                next += 1;
+            }
+        }
+        pieces
+    }
+
     /// From now on it is known for a while what is mapped.
     pub fn lease(&mut self) {
         self.until = Some(Instant::now() + LEASE);
+    }
+}
+
+/// IOV_MAX.
+const MOST_PLACES: usize = 1024;
+
+/// What was [read](ProcessText::read_many) of many places.
+#[derive(Debug)]
+pub struct Pieces {
+    bytes: Vec<u8>,
+    /// Where the bytes of each place begin, and those of the last end.
+    ends: Vec<usize>,
+    is_read: Vec<bool>,
+}
+
+impl Pieces {
+    fn new(places: &[(u64, usize)]) -> Pieces {
+        let mut ends = vec![0];
+        let mut end = 0;
+        ends.extend(places.iter().map(|(_, length)| {
+            end += length;
+            end
+        }));
+        Pieces { bytes: vec![0; end], ends, is_read: vec![true; places.len()] }
+    }
+
+    /// The bytes of a place, by its number. None: a part of it cannot be read.
+    pub fn get(&self, n: usize) -> Option<&[u8]> {
+        self.is_read[n].then(|| &self.bytes[self.ends[n]..self.ends[n + 1]])
     }
 }
 
@@ -157,5 +224,33 @@ impl<'a> KeepMapped<'a> {
 impl Drop for KeepMapped<'_> {
     fn drop(&mut self) {
         self.0.writing.store(0, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    #[test]
+    fn many_places_are_read_as_one_by_one() {
+        let words: Vec<u64> = (0..5000).collect();
+        // SAFETY: a new mapping, which overlaps nothing.
+        let guard =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::empty(), MapFlags::PRIVATE) };
+        let guard = guard.expect("memory") as u64;
+        let of = |n: usize| (&raw const words[n] as u64, size_of::<u64>());
+        let mut places: Vec<(u64, usize)> = (0..words.len()).map(of).collect();
+        // Nothing is mapped there; the file shows memory that its process may not read; no bytes are asked for.
+        places.splice(1500..1500, [(8, 8), (guard, 8), (0, 0), (8, 8)]);
+        places.push((u64::MAX - 8, 8));
+        let mut text = ProcessText::open(std::process::id()).expect("this process");
+        let pieces = text.read_many(&places);
+        for (n, (at, length)) in places.iter().enumerate() {
+            let mut expected = vec![0; *length];
+            let expected = text.read(Avma(*at), &mut expected).ok().map(|()| &expected[..]);
+            assert_eq!(pieces.get(n), expected, "place {n}");
+        }
+        assert_eq!(pieces.get(1500), None);
     }
 }

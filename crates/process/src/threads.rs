@@ -10,11 +10,14 @@
 
 mod all;
 mod not_held;
+mod restartable;
+mod second;
 mod signals;
 mod trip;
 
-pub use all::{Keep, stop_machine};
+pub use all::{Keep, Stopped, stop_machine};
 pub use not_held::NotHeld;
+pub use second::aside;
 pub use trip::{Interrupted, Trip};
 
 use crate::proc;
@@ -26,6 +29,8 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use restartable::RESTARTABLE;
+use second::{Second, request};
 use signals::has_trapped;
 use std::fs;
 use std::sync::Arc;
@@ -47,40 +52,6 @@ const LAST_PAUSE: Duration = Duration::from_millis(1);
 const SYSCALL: u64 = 2;
 const RESTART_SYSCALL: u64 = 219;
 
-/// System calls that end with EINTR when their thread is held, and that can be made again: they have done nothing.
-const RESTARTABLE: &[u64] = &[
-    0,   // read (of a socket with a time limit)
-    1,   // write
-    2,   // open (of a file in a file system that is served by a process)
-    19,  // readv
-    20,  // writev
-    40,  // sendfile
-    42,  // connect (with a time limit)
-    43,  // accept
-    44,  // sendto
-    45,  // recvfrom
-    46,  // sendmsg
-    47,  // recvmsg
-    65,  // semop
-    83,  // mkdir
-    84,  // rmdir
-    128, // rt_sigtimedwait
-    208, // io_getevents
-    220, // semtimedop
-    232, // epoll_wait
-    257, // openat
-    258, // mkdirat
-    263, // unlinkat
-    275, // splice
-    281, // epoll_pwait
-    288, // accept4
-    299, // recvmmsg
-    307, // sendmmsg
-    333, // io_pgetevents
-    426, // io_uring_enter
-    441, // epoll_pwait2
-];
-
 /// A thread that stands still. Dropping this lets it go on as if nothing had been.
 #[derive(Debug)]
 pub struct Held {
@@ -95,6 +66,8 @@ pub struct Held {
     process: u32,
     since: Instant,
     running: bool,
+    /// Traced by the second thread of the one that has stopped it.
+    is_seconds: bool,
     _urgent: Arc<Urgent>,
 }
 
@@ -128,15 +101,25 @@ fn seize(tid: u32) -> Result<(), NotHeld> {
 }
 
 fn seize_with(tid: u32, options: ptrace::Options) -> Result<(), NotHeld> {
-    match ptrace::seize(pid(tid), options) {
+    let seized = seize_here(tid, options);
+    // This thread's second one may be the tracer already.
+    let by_second = || Second::known()?.ask(move || seize_here(tid, options));
+    match seized.or_else(|errno| if errno == Errno::EPERM { by_second().unwrap_or(seized) } else { seized }) {
         Err(Errno::ESRCH) => Err(NotHeld::Gone),
-        Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Err(Errno::EPERM) if has_ended(tid) => Err(NotHeld::Gone),
         Err(errno) => Err(NotHeld::Refused(errno)),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn seize_here(tid: u32, options: ptrace::Options) -> Result<(), Errno> {
+    match ptrace::seize(pid(tid), options) {
+        Err(Errno::EPERM) if is_ours(tid) => Ok(()),
         Ok(()) => {
             traced::add(tid);
             Ok(())
         }
+        refused => refused,
     }
 }
 
@@ -155,21 +138,21 @@ impl Held {
         let _reaper = traced::is_any().then(Reaper::start);
         seize(tid)?;
         interrupt(tid)?;
-        Held::stop(process, tid, PATIENCE)
+        Held::stop(process, tid, Instant::now(), PATIENCE)
     }
 
-    fn stop(process: u32, tid: u32, patience: Duration) -> Result<Held, NotHeld> {
+    /// Waits until a thread stands still that was asked to, not before `since`.
+    fn stop(process: u32, tid: u32, since: Instant, patience: Duration) -> Result<Held, NotHeld> {
         let _urgent = Urgent::now();
-        let since = Instant::now();
-        await_stop(tid, since, patience)?;
-        Held::new(process, tid, since)
+        let regs = await_stop(tid, Instant::now(), patience)?;
+        Held::new(process, tid, regs, since)
     }
 
-    fn new(process: u32, tid: u32, since: Instant) -> Result<Held, NotHeld> {
-        let regs = registers(tid)?;
+    fn new(process: u32, tid: u32, regs: user_regs_struct, since: Instant) -> Result<Held, NotHeld> {
         let (stopped, running) = (regs, false);
         let _urgent = Urgent::now();
-        let mut held = Held { tid, regs, system_call: None, stopped, process, since, running, _urgent };
+        let (system_call, is_seconds) = (None, false);
+        let mut held = Held { tid, regs, system_call, stopped, process, since, running, is_seconds, _urgent };
         held.settle()?;
         Ok(held)
     }
@@ -196,7 +179,7 @@ impl Held {
             }
         }
         ptrace::setoptions(pid(process), options).map_err(NotHeld::Refused)?;
-        Held::new(process, process, since)
+        Held::new(process, process, registers(process)?, since)
     }
 
     /// Lets such a child run to the next entry to or exit from a system call. Signals are delivered on the way.
@@ -250,8 +233,8 @@ impl Held {
     }
 
     fn abort_address(&self) -> Option<u64> {
-        let word =
-            |at: u64| ptrace::read(pid(self.tid), at as ptrace::AddressType).ok().map(|word| word as u64);
+        let read = |at: u64| request(self.tid, move |pid| ptrace::read(pid, at as ptrace::AddressType));
+        let word = |at: u64| read(at).ok().map(|word| word as u64);
         // `struct rseq`: processor (8 bytes), address of `struct rseq_cs`: version and flags (8 bytes), start, length, abort address.
         let sequence = word(rseq_area(self.tid)? + 8).filter(|at| *at != 0)?;
         let (start, length) = (word(sequence + 8)?, word(sequence + 16)?);
@@ -281,15 +264,15 @@ impl Held {
     /// Stops it again.
     pub fn halt(&mut self) -> Result<(), NotHeld> {
         interrupt(self.tid)?;
-        await_stop(self.tid, Instant::now(), PATIENCE)?;
+        self.regs = await_stop(self.tid, Instant::now(), PATIENCE)?;
         self.running = false;
-        self.regs = registers(self.tid)?;
         self.settle()
     }
 
     /// Sets all its registers at once.
     pub fn set(&mut self, regs: user_regs_struct) -> Result<(), NotHeld> {
-        ptrace::setregs(pid(self.tid), regs).map_err(|errno| lost(self.tid, errno))?;
+        let tid = self.tid;
+        request(tid, move |pid| ptrace::setregs(pid, regs)).map_err(|errno| lost(tid, errno))?;
         self.regs = regs;
         Ok(())
     }
@@ -338,9 +321,9 @@ impl Held {
     fn let_go(&mut self) {
         if self.running {
             // It must stand still to be let go.
-            let _ = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
+            let stopped = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
             self.running = false;
-            if let Ok(regs) = ptrace::getregs(pid(self.tid)) {
+            if let Ok(regs) = stopped {
                 self.regs = regs;
                 let _ = self.settle();
             }
@@ -348,7 +331,7 @@ impl Held {
         // A signal has come since its call was to be begun again: it was interrupted after all.
         let again = self.system_call.is_some() && self.regs.rip != self.stopped.rip;
         if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
-            let _ = ptrace::setregs(pid(self.tid), self.stopped);
+            let _ = self.set(self.stopped);
         }
         detach(self.tid);
     }
@@ -364,7 +347,7 @@ impl Drop for Held {
 
 /// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
 fn interrupt(tid: u32) -> Result<(), NotHeld> {
-    ptrace::interrupt(pid(tid)).map_err(|errno| match errno {
+    request(tid, ptrace::interrupt).map_err(|errno| match errno {
         Errno::ESRCH => NotHeld::Gone,
         errno => NotHeld::Refused(errno),
     })?;
@@ -374,7 +357,7 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
 
 /// Lets go of a stopped thread. One that has ended meanwhile is released.
 fn detach(tid: u32) {
-    if ptrace::detach(pid(tid), None).is_err() {
+    if request(tid, |pid| ptrace::detach(pid, None)).is_err() {
         wait::release_ended(tid);
     }
     traced::remove(tid);
@@ -389,15 +372,21 @@ fn comes_out(tid: u32) -> bool {
     matches!(proc::state(tid), Some('R' | 't'))
 }
 
-/// Waits until a thread that was asked to stands still; signals on their way are passed on.
-fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<(), NotHeld> {
+/// Waits until a thread that was asked to stands still; signals on their way are passed on. Its registers then.
+fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_struct, NotHeld> {
     let mut pauses = Pauses::default();
     loop {
         match wait::poll(tid) {
-            // Its handler takes the next instruction for the place of the breakpoint, so it has to begin first. The signal is reported, and
-            // the thread asked again then: it would answer a request made here before it looks at its signals.
-            Report::Interrupted if has_trapped(tid) => resume(tid, Resume::Freely, 0)?,
-            Report::Interrupted => return Ok(()),
+            Report::Interrupted => {
+                let regs = registers(tid)?;
+                // A thread in a system call has executed no breakpoint.
+                if (regs.orig_rax as i64) >= 0 || !has_trapped(tid) {
+                    return Ok(regs);
+                }
+                // Its handler takes the next instruction for the place of the breakpoint, so it has to begin first. The signal is reported, and
+                // the thread asked again then: it would answer a request made here before it looks at its signals.
+                resume(tid, Resume::Freely, 0)?;
+            }
             Report::GroupStop(_) => {
                 detach(tid);
                 return Err(NotHeld::Stopped);
@@ -432,16 +421,14 @@ enum Resume {
 
 /// Has a stopped thread go on, with this signal delivered (0: none).
 fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
-    let request = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
+    let kind = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
     // SAFETY: no pointers.
-    match unsafe { libc::ptrace(request, tid as libc::pid_t, 0usize, signal as usize) } {
-        0 => Ok(()),
-        _ => Err(lost(tid, Errno::last())),
-    }
+    let resume = move |pid: Pid| unsafe { libc::ptrace(kind, pid.as_raw(), 0usize, signal as usize) };
+    request(tid, move |pid| Errno::result(resume(pid)).map(drop)).map_err(|errno| lost(tid, errno))
 }
 
 fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
-    ptrace::getregs(pid(tid)).map_err(|errno| lost(tid, errno))
+    request(tid, ptrace::getregs).map_err(|errno| lost(tid, errno))
 }
 
 /// Where a thread's `struct rseq` is, if it has told the kernel.
@@ -449,12 +436,21 @@ fn rseq_area(tid: u32) -> Option<u64> {
     const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
     /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
     type Configuration = [u64; 3];
-    let mut configuration: Configuration = [0; 3];
-    // SAFETY: the kernel writes no more than these bytes.
-    let size = unsafe {
-        libc::ptrace(GET_RSEQ_CONFIGURATION, tid, size_of::<Configuration>(), &raw mut configuration)
+    let get = |pid: Pid| {
+        let mut configuration: Configuration = [0; 3];
+        // SAFETY: the kernel writes no more than these bytes.
+        let size = unsafe {
+            libc::ptrace(
+                GET_RSEQ_CONFIGURATION,
+                pid.as_raw(),
+                size_of::<Configuration>(),
+                &raw mut configuration,
+            )
+        };
+        Errno::result(size).map(|size| (size as usize, configuration))
     };
-    Some(configuration[0]).filter(|at| size == size_of::<Configuration>() as i64 && *at != 0)
+    let (size, [at, ..]) = request(tid, get).ok()?;
+    (size == size_of::<Configuration>() && at != 0).then_some(at)
 }
 
 /// Why a request of ptrace failed on a thread that stood still. ESRCH is said of a thread that ends, and of one that does not stand still.

@@ -23,48 +23,60 @@ struct Traced {
     stays: bool,
 }
 
-static TRACED: Mutex<BTreeMap<u32, Traced>> = Mutex::new(BTreeMap::new());
+/// Each has the threads whose ids leave one remainder: two threads that stop others are not in each other's way.
+static TRACED: [Mutex<BTreeMap<u32, Traced>>; PARTS] = [const { Mutex::new(BTreeMap::new()) }; PARTS];
+const PARTS: usize = 16;
 
-fn traced() -> MutexGuard<'static, BTreeMap<u32, Traced>> {
-    TRACED.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(part: &Mutex<BTreeMap<u32, Traced>>) -> MutexGuard<'_, BTreeMap<u32, Traced>> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Those among which a thread is.
+fn traced(tid: u32) -> MutexGuard<'static, BTreeMap<u32, Traced>> {
+    lock(&TRACED[tid as usize % PARTS])
 }
 
 /// Notes that a thread is traced by this process from now on.
 pub fn add(tid: u32) {
-    traced().insert(tid, Traced::default());
+    traced(tid).insert(tid, Traced::default());
+}
+
+/// Is it traced by this process?
+pub fn is_traced(tid: u32) -> bool {
+    traced(tid).contains_key(&tid)
 }
 
 /// Notes that it is no longer.
 pub fn remove(tid: u32) {
-    traced().remove(&tid);
+    traced(tid).remove(&tid);
 }
 
 /// Notes whether it was asked to stop.
 pub fn set_asked(tid: u32, asked: bool) {
-    traced().entry(tid).or_default().asked = asked;
+    traced(tid).entry(tid).or_default().asked = asked;
 }
 
 /// This thread, if this process traces it, has asked for the change that it is stopped for: it stays stopped until the whole change is made.
 pub fn stay(tid: u32) {
-    if let Some(traced) = traced().get_mut(&tid) {
+    if let Some(traced) = traced(tid).get_mut(&tid) {
         traced.stays = true;
     }
 }
 
 /// Does it stay?
 pub fn stays(tid: u32) -> bool {
-    traced().get(&tid).is_some_and(|traced| traced.stays)
+    traced(tid).get(&tid).is_some_and(|traced| traced.stays)
 }
 
 /// Is any thread traced?
 pub fn is_any() -> bool {
-    !traced().is_empty()
+    TRACED.iter().any(|part| !lock(part).is_empty())
 }
 
 /// Was this thread, if this process traces it, asked to stop? Then it does so before it returns from a system call that this process answers, and one that
 /// fails with EINTR is made again.
 pub fn is_asked_to_stop(tid: u32) -> bool {
-    traced().get(&tid).is_some_and(|traced| traced.asked)
+    traced(tid).get(&tid).is_some_and(|traced| traced.asked)
 }
 
 /// Releases traced threads that have ended, in a thread of its own, until this is dropped.
@@ -80,8 +92,10 @@ impl Reaper {
         let work = move || {
             while !until.load(Acquire) {
                 thread::sleep(PAUSE);
-                let tids: Vec<u32> = traced().keys().copied().collect();
-                tids.into_iter().for_each(wait::release_ended);
+                for part in &TRACED {
+                    let tids: Vec<u32> = lock(part).keys().copied().collect();
+                    tids.into_iter().for_each(wait::release_ended);
+                }
             }
         };
         // It is not joined: where it waits for its turn, stopped threads would wait for it.

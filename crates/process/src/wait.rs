@@ -35,26 +35,31 @@ pub enum Report {
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
     let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
-    let look = any | WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    match waitid(WaitId::Pid(pid), look) {
-        Ok(None) => return Report::Runs,
-        Ok(Some(status)) if is_end(&status) => {
-            release_ended(tid);
-            return Report::Ended;
-        }
-        Ok(Some(_)) => {}
-        // The thread is not, or no longer, one of this tracer's.
-        Err(Errno::CHILD) => return Report::Ended,
+    // Only a stop is taken: an end is left for the parent to learn.
+    let stop = match waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED) {
+        Ok(Some(stop)) => stop,
+        Ok(None) | Err(Errno::CHILD) => return without_stop(tid, pid, any),
         Err(_) => return Report::Runs,
-    }
-    // Only a stop is taken: the thread may have been killed since.
-    let stop = waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED).ok().flatten();
-    let status = stop.and_then(|stop| stop.trapping_signal().or_else(|| stop.stopping_signal()));
+    };
+    let status = stop.trapping_signal().or_else(|| stop.stopping_signal());
     let report = status.map_or(Report::Runs, decode);
     if !matches!(report, Report::Runs | Report::GroupStop(_)) {
         standstill::note(tid);
     }
     report
+}
+
+/// The report of a thread that has not stopped: it runs, has ended, or is not, or no longer, one of this tracer's.
+fn without_stop(tid: u32, pid: Pid, any: WaitIdOptions) -> Report {
+    match waitid(WaitId::Pid(pid), any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        Ok(Some(status)) if is_end(&status) => {
+            release_ended(tid);
+            Report::Ended
+        }
+        Err(Errno::CHILD) => Report::Ended,
+        // A stop since the first look is reported here as well, and taken the next time.
+        Ok(_) | Err(_) => Report::Runs,
+    }
 }
 
 fn is_end(status: &WaitIdStatus) -> bool {

@@ -16,8 +16,8 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
 use calltap_process::Reason;
 use calltap_process::frames::{self, Stacks};
-use calltap_process::inferior::{Inferior, longest};
-use calltap_process::maps;
+use calltap_process::inferior::Inferior;
+use calltap_process::maps::{self, Mappings};
 use calltap_process::proc;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
@@ -243,8 +243,8 @@ impl Planner<'_> {
                 thread.halt()
             });
         }
-        let regions = maps::read(target.pid).unwrap_or_default();
-        let stacks = Stacks::read(&held, text, &regions);
+        let regions = maps::code_and_files(target.pid).unwrap_or_default();
+        let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
         let words = stacks.words_in(&ranges);
         // A thread whose stack cannot be searched to its end may be inside any of them.
         let is_known = stacks.are_whole();
@@ -262,8 +262,9 @@ impl Planner<'_> {
             switch_stopped(&mut process.modules, text, &inside, &mut tally);
         }
         text.sync = before;
-        self.tally.stopped += longest(&held);
+        let (began, since) = (held.longest(), Instant::now());
         drop(held);
+        self.tally.stopped += began + since.elapsed();
         if let Some(failed) = written {
             settle(process.modules.iter_mut().collect(), failed, &mut tally);
         }

@@ -13,7 +13,7 @@ use calltap_process::frames::Stacks;
 use calltap_process::guards::Guards;
 use calltap_process::inferior::{CALL, Inferior, TRY};
 use calltap_process::inject::{Call, Failed};
-use calltap_process::maps;
+use calltap_process::maps::{self, Mappings};
 use calltap_process::placed::{Frames, Placement, owner_word};
 use calltap_process::stops::Stops;
 use calltap_process::target::{Symbols, Target, is_libc};
@@ -106,6 +106,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     let readable = check_filters(target, &mut stops)?;
     shared.control().unreadable.store(u32::from(!readable), Relaxed);
     shared.control().locked.store(u32::from(target.locks_memory()), Relaxed);
+    describe_process(target, shared);
     let start = Instant::now();
     loop {
         let mut inferior = Inferior::new(target);
@@ -233,7 +234,7 @@ fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) ->
 fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
-        let stack = Stacks::read(std::slice::from_ref(thread), text, regions);
+        let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
         (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
     });
     Ok(thread?)
@@ -282,6 +283,7 @@ pub fn start(
     mut thread: Held,
     owner_word: u64,
 ) -> Result<Held, Error> {
+    describe_process(target, shared);
     let done = place_by(target, directory, inferior, &mut thread)
         .and_then(|()| join(target, directory, shared, inferior, &mut thread, Some(owner_word)));
     inferior.put_back(&thread);
@@ -321,10 +323,9 @@ fn join(
 ) -> Result<(), Error> {
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
     let explained = |failed: Failed| target.refuse(failed);
-    describe_process(target, shared);
     if inferior.agent.is_none() && !has_joined() {
         // Its initialiser finds its files by way of /proc, which a process that has changed its user may not read.
-        inferior.regions = maps::read(target.pid).unwrap_or_default();
+        inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
         inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
     }
     if let Some(agent) = inferior.agent {
@@ -341,8 +342,11 @@ fn join(
     if !has_joined() {
         return Err(target.refuse(Reason::AgentNoMemory).into());
     }
-    inferior.regions = maps::read(target.pid).unwrap_or_default();
-    inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+    // Where the dynamic linker has loaded it, it has joined by itself.
+    if inferior.agent.is_none() {
+        inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
+        inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
+    }
     inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(|failed| explained(failed).into())
 }
 

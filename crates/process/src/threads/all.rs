@@ -1,48 +1,75 @@
 //! All threads of a process are stopped, and some of them kept so between two stops.
 
+use super::second::{MANY, Second};
 use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
 use crate::traced::{self, Reaper};
 use crate::urgent::Urgent;
 use crate::{proc, sharing};
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// All threads of a process. Dropping this lets them go on as if nothing had been.
+#[derive(Debug)]
+pub struct Stopped(Vec<Held>);
+
+impl Deref for Stopped {
+    type Target = [Held];
+
+    fn deref(&self) -> &[Held] {
+        &self.0
+    }
+}
+
+impl DerefMut for Stopped {
+    fn deref_mut(&mut self) -> &mut [Held] {
+        &mut self.0
+    }
+}
+
+impl Stopped {
+    /// For how long the first of them has stood still, or worked for calltap.
+    pub fn longest(&self) -> Duration {
+        self.iter().map(Held::stopped_for).max().unwrap_or_default()
+    }
+
+    /// Lets some of them go before the others.
+    fn release_first(&mut self, which: impl Fn(u32) -> bool) {
+        self.0.extract_if(.., |held| which(held.tid)).for_each(drop);
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let mut own = std::mem::take(&mut self.0);
+        let Some(second) = Second::known().filter(|_| own.len() >= MANY) else { return };
+        // What this thread keeps, no other can let go of.
+        let is_others = |held: &Held| held.is_seconds && !traced::stays(held.tid);
+        let others: Vec<Held> = own.extract_if(.., |held| is_others(held)).collect();
+        let done = second.begin(move || drop(others));
+        drop(own);
+        let _ = done.recv();
+    }
+}
+
 impl Held {
     /// Stops all threads of a process.
-    pub fn take_all(process: u32) -> Result<Vec<Held>, NotHeld> {
+    pub fn take_all(process: u32) -> Result<Stopped, NotHeld> {
         if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
             return Err(NotHeld::Shared(other));
         }
         let _reaper = Reaper::start();
         let _urgent = Urgent::now();
-        let mut held = take_back(process, None);
+        let mut held = Stopped(take_back(process, None));
         loop {
             let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
-            let new = proc::threads(process).into_iter().filter(|tid| !known.contains(tid));
-            let mut seized = Vec::new();
-            for tid in new {
-                match seize(tid) {
-                    Ok(()) => seized.push(tid),
-                    Err(NotHeld::Gone) => {}
-                    Err(other) => return Err(other),
-                }
-            }
-            // All are told before any is waited for.
-            for tid in &seized {
-                let _ = interrupt(*tid);
-            }
+            let mut new = proc::threads(process);
+            new.retain(|tid| !known.contains(tid));
             let before = held.len();
-            let mut failed = None;
-            for tid in &seized {
-                // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
-                match Held::stop(process, *tid, SHORT_PATIENCE) {
-                    Ok(thread) => held.push(thread),
-                    Err(NotHeld::Gone) => {}
-                    Err(other) => failed = Some(other),
-                }
-            }
+            let Part { held: new, failed } = stop_those(process, new)?;
+            held.0.extend(new);
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -54,7 +81,7 @@ impl Held {
     }
 
     /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
-    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Vec<Held>, NotHeld> {
+    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Stopped, NotHeld> {
         let start = Instant::now();
         loop {
             match Held::take_all(process) {
@@ -70,6 +97,72 @@ impl Held {
     pub fn are_all(process: u32, held: &[Held]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
         proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
+    }
+}
+
+/// Stops threads of a process; many of them by two threads. Those that are not there any more are left out. Also those that were stopped before one could not be.
+fn stop_those(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
+    let second = if tids.len() >= MANY { Second::get() } else { None };
+    let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
+    let mut turn = false;
+    let mut is_others = |tid: u32| {
+        turn = !turn;
+        // The first thread's id may become that of another one, by execve, of which this one finds out.
+        turn && tid != process && !traced::is_traced(tid)
+    };
+    let (others, own): (Vec<u32>, Vec<u32>) = tids.into_iter().partition(|tid| is_others(*tid));
+    // All are seized before any is stopped, and all are told before any is waited for.
+    let others = second.begin(move || seize_part(others));
+    let own = seize_part(own);
+    let (others, own) = (others.recv().unwrap_or(Err(NotHeld::Stuck))?, own?);
+    let others = second.begin(move || Part::stop(process, others));
+    let mut all = Part::stop(process, own);
+    let mut others = others.recv().map_err(|_| NotHeld::Stuck)?;
+    others.held.iter_mut().for_each(|held| held.is_seconds = true);
+    all.held.extend(others.held);
+    all.failed = all.failed.or(others.failed);
+    Ok(all)
+}
+
+/// Makes this thread the tracer of others: of which.
+fn seize_part(mut tids: Vec<u32>) -> Result<Vec<u32>, NotHeld> {
+    let mut failed = None;
+    tids.retain(|tid| match seize(*tid) {
+        Ok(()) => true,
+        Err(NotHeld::Gone) => false,
+        Err(other) => {
+            failed = Some(other);
+            false
+        }
+    });
+    failed.map_or(Ok(tids), Err)
+}
+
+/// Threads that were stopped together.
+struct Part {
+    held: Vec<Held>,
+    /// Why another one could not be.
+    failed: Option<NotHeld>,
+}
+
+impl Part {
+    /// Stops threads that this one traces.
+    fn stop(process: u32, tids: Vec<u32>) -> Part {
+        let _urgent = Urgent::now();
+        let since = Instant::now();
+        for tid in &tids {
+            let _ = interrupt(*tid);
+        }
+        let mut part = Part { held: Vec::with_capacity(tids.len()), failed: None };
+        for tid in tids {
+            // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
+            match Held::stop(process, tid, since, SHORT_PATIENCE) {
+                Ok(thread) => part.held.push(thread),
+                Err(NotHeld::Gone) => {}
+                Err(other) => part.failed = Some(other),
+            }
+        }
+        part
     }
 }
 
@@ -104,9 +197,9 @@ pub(super) fn keep(held: &Held) -> bool {
         let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
             return false;
         };
-        let Held { tid, regs, system_call, stopped, process, since, running, .. } = *held;
+        let Held { tid, regs, system_call, stopped, process, since, running, is_seconds, .. } = *held;
         let _urgent = Arc::clone(&held._urgent);
-        kept.push(Held { tid, regs, system_call, stopped, process, since, running, _urgent });
+        kept.push(Held { tid, regs, system_call, stopped, process, since, running, is_seconds, _urgent });
         true
     })
 }
@@ -133,12 +226,12 @@ pub fn stop_machine<T: Send>(
         let parents: HashSet<u32> =
             proc::threads(process).into_iter().filter(|tid| has_children(process, *tid)).collect();
         let mut held = Held::take_all_patiently(process, LONG_PATIENCE)?;
-        let since = held.iter().map(|thread| thread.since).min();
+        let (began, since) = (held.longest(), Instant::now());
         let done = work();
         // The end of a child would end waits of threads that run again, while the one that began it stands still.
-        held.sort_by_key(|thread| !parents.contains(&thread.tid));
+        held.release_first(|tid| parents.contains(&tid));
         drop(held);
-        Ok((done, since.map(|since| since.elapsed()).unwrap_or_default()))
+        Ok((done, began + since.elapsed()))
     };
     if KEPT.with_borrow(Option::is_some) {
         return work();

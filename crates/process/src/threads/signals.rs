@@ -1,9 +1,11 @@
 //! What signals and system calls a stopped thread has blocked, pending and filtered.
 
+use super::second::request;
 use super::{Held, NotHeld, lost};
 use crate::proc;
 use crate::seccomp::Instruction;
 use nix::errno::Errno;
+use nix::unistd::Pid;
 use std::fs;
 
 impl Held {
@@ -14,9 +16,12 @@ impl Held {
 
     pub(super) fn set_blocked_signals(&self, mask: u64) -> Result<(), NotHeld> {
         const SETSIGMASK: u32 = 0x420b;
+        let tid = self.tid;
         // SAFETY: the kernel reads 8 bytes from `mask`.
-        let done = unsafe { libc::ptrace(SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask) };
-        if done == 0 { Ok(()) } else { Err(lost(self.tid, Errno::last())) }
+        let set = move |pid: Pid| unsafe {
+            libc::ptrace(SETSIGMASK, pid.as_raw(), size_of::<u64>(), &raw const mask)
+        };
+        request(tid, move |pid| Errno::result(set(pid)).map(drop)).map_err(|errno| lost(tid, errno))
     }
 
     /// Sets of signals: lines of its status.
@@ -43,10 +48,14 @@ impl Held {
     /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
     pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
         const GETSIGMASK: u32 = 0x420a;
-        let mut mask = 0u64;
-        // SAFETY: the kernel writes 8 bytes to `mask`.
-        let done = unsafe { libc::ptrace(GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask) };
-        if done == 0 { Ok(mask) } else { Err(lost(self.tid, Errno::last())) }
+        let tid = self.tid;
+        let get = |pid: Pid| {
+            let mut mask = 0u64;
+            // SAFETY: the kernel writes 8 bytes to `mask`.
+            let done = unsafe { libc::ptrace(GETSIGMASK, pid.as_raw(), size_of::<u64>(), &raw mut mask) };
+            Errno::result(done).map(|_| mask)
+        };
+        request(tid, get).map_err(|errno| lost(tid, errno))
     }
 
     /// The seccomp filters that its system calls go through.
@@ -56,23 +65,27 @@ impl Held {
 
     /// The same of a thread that stands still for this one otherwise.
     pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
-        const GET_FILTER: u32 = 0x420c;
-        const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
-        let get = |index: usize, into: *mut Instruction| {
-            // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
-            Errno::result(unsafe { libc::ptrace(GET_FILTER, tid, index, into) })
-        };
-        let mut filters = Vec::new();
-        loop {
-            match get(filters.len(), std::ptr::null_mut()) {
-                Ok(length) => {
-                    let mut filter = vec![EMPTY; length as usize];
-                    get(filters.len(), filter.as_mut_ptr())?;
-                    filters.push(filter);
-                }
-                Err(Errno::ENOENT) => return Ok(filters),
-                Err(errno) => return Err(errno),
+        request(tid, read_filters)
+    }
+}
+
+fn read_filters(pid: Pid) -> Result<Vec<Vec<Instruction>>, Errno> {
+    const GET_FILTER: u32 = 0x420c;
+    const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+    let get = |index: usize, into: *mut Instruction| {
+        // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+        Errno::result(unsafe { libc::ptrace(GET_FILTER, pid.as_raw(), index, into) })
+    };
+    let mut filters = Vec::new();
+    loop {
+        match get(filters.len(), std::ptr::null_mut()) {
+            Ok(length) => {
+                let mut filter = vec![EMPTY; length as usize];
+                get(filters.len(), filter.as_mut_ptr())?;
+                filters.push(filter);
             }
+            Err(Errno::ENOENT) => return Ok(filters),
+            Err(errno) => return Err(errno),
         }
     }
 }
@@ -88,10 +101,14 @@ pub(super) fn has_trapped(tid: u32) -> bool {
         flags: u32,
         count: i32,
     }
-    let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
-    let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
-    // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
-    let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const which, pending.as_mut_ptr()) };
+    let peek = |pid: Pid| {
+        let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
+        let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
+        // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
+        let found =
+            unsafe { libc::ptrace(PEEKSIGINFO, pid.as_raw(), &raw const which, pending.as_mut_ptr()) };
+        Errno::result(found).map(|found| (pending, found as usize))
+    };
     let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
-    pending.iter().take(found.max(0) as usize).any(is_trap)
+    request(tid, peek).is_ok_and(|(pending, found)| pending.iter().take(found).any(is_trap))
 }

@@ -4,34 +4,46 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-/// Two threads; at a byte of input the first replaces the program by `cat`.
+/// So many threads; at a byte of input the first, or another one, replaces the program by `cat`. At another byte it ends.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
+static volatile int over;
 static void *wait_for_ever(void *unused) { for (;;) pause(); }
-int main(void) {
-    pthread_t thread;
+static void *work(void *unused) { while (!over) usleep(200); return NULL; }
+static void *control(void *unused) {
     char byte;
-    pthread_create(&thread, NULL, wait_for_ever, NULL);
+    if (read(0, &byte, 1) == 1 && byte == 'x') execlp("cat", "cat", NULL);
+    over = 1;
+    return NULL;
+}
+int main(int argc, char **argv) {
+    static pthread_t threads[1000];
+    int count = atoi(argv[1]), is_first = atoi(argv[2]);
+    for (int n = 1; n < count; n++)
+        pthread_create(&threads[n], NULL, !is_first && n == 1 ? control : count == 2 ? wait_for_ever : work, NULL);
     puts("ready");
     fflush(stdout);
-    if (read(0, &byte, 1) == 1) execlp("cat", "cat", NULL);
-    return 1;
+    if (is_first) control(NULL);
+    for (int n = 1; n < count; n++) pthread_join(threads[n], NULL);
+    return 0;
 }
 "#;
 
 /// What takes longer waits for itself.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn start(directory: &std::path::Path) -> Child {
+fn start(directory: &std::path::Path, threads: usize, first: bool) -> Child {
     let (source, program) = (directory.join("program.c"), directory.join("program"));
     fs::write(&source, PROGRAM).expect("a file");
     let mut compiler = Command::new("gcc");
     compiler.args(["-pthread", "-o"]).arg(&program).arg(&source);
     assert!(compiler.status().expect("gcc").success());
-    let mut child =
-        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+    let mut command = Command::new(program);
+    command.args([threads.to_string(), i32::from(first).to_string()]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("a line");
     child
@@ -53,7 +65,7 @@ fn trace<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option
 /// With another thread of its process stopped, the program is replaced; `work` then controls it as a tracer does that knows nothing of that.
 fn check(work: impl FnOnce(u32) -> Result<(), NotHeld> + Send + 'static) {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut child = start(directory.path());
+    let mut child = start(directory.path(), 2, true);
     let (process, mut input) = (child.id(), child.stdin.take().expect("its input"));
     let other = proc::threads(process).into_iter().find(|tid| *tid != process).expect("two threads");
     let done = trace(move || {
@@ -89,4 +101,59 @@ fn all_threads_of_a_process_in_the_middle_of_execve_can_be_stopped() {
 #[test]
 fn a_thread_in_the_middle_of_execve_can_be_stopped() {
     check(|process| Held::take(process, process).map(drop));
+}
+
+/// Many threads, of which the first or another one listens, are stopped again and again by two of this process, and do what `byte` says in the meantime.
+fn check_many(first: bool, byte: u8, work: impl Fn(&mut [Held]) + Send + 'static) {
+    const THREADS: usize = 200;
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut child = start(directory.path(), THREADS, first);
+    let (process, mut input) = (child.id(), child.stdin.take().expect("its input"));
+    let done = trace(move || {
+        for round in 0..20 {
+            if round == 10 {
+                input.write_all(&[byte]).expect("the program reads");
+            }
+            match Held::take_all_patiently(process, LIMIT) {
+                Ok(mut held) if round < 10 => {
+                    assert_eq!(held.len(), THREADS);
+                    work(&mut held);
+                }
+                // It is replaced, or ends.
+                Ok(_) | Err(NotHeld::Gone) => {}
+                Err(why) => panic!("{why:?} in round {round}"),
+            }
+        }
+        input.write_all(b"as before").or_else(|error| if byte == b'x' { Err(error) } else { Ok(()) })
+    });
+    if done.is_none() {
+        child.kill().expect("a child of this process");
+    }
+    let output = child.wait_with_output().expect("its output");
+    assert!(matches!(done, Some(Ok(()))), "{done:?}");
+    let expected: &[u8] = if byte == b'x' { b"as before" } else { b"" };
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), expected));
+}
+
+#[test]
+fn threads_that_two_have_stopped_obey_the_one_that_asked() {
+    check_many(true, b'.', |held| {
+        let others = held.iter().filter(|held| held.is_seconds).count();
+        let processors = thread::available_parallelism().expect("processors").get();
+        assert!(others.abs_diff(if processors > 1 { held.len() / 2 } else { 0 }) <= 1, "{others}");
+        for thread in held.iter_mut().step_by(41) {
+            let mask = thread.blocked_signals().expect("a mask");
+            thread.block_signals().expect("it stands still");
+            thread.set_blocked_signals(mask).expect("it stands still");
+            thread.run().expect("it stands still");
+            thread.halt().expect("it runs");
+            thread.set(thread.regs).expect("it stands still");
+        }
+    });
+}
+
+#[test]
+fn a_program_of_many_threads_can_be_replaced_while_they_are_stopped() {
+    check_many(true, b'x', |_| {});
+    check_many(false, b'x', |_| {});
 }

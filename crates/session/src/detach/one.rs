@@ -13,17 +13,18 @@ use calltap_process::Reason;
 use calltap_process::agent::{self, Loaded};
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
-use calltap_process::inferior::{Inferior, longest};
-use calltap_process::maps;
+use calltap_process::inferior::Inferior;
+use calltap_process::maps::{self, Mappings};
 use calltap_process::pages;
 use calltap_process::proc;
 use calltap_process::stops::Stops;
 use calltap_process::target::Target;
-use calltap_process::text::{KeepMapped, Sync};
-use calltap_process::threads::{Held, NotHeld};
+use calltap_process::text::{KeepMapped, ProcessText, Sync};
+use calltap_process::threads::{Held, NotHeld, aside};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -196,7 +197,7 @@ impl<'a> Leaving<'a> {
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => return Ok(Attempt::NotHeld(why)),
             Err(why) => return Err(self.target.refuse(why).into()),
         };
-        let (began, since) = (longest(&held), Instant::now());
+        let (began, since) = (held.longest(), Instant::now());
         let left = self.leave_stopped(&mut held, plan)?;
         drop(held);
         stops.add(began + since.elapsed());
@@ -210,11 +211,12 @@ impl<'a> Leaving<'a> {
     /// The last step with all threads stopped. False if one is in calltap's code, or may come back to it.
     fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<bool, Error> {
         let live = self.live;
-        self.inferior.regions = maps::read(self.target.pid).unwrap_or_default();
+        self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
         let needs_stop = |mark: &Mark| !live || mark.needs_stop();
         self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
-        let mut stacks = Stacks::read(held, &mut self.inferior.text, &self.inferior.regions);
+        let Inferior { text, regions, .. } = &mut self.inferior;
+        let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
         let outside = match self.leave_hooks(held, &mut stacks) {
             // A thread has ended meanwhile: all are looked at again.
             Err(NotHeld::Gone) => false,
@@ -249,8 +251,9 @@ impl<'a> Leaving<'a> {
             if !Held::are_all(self.target.pid, held) {
                 return Ok(false);
             }
-            self.inferior.regions = maps::read(self.target.pid).unwrap_or_default();
-            stacks.read_again(&inside, held, &mut self.inferior.text, &self.inferior.regions);
+            let Inferior { text, regions, .. } = &mut self.inferior;
+            *regions = maps::code_and_files(self.target.pid).unwrap_or_default();
+            stacks.read_again(&inside, held, text, &Mappings::asked(self.target.pid, regions));
         }
         Ok(false)
     }
@@ -265,14 +268,13 @@ impl<'a> Leaving<'a> {
         if !self.past.restore(text, stacks, &mut self.told.ours) {
             return false;
         }
+        let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
+        let cleared = (self.word != 0).then(|| clear_words(words, text));
         frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
+        cleared.into_iter().for_each(|cleared| cleared.finish(text));
         if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
             // CPython may call the agent's profile function as soon as its threads go on.
             let _ = text.write(Avma(gate), &[0; 8]);
-        }
-        for thread in held.iter().filter(|_| self.word != 0) {
-            // A thread's pointer to its state.
-            let _ = text.write(Avma(thread.regs.fs_base.wrapping_add(self.word)), &[0; 8]);
         }
         true
     }
@@ -351,6 +353,39 @@ fn refuse_answer(process: &ProcessEntry) {
     let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
     if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
         shm::wake(&process.phase);
+    }
+}
+
+/// Clears threads' pointers to their states, of which most may be clear: a thread has one that has called something. Those of many threads while this one goes
+/// on, until it [asks](Cleared::finish).
+fn clear_words(at: Vec<u64>, text: &ProcessText) -> Cleared {
+    let (count, again) = (at.len(), at.clone());
+    let told = text.shared().and_then(|mut text| aside(count, move || clear(&at, &mut text)));
+    Cleared { at: again, told }
+}
+
+/// Words that are cleared by another thread, or yet to be.
+struct Cleared {
+    at: Vec<u64>,
+    told: Option<Receiver<()>>,
+}
+
+impl Cleared {
+    /// Afterwards they are clear.
+    fn finish(self, text: &mut ProcessText) {
+        if self.told.is_none_or(|told| told.recv().is_err()) {
+            clear(&self.at, text);
+        }
+    }
+}
+
+fn clear(words: &[u64], text: &mut ProcessText) {
+    let places: Vec<(u64, usize)> = words.iter().map(|at| (*at, size_of::<u64>())).collect();
+    let now = text.read_many(&places);
+    for (n, at) in words.iter().enumerate() {
+        if now.get(n).is_none_or(|now| now != [0; 8]) {
+            let _ = text.write(Avma(*at), &[0; 8]);
+        }
     }
 }
 

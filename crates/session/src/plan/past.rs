@@ -51,9 +51,10 @@ impl Mark {
     }
 }
 
-/// The mappings by which marks are known.
+/// The mappings by which marks are known. The kernel's own page is of every process, and not shown in every way to ask.
 fn code_and_files(regions: &[Region]) -> Vec<Region> {
-    regions.iter().filter(|region| region.executable || region.file.1 != 0).cloned().collect()
+    let is_marked = |region: &&Region| region.executable && !region.is_kernels() || region.file.1 != 0;
+    regions.iter().filter(is_marked).cloned().collect()
 }
 
 /// What the journal says of one process.

@@ -138,7 +138,7 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
         let (counted, changed) = (&mut tally, &mut *text);
         let work = move || {
             if let How::StoppedAndSeen(agent) = how {
-                let regions = maps::read(pid).unwrap_or_default();
+                let regions = maps::code_and_files(pid).unwrap_or_default();
                 let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
                 running.retain_mut(|module| module.is_there(&now, &regions));
                 changed.lease();

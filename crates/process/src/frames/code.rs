@@ -1,0 +1,51 @@
+//! Which words are addresses of code. Stacks have hundreds of thousands of words, and few of them are.
+
+/// Does an address lie in one of the ranges, which are sorted and disjoint?
+pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
+    let at = ranges.partition_point(|(start, _)| *start <= address);
+    at > 0 && address < ranges[at - 1].1
+}
+
+/// Ranges of code.
+#[derive(Debug)]
+pub struct Code {
+    ranges: Vec<(u64, u64)>,
+    /// All of them lie in one of these two, between which the widest gap is: between a program and its libraries, where stacks lie.
+    around: [(u64, u64); 2],
+}
+
+impl Code {
+    /// Of ranges that are sorted and disjoint.
+    pub fn new(ranges: Vec<(u64, u64)>) -> Code {
+        let gap = |n: &usize| ranges[*n].0 - ranges[*n - 1].1;
+        let (below, above) = ranges.split_at((1..ranges.len()).max_by_key(gap).unwrap_or(0));
+        let hull = |part: &[(u64, u64)]| {
+            part.first().zip(part.last()).map_or((0, 0), |(first, last)| (first.0, last.1))
+        };
+        let around = [hull(below), hull(above)];
+        Code { ranges, around }
+    }
+
+    /// Does an address lie in one of them?
+    pub fn contains(&self, address: u64) -> bool {
+        let is_near = |(start, end): (u64, u64)| address.wrapping_sub(start) < end - start;
+        (is_near(self.around[0]) || is_near(self.around[1])) && find(&self.ranges, address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_in_each_range_and_in_no_gap() {
+        let all = [(0x10, 0x20), (0x30, 0x40), (0x1000, 0x1010), (0x1020, 0x1030)];
+        for count in 0..=all.len() {
+            let code = Code::new(all[..count].to_vec());
+            for address in 0..0x1100 {
+                let expected = all[..count].iter().any(|(start, end)| (*start..*end).contains(&address));
+                assert_eq!(code.contains(address), expected, "{address:#x} of {count}");
+            }
+        }
+    }
+}
