@@ -16,6 +16,8 @@
 //!
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
+mod stacks;
+
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
@@ -145,7 +147,7 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
-        if self.aside.is_empty() {
+        if self.aside.is_one_stack() {
             self.pair_rows::<false, T>(words, event, encoder)
         } else {
             self.pair_rows::<true, T>(words, event, encoder)
@@ -237,6 +239,11 @@ impl OpenCalls {
             *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
         }
         self.aside.forget(functions);
+    }
+
+    /// Events are missing: a frame that returns now may be another one than that which was left in its place.
+    pub fn lose(&mut self) {
+        self.aside.forget_frames();
     }
 
     /// How many of the newest calls a call without a return proves over, whose slot is known. They are left.
@@ -418,6 +425,5 @@ fn above(frame: Frame, frames: &[Frame]) -> Option<u8> {
     newest_first().take(above).all(|open| *open & TAIL != 0).then_some(above as u8)
 }
 
-mod stacks;
 #[cfg(test)]
 mod tests;

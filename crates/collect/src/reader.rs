@@ -366,6 +366,7 @@ impl Reader {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
         self.encoder.push(Event { ticks, site: Default::default(), kind });
+        self.open.lose();
     }
 
     /// So many that the program says were lost, with those that reading has skipped; never fewer than before.

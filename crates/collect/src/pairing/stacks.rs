@@ -31,10 +31,15 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Is nothing remembered?
+    /// Is no other stack known?
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.stacks.is_empty() && self.tops.is_empty()
+    pub(super) fn is_one_stack(&self) -> bool {
+        self.tops.is_empty()
+    }
+
+    /// Which frames go on is not known any more, only where stacks begin.
+    pub(super) fn forget_frames(&mut self) {
+        self.stacks.clear();
     }
 
     /// Does a stack begin there?

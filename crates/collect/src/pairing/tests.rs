@@ -127,6 +127,25 @@ fn stacks_that_lie_next_to_each_other_are_known_from_their_first_return() {
 }
 
 #[test]
+fn where_events_are_missing_a_return_is_of_no_frame_that_was_left_before() {
+    let frame = |slot: u64, name: u8| (SLOTS / 2 - slot) << SLOT | u64::from(name);
+    let left = || {
+        let mut open = OpenCalls::new(true);
+        for (code, frame) in
+            [(code::ENTRY, frame(1, b'm')), (code::ENTRY, frame(9, b'f')), (code::ENTRY, frame(5, b'l'))]
+        {
+            open.show(code, frame, 0);
+        }
+        open
+    };
+    let resumed = |mut open: OpenCalls| open.show(code::EXIT, frame(9, b'f'), 0).resumed.len();
+    assert_eq!(resumed(left()), 1);
+    let mut open = left();
+    open.lose();
+    assert_eq!(resumed(open), 0);
+}
+
+#[test]
 fn a_stack_that_another_one_calls_stays_above_it() {
     // a resumes b by r, and b yields by y.
     check(
