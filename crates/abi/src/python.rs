@@ -38,6 +38,22 @@ pub mod state {
     pub const UNSELECTED: u32 = 3;
 }
 
+/// What the agent has to know of an interpreter: the program of its evaluator's stub ([`crate::values`]), which the evaluator's hook reads and no other runs.
+pub mod program {
+    /// The word that has the version: 8 for CPython 3.8. The addresses follow it.
+    pub const VERSION: usize = 1;
+    /// Its first word, which no hook runs as a step.
+    const NO_STEPS: u64 = 0;
+
+    /// The program, given the version and addresses in the process.
+    pub fn words(version: u8, addresses: &[u64]) -> impl Iterator<Item = u64> {
+        [NO_STEPS, version.into()].into_iter().chain(addresses.iter().copied())
+    }
+
+    /// Where addresses are, CPython 3.11: of the current thread state.
+    pub const CURRENT: usize = VERSION + 1;
+}
+
 /// What there is besides functions.
 #[derive(Debug)]
 #[repr(C)]

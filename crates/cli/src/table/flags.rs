@@ -159,7 +159,7 @@ pub const PYTHON: Flag = many(value(
     "python",
     None,
     "GLOB",
-    "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
+    "Trace Python functions of CPython 3.8 to 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
 ));
 
 pub const LIBCALLS: Flag = switch(
