@@ -2,7 +2,7 @@
 //!
 //! Up to CPython 3.10 the evaluator is called for every call of a Python function, and for every resumption of a generator: its hooks record them
 //! ([`frames`]). From 3.11 on it runs the Python functions that a Python function calls itself, so its entry is only where a thread is given what
-//! tells the agent of calls: a [profile function](profile).
+//! tells the agent of calls: a [profile function](profile), from 3.12 on [callbacks](monitoring) of `sys.monitoring`.
 //!
 //! An evaluator runs with the interpreter's lock held, which protects all that is read here.
 //!
@@ -10,14 +10,20 @@
 
 mod frames;
 mod functions;
+#[cfg(not(feature = "placed"))]
+mod gate;
 mod layout;
+#[cfg(not(feature = "placed"))]
+mod monitoring;
 mod names;
 #[cfg(not(feature = "placed"))]
 mod profile;
 mod scopes;
+mod text;
 
 use crate::state::Session;
 use calltap_abi::python::program;
+use calltap_abi::values::Program;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// An 8-byte word of the interpreter.
@@ -41,7 +47,7 @@ fn byte(address: u64) -> &'static AtomicU8 {
 
 /// The evaluator is called with these arguments; `slot` is where its return address is, `stub` where the hook returns to in its stub. 1: its return is
 /// recorded, too.
-pub extern "C" fn enter(first: u64, second: u64, _third: u64, slot: u64, stub: u64) -> u8 {
+pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u64) -> u8 {
     let Some(session) = Session::get().filter(|session| session.control().python.load(Relaxed) != 0) else {
         return 0;
     };
@@ -50,16 +56,28 @@ pub extern "C" fn enter(first: u64, second: u64, _third: u64, slot: u64, stub: u
     match at(program::VERSION) {
         8 => u8::from(frames::enter(session, first, slot, stub)),
         9 | 10 => u8::from(frames::enter(session, second, slot, stub)),
-        11 => {
-            #[cfg(not(feature = "placed"))]
-            profile::enter(session, at(program::CURRENT), first);
-            // A placed agent may be unmapped, and the interpreter would still lead to it.
-            #[cfg(feature = "placed")]
-            session.python().header.placed.store(1, Relaxed);
+        _ => {
+            register(session, program, first, third);
             0
         }
-        _ => 0,
     }
+}
+
+/// Sees to it that the interpreter calls the agent.
+#[cfg(not(feature = "placed"))]
+fn register(session: Session, program: &Program, state: u64, thrown: u64) {
+    let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
+    match at(program::VERSION) {
+        11 => profile::enter(session, at(program::CURRENT), state),
+        12 | 13 => monitoring::enter(session, program, state, thrown as u32 != 0),
+        _ => {}
+    }
+}
+
+/// A placed agent may be unmapped, and the interpreter would still lead to it.
+#[cfg(feature = "placed")]
+fn register(session: Session, _: &Program, _: u64, _: u64) {
+    session.python().header.placed.store(1, Relaxed);
 }
 
 /// An evaluator returns whose entry was recorded.

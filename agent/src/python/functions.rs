@@ -1,7 +1,7 @@
 //! The functions that are known: each code object that was called has an entry in the session's table, and a site of its own.
 
 use super::layout::Layout;
-use super::{names, word};
+use super::{names, text, word};
 use crate::register;
 use crate::state::Session;
 use calltap_abi::python::{Entry, state};
@@ -50,7 +50,7 @@ fn introduce(
         references.store(count + 1, Relaxed);
     }
     // Only what may have events takes a number: those in a trace have no gaps.
-    let state = match names::with_name(entry, |name| table.selects(name)) {
+    let state = match text::with_name(entry, |name| table.selects(name)) {
         true => {
             let next = &table.header.next_site;
             let more = |site| (site < stub::COUNT as u32).then_some(site + 1);

@@ -69,3 +69,16 @@ pub static V3_11: Layout = Layout {
     keys: Keys::Log2,
     immortal: false,
 };
+
+/// CPython 3.12 and 3.13.
+#[cfg(not(feature = "placed"))]
+pub static V3_12: Layout = Layout {
+    first_line: 68,
+    file_name: 112,
+    name: 128,
+    scope: None,
+    ascii_data: 40,
+    compact_data: 56,
+    keys: Keys::Log2,
+    immortal: true,
+};

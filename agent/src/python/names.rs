@@ -1,19 +1,15 @@
 //! What a Python function is called: read from its code object and the globals of its frame, without a call of the interpreter.
-//!
-//! Unsafe because characters of two bytes are read. The thread holds the interpreter's lock, and the frame holds the objects.
 
 use super::layout::{Keys, Layout};
 use super::scopes;
+use super::text::{Text, Writer};
 use crate::state::Session;
 use calltap_abi::python::{Entry, NAME, TEXT};
-use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 // Offsets in every object,
 const TYPE: u64 = 8;
-// str (PyASCIIObject),
-const LENGTH: u64 = 16;
-const STATE: u64 = 32;
-// and dict (PyDictObject).
+// and in dict (PyDictObject).
 const KEYS: u64 = 32;
 const VALUES: u64 = 40;
 /// Keys that are searched for `__name__`, which is the first of a module's.
@@ -29,93 +25,6 @@ fn half(address: u64) -> u32 {
 
 fn byte(address: u64) -> u8 {
     super::byte(address).load(Relaxed)
-}
-
-/// A `str` object whose characters lie behind it.
-#[derive(Clone, Copy)]
-struct Text {
-    data: u64,
-    length: u64,
-    /// Bytes of a character.
-    width: u64,
-}
-
-impl Text {
-    fn new(layout: &Layout, object: u64) -> Option<Text> {
-        if object == 0 {
-            return None;
-        }
-        let state = half(object + STATE);
-        let (kind, is_compact, is_ascii) = (u64::from(state >> 2 & 7), state >> 5 & 1, state >> 6 & 1);
-        let data = object + if is_ascii != 0 { layout.ascii_data } else { layout.compact_data };
-        let is_known = is_compact != 0 && matches!(kind, 1 | 2 | 4);
-        is_known.then(|| Text { data, length: word(object + LENGTH), width: kind })
-    }
-
-    fn character(&self, n: u64) -> Option<char> {
-        let at = self.data + n * self.width;
-        let code = match self.width {
-            1 => u32::from(byte(at)),
-            // SAFETY: a string of this kind has characters of two bytes.
-            2 => u32::from(unsafe { &*(at as *const AtomicU16) }.load(Relaxed)),
-            _ => half(at),
-        };
-        char::from_u32(code)
-    }
-
-    fn is(&self, wanted: &[u8]) -> bool {
-        let bytes = (0..self.length).zip(wanted);
-        self.length == wanted.len() as u64
-            && self.width == 1
-            && bytes.into_iter().all(|(n, byte_wanted)| byte(self.data + n) == *byte_wanted)
-    }
-}
-
-/// Text that is put together in an entry, from `at` on and up to `end`.
-pub struct Writer<'a> {
-    entry: &'a Entry,
-    at: usize,
-    end: usize,
-}
-
-impl<'a> Writer<'a> {
-    /// The entry that is written to.
-    pub fn entry(&self) -> &'a Entry {
-        self.entry
-    }
-
-    /// Adds the name of another entry.
-    pub fn add_name(&mut self, other: &Entry) {
-        let length = (other.name.load(Relaxed) as usize).min(NAME);
-        other.text.iter().take(length).for_each(|byte| self.put_byte(byte.load(Relaxed)));
-    }
-
-    /// Adds a byte of UTF-8, if there is room.
-    pub fn put_byte(&mut self, byte: u8) {
-        if let Some(place) = self.entry.text.get(self.at..self.end).and_then(|room| room.first()) {
-            place.store(byte, Relaxed);
-            self.at += 1;
-        }
-    }
-
-    fn put(&mut self, character: char) -> Option<()> {
-        let mut bytes = [0; 4];
-        let bytes = character.encode_utf8(&mut bytes).as_bytes();
-        let room = self.entry.text.get(self.at..self.end)?.get(..bytes.len())?;
-        room.iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Relaxed));
-        self.at += bytes.len();
-        Some(())
-    }
-
-    /// Adds characters of a text from one on, as far as there is room.
-    fn add(&mut self, text: Text, from: u64) {
-        for n in from..text.length {
-            // A surrogate, as in a file name that is not UTF-8.
-            if self.put(text.character(n).unwrap_or('\u{fffd}')).is_none() {
-                return;
-            }
-        }
-    }
 }
 
 /// Where the entries of a dict's keys begin, how many there are, the bytes of one, and where it has its key.
@@ -183,14 +92,4 @@ pub fn write(session: Session, layout: &Layout, entry: &Entry, code: u64, global
     }
     entry.name.store(name as u32, Relaxed);
     entry.file.store((writer.at - name) as u32, Relaxed);
-}
-
-/// The name of an entry, as bytes.
-pub fn with_name<T>(entry: &Entry, take: impl FnOnce(&[u8]) -> T) -> T {
-    let mut name = [0; NAME];
-    let length = (entry.name.load(Relaxed) as usize).min(NAME);
-    for (byte, place) in name.iter_mut().zip(&entry.text) {
-        *byte = place.load(Relaxed);
-    }
-    take(name.get(..length).unwrap_or_default())
 }

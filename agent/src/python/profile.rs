@@ -13,6 +13,7 @@
 //! apart by the order of their events.
 
 use super::functions::function;
+use super::gate::calltap_python_gate;
 use super::layout::V3_11;
 use super::{byte, half, word};
 use crate::record::record_at;
@@ -39,10 +40,6 @@ const CODE: u64 = 32;
 const IS_ENTRY: u64 = 68;
 /// What `use_tracing` is while there is a trace or profile function.
 const TRACED: u8 = 255;
-
-/// 1 while the session's memory may be touched by [`profile`]. It lies in the agent's own memory, as the session's is unmapped while threads run.
-#[unsafe(no_mangle)]
-pub static calltap_python_gate: AtomicU64 = AtomicU64::new(0);
 
 /// Where the interpreter keeps the current thread state; 0 until a thread was found to be it.
 static CURRENT: AtomicU64 = AtomicU64::new(0);

@@ -2,7 +2,7 @@
 //! object among its constants. That one was run before, so it is known if it was run while the program was traced.
 
 use super::layout::{Layout, Scope};
-use super::names::{self, Writer};
+use super::text::{self, Writer};
 use crate::state::Session;
 use crate::sys;
 use calltap_abi::python::{Entry, state};
@@ -55,7 +55,7 @@ pub fn write(
         return false;
     }
     let file = copied(code + layout.file_name);
-    let own = writer.entry();
+    let own = writer.entry;
     let line = own.line.load(Relaxed);
     let is_around = |entry: &&Entry| {
         entry.state.load(Acquire) != state::FILLING
@@ -76,7 +76,7 @@ pub fn write(
         }
         Some(scope) => {
             let is_function = copied(scope.code.load(Relaxed) + flags).unwrap_or(0) as u32 & OPTIMIZED != 0;
-            if !is_function && names::with_name(scope, |name| name.ends_with(b"<module>")) {
+            if !is_function && text::with_name(scope, |name| name.ends_with(b"<module>")) {
                 module(writer);
             } else {
                 writer.add_name(scope);

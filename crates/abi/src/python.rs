@@ -52,6 +52,37 @@ pub mod program {
 
     /// Where addresses are, CPython 3.11: of the current thread state.
     pub const CURRENT: usize = VERSION + 1;
+
+    // From 3.12 on, of functions and objects of the interpreter:
+    /// `PyThreadState_Get`,
+    pub const CURRENT_STATE: usize = VERSION + 1;
+    /// `_Py_NoneStruct`,
+    pub const NONE: usize = VERSION + 2;
+    /// `PySys_GetObject`,
+    pub const SYS_OBJECT: usize = VERSION + 3;
+    /// `PyObject_CallMethod`,
+    pub const CALL_METHOD: usize = VERSION + 4;
+    /// `PyCMethod_New`,
+    pub const NEW_FUNCTION: usize = VERSION + 5;
+    /// `PyObject_GetAttrString`,
+    pub const ATTRIBUTE: usize = VERSION + 6;
+    /// `PyErr_Clear`,
+    pub const CLEAR: usize = VERSION + 7;
+    /// `Py_DecRef`.
+    pub const RELEASE: usize = VERSION + 8;
+    /// Words up to the last of them.
+    pub const ADDRESSES: usize = RELEASE + 1;
+    /// Their symbols, in this order.
+    pub const SYMBOLS: [&str; 8] = [
+        "PyThreadState_Get",
+        "_Py_NoneStruct",
+        "PySys_GetObject",
+        "PyObject_CallMethod",
+        "PyCMethod_New",
+        "PyObject_GetAttrString",
+        "PyErr_Clear",
+        "Py_DecRef",
+    ];
 }
 
 /// What there is besides functions.

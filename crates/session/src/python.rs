@@ -15,6 +15,9 @@ const OLDER: [(u8, &str); 3] =
 /// Symbols of debug builds, of some versions each.
 const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
 
+/// A symbol of free-threaded builds.
+const FREE_THREADED: &str = "_Py_DecRefShared";
+
 /// Why Python functions of an interpreter are not traced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
@@ -22,10 +25,10 @@ pub enum Reason {
     #[error("its file cannot be read")]
     Unreadable,
     /// It is a version older than those that are known.
-    #[error("it is older than CPython 3.8; functions are traced of 3.8 to 3.11")]
+    #[error("it is older than CPython 3.8; functions are traced of 3.8 to 3.13")]
     Older,
     /// It is another version.
-    #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.11")]
+    #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.13")]
     Version {
         /// 3,
         major: u64,
@@ -37,6 +40,9 @@ pub enum Reason {
     /// Its objects have other layouts.
     #[error("it is a debug build of CPython, whose objects have other layouts")]
     Debug,
+    /// Its objects have other counts of references, and no lock protects them.
+    #[error("it is a free-threaded build of CPython")]
+    FreeThreaded,
     /// Its evaluator has a kind of site that the agent has no hook for.
     #[error(
         "its evaluator has a kind of entry or exit for which there are no hooks: 'calltap sites FILE' shows it"
@@ -80,9 +86,16 @@ impl Interpreter {
         if DEBUG.iter().any(|name| symbol(name).is_some()) {
             return Err(Reason::Debug);
         }
+        if symbol(FREE_THREADED).is_some() {
+            return Err(Reason::FreeThreaded);
+        }
         let addresses = match minor {
+            ..=10 => Vec::new(),
             11 => vec![symbol("_PyRuntime").ok_or(Reason::NoSymbol("_PyRuntime"))? + CURRENT_STATE],
-            _ => Vec::new(),
+            _ => {
+                let address = |name| symbol(name).ok_or(Reason::NoSymbol(name));
+                program::SYMBOLS.into_iter().map(address).collect::<Result<Vec<u64>, Reason>>()?
+            }
         };
         Ok(Interpreter { minor, addresses })
     }
@@ -107,7 +120,7 @@ impl Interpreter {
 fn minor(version: u64) -> Result<u8, Reason> {
     let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
     match (major, minor, version & 0xf0) {
-        (3, 11, FINAL) => Ok(minor as u8),
+        (3, 11..=13, FINAL) => Ok(minor as u8),
         _ => Err(Reason::Version { major, minor, micro }),
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The minor numbers of the versions whose functions are traced.
-const VERSIONS: std::ops::RangeInclusive<u32> = 8..=11;
+const VERSIONS: std::ops::RangeInclusive<u32> = 8..=13;
 
 /// An interpreter.
 struct Interpreter {
@@ -217,6 +217,36 @@ fn a_python_program_goes_on_when_its_recorder_was_killed() {
         let (status, output, errors) = resident.end();
         assert!(status.success(), "3.{minor} {status} {output}{errors}");
     }
+}
+
+#[test]
+fn questions_are_answered_about_python_functions() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("sleeps.py"));
+        let trace = directory.path().join("t.calltap").display().to_string();
+        let command = ["--", &python, &script, "5"];
+        let calls = |words: &[&str]| {
+            let asked = ["--python", "__main__.*", "--json"];
+            let run = calltap_run(&[words, &asked, &command].concat());
+            assert!(run.status.success(), "3.{minor} {words:?}: {}", run.stderr);
+            run.stdout.matches("__main__.Handler.get").count()
+        };
+        // Five calls; three of them sleep for 20 ms.
+        assert!(calls(&["slower", "15ms", "__main__.Handler.get"]) >= 3, "3.{minor}");
+        assert!(calls(&["watch", "__main__.Handler.get"]) >= 5, "3.{minor}");
+        assert!(calls(&["latency"]) >= 1 && calls(&["count"]) >= 1, "3.{minor}");
+        let run = calltap_run(&[&["why", "*.get>15ms", "--python", "__main__.*"][..], &command].concat());
+        let slow = run.stdout.lines().filter(|line| line.contains(" ms  __main__.Handler.get  ")).count();
+        assert_eq!(slow, 3, "3.{minor}: {}{}", run.stdout, run.stderr);
+        let record = ["record", "-q", "-o", &trace, "--python", "__main__.*"];
+        assert!(calltap_run(&[&record[..], &command].concat()).status.success());
+        let run = calltap_run(&["count", "--python", "__main__.Handler.*", "-i", &trace, "--json"]);
+        let counted: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!(counted["functions"][0]["calls"], 5, "3.{minor}: {counted}");
+    }
+    let run = calltap_run(&["histogram", "f@arg1", "--python", "*", "--", "/bin/true"]);
+    one_line(&run, &["values of Python functions are not read"]);
 }
 
 #[test]
