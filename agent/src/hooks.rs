@@ -44,7 +44,7 @@
 //! in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry` writes the shadow stack before S, so both are right at the
 //! instruction that changes the rule.
 
-use crate::{loader, profile, record, shadow, state, sys, values};
+use crate::{loader, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
@@ -84,6 +84,7 @@ hooks!(
     include_str!("hooks/values.s"),
     include_str!("hooks/small.s"),
     include_str!("hooks/go.s"),
+    include_str!("hooks/python.s"),
     include_str!("hooks/shims.s"),
     include_str!("hooks/all.s"),
     include_str!("hooks/first.s"),
@@ -97,6 +98,9 @@ hooks!(
     profile_slow = sym profile::profile_slow,
     first_slow = sym record::first_slow,
     read_values = sym values::read_values,
+    python_enter = sym python::enter,
+    python_leave = sym python::leave,
+    python_return = sym python::returns,
     loader_changed = sym loader::changed,
     private = sym state::PRIVATE,
     sigprocmask = const sys::RT_SIGPROCMASK,

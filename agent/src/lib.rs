@@ -18,7 +18,6 @@ mod loader;
 mod mem;
 mod plan;
 mod profile;
-#[cfg(not(feature = "placed"))]
 mod python;
 mod record;
 mod register;

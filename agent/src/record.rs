@@ -93,22 +93,21 @@ pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64,
 
 /// Records an event of a call whose slot is `slot`, from Rust: `stub` is the lower half of the address of its site's stub, with the code.
 /// By the same rule as the hooks' fast path: what was reserved is compared with the words in front of it, and a mismatch takes the slow way.
-#[cfg(not(feature = "placed"))]
-pub fn record_at(session: Session, stub: u32, slot: u64) {
+/// True if it was recorded.
+pub fn record_at(session: Session, stub: u32, slot: u64) -> bool {
     let low = (slot as u32) << 22 ^ stub;
     let clock = session.control().clock.load(Relaxed);
     let Some(thread) = registered(session).filter(|_| clock != Clock::Sparse as u32) else {
-        record_slow(low, 0, 0, slot);
-        return;
+        return record_slow(low, 0, 0, slot) != 0;
     };
     let ticks = stamp(session.control());
     let reserved = reserve(thread, 8);
     let placed = slot.wrapping_sub(thread.window.load(Relaxed)) < WINDOW;
     if placed && ticks >> CLOCK_BITS == thread.epoch.load(Relaxed) && in_data(reserved) {
         store(reserved, event_word(ticks, slot, low));
-    } else {
-        record_slow(low, 0, reserved, slot);
+        return true;
     }
+    record_slow(low, 0, reserved, slot) != 0
 }
 
 fn try_record(

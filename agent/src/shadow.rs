@@ -94,11 +94,22 @@ fn word(slot: u64) -> Option<&'static AtomicU64> {
 /// What is kept here besides return addresses has this bit, which no address has: so it is never taken for one.
 const OTHER: u64 = 1 << profile::TIMED;
 
-/// Keeps an address in the shadow-stack slot of a stack slot.
-pub fn keep(slot: u64, kept: u64) {
-    if let Some(word) = word(slot) {
-        word.store(kept | OTHER, Relaxed);
-    }
+/// Keeps an address in the shadow-stack slot of a stack slot. False if it has none.
+pub fn keep(slot: u64, kept: u64) -> bool {
+    let word = word(slot);
+    word.inspect(|word| word.store(kept | OTHER, Relaxed)).is_some()
+}
+
+/// Marks the call in a stack slot whose return address stays. False if the slot has no shadow stack.
+pub fn mark(slot: u64, mark: u64) -> bool {
+    let word = word(slot);
+    word.inspect(|word| word.store(mark, Relaxed)).is_some()
+}
+
+/// Takes this mark away. False if the slot has another, or none.
+pub fn unmark(slot: u64, mark: u64) -> bool {
+    let word = word(slot).filter(|word| word.load(Relaxed) == mark);
+    word.inspect(|word| word.store(0, Relaxed)).is_some()
 }
 
 /// What is kept there.

@@ -83,6 +83,10 @@ pub struct Thread {
     pub owner: AtomicU32,
     /// Address of its [table of profile chunks](crate::profile); 0 while it has none.
     pub profiles: AtomicU64,
+    /// The frame of the Python function that was entered last; 0 once it, or another, was left,
+    pub frame: AtomicU64,
+    /// and the slot of its evaluator.
+    pub frame_slot: AtomicU64,
 }
 
 /// Where no stack is: [`Thread::window`] before the first STACK word. User addresses are below.

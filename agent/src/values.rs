@@ -62,21 +62,11 @@ impl values::Call for Met<'_> {
     }
 
     fn remember(&self, word: u64) {
-        shadow::keep(below(self.slot), word);
+        let _ = shadow::keep(below(self.slot), word);
     }
 
     fn recall(&self) -> Option<u64> {
         shadow::kept(below(self.slot))
-    }
-
-    fn enter_evaluator(&self, current: u64) {
-        #[cfg(not(feature = "placed"))]
-        crate::python::enter(self.session, current, self.saved.rdi);
-        // A placed agent may be unmapped, and the interpreter would still lead to it.
-        #[cfg(feature = "placed")]
-        if self.session.control().python.load(Relaxed) != 0 {
-            self.session.python().header.placed.store(u32::from(current != 0), Relaxed);
-        }
     }
 
     /// Ends at the first word that cannot be read: the end of the stack is not known here. Not inlined, so that

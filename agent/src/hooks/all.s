@@ -77,6 +77,12 @@ calltap_hook:
     .endr
 .endm
 
+    .irp clock, 0, 1, 2, 3
+        tap_python_call \clock
+        tap_python_return \clock
+        tap_python_enter \clock
+        tap_python_leave \clock
+    .endr
     tap_hooks 0
     tap_hooks 1
     tap_hooks 2

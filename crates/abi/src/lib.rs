@@ -36,7 +36,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -209,8 +209,6 @@ pub struct ProcessEntry {
     pub _pad0: AtomicU32,
     /// Where everything is in it.
     pub image: Image,
-    #[doc(hidden)]
-    pub _pad1: [AtomicU64; 4],
 }
 
 /// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through

@@ -38,6 +38,53 @@ pub mod state {
     pub const UNSELECTED: u32 = 3;
 }
 
+/// What the agent has to know of an interpreter: the program of its evaluator's stub ([`crate::values`]), which the evaluator's hook reads and no other runs.
+pub mod program {
+    /// The word that has the version: 8 for CPython 3.8. The addresses follow it.
+    pub const VERSION: usize = 1;
+    /// Its first word, which no hook runs as a step.
+    const NO_STEPS: u64 = 0;
+
+    /// The program, given the version and addresses in the process.
+    pub fn words(version: u8, addresses: &[u64]) -> impl Iterator<Item = u64> {
+        [NO_STEPS, version.into()].into_iter().chain(addresses.iter().copied())
+    }
+
+    /// Where addresses are, CPython 3.11: of the current thread state.
+    pub const CURRENT: usize = VERSION + 1;
+
+    // From 3.12 on, of functions and objects of the interpreter:
+    /// `PyThreadState_Get`,
+    pub const CURRENT_STATE: usize = VERSION + 1;
+    /// `_Py_NoneStruct`,
+    pub const NONE: usize = VERSION + 2;
+    /// `PySys_GetObject`,
+    pub const SYS_OBJECT: usize = VERSION + 3;
+    /// `PyObject_CallMethod`,
+    pub const CALL_METHOD: usize = VERSION + 4;
+    /// `PyCMethod_New`,
+    pub const NEW_FUNCTION: usize = VERSION + 5;
+    /// `PyObject_GetAttrString`,
+    pub const ATTRIBUTE: usize = VERSION + 6;
+    /// `PyErr_Clear`,
+    pub const CLEAR: usize = VERSION + 7;
+    /// `Py_DecRef`.
+    pub const RELEASE: usize = VERSION + 8;
+    /// Words up to the last of them.
+    pub const ADDRESSES: usize = RELEASE + 1;
+    /// Their symbols, in this order.
+    pub const SYMBOLS: [&str; 8] = [
+        "PyThreadState_Get",
+        "_Py_NoneStruct",
+        "PySys_GetObject",
+        "PyObject_CallMethod",
+        "PyCMethod_New",
+        "PyObject_GetAttrString",
+        "PyErr_Clear",
+        "Py_DecRef",
+    ];
+}
+
 /// What there is besides functions.
 #[derive(Debug)]
 #[repr(C)]

@@ -75,6 +75,10 @@ pub const SMALL_STACK: u8 = 16;
 /// times.
 pub const GOROUTINE: u8 = 32;
 
+/// Of CPython's evaluator: the agent learns of Python functions there ([`crate::python`]), and the evaluator itself has no events. With [`GRAPH`] its returns are
+/// theirs.
+pub const PYTHON: u8 = 64;
+
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
@@ -87,8 +91,8 @@ pub enum Style {
 }
 
 /// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; as many in front
-/// of which values are read; those for small stacks; and those of Go functions, which know their goroutine.
-pub const HOOK_COUNT: usize = GO_HOOKS + GO_ENTRIES + 1;
+/// of which values are read; those for small stacks; those of Go functions, which know their goroutine; and those of CPython's evaluator.
+pub const HOOK_COUNT: usize = PYTHON_HOOKS + 4;
 /// Those that only record.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
@@ -97,9 +101,15 @@ const SMALL_HOOKS: usize = 3;
 const GO_HOOKS: usize = SMALL_STACK_HOOKS + 2 * SMALL_HOOKS;
 /// Those at entries. Behind them comes that of exits.
 const GO_ENTRIES: usize = 7;
+/// Those of a call-through: at the evaluator's entry, and at its return. Then those where its exits are rewritten, or its returns are not wanted.
+const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
 
 /// The hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
+    if wanted & PYTHON != 0 {
+        let calls = wanted & GRAPH != 0 && !matches!(style, Style::Exits);
+        return if calls { PYTHON_HOOKS } else { PYTHON_HOOKS + 2 };
+    }
     if wanted & GOROUTINE != 0 {
         return GO_HOOKS + ((wanted & (FUNCTION | GRAPH | PROFILE)) as usize).saturating_sub(1);
     }
@@ -136,6 +146,11 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
         Style::CallThrough | Style::AfterPrologue => 14,
     };
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
+        (false, _) if wanted & PYTHON != 0 => None,
+        _ if wanted & PYTHON != 0 => match style {
+            Style::Exits => Some(PYTHON_HOOKS + 3),
+            Style::CallThrough | Style::AfterPrologue => Some(PYTHON_HOOKS + 1),
+        },
         _ if wanted & SMALL_STACK != 0 => None,
         (false, _) if wanted & GOROUTINE != 0 => None,
         _ if wanted & GOROUTINE != 0 => Some(GO_HOOKS + GO_ENTRIES),

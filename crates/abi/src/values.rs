@@ -74,14 +74,6 @@ pub mod step {
     pub const SLOT: u8 = 15;
     /// Copies so many bytes of the stack, from the return address on ([`frames`](crate::frames)).
     pub const FRAMES: u8 = 16;
-    /// The call is one of CPython's evaluator: its thread gets the agent's profile function. The constant of the next step, an [`IF`] that never
-    /// holds, says where the interpreter keeps the current thread state.
-    pub const PYTHON: u8 = 17;
-}
-
-/// The program of CPython's evaluator, given where the interpreter keeps the current thread state.
-pub const fn evaluator(current: u64) -> [u64; 4] {
-    [4 << 16, word(step::PYTHON, 0, 0), word(step::IF, compare::EQUAL, 0), current]
 }
 
 /// General registers.
@@ -136,8 +128,6 @@ pub trait Call {
     fn recall(&self) -> Option<u64>;
     /// Copies so many bytes of the stack into the ring.
     fn copy_stack(&self, bytes: u32);
-    /// The thread state in the first argument register gets the profile function, if `current` leads to it.
-    fn enter_evaluator(&self, _current: u64) {}
 }
 
 /// What a program has stored.
@@ -260,7 +250,6 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
             step::RECALL => value = call.recall(),
             step::SLOT => value = Some(call.slot()),
             step::FRAMES => call.copy_stack(offset.unsigned_abs().min(frames::MOST)),
-            step::PYTHON => call.enter_evaluator(at(n + 1)),
             step::IF => {
                 if !value.is_some_and(|value| holds(width, value, at(n))) {
                     return None;
@@ -349,41 +338,6 @@ mod tests {
         });
         let stored = run(&program, false, &Made::new(memory));
         assert_eq!(stored.as_ref().map(Stored::bytes), expected);
-    }
-
-    /// What the evaluator's entry was told, in place of memory.
-    struct Evaluator(Cell<u64>);
-
-    impl Call for Evaluator {
-        fn register(&self, _: usize) -> u64 {
-            0
-        }
-        fn xmm(&self, _: usize) -> u64 {
-            0
-        }
-        fn slot(&self) -> u64 {
-            0
-        }
-        fn read(&self, _: u64, _: &mut [u8]) -> bool {
-            false
-        }
-        fn remember(&self, _: u64) {}
-        fn recall(&self) -> Option<u64> {
-            None
-        }
-        fn copy_stack(&self, _: u32) {}
-        fn enter_evaluator(&self, current: u64) {
-            self.0.set(current);
-        }
-    }
-
-    #[test]
-    fn the_evaluator_is_entered_and_not_recorded() {
-        let words = evaluator(0xa5_b980);
-        let program: Program = core::array::from_fn(|n| AtomicU64::new(words.get(n).copied().unwrap_or(0)));
-        let call = Evaluator(Cell::new(0));
-        assert!(run(&program, false, &call).is_none());
-        assert_eq!(call.0.get(), 0xa5_b980);
     }
 
     #[test]

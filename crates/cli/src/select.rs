@@ -21,11 +21,16 @@ pub fn words(given: &Arguments) -> Result<Selection> {
             "--libcalls and --discovery first-call exclude each other: the linker's stubs are known at load"
         );
     }
-    let python = given.texts("python");
-    if let Some(glob) = python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
-        bail!("--python: '{glob}': only * and ? stand for other characters in its patterns");
-    }
     let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };
-    add_python(&mut words, &python);
+    add_python(&mut words, &python(given)?);
     Ok(words)
+}
+
+/// The Python functions that the command line names: globs.
+pub fn python(given: &Arguments) -> Result<Vec<String>> {
+    let python = given.texts("python");
+    match python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
+        Some(glob) => bail!("--python: '{glob}': only * and ? stand for other characters in its patterns"),
+        None => Ok(python),
+    }
 }

@@ -4,7 +4,7 @@ use crate::answers::{Of, take_trace};
 use crate::arguments::Arguments;
 use crate::output::Output;
 use crate::table::MAX_WAIT;
-use crate::{ending, keep, live, many, progress, record, started, values, view_flags};
+use crate::{ending, keep, live, many, progress, record, select, started, values, view_flags};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};
@@ -109,8 +109,11 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         int3: arguments.is_set("allow-int3"),
         ..Selection::default()
     };
-    let about = question.functions();
+    let python = select::python(arguments)?;
+    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    let about = if python.is_empty() { question.functions() } else { Vec::new() };
     calltap_selection::add(&mut words, &about);
+    calltap_selection::add_python(&mut words, &python);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     Ok(Options {
         output,

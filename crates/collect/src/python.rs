@@ -130,11 +130,11 @@ impl Shared {
             ));
         }
         if header.occupied.load(Relaxed) > 0 {
-            let text = "Python functions of some threads are not traced: they have a profile function of their own (sys.setprofile, cProfile)";
+            let text = "Python functions of some threads are not traced: they have a profile function of their own (sys.setprofile, cProfile), or two tools of sys.monitoring";
             notes.push(text.to_owned());
         }
         if header.unknown.load(Relaxed) > 0 {
-            let text = "Python functions of some threads are not traced: the interpreter's memory is not laid out as in CPython 3.11";
+            let text = "Python functions of some threads are not traced: the interpreter's memory is not laid out as in its version of CPython";
             notes.push(text.to_owned());
         }
         if header.placed.load(Relaxed) > 0 {

@@ -18,6 +18,11 @@ impl HookSet {
     /// Counts and times, summed up in the program.
     pub const PROFILE: HookSet = HookSet { hooks: stub::PROFILE, program: 0 };
 
+    /// The agent learns of Python functions from entries and returns of CPython's evaluator; see [`stub::PYTHON`],
+    pub const EVALUATOR: HookSet = HookSet { hooks: stub::PYTHON | stub::GRAPH, program: 0 };
+    /// and from its entries alone.
+    pub const EVALUATOR_ENTRY: HookSet = HookSet { hooks: stub::PYTHON, program: 0 };
+
     /// Everything that there is to want of other functions, without values.
     pub fn all() -> impl Iterator<Item = HookSet> {
         (1..=7).map(|hooks| HookSet { hooks, program: 0 })
@@ -72,6 +77,10 @@ impl HookSet {
 
     /// The one with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
+        if number & stub::PYTHON != 0 {
+            let both = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY].map(|known| known.reading(program));
+            return both.into_iter().find(|hook_set| hook_set.hooks == number);
+        }
         if number & (stub::SMALL_STACK | stub::GOROUTINE) != 0 {
             let all = || HookSet::all();
             let mut special =

@@ -118,7 +118,11 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
     let exits = all().flat_map(|hook_set| {
         styles.into_iter().filter_map(move |style| stub::exit_hook(hook_set.number(), style))
     });
-    let mut hooks: Vec<usize> = entries.chain(exits).collect();
+    let evaluator = HookSet::EVALUATOR.reading(1).number();
+    let python = [Style::CallThrough, Style::Exits].into_iter().flat_map(|style| {
+        [stub::entry_hook(evaluator, style)].into_iter().chain(stub::exit_hook(evaluator, style))
+    });
+    let mut hooks: Vec<usize> = entries.chain(exits).chain(python).collect();
     hooks.sort_unstable();
     hooks.dedup();
     assert!(hooks.iter().copied().eq(0..HOOK_COUNT), "{hooks:?}");

@@ -112,7 +112,7 @@ impl ParsedSelection {
     fn evaluator(&self) -> Option<SiteRequest> {
         let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
         let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
-        let wanted = HookSet::FUNCTION;
+        let wanted = HookSet::EVALUATOR;
         let request =
             SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
         (tracers != 0).then_some(request)

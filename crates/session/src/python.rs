@@ -1,15 +1,22 @@
-//! CPython in a process: whether its version is one that the agent knows, and where it keeps the current thread state.
+//! CPython in a process: whether its version is one that the agent knows, and what the agent has to know of it.
 
-use calltap_patch::Bias;
+use calltap_abi::python::program;
+use calltap_patch::{Bias, HookSet};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
 
-/// Offset of the address of the current thread state in `_PyRuntime`.
+/// Offset of the address of the current thread state in `_PyRuntime`, CPython 3.11.
 const CURRENT_STATE: u64 = 576;
-/// The version, without the micro number, whose structures the agent knows.
-const KNOWN: u64 = 0x030b;
 /// What `Py_Version` ends with in a final release.
 const FINAL: u64 = 0xf0;
+/// Symbols that a version has and those before it have not, of versions without `Py_Version`; the newest first.
+const OLDER: [(u8, &str); 3] =
+    [(10, "PyModule_AddObjectRef"), (9, "PyObject_CallNoArgs"), (8, "PyCode_NewWithPosOnlyArgs")];
+/// Symbols of debug builds, of some versions each.
+const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
+
+/// A symbol of free-threaded builds.
+const FREE_THREADED: &str = "_Py_DecRefShared";
 
 /// Why Python functions of an interpreter are not traced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -17,11 +24,11 @@ pub enum Reason {
     /// Its file cannot be read.
     #[error("its file cannot be read")]
     Unreadable,
-    /// It has no symbol that says its version.
-    #[error("it is older than CPython 3.11, the only version whose functions are traced")]
+    /// It is a version older than those that are known.
+    #[error("it is older than CPython 3.8; functions are traced of 3.8 to 3.13")]
     Older,
     /// It is another version.
-    #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.11")]
+    #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.13")]
     Version {
         /// 3,
         major: u64,
@@ -33,35 +40,87 @@ pub enum Reason {
     /// Its objects have other layouts.
     #[error("it is a debug build of CPython, whose objects have other layouts")]
     Debug,
+    /// Its objects have other counts of references, and no lock protects them.
+    #[error("it is a free-threaded build of CPython")]
+    FreeThreaded,
+    /// Its evaluator has a kind of site that the agent has no hook for.
+    #[error(
+        "its evaluator has a kind of entry or exit for which there are no hooks: 'calltap sites FILE' shows it"
+    )]
+    Site,
     /// A symbol that is needed is missing.
-    #[error("it has no symbol '_PyRuntime'")]
-    NoRuntime,
+    #[error("it has no symbol '{0}'")]
+    NoSymbol(&'static str),
 }
 
-/// Where an interpreter keeps the address of the current thread state: a link-time address.
-pub fn current_state(file: Option<File>) -> Result<u64, Reason> {
-    let data = file.and_then(|file| calltap_sites::load_all(&file).ok()).ok_or(Reason::Unreadable)?;
-    let file = object::File::parse(&*data).map_err(|_| Reason::Unreadable)?;
-    let symbol = |name: &str| {
-        let mut all = file.dynamic_symbols().chain(file.symbols());
-        all.find(|symbol| symbol.is_definition() && symbol.name() == Ok(name)).map(|symbol| symbol.address())
-    };
-    let version = symbol("Py_Version").ok_or(Reason::Older)?;
-    let bytes = file.sections().find_map(|section| section.data_range(version, 8).ok().flatten());
-    let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).ok_or(Reason::Unreadable)?;
-    let version = u64::from_le_bytes(bytes);
-    if version >> 16 != KNOWN || version & 0xf0 != FINAL {
-        let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
-        return Err(Reason::Version { major, minor, micro });
-    }
-    if symbol("_Py_RefTotal").is_some() {
-        return Err(Reason::Debug);
-    }
-    Ok(symbol("_PyRuntime").ok_or(Reason::NoRuntime)? + CURRENT_STATE)
+/// An interpreter whose version is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interpreter {
+    /// The version: 8 for CPython 3.8.
+    minor: u8,
+    /// What the agent has to know, in the order of [`program`]: link-time addresses.
+    addresses: Vec<u64>,
 }
 
-/// The program of the hook of an interpreter's evaluator.
-pub fn program(current_state: u64, bias: Bias) -> calltap_selection::Program {
-    let words = calltap_abi::values::evaluator(bias.0.wrapping_add(current_state));
-    calltap_selection::Program { words: words.to_vec(), captured: Default::default(), left_out: Vec::new() }
+impl Interpreter {
+    /// The interpreter in a file.
+    pub fn read(file: Option<File>) -> Result<Interpreter, Reason> {
+        let data = file.and_then(|file| calltap_sites::load_all(&file).ok()).ok_or(Reason::Unreadable)?;
+        let file = object::File::parse(&*data).map_err(|_| Reason::Unreadable)?;
+        let symbol = |name: &str| {
+            let mut all = file.dynamic_symbols().chain(file.symbols());
+            all.find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+                .map(|symbol| symbol.address())
+        };
+        let minor = match symbol("Py_Version") {
+            Some(at) => {
+                let bytes = file.sections().find_map(|section| section.data_range(at, 8).ok().flatten());
+                let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).ok_or(Reason::Unreadable)?;
+                minor(u64::from_le_bytes(bytes))?
+            }
+            None => {
+                let known = OLDER.into_iter().find(|(_, name)| symbol(name).is_some());
+                known.map(|(minor, _)| minor).ok_or(Reason::Older)?
+            }
+        };
+        if DEBUG.iter().any(|name| symbol(name).is_some()) {
+            return Err(Reason::Debug);
+        }
+        if symbol(FREE_THREADED).is_some() {
+            return Err(Reason::FreeThreaded);
+        }
+        let addresses = match minor {
+            ..=10 => Vec::new(),
+            11 => vec![symbol("_PyRuntime").ok_or(Reason::NoSymbol("_PyRuntime"))? + CURRENT_STATE],
+            _ => {
+                let address = |name| symbol(name).ok_or(Reason::NoSymbol(name));
+                program::SYMBOLS.into_iter().map(address).collect::<Result<Vec<u64>, Reason>>()?
+            }
+        };
+        Ok(Interpreter { minor, addresses })
+    }
+
+    /// The hooks of its evaluator.
+    pub fn hook_set(&self) -> HookSet {
+        match self.minor {
+            ..=10 => HookSet::EVALUATOR,
+            _ => HookSet::EVALUATOR_ENTRY,
+        }
+    }
+
+    /// Their program.
+    pub fn program(&self, bias: Bias) -> calltap_selection::Program {
+        let addresses: Vec<u64> = self.addresses.iter().map(|at| bias.0.wrapping_add(*at)).collect();
+        let words = program::words(self.minor, &addresses).collect();
+        calltap_selection::Program { words, captured: Default::default(), left_out: Vec::new() }
+    }
+}
+
+/// The version that `Py_Version` says, if it is known.
+fn minor(version: u64) -> Result<u8, Reason> {
+    let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
+    match (major, minor, version & 0xf0) {
+        (3, 11..=13, FINAL) => Ok(minor as u8),
+        _ => Err(Reason::Version { major, minor, micro }),
+    }
 }

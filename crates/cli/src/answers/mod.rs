@@ -36,7 +36,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut words = arguments.words("operand");
     let of = Of::new(arguments, &mut words, arguments.words("program"))?;
     let kind = Kind::new(name, arguments, words, matches!(of, Of::File(_)))?;
-    let globs = kind.functions.iter().map(|word| Word::new(word)).collect();
+    let globs = kind.asked().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
@@ -64,7 +64,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         if let Subject::Process { pid, .. } = subject { format!("/proc/{pid}/root") } else { String::new() };
     let known = known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(root))));
     let selection =
-        ParsedSelection::about(&kind.words(arguments), arguments.is_set("later"), &kind.functions)?;
+        ParsedSelection::about(&kind.words(arguments), arguments.is_set("later"), kind.required())?;
     let options = Options {
         buffer_size: values::buffer_size(arguments)?,
         wait: values::time(MAX_WAIT)?,
@@ -149,7 +149,7 @@ fn of_file(
 ) -> Result<ExitCode> {
     let reader = TraceReader::open(path)?;
     reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
-    kind.functions.iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
+    kind.asked().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     kind.check(reader.meta()).with_context(|| path.display().to_string())?;
     let mut progress = progress::Progress::new(calltap_analysis::Source::event_count(&reader));
     let (mut out, mut written) = (Output::create(arguments)?, Ok(()));

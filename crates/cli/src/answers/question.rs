@@ -2,7 +2,7 @@
 
 use super::read::{self, Read};
 use crate::arguments::Arguments;
-use crate::values;
+use crate::{select, values};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
@@ -25,6 +25,8 @@ pub struct Kind {
     pub name: &'static str,
     /// Globs; none: every function.
     pub functions: Vec<String>,
+    /// Python functions that are traced: globs, those with a `!` in front take away again.
+    python: Vec<String>,
     /// For programs.
     pub json: bool,
     what: What,
@@ -53,12 +55,28 @@ enum What {
     Futures(bool),
 }
 
+/// What cannot be asked about Python functions.
+fn check_python(python: &[String], what: What, arguments: &Arguments) -> Result<()> {
+    let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
+    let values = matches!(what, What::Histogram(..) | What::CountBy(By::Value) | What::Span(_));
+    if !python.is_empty() && (reads || values) {
+        bail!("--python: values of Python functions are not read");
+    }
+    if !python.is_empty() && arguments.is_set("callers") {
+        bail!(
+            "--python and --callers exclude each other: callers are unwound through C; 'record --python' has those in Python"
+        );
+    }
+    Ok(())
+}
+
 impl Kind {
     /// From the command line, and the words on it that are no flags. `of_file`: a recording is asked.
     pub fn new(name: &str, arguments: &Arguments, words: Vec<OsString>, of_file: bool) -> Result<Kind> {
         let mut functions: Vec<String> =
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        if functions.is_empty() && !matches!(name, "futures" | "stacks" | "slower") {
+        let python = select::python(arguments)?;
+        if functions.is_empty() && python.is_empty() && !matches!(name, "futures" | "stacks" | "slower") {
             bail!("which function: 'calltap {name} FUNCTION'");
         }
         let (name, what) = match name {
@@ -78,6 +96,7 @@ impl Kind {
             "futures" => ("futures", What::Futures(arguments.is_set("each"))),
             _ => ("watch", What::Watch),
         };
+        check_python(&python, what, arguments)?;
         let read = match what {
             What::Span(_) => Read::sides(&functions.join(" "))?,
             What::Histogram(..) | What::CountBy(By::Value) => Read::values(&functions)?,
@@ -100,13 +119,27 @@ impl Kind {
         let stack_bytes = match what {
             // Where every function is asked about, or the user says which lead there, these are traced.
             What::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
+            // The frames of the interpreter are no callers of Python functions.
+            _ if !python.is_empty() => None,
             What::Stacks => Some(stack_size()?),
             What::Watch if arguments.is_set("callers") => Some(stack_size()?),
             _ => None,
         };
         let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
         let sorted = into || of_file;
-        Ok(Kind { name, functions, json, what, limit, types, stack_bytes, read, sorted })
+        Ok(Kind { name, functions, python, json, what, limit, types, stack_bytes, read, sorted })
+    }
+
+    /// The functions that are asked about, of C and of Python: globs; none: every function that is traced.
+    pub fn asked(&self) -> impl Iterator<Item = &String> {
+        let is_glob = |glob: &&String| !glob.starts_with('!');
+        let python = self.python.iter().filter(is_glob).filter(|_| self.functions.is_empty());
+        self.functions.iter().chain(python)
+    }
+
+    /// Those of them that the program's own code has to have: what is no function in C may be one in Python.
+    pub fn required(&self) -> &[String] {
+        if self.python.is_empty() { &self.functions } else { &[] }
     }
 
     /// Nothing is known yet. `live`: what there is is shown before the end.
@@ -154,13 +187,14 @@ impl Kind {
 
     /// The program sums up by itself.
     pub fn sums(&self) -> bool {
-        matches!(self.what, What::Count)
+        // Calls of Python functions are counted by their events.
+        matches!(self.what, What::Count) && self.python.is_empty()
     }
 
     /// What is to be traced.
     pub fn words(&self, arguments: &Arguments) -> Selection {
         let tracers = match self.what {
-            What::Count => vec![TracerKind::Profile],
+            What::Count if self.sums() => vec![TracerKind::Profile],
             // The return address of a call tells its caller, which need not be traced.
             What::Slower(_)
             | What::Watch
@@ -170,6 +204,7 @@ impl Kind {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
             What::Stacks
+            | What::Count
             | What::Futures(_)
             | What::Latency(..)
             | What::CountBy(_)
@@ -201,10 +236,13 @@ impl Kind {
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
         match self.what {
+            // Functions are Python's then: a filter would be of functions in C.
+            _ if !self.python.is_empty() => {}
             // Whatever may lead there is traced.
             What::Stacks if self.stack_bytes.is_none() => calltap_selection::add(&mut words, &self.functions),
             _ => words.filter.clone_from(&self.functions),
         }
+        calltap_selection::add_python(&mut words, &self.python);
         words
     }
 

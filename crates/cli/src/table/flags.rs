@@ -159,7 +159,7 @@ pub const PYTHON: Flag = many(value(
     "python",
     None,
     "GLOB",
-    "Trace Python functions of CPython 3.11 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names (docs/python.md).",
+    "Trace Python functions of CPython 3.8 to 3.13 that match, as module.Class.method ('*': all; '!' in front takes away), and of C only what -F names, or a question asks about (docs/python.md).",
 ));
 
 pub const LIBCALLS: Flag = switch(
@@ -233,11 +233,12 @@ pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 pub const ASKED: &[Flag] = &[ANSWER_PID, CHILDREN, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
 /// and how a process is traced for them.
 pub const ASKING: &[Flag] =
-    &[NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
+    &[PYTHON, NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
 /// How a process is traced for a live view.
 pub const LOOKING: &[Flag] = &[
     FILTER,
     NOTRACE,
+    PYTHON,
     GRAPH,
     CALLERS,
     LEVELS,
@@ -264,8 +265,8 @@ pub const LEVELS: Flag =
 pub const FUNCTIONS: Option<Operand> = Some(Operand {
     name: "FUNCTION",
     takes: Takes::ManyAndProgram,
-    optional: false,
-    help: "Functions, as globs; last a trace to read, as -i FILE.",
+    optional: true,
+    help: "Functions, as globs, unless --python has them; last a trace to read, as -i FILE.",
 });
 pub const FILE: Option<Operand> =
     Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });

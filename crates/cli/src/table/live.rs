@@ -2,7 +2,7 @@
 
 use super::flags::{
     ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING,
-    NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PID, PYTHON, SHOWN, STACK_SIZE, TIME, TRACE, WATCHED,
+    NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TIME, TRACE, WATCHED,
 };
 use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
@@ -19,7 +19,7 @@ pub const LIVE: &[Command] = &[
         flags: &[
             &[PID],
             LOOKING,
-            &[PYTHON, FULL_NAMES],
+            &[FULL_NAMES],
             &[
                 choice(
                     value("sort", Some('s'), "COLUMN", "Column to sort by."),

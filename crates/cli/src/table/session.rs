@@ -3,7 +3,7 @@
 use super::flags::{
     ALLOW_INT3, ARGUMENTS, CALLERS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, GRAPH, IF,
     INPUT, KEPT_SIZE, LATER, LEVELS, LIBCALLS, LINKER_NAMES, MOUNTED_SIZE, NOTRACE, OUTPUT, PATCH_LOG,
-    PATCH_MODE, PID, PIDS, RESULTS, TRACER,
+    PATCH_MODE, PID, PIDS, PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, or, switch, value};
 
@@ -17,8 +17,8 @@ pub const SESSION: &[Command] = &[
                   With --discovery first-call no process is there to convert calls once a second: a command that opens the session (set, status, get, put, stat, snapshot) \
                   has what was recorded until then converted first.",
         flags: &[&[
-            PIDS, CHILDREN, FILTER, NOTRACE, LIBCALLS, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE, PATCH_MODE,
-            ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
+            PIDS, CHILDREN, FILTER, NOTRACE, PYTHON, LIBCALLS, TRACER, ARGUMENTS, RESULTS, IF, KEPT_SIZE,
+            PATCH_MODE, ALLOW_INT3, DISCOVERY, PATCH_LOG, LATER,
         ]],
         operand: None,
     },

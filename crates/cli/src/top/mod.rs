@@ -102,6 +102,8 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
 pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
     let (mut words, subtree) = (select::words(arguments)?, keep::subtree(arguments)?);
     let about = keep::functions(None, subtree.as_ref(), None);
+    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    let about = if words.python.is_empty() { about } else { Vec::new() };
     calltap_selection::add(&mut words, &about);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
     let max_overhead = values::share(&arguments.text("max-overhead").unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! Python functions of CPython 3.11: every call is recorded, and the program is what it was.
+//! Python functions of CPython: every call is recorded, and the program is what it was.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -6,23 +6,57 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The interpreter and a directory for a test, or why there is none.
-fn interpreter() -> Option<(PathBuf, tempfile::TempDir)> {
-    let say = "import sys; print(sys.executable if sys.version_info[:2] == (3, 11) else '')";
-    let found = ["python3.11", "python3"].into_iter().find_map(|name| output_of(name, &["-c", say]));
-    let path = PathBuf::from(found.unwrap_or_default().trim());
-    if path.as_os_str().is_empty() {
-        skipped("no CPython 3.11 here");
+/// The minor numbers of the versions whose functions are traced.
+const VERSIONS: std::ops::RangeInclusive<u32> = 8..=13;
+
+/// An interpreter.
+struct Interpreter {
+    /// The version: 8 for CPython 3.8.
+    minor: u32,
+    path: PathBuf,
+}
+
+/// The interpreter of a version: as it is called in PATH, or that of pyenv.
+fn find(minor: u32) -> Option<PathBuf> {
+    let say = format!("import sys; print(sys.executable if sys.version_info[:2] == (3, {minor}) else '')");
+    let of_pyenv = || {
+        let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+        let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")))?;
+        let directories = std::fs::read_dir(root.join("versions")).ok()?.filter_map(Result::ok);
+        let mut paths: Vec<PathBuf> = directories
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("3.{minor}.")))
+            .map(|entry| entry.path().join("bin/python3"))
+            .collect();
+        paths.sort();
+        paths.pop()
+    };
+    let names = [format!("python3.{minor}"), "python3".to_owned()].map(PathBuf::from);
+    let found = of_pyenv().into_iter().chain(names).find_map(|name| {
+        let path = output_of(name.to_str()?, &["-c", &say])?;
+        Some(PathBuf::from(path.trim())).filter(|path| !path.as_os_str().is_empty())
+    });
+    if found.is_none() {
+        eprintln!("SKIPPED for CPython 3.{minor}: none is here");
+    }
+    found
+}
+
+/// The interpreters that are here and a directory for a test, or why there is none.
+fn interpreters() -> Option<(Vec<Interpreter>, tempfile::TempDir)> {
+    let found = VERSIONS.filter_map(|minor| Some(Interpreter { minor, path: find(minor)? }));
+    let found: Vec<Interpreter> = found.collect();
+    if found.is_empty() {
+        skipped("no CPython of a version here whose functions are traced");
         return None;
     }
-    Some((path, tempfile::tempdir().expect("a directory")))
+    Some((found, tempfile::tempdir().expect("a directory")))
 }
 
 fn script(name: &str) -> String {
     format!("{}/programs/python/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What Python itself prints and counts.
+/// What Python itself prints and counts. Its own names are not qualified before 3.11.
 fn counted(python: &Path, directory: &Path) -> (String, BTreeMap<String, u64>) {
     let file = directory.join("counts");
     let mut command = Command::new(python);
@@ -46,114 +80,173 @@ fn calls(trace: &str) -> BTreeMap<String, u64> {
     calls
 }
 
+/// The names without what they are qualified by.
+fn unqualified(calls: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (name, count) in calls {
+        if let Some((_, last)) = name.rsplit_once('.').filter(|_| name.starts_with("__main__.")) {
+            *sums.entry(format!("__main__.{last}")).or_default() += count;
+        }
+    }
+    sums
+}
+
 #[test]
 fn python_calls_are_those_that_the_program_counts_itself() {
-    let Some((python, directory)) = interpreter() else { return };
-    let (printed, mut own) = counted(&python, directory.path());
-    // The program's own began before it counted.
-    own.remove("__main__.<module>");
-    assert!(own.len() > 40 && own.contains_key("__main__.größe"), "{own:?}");
-    let trace = directory.path().join("t.calltap").display().to_string();
-    let (python, script) = (python.display().to_string(), script("calls.py"));
-    for flags in [&[][..], &["-F", "malloc"], &["--clock", "counter"], &["--clock", "coarse"]] {
-        let command = ["--python", "*", "--", &python, &script, "run"];
-        let run = calltap_run(&[&["record", "-q", "-o", &trace], flags, &command].concat());
-        assert_eq!((run.stdout.as_str(), run.stderr.as_str()), (printed.as_str(), ""), "{flags:?}");
-        let calls = calls(&trace);
-        let differ: Vec<_> = own.iter().filter(|(name, count)| calls.get(*name) != Some(*count)).collect();
-        assert!(differ.is_empty(), "{flags:?}: {differ:?} of {calls:?}");
-        assert_eq!(
-            calls.contains_key("malloc") || calls.contains_key("__libc_malloc"),
-            flags.contains(&"-F")
-        );
-        // `functools.wraps` gives the wrapper another name, but not its code.
-        assert_eq!(
-            calls.get("__main__.wrapped.<locals>.wrapper"),
-            own.get("__main__.wrapped.<locals>.wrapper")
-        );
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let (printed, mut own) = counted(&path, directory.path());
+        // The program's own began before it counted.
+        own.remove("__main__.<module>");
+        assert!(own.len() > 40 && own.contains_key("__main__.größe"), "3.{minor}: {own:?}");
+        let trace = directory.path().join("t.calltap").display().to_string();
+        let (python, script) = (path.display().to_string(), script("calls.py"));
+        let c = ["-F", "malloc", "-F", "PyObject_*", "-F", "PyEval_*"];
+        for flags in [&[][..], &c, &["--clock", "counter"], &["--clock", "coarse"]] {
+            let command = ["--python", "*", "--", &python, &script, "run"];
+            let run = calltap_run(&[&["record", "-q", "-o", &trace], flags, &command].concat());
+            let said = (run.stdout.as_str(), run.stderr.as_str());
+            assert_eq!(said, (printed.as_str(), ""), "3.{minor} {flags:?}");
+            let calls = calls(&trace);
+            let short = unqualified(&calls);
+            let named = if minor < 11 { &short } else { &calls };
+            let differ: Vec<_> =
+                own.iter().filter(|(name, count)| named.get(*name) != Some(*count)).collect();
+            assert!(differ.is_empty(), "3.{minor} {flags:?}: {differ:?} of {calls:?}");
+            let has_malloc = calls.contains_key("malloc") || calls.contains_key("__libc_malloc");
+            assert_eq!(has_malloc, flags.contains(&"malloc"));
+            // `functools.wraps` gives the wrapper another name, but not its code.
+            let qualified = [
+                "wrapped.<locals>.wrapper",
+                "Base.twice",
+                "Child.__init__",
+                "fib",
+                "gathers.<locals>.<genexpr>",
+            ];
+            let missing = qualified.iter().find(|name| !calls.contains_key(&format!("__main__.{name}")));
+            assert_eq!(missing, None, "3.{minor} {flags:?}: {calls:?}");
+        }
     }
 }
 
 #[test]
 fn python_functions_are_selected_by_their_names() {
-    let Some((python, directory)) = interpreter() else { return };
+    let Some((interpreters, directory)) = interpreters() else { return };
     let trace = directory.path().join("t.calltap").display().to_string();
-    let (python, script) = (python.display().to_string(), script("calls.py"));
-    let selected = |globs: &[&str]| {
-        let globs: Vec<&str> = globs.iter().flat_map(|glob| ["--python", glob]).collect();
-        let command = ["--", &python, &script, "run"];
-        let run = calltap_run(&[&["record", "-q", "-o", &trace], &globs[..], &command].concat());
-        assert!(run.status.success(), "{}", run.stderr);
-        calls(&trace).into_keys().collect::<Vec<String>>()
-    };
-    assert_eq!(selected(&["__main__.fib"]), ["__main__.fib"]);
-    assert_eq!(
-        selected(&["__main__.Ba*", "!*.__init__", "!*.one"]),
-        ["__main__.Base", "__main__.Base.__lt__", "__main__.Base.make", "__main__.Base.twice"]
-    );
-    assert!(selected(&["!__main__.*"]).iter().all(|name| !name.starts_with("__main__.")));
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("calls.py"));
+        let selected = |globs: &[&str]| {
+            let globs: Vec<&str> = globs.iter().flat_map(|glob| ["--python", glob]).collect();
+            let command = ["--", &python, &script, "run"];
+            let run = calltap_run(&[&["record", "-q", "-o", &trace], &globs[..], &command].concat());
+            assert!(run.status.success(), "{}", run.stderr);
+            calls(&trace).into_keys().collect::<Vec<String>>()
+        };
+        assert_eq!(selected(&["__main__.fib"]), ["__main__.fib"], "3.{minor}");
+        assert_eq!(
+            selected(&["__main__.Ba*", "!*.__init__", "!*.one"]),
+            ["__main__.Base", "__main__.Base.__lt__", "__main__.Base.make", "__main__.Base.twice"],
+            "3.{minor}"
+        );
+        assert!(selected(&["!__main__.*"]).iter().all(|name| !name.starts_with("__main__.")));
+    }
 }
 
 #[test]
 fn nested_python_calls_are_beneath_their_callers() {
-    let Some((python, directory)) = interpreter() else { return };
+    let Some((interpreters, directory)) = interpreters() else { return };
     let trace = directory.path().join("t.calltap").display().to_string();
-    let (python, script) = (python.display().to_string(), script("calls.py"));
-    let command = ["--python", "__main__.*", "--", &python, &script, "run"];
-    let run = calltap_run(&[&["record", "-q", "-o", &trace], &command[..]].concat());
-    assert!(run.status.success(), "{}", run.stderr);
-    let text = calltap_run(&["export", "-i", &trace, "--to", "folded"]).stdout;
-    let deepest = text.lines().map(|line| line.matches("__main__.deep").count()).max();
-    assert_eq!(deepest, Some(151));
-    let fails = "__main__.fails;".repeat(3) + "__main__.fails;__main__.leaf";
-    assert!(
-        !text.contains(&fails) && text.contains("__main__.fails;__main__.fails;__main__.fails;__main__.leaf")
-    );
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("calls.py"));
+        let command = ["--python", "__main__.*", "--", &python, &script, "run"];
+        let run = calltap_run(&[&["record", "-q", "-o", &trace], &command[..]].concat());
+        assert!(run.status.success(), "{}", run.stderr);
+        let text = calltap_run(&["export", "-i", &trace, "--to", "folded"]).stdout;
+        let deepest = text.lines().map(|line| line.matches("__main__.deep").count()).max();
+        assert_eq!(deepest, Some(151), "3.{minor}");
+        let three = "__main__.fails;".repeat(3) + "__main__.leaf";
+        let four = format!("__main__.fails;{three}");
+        assert!(!text.contains(&four) && text.contains(&three), "3.{minor}: {text}");
+    }
 }
 
 #[test]
 fn a_busy_python_program_is_attached_to_again_and_again() {
-    let Some((python, directory)) = interpreter() else { return };
-    let mut command = Command::new(python);
-    command.arg(script("busy.py"));
-    let mut resident = Resident::spawn(command, directory.path().to_owned());
-    resident.wait_for("ready");
-    for round in 0..10 {
-        let flags = ["--python", "__main__.*"];
-        let has_some = |resident: &Resident| {
-            let rows = resident.view("report");
-            rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "__main__.fib"))
-        };
-        let run = resident.attach_until(&flags, has_some);
-        assert!(run.status.success() && resident.runs(), "{round}: {}", run.stderr);
-        assert_eq!(changed_text(resident.pid), [""; 0], "{round}");
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(path);
+        command.arg(script("busy.py"));
+        let mut resident = Resident::spawn(command, directory.path().to_owned());
+        resident.wait_for("ready");
+        for round in 0..10 {
+            let flags = ["--python", "__main__.*"];
+            let has_some = |resident: &Resident| {
+                let rows = resident.view("report");
+                rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "__main__.fib"))
+            };
+            let run = resident.attach_until(&flags, has_some);
+            assert!(run.status.success() && resident.runs(), "3.{minor} {round}: {}", run.stderr);
+            assert_eq!(changed_text(resident.pid), [""; 0], "{round}");
+        }
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "3.{minor} {status} {output}{errors}");
+        assert_eq!(output, "errors []\n");
     }
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{status} {output}{errors}");
-    assert_eq!(output, "errors []\n");
 }
 
 #[test]
 fn a_python_program_goes_on_when_its_recorder_was_killed() {
-    let Some((python, directory)) = interpreter() else { return };
-    let mut command = Command::new(python);
-    command.arg(script("busy.py"));
-    let mut resident = Resident::spawn(command, directory.path().to_owned());
-    resident.wait_for("ready");
-    for _ in 0..3 {
-        let mut calltap = resident.attach_beside(&["--python", "*"]);
-        resident.await_recorder();
-        resident.await_work(std::time::Duration::from_millis(30));
-        let _ = calltap.kill();
-        let _ = calltap.wait();
-        resident.await_work(std::time::Duration::from_millis(30));
-        let run = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
-        assert!(run.status.success(), "{}", run.stderr);
-        assert_eq!(changed_text(resident.pid), [""; 0]);
-        resident.await_work(std::time::Duration::from_millis(30));
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(path);
+        command.arg(script("busy.py"));
+        let mut resident = Resident::spawn(command, directory.path().to_owned());
+        resident.wait_for("ready");
+        for _ in 0..3 {
+            let mut calltap = resident.attach_beside(&["--python", "*"]);
+            resident.await_recorder();
+            resident.await_work(std::time::Duration::from_millis(30));
+            let _ = calltap.kill();
+            let _ = calltap.wait();
+            resident.await_work(std::time::Duration::from_millis(30));
+            let run = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+            assert!(run.status.success(), "{}", run.stderr);
+            assert_eq!(changed_text(resident.pid), [""; 0]);
+            resident.await_work(std::time::Duration::from_millis(30));
+        }
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "3.{minor} {status} {output}{errors}");
     }
-    let (status, output, errors) = resident.end();
-    assert!(status.success(), "{status} {output}{errors}");
+}
+
+#[test]
+fn questions_are_answered_about_python_functions() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("sleeps.py"));
+        let trace = directory.path().join("t.calltap").display().to_string();
+        let command = ["--", &python, &script, "5"];
+        let calls = |words: &[&str]| {
+            let asked = ["--python", "__main__.*", "--json"];
+            let run = calltap_run(&[words, &asked, &command].concat());
+            assert!(run.status.success(), "3.{minor} {words:?}: {}", run.stderr);
+            run.stdout.matches("__main__.Handler.get").count()
+        };
+        // Five calls; three of them sleep for 20 ms.
+        assert!(calls(&["slower", "15ms", "__main__.Handler.get"]) >= 3, "3.{minor}");
+        assert!(calls(&["watch", "__main__.Handler.get"]) >= 5, "3.{minor}");
+        assert!(calls(&["latency"]) >= 1 && calls(&["count"]) >= 1, "3.{minor}");
+        let run = calltap_run(&[&["why", "*.get>15ms", "--python", "__main__.*"][..], &command].concat());
+        let slow = run.stdout.lines().filter(|line| line.contains(" ms  __main__.Handler.get  ")).count();
+        assert_eq!(slow, 3, "3.{minor}: {}{}", run.stdout, run.stderr);
+        let record = ["record", "-q", "-o", &trace, "--python", "__main__.*"];
+        assert!(calltap_run(&[&record[..], &command].concat()).status.success());
+        let run = calltap_run(&["count", "--python", "__main__.Handler.*", "-i", &trace, "--json"]);
+        let counted: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!(counted["functions"][0]["calls"], 5, "3.{minor}: {counted}");
+    }
+    let run = calltap_run(&["histogram", "f@arg1", "--python", "*", "--", "/bin/true"]);
+    one_line(&run, &["values of Python functions are not read"]);
 }
 
 #[test]

@@ -130,7 +130,7 @@ pub struct Planner<'a> {
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
     /// Where interpreters keep the current thread state, by file.
-    interpreters: HashMap<Identity, Result<u64, python::Reason>>,
+    interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
     /// The module of Python functions is in the trace.
     pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,

@@ -5,6 +5,7 @@ use crate::plan::loaded::Loaded;
 use crate::plan::stubs::Stubs;
 use crate::python;
 use calltap_abi::Clock;
+use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::python::MODULE;
 use calltap_patch::{Agent, Avma, Bias};
@@ -12,7 +13,7 @@ use calltap_process::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{SiteRequest, ValueReason};
-use calltap_sites::{Discovery, Function};
+use calltap_sites::{Discovery, Function, Returns};
 use calltap_trace::{Module, Record};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -169,19 +170,24 @@ impl<'a> Planner<'a> {
             let site_request = |function: &Function| {
                 let mut site_request = (self.choose)(function, &module_name, &typed)?;
                 if site_request.evaluates {
-                    let current = match mapped.identity(pid) {
+                    let is_known = function.form.as_ref().is_some_and(|form| {
+                        calltap_patch::style(form, &function.returns) != Style::AfterPrologue
+                    }) && !matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
+                    let interpreter = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),
+                        Some(_) if !is_known => Err(python::Reason::Site),
                         Some(identity) => {
                             let mut interpreters = interpreters.borrow_mut();
-                            let look = || python::current_state(mapped.open(pid));
+                            let look = || python::Interpreter::read(mapped.open(pid));
                             interpreters.entry(identity).or_insert_with(look).clone()
                         }
                     };
                     let mut values = values.borrow_mut();
-                    match current {
-                        Ok(current) => {
+                    match interpreter {
+                        Ok(interpreter) => {
                             values.python = Some(site_request.tracers);
-                            site_request.program = Some(Arc::new(python::program(current, bias)));
+                            site_request.wanted = interpreter.hook_set();
+                            site_request.program = Some(Arc::new(interpreter.program(bias)));
                         }
                         Err(why) => {
                             values.no_python = Some((mapped.name(), why));

@@ -1,0 +1,63 @@
+//! The functions that are known: each code object that was called has an entry in the session's table, and a site of its own.
+
+use super::layout::Layout;
+use super::{names, text, word};
+use crate::register;
+use crate::state::Session;
+use calltap_abi::python::{Entry, state};
+use calltap_abi::stub;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// The entry of a code object, made if it is called for the first time. None: events are not wanted now, or there is no room; then it is counted if `enters`.
+pub fn function(
+    session: Session,
+    layout: &Layout,
+    code: u64,
+    enters: bool,
+    globals: impl FnOnce() -> u64,
+) -> Option<&'static Entry> {
+    let process = register::register_process(session)?;
+    let table = session.python();
+    if table.header.paused.load(Relaxed) != 0 {
+        return None;
+    }
+    let known = table.find(code, process);
+    let entry = known.or_else(|| introduce(session, layout, process, code, globals()));
+    if entry.is_none() && enters {
+        table.header.missed.fetch_add(1, Relaxed);
+    }
+    entry
+}
+
+#[cold]
+#[inline(never)]
+fn introduce(
+    session: Session,
+    layout: &Layout,
+    process: u32,
+    code: u64,
+    globals: u64,
+) -> Option<&'static Entry> {
+    let table = session.python();
+    let (index, entry) = table.take()?;
+    entry.code.store(code, Relaxed);
+    entry.process.store(process, Relaxed);
+    names::write(session, layout, entry, code, globals);
+    // A reference, which the lock protects: the object stays, and no other one comes to be at its address. The count is the first word of every object.
+    let references = word(code);
+    let count = references.load(Relaxed);
+    if !layout.is_immortal(count) {
+        references.store(count + 1, Relaxed);
+    }
+    // Only what may have events takes a number: those in a trace have no gaps.
+    let state = match text::with_name(entry, |name| table.selects(name)) {
+        true => {
+            let next = &table.header.next_site;
+            let more = |site| (site < stub::COUNT as u32).then_some(site + 1);
+            entry.site.store(next.fetch_update(Relaxed, Relaxed, more).ok()?, Relaxed);
+            state::ON
+        }
+        false => state::UNSELECTED,
+    };
+    table.publish(index, entry, state).then_some(entry)
+}

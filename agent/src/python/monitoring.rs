@@ -1,0 +1,294 @@
+//! Calls of Python functions from CPython 3.12 on: the agent is a tool of `sys.monitoring`, whose callbacks are C functions of the agent's.
+//!
+//! [`enter`] runs at the entry of the evaluator. The thread holds the interpreter's lock there, and is about to run Python code: it may call what
+//! Python code may call. Once for each interpreter, it takes a tool's number and registers the callbacks, for all threads. The interpreter then calls them when a function is
+//! entered, resumed or thrown into, and when it returns, yields or is left by an exception. What they return for a function that is not selected has the interpreter take
+//! the instrumentation out of it again.
+//!
+//! When the session is over, the first callback that is called gives the number back. The agent stays loaded, so callbacks lead to code that is there. The recorder closes the
+//! [gate](calltap_python_gate) while all threads are stopped and no agent's code is on their stacks.
+//!
+//! An event's slot lies in the stack frame of the evaluator: its `_PyCFrame` in 3.12, from 3.13 on the frame that it puts below those of the functions which it runs.
+
+use super::functions::function;
+use super::gate::calltap_python_gate;
+use super::layout::V3_12;
+use super::{byte, half, word};
+use crate::record::record_at;
+use crate::register;
+use crate::state::{STUBS, Session};
+use calltap_abi::event::code;
+use calltap_abi::python::{program, state};
+use calltap_abi::stub;
+use calltap_abi::values::Program;
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Where a version has what is read of its thread states.
+struct States {
+    /// Whether a callback or trace function runs.
+    tracing: u64,
+    /// The exception that is raised.
+    exception: u64,
+    /// The `_PyCFrame` of the evaluator, which leads to the frame that it runs; or that frame.
+    frame: u64,
+    /// It is a `_PyCFrame`.
+    is_c: bool,
+}
+
+const V12: States = States { tracing: 44, exception: 96, frame: 56, is_c: true };
+const V13: States = States { tracing: 60, exception: 112, frame: 72, is_c: false };
+/// The interpreter of a thread state.
+const INTERPRETER: u64 = 16;
+
+// Offsets in _PyInterpreterFrame, and what the owner of a frame is that the evaluator has put below others.
+const PREVIOUS: u64 = 8;
+const GLOBALS: u64 = 24;
+const OWNER: u64 = 70;
+const OWNED_BY_EVALUATOR: u8 = 3;
+/// Frames that are searched for that one.
+const DEEPEST: usize = 1 << 20;
+
+// Events of `sys.monitoring`, of both versions.
+const STARTS: [c_int; 2] = [1, 2];
+const RETURNS: [c_int; 2] = [4, 8];
+const UNWOUND: c_int = 4096;
+const THROWN: c_int = 8192;
+const ALL: c_int = 1 | 2 | 4 | 8 | UNWOUND | THROWN;
+
+/// The numbers of tools that have no use of their own.
+const TOOLS: [c_int; 2] = [4, 3];
+/// In the place of a tool's number: all are taken.
+const TAKEN: u64 = 7;
+/// Interpreters of a process that are known at once.
+const INTERPRETERS: usize = 16;
+
+/// The interpreters that have callbacks: addresses, with the number of the tool in the lowest bits.
+static KNOWN: [AtomicU64; INTERPRETERS] = [const { AtomicU64::new(0) }; INTERPRETERS];
+/// The addresses of the interpreter's functions and objects, by their places in the evaluator's program.
+static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];
+/// `sys.monitoring.DISABLE`.
+static DISABLE: AtomicU64 = AtomicU64::new(0);
+/// Not 0 while a thread registers callbacks: that may run code of the program's, which comes by here.
+static BUSY: AtomicU64 = AtomicU64::new(0);
+
+/// PyMethodDef of a callback: name, function, flags, documentation.
+type Definition = [AtomicU64; 4];
+static DEFINITIONS: [Definition; 4] = [const { [const { AtomicU64::new(0) }; 4] }; 4];
+/// METH_FASTCALL.
+const FASTCALL: u64 = 0x80;
+
+type Callback = extern "C" fn(u64, *const u64, isize) -> u64;
+const CALLBACKS: [Callback; 4] = [started, returned, unwound, thrown];
+
+fn address(place: usize) -> u64 {
+    ADDRESSES.get(place).map_or(0, |address| address.load(Relaxed))
+}
+
+fn version() -> &'static States {
+    if address(program::VERSION) == 12 { &V12 } else { &V13 }
+}
+
+/// An attribute of `sys`: borrowed; 0 if there is none.
+fn of_sys(name: &CStr) -> u64 {
+    // SAFETY: `PySys_GetObject` of this interpreter; the thread holds its lock.
+    let get: extern "C" fn(*const i8) -> u64 = unsafe { core::mem::transmute(address(program::SYS_OBJECT)) };
+    get(name.as_ptr())
+}
+
+/// Calls a method of `sys.monitoring` with a number, and with what the second letter of the format stands for. False if that raised an exception, which is cleared.
+fn call(name: &CStr, format: &CStr, tool: c_int, second: u64, third: u64) -> bool {
+    type Call = unsafe extern "C" fn(u64, *const i8, *const i8, ...) -> u64;
+    let monitoring = of_sys(c"monitoring");
+    if monitoring == 0 {
+        return false;
+    }
+    // SAFETY: `PyObject_CallMethod`, `PyErr_Clear` and `Py_DecRef` of this interpreter; the thread holds its lock. The format has as many letters as are used.
+    unsafe {
+        let call: Call = core::mem::transmute(address(program::CALL_METHOD));
+        let result = call(monitoring, name.as_ptr(), format.as_ptr(), tool, second, third);
+        if result == 0 {
+            let clear: extern "C" fn() = core::mem::transmute(address(program::CLEAR));
+            clear();
+            return false;
+        }
+        release(result);
+    }
+    true
+}
+
+/// Gives a reference back.
+fn release(object: u64) {
+    // SAFETY: `Py_DecRef` of this interpreter; the thread holds its lock.
+    let release: extern "C" fn(u64) = unsafe { core::mem::transmute(address(program::RELEASE)) };
+    release(object);
+}
+
+/// The place of an interpreter among those that are known, or a free one.
+fn place(interpreter: u64) -> Option<&'static AtomicU64> {
+    let has = |wanted: u64| KNOWN.iter().find(|known| known.load(Relaxed) & !TAKEN == wanted);
+    has(interpreter).or_else(|| has(0))
+}
+
+/// The evaluator is called with a thread state. `thrown`: with an exception that is to be raised.
+pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
+    let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
+    let gate = calltap_python_gate.load(Relaxed) != 0;
+    if place.load(Relaxed) != 0 && gate || thrown || BUSY.load(Relaxed) != 0 {
+        return;
+    }
+    for (known, word) in ADDRESSES.iter().zip(program) {
+        known.store(word.load(Relaxed), Relaxed);
+    }
+    let States { tracing, exception, .. } = version();
+    if half(state + tracing).load(Relaxed) != 0 || word(state + exception).load(Relaxed) != 0 {
+        return;
+    }
+    BUSY.store(1, Relaxed);
+    if place.load(Relaxed) != 0 {
+        // Of the session before: what that did not select may be selected now.
+        let _ = call(c"restart_events", c"", 0, 0, 0);
+        calltap_python_gate.store(1, Relaxed);
+    } else {
+        register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
+    }
+    BUSY.store(0, Relaxed);
+}
+
+fn register_callbacks(session: Session, place: &AtomicU64, interpreter: u64) {
+    let monitoring = of_sys(c"monitoring");
+    if monitoring == 0 {
+        // The interpreter is only being made.
+        return;
+    }
+    let name = c"calltap".as_ptr() as u64;
+    let Some(tool) = TOOLS.into_iter().find(|tool| call(c"use_tool_id", c"is", *tool, name, 0)) else {
+        place.store(interpreter | TAKEN, Relaxed);
+        session.python().header.occupied.fetch_add(1, Relaxed);
+        return;
+    };
+    // SAFETY: `PyObject_GetAttrString` and `PyCMethod_New` of this interpreter; the thread holds its lock. The definitions lie in the agent, which stays.
+    let (attribute, new) = unsafe {
+        let attribute: extern "C" fn(u64, *const i8) -> u64 =
+            core::mem::transmute(address(program::ATTRIBUTE));
+        let new: extern "C" fn(*const Definition, u64, u64, u64) -> u64 =
+            core::mem::transmute(address(program::NEW_FUNCTION));
+        (attribute, new)
+    };
+    DISABLE.store(attribute(monitoring, c"DISABLE".as_ptr()), Relaxed);
+    let events = [&STARTS[..], &RETURNS, &[UNWOUND], &[THROWN]];
+    let mut is_done = true;
+    for ((definition, callback), events) in DEFINITIONS.iter().zip(CALLBACKS).zip(events) {
+        let [method, function, flags, _] = definition;
+        method.store(name, Relaxed);
+        function.store(callback as usize as u64, Relaxed);
+        flags.store(FASTCALL, Relaxed);
+        let object = new(definition, 0, 0, 0);
+        is_done &= object != 0
+            && events.iter().all(|event| call(c"register_callback", c"iiO", tool, *event as u64, object));
+        if object != 0 {
+            release(object);
+        }
+    }
+    place.store(interpreter | tool as u64, Relaxed);
+    calltap_python_gate.store(1, Relaxed);
+    if !(is_done && call(c"set_events", c"ii", tool, ALL as u64, 0)) {
+        // An audit hook of the program's may forbid it.
+        give_back(place);
+        place.store(interpreter | TAKEN, Relaxed);
+        session.python().header.occupied.fetch_add(1, Relaxed);
+    }
+}
+
+/// Gives the tool's number back, and has the instrumentation taken out of all functions.
+fn give_back(place: &AtomicU64) {
+    let tool = (place.swap(0, Relaxed) & TAKEN) as c_int;
+    let _ = call(c"set_events", c"ii", tool, 0, 0);
+    let none = address(program::NONE);
+    for event in STARTS.into_iter().chain(RETURNS).chain([UNWOUND, THROWN]) {
+        let _ = call(c"register_callback", c"iiO", tool, event as u64, none);
+    }
+    let _ = call(c"free_tool_id", c"i", tool, 0, 0);
+}
+
+extern "C" fn started(_: u64, arguments: *const u64, _: isize) -> u64 {
+    event(arguments, true, true)
+}
+
+extern "C" fn returned(_: u64, arguments: *const u64, _: isize) -> u64 {
+    event(arguments, false, true)
+}
+
+extern "C" fn unwound(_: u64, arguments: *const u64, _: isize) -> u64 {
+    event(arguments, false, false)
+}
+
+extern "C" fn thrown(_: u64, arguments: *const u64, _: isize) -> u64 {
+    event(arguments, true, false)
+}
+
+/// A callback: a function is entered or left. What it returns has the event disabled for the function, if it may be.
+fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
+    let none = address(program::NONE);
+    // SAFETY: `PyThreadState_Get` of this interpreter.
+    let current: extern "C" fn() -> u64 = unsafe { core::mem::transmute(address(program::CURRENT_STATE)) };
+    let state = current();
+    let is_open = calltap_python_gate.load(Relaxed) != 0;
+    let Some(session) =
+        Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0)
+    else {
+        let interpreter = word(state + INTERPRETER).load(Relaxed);
+        place(interpreter).filter(|place| place.load(Relaxed) != 0).into_iter().for_each(give_back);
+        return none;
+    };
+    // SAFETY: the first argument of every callback is the code object.
+    let code_object = unsafe { *arguments };
+    let (frame, slot) = frame_of(session, state, enters);
+    let globals = || word(frame + GLOBALS).load(Relaxed);
+    let Some(entry) = function(session, &V3_12, code_object, enters, globals) else { return none };
+    match entry.state.load(Relaxed) {
+        state::ON => {}
+        state::UNSELECTED if may_disable => return DISABLE.load(Relaxed),
+        _ => return none,
+    }
+    let code = match enters {
+        false => code::EXIT,
+        true if is_bottom(word(frame + PREVIOUS).load(Relaxed)) => code::ENTRY,
+        true => code::NESTED_ENTRY,
+    };
+    let site = entry.site.load(Relaxed) as usize % stub::COUNT;
+    record_at(session, (STUBS.load(Relaxed) + site * stub::SIZE) as u32 | code, slot);
+    none
+}
+
+/// Is this the frame that an evaluator has put below those of the functions which it runs?
+fn is_bottom(frame: u64) -> bool {
+    frame != 0 && byte(frame + OWNER).load(Relaxed) == OWNED_BY_EVALUATOR
+}
+
+/// The frame of a thread that is entered or left, and the slot of its evaluator.
+fn frame_of(session: Session, state: u64, enters: bool) -> (u64, u64) {
+    let States { frame: at, is_c, .. } = version();
+    let found = word(state + at).load(Relaxed);
+    if *is_c {
+        return (word(found).load(Relaxed), found);
+    }
+    // The last one that was entered is the next that is left, or that calls another, most often.
+    let last = register::registered(session);
+    let (known, known_slot) =
+        last.map_or((0, 0), |thread| (thread.frame.load(Relaxed), thread.frame_slot.load(Relaxed)));
+    let mut frame = found;
+    for _ in 0..DEEPEST {
+        if frame == known || is_bottom(frame) || frame == 0 {
+            break;
+        }
+        frame = word(frame + PREVIOUS).load(Relaxed);
+    }
+    let slot = if frame == known { known_slot } else { frame };
+    if let Some(thread) = last {
+        // One that is left is there no more, and another may come to be in its place.
+        thread.frame.store(if enters { found } else { 0 }, Relaxed);
+        thread.frame_slot.store(slot, Relaxed);
+    }
+    (found, slot)
+}

@@ -1,0 +1,110 @@
+//! The profile function that a thread of CPython 3.11 gets, and what it makes of a frame.
+//!
+//! The evaluator's entry hook calls [`enter`] with the thread state that the evaluator is called with. The thread holds the interpreter's lock there,
+//! and only it changes the fields that [`enter`] writes: they are the ones that `PyEval_SetProfile(profile, NULL)` writes. The interpreter then
+//! calls [`profile`], also with the lock held, when a Python function is entered and when it is left: by a return, a yield or an exception.
+//!
+//! When the session is over, each thread that is called here takes its profile function away itself. A thread that calls nothing keeps it; the agent
+//! stays loaded, so it leads to code that is there. The recorder closes the [gate](calltap_python_gate) while all threads are stopped and none
+//! is in the agent's code: what is called behind that touches nothing of the session.
+//!
+//! An event's slot is the address of the evaluator's `_PyCFrame`. It lies in the evaluator's stack frame: below the return addresses of the
+//! evaluator and of its callers, above those of what it calls. Python functions that one evaluator runs inside each other share it, and are told
+//! apart by the order of their events.
+
+use super::functions::function;
+use super::gate::calltap_python_gate;
+use super::layout::V3_11;
+use super::{byte, half, word};
+use crate::record::record_at;
+use crate::state::{STUBS, Session};
+use calltap_abi::event::code;
+use calltap_abi::python::state;
+use calltap_abi::stub;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Events of a profile function: a function is entered, or left.
+const CALL: i32 = 0;
+const RETURN: i32 = 3;
+
+// Offsets in PyThreadState,
+const TRACING: u64 = 44;
+const CFRAME: u64 = 56;
+const PROFILE_FUNCTION: u64 = 64;
+const PROFILE_OBJECT: u64 = 80;
+// PyFrameObject,
+const FRAME: u64 = 24;
+// and _PyInterpreterFrame. The first byte of a _PyCFrame is its `use_tracing`.
+const GLOBALS: u64 = 8;
+const CODE: u64 = 32;
+const IS_ENTRY: u64 = 68;
+/// What `use_tracing` is while there is a trace or profile function.
+const TRACED: u8 = 255;
+
+/// Where the interpreter keeps the current thread state; 0 until a thread was found to be it.
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+
+fn own() -> u64 {
+    profile as *const () as u64
+}
+
+/// The evaluator is called with a thread state. `current`: where the interpreter keeps the state of the thread that has its lock.
+pub fn enter(session: Session, current: u64, state: u64) {
+    let header = &session.python().header;
+    let found = word(state + PROFILE_FUNCTION).load(Relaxed);
+    if found == own() {
+        // Perhaps of the session before.
+        calltap_python_gate.store(1, Relaxed);
+        return;
+    }
+    let frame = word(state + CFRAME).load(Relaxed);
+    if word(current).load(Relaxed) != state || frame == 0 || !frame.is_multiple_of(8) {
+        header.unknown.fetch_add(1, Relaxed);
+        return;
+    }
+    if found != 0 || word(state + PROFILE_OBJECT).load(Relaxed) != 0 {
+        header.occupied.fetch_add(1, Relaxed);
+        return;
+    }
+    if half(state + TRACING).load(Relaxed) != 0 {
+        // A trace function runs: the next call of the evaluator behind it will do.
+        return;
+    }
+    CURRENT.store(current, Relaxed);
+    calltap_python_gate.store(1, Relaxed);
+    word(state + PROFILE_FUNCTION).store(own(), Relaxed);
+    // The _PyCFrame of the evaluator that is running, or the thread state's own.
+    byte(frame).store(TRACED, Relaxed);
+}
+
+/// The profile function (`Py_tracefunc`).
+extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i32 {
+    let state = word(CURRENT.load(Relaxed)).load(Relaxed);
+    let is_open = calltap_python_gate.load(Relaxed) != 0;
+    let session = Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0);
+    match session {
+        // As `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the interpreter looks at the field again when this returns.
+        None => word(state + PROFILE_FUNCTION).store(0, Relaxed),
+        Some(session) if what == CALL || what == RETURN => trace(session, state, frame, what == CALL),
+        Some(_) => {}
+    }
+    0
+}
+
+fn trace(session: Session, state: u64, frame: u64, enters: bool) {
+    let frame = word(frame + FRAME).load(Relaxed);
+    let code_object = word(frame + CODE).load(Relaxed);
+    let globals = || word(frame + GLOBALS).load(Relaxed);
+    let Some(entry) = function(session, &V3_11, code_object, enters, globals) else { return };
+    if entry.state.load(Relaxed) != state::ON {
+        return;
+    }
+    let slot = word(state + CFRAME).load(Relaxed);
+    let code = match (enters, byte(frame + IS_ENTRY).load(Relaxed)) {
+        (false, _) => code::EXIT,
+        (true, 0) => code::NESTED_ENTRY,
+        (true, _) => code::ENTRY,
+    };
+    let site = entry.site.load(Relaxed) as usize % stub::COUNT;
+    record_at(session, (STUBS.load(Relaxed) + site * stub::SIZE) as u32 | code, slot);
+}

@@ -1,0 +1,112 @@
+//! Text of the interpreter's, and text that is put together in an entry.
+//!
+//! Unsafe because characters of two bytes are read. The thread holds the interpreter's lock, and the frame holds the objects.
+
+use super::layout::Layout;
+use super::{byte, half, word};
+use calltap_abi::python::{Entry, NAME};
+use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
+
+// Offsets in str (PyASCIIObject).
+const LENGTH: u64 = 16;
+const STATE: u64 = 32;
+
+/// A `str` object whose characters lie behind it.
+#[derive(Clone, Copy)]
+pub struct Text {
+    data: u64,
+    /// Characters.
+    pub length: u64,
+    /// Bytes of a character.
+    pub width: u64,
+}
+
+impl Text {
+    /// The text of an object; None if its characters lie elsewhere.
+    pub fn new(layout: &Layout, object: u64) -> Option<Text> {
+        if object == 0 {
+            return None;
+        }
+        let state = half(object + STATE).load(Relaxed);
+        let (kind, is_compact, is_ascii) = (u64::from(state >> 2 & 7), state >> 5 & 1, state >> 6 & 1);
+        let data = object + if is_ascii != 0 { layout.ascii_data } else { layout.compact_data };
+        let is_known = is_compact != 0 && matches!(kind, 1 | 2 | 4);
+        is_known.then(|| Text { data, length: word(object + LENGTH).load(Relaxed), width: kind })
+    }
+
+    /// Its character number `n`.
+    pub fn character(&self, n: u64) -> Option<char> {
+        let at = self.data + n * self.width;
+        let code = match self.width {
+            1 => u32::from(byte(at).load(Relaxed)),
+            // SAFETY: a string of this kind has characters of two bytes.
+            2 => u32::from(unsafe { &*(at as *const AtomicU16) }.load(Relaxed)),
+            _ => half(at).load(Relaxed),
+        };
+        char::from_u32(code)
+    }
+
+    /// Is it this text, in ASCII?
+    pub fn is(&self, wanted: &[u8]) -> bool {
+        let bytes = (0..self.length).zip(wanted);
+        self.length == wanted.len() as u64
+            && self.width == 1
+            && bytes.into_iter().all(|(n, byte_wanted)| byte(self.data + n).load(Relaxed) == *byte_wanted)
+    }
+}
+
+/// Text that is put together in an entry, from `at` on and up to `end`.
+pub struct Writer<'a> {
+    /// The entry that is written to.
+    pub entry: &'a Entry,
+    /// Bytes in use,
+    pub at: usize,
+    /// and what they may be.
+    pub end: usize,
+}
+
+impl Writer<'_> {
+    /// Adds the name of another entry.
+    pub fn add_name(&mut self, other: &Entry) {
+        let length = (other.name.load(Relaxed) as usize).min(NAME);
+        other.text.iter().take(length).for_each(|byte| self.put_byte(byte.load(Relaxed)));
+    }
+
+    /// Adds a byte of UTF-8, if there is room.
+    pub fn put_byte(&mut self, byte: u8) {
+        if let Some(place) = self.entry.text.get(self.at..self.end).and_then(|room| room.first()) {
+            place.store(byte, Relaxed);
+            self.at += 1;
+        }
+    }
+
+    /// Adds a character; None if there is no room.
+    pub fn put(&mut self, character: char) -> Option<()> {
+        let mut bytes = [0; 4];
+        let bytes = character.encode_utf8(&mut bytes).as_bytes();
+        let room = self.entry.text.get(self.at..self.end)?.get(..bytes.len())?;
+        room.iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Relaxed));
+        self.at += bytes.len();
+        Some(())
+    }
+
+    /// Adds characters of a text from one on, as far as there is room.
+    pub fn add(&mut self, text: Text, from: u64) {
+        for n in from..text.length {
+            // A surrogate, as in a file name that is not UTF-8.
+            if self.put(text.character(n).unwrap_or('\u{fffd}')).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// The name of an entry, as bytes.
+pub fn with_name<T>(entry: &Entry, take: impl FnOnce(&[u8]) -> T) -> T {
+    let mut name = [0; NAME];
+    let length = (entry.name.load(Relaxed) as usize).min(NAME);
+    for (byte, place) in name.iter_mut().zip(&entry.text) {
+        *byte = place.load(Relaxed);
+    }
+    take(name.get(..length).unwrap_or_default())
+}
