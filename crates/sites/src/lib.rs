@@ -31,4 +31,4 @@ pub use quick::{
     may_have_sites,
 };
 pub use reason::Reason;
-pub use site::{SiteForm, SiteKind};
+pub use site::{POP, SiteForm, SiteKind};
