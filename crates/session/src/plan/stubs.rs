@@ -448,7 +448,8 @@ mod tests {
         // What is left of the window would be smaller than the margin.
         assert_eq!(add(0x2000 + (13 << 20), true), None);
         assert_eq!(add(0x2000 + (13 << 20), false), Some((4, Some(8 << 20))));
-        let alone = Displaced::new(&check, &returns(0x2000, true), HookSet::FUNCTION.on_goroutine(true));
+        let returns = returns(0x2000, true);
+        let alone = Displaced::new(&check, &returns, HookSet::FUNCTION.on_goroutine(true));
         assert_eq!(alone.window(bias, None), None);
     }
 }
