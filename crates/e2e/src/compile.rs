@@ -115,7 +115,7 @@ pub struct Program {
     pub path: PathBuf,
     /// What it is, for messages.
     pub name: String,
-    directory: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl Program {
@@ -159,7 +159,7 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(done.status.success(), "{}", done.stderr);
 }
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
@@ -171,7 +171,7 @@ fn run_compiler(build: &Build, sources: &[&str], output: &Path, flags: &[&str]) 
     finish(command);
 }
 
-fn finish(mut command: Command) {
+pub(crate) fn finish(mut command: Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -221,35 +221,6 @@ pub fn compile_cargo(name: &str, flags: &[&str], rustflags: &str) -> Option<Prog
     let path = target.join(profile).join(name);
     let directory = TempDir::new().expect("a temporary directory");
     Some(Program { path, name: format!("{name} ({} {rustflags})", flags.join(" ")), directory })
-}
-
-/// Builds a Go program; None if that cannot be done here.
-pub fn compile_go(name: &str, flags: &[&str]) -> Option<Program> {
-    if output_of("go", &["version"]).is_none() {
-        skipped("no go here");
-        return None;
-    }
-    let directory = TempDir::new().expect("a temporary directory");
-    let stem = name.trim_end_matches(".go");
-    let path = directory.path().join(stem);
-    let mut command = Command::new("go");
-    command.args(["build", "-o"]).arg(&path).args(flags).arg(source(name));
-    finish(command);
-    Some(Program { path, name: format!("{stem} (go {})", flags.join(" ")), directory })
-}
-
-/// The tests of a package of Go's standard library.
-pub fn compile_go_test(package: &str) -> Option<Program> {
-    if output_of("go", &["version"]).is_none() {
-        skipped("no go here");
-        return None;
-    }
-    let directory = TempDir::new().expect("a temporary directory");
-    let path = directory.path().join("tests");
-    let mut command = Command::new("go");
-    command.args(["test", "-c", "-o"]).arg(&path).arg(package);
-    finish(command);
-    Some(Program { path, name: format!("tests of {package}"), directory })
 }
 
 /// What a tool prints, or None if it is not installed.

@@ -7,6 +7,7 @@
 mod attached;
 mod check;
 mod compile;
+mod go;
 mod kernelshark;
 mod live;
 mod mounted;
@@ -21,10 +22,11 @@ pub use attached::{
 };
 pub use check::{Expect, Flags, Recording, check, record};
 pub use compile::{
-    BARE, BARE_PLACED, BUILDS, Build, CLANG, GCC, PLACED, Program, XRAY, compile, compile_cargo, compile_go,
-    compile_go_test, compile_rust, compile_rust_as_it_is, copy_program, have, installed, matrix, output_of,
-    with_libraries, write_program,
+    BARE, BARE_PLACED, BUILDS, Build, CLANG, GCC, PLACED, Program, XRAY, compile, compile_cargo,
+    compile_rust, compile_rust_as_it_is, copy_program, have, installed, matrix, output_of, with_libraries,
+    write_program,
 };
+pub use go::Go;
 pub use kernelshark::kernelshark;
 pub use live::{
     ATTACHES, SHORT, Tolerate, again, attach_and_look, counts_exactly, goes_on, one_line, refused,

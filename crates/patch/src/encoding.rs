@@ -1,8 +1,11 @@
 //! Jumps and calls as bytes.
 
-use crate::address::Avma;
+use std::ops::Range;
+
+use crate::address::{Avma, Bias};
 use crate::bytes::Bytes;
 use calltap_abi::isa::{Isa, X86_64, relative as rel32};
+use calltap_sites::{Exit, POP};
 
 /// A `rel32` that does not reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,4 +29,11 @@ pub fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
 /// Does a site at `at` reach `target` with a direct jump?
 pub fn reaches(at: Avma, target: Avma) -> bool {
     X86_64::jump(at.0, target.0).is_some()
+}
+
+/// The addresses that the jump in the place of an exit can lead to, where the last byte of its displacement is [given](Exit::keeps_pop).
+pub fn exit_targets(exit: &Exit, bias: Bias) -> Option<Range<u64>> {
+    const FREE_BITS: u32 = 24;
+    let start = (bias.apply(exit.at).0 + X86_64::JUMP).checked_add(u64::from(POP) << FREE_BITS)?;
+    exit.keeps_pop.then_some(start..start + (1 << FREE_BITS))
 }

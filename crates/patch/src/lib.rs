@@ -23,7 +23,7 @@ pub use batch::{Change, ChangeError, Failed, Prepared, Text, carry_out};
 pub use bytes::Bytes;
 pub use calltap_abi::PAGE;
 pub use copy::{Leaves, Uncopied, copy, copy_before, copy_room};
-pub use encoding::{OutOfReach, reaches};
+pub use encoding::{OutOfReach, exit_targets, reaches};
 pub use hook_set::HookSet;
 pub use site::{Demand, Site, State, calls_out};
 pub use steps::{STEPS, Steps, Transition};

@@ -71,7 +71,7 @@ fn sites() -> Vec<Site> {
         },
     ];
     let exit = |n: u64, old: &[u8]| {
-        let exit = Exit { at: at(n), old: old.to_vec(), leaves: vec![0], is_sled: true };
+        let exit = Exit { at: at(n), old: old.to_vec(), leaves: vec![0], is_sled: true, keeps_pop: false };
         Site::exit(&exit, Bias(0))
     };
     let sleds = [

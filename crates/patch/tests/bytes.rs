@@ -2,7 +2,7 @@
 
 use calltap_abi::stub::{self, HOOK_COUNT, Style};
 use calltap_patch::{Agent, Avma, Bias, HookSet, Site, State};
-use calltap_sites::{SiteForm, Svma};
+use calltap_sites::{Exit, POP, SiteForm, Svma};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 use proptest::prelude::*;
 
@@ -52,6 +52,29 @@ fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
         }
         assert_eq!(decode(&bytes[stub::AFTER_EXIT..], at).code(), Code::Retnq);
         assert!(!is_call(decode(&bytes[stub::TAIL..], at).code()));
+    }
+}
+
+#[test]
+fn a_pop_behind_the_first_instruction_stays_where_the_jump_leads_far_up() {
+    let old = b"\x48\x83\xc4\x20\x5d\xc3"; // add $0x20,%rsp; pop %rbp; ret
+    for (at, bias) in [(0x40_1234, 0), (0x1234, 0x5555_5000_0000)] {
+        let (at, bias) = (Svma(at), Bias(bias));
+        let exit = Exit { at, old: old.to_vec(), leaves: vec![5], is_sled: false, keeps_pop: true };
+        let site = Site::exit(&exit, bias).unwrap();
+        let targets = calltap_patch::exit_targets(&exit, bias).unwrap();
+        for target in [targets.start, targets.start + 0x12_3456, targets.end - 1] {
+            let bytes = site.bytes(State::Enabled(Avma(target))).unwrap();
+            assert_eq!(bytes[4..], old[4..], "{target:#x}");
+            let jump = decode(&bytes, site.address().0);
+            assert_eq!((jump.len(), jump.near_branch_target()), (5, target));
+            assert_eq!(bytes[4], POP);
+        }
+        for target in [targets.start - 1, targets.end] {
+            assert_ne!(site.bytes(State::Enabled(Avma(target))).unwrap()[4], POP);
+        }
+        let anywhere = Exit { keeps_pop: false, ..exit };
+        assert_eq!(calltap_patch::exit_targets(&anywhere, bias), None);
     }
 }
 

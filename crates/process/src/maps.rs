@@ -266,6 +266,17 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
     })
 }
 
+/// A free range of `length` bytes within a window. `lowest` is the lowest address the system allows to map.
+pub fn gap_within(regions: &[Region], window: &Range<u64>, length: u64, lowest: u64) -> Option<u64> {
+    let start = window.start.max(lowest).next_multiple_of(PAGE);
+    let free = |at: &u64| {
+        let end = at.checked_add(length).filter(|end| *end <= window.end);
+        end.is_some_and(|end| regions.iter().all(|region| region.end <= *at || end <= region.start))
+    };
+    let behind = regions.iter().map(|region| region.end.next_multiple_of(PAGE)).filter(|end| *end > start);
+    std::iter::once(start).chain(behind).filter(free).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,5 +339,15 @@ mod tests {
         assert!(small < 0x40_0000);
         let large = gap_near(&low, 0x40_0000, 0x80_0000, 0x50_0000, 0x10000).unwrap();
         assert!(large >= 0xa0_0000 + (1 << 30) || large >= 0x80_0000 + (1 << 30));
+    }
+
+    #[test]
+    fn a_gap_within_a_window_is_its_first_free_one() {
+        let region = |start, end| Region::taken(start, end - start);
+        let gap = |regions: &[Region]| gap_within(regions, &(0x1_0234..0x2_0000), 0x3000, 0x10000);
+        assert_eq!(gap(&[]), Some(0x1_1000));
+        assert_eq!(gap(&[region(0, 0x1_1000), region(0x1_4000, 0x1_5000)]), Some(0x1_1000));
+        assert_eq!(gap(&[region(0x1_3000, 0x1_5000), region(0x1_0000, 0x1_1800)]), Some(0x1_5000));
+        assert_eq!(gap(&[region(0x1_3000, 0x1_d001)]), None);
     }
 }

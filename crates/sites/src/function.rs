@@ -38,6 +38,9 @@ pub struct Exit {
     pub leaves: Vec<u8>,
     /// The compiler left it room: it is a `ret` with padding behind it, or a short jump to the end of `old`, behind which the function is left.
     pub is_sled: bool,
+    /// Its first instruction has four bytes, and the fifth byte, `pop %rbp`, stays: a goroutine may come back to it. It is the last byte of the jump's displacement, which
+    /// therefore leads 1.5 GB upwards.
+    pub keeps_pop: bool,
 }
 
 /// One function of a binary, traceable or not.

@@ -39,4 +39,4 @@ pub use quick::{
     may_have_sites,
 };
 pub use reason::Reason;
-pub use site::{SiteForm, SiteKind};
+pub use site::{POP, SiteForm, SiteKind};

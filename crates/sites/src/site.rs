@@ -7,6 +7,8 @@ use std::fmt;
 
 /// Bytes of the jump that a site becomes.
 pub const JUMP: u64 = X86_64::JUMP;
+/// `pop %rbp`.
+pub const POP: u8 = 0x5D;
 
 /// How the compiler left room for tracing in a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

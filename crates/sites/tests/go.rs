@@ -9,6 +9,8 @@ use std::process::Command;
 
 const TEXT: u64 = 0x401000;
 const TABLE: u64 = 0x402000;
+/// `runtime.moduledata`.
+const MODULE: u64 = 0x403000;
 
 /// A part of the file at its place.
 fn put(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
@@ -17,14 +19,26 @@ fn put(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     file[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// An ELF file at a fixed address with two segments, code and table, and the section that tells whose it is.
+/// The module of a table, as far as it is read: the table, the functions, the text.
+fn module(table: u64, first: u64, text: u64) -> Vec<u8> {
+    let mut words = [0u64; 24];
+    (words[0], words[20], words[22]) = (table, first, text);
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An ELF file at a fixed address with three segments, code, table and module, and the sections that tell whose it is.
 fn program(functions: &[(&str, Vec<u8>)], table: &[u8]) -> Vec<u8> {
+    program_of(functions, table, &module(TABLE, TEXT, TEXT))
+}
+
+fn program_of(functions: &[(&str, Vec<u8>)], table: &[u8], module: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let code: Vec<u8> = functions.iter().flat_map(|(_, code)| code.clone()).collect();
     put(&mut file, TEXT, &code);
     put(&mut file, TABLE, table);
+    put(&mut file, MODULE, module);
     let end = file.len().next_multiple_of(8);
-    let names = b"\0.gopclntab\0.names\0";
+    let names = b"\0.gopclntab\0.names\0.go.module\0";
     let (names_at, sections_at) = (end as u64, (end + names.len()).next_multiple_of(8) as u64);
     put(&mut file, 0x400000 + names_at, names);
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
@@ -36,6 +50,7 @@ fn program(functions: &[(&str, Vec<u8>)], table: &[u8]) -> Vec<u8> {
         vec![0; 64],
         section(1, 1, TABLE, TABLE - 0x400000, table.len() as u64),
         section(12, 3, 0, names_at, names.len() as u64),
+        section(19, 1, MODULE, MODULE - 0x400000, module.len() as u64),
     ];
     put(&mut file, 0x400000 + sections_at, &sections.concat());
     let segment = |flags, at: u64, size: u64| {
@@ -44,15 +59,16 @@ fn program(functions: &[(&str, Vec<u8>)], table: &[u8]) -> Vec<u8> {
     let header = [
         &b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0"[..],
         &words(&[TEXT, 64, sections_at]),
-        &[0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 64, 0, 3, 0, 2, 0],
+        &[0, 0, 0, 0, 64, 0, 56, 0, 3, 0, 64, 0, 4, 0, 2, 0],
         &segment(5, TEXT, code.len() as u64),
         &segment(4, TABLE, table.len() as u64),
+        &segment(6, MODULE, module.len() as u64),
     ];
     put(&mut file, 0x400000, &header.concat());
     file
 }
 
-/// The table as Go's linkers have written it: 1.16, 1.18 or 1.20.
+/// The table as Go's linkers have written it: 1.16, 1.18, 1.20 or 1.26.
 fn table(version: u32, functions: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let distances = version >= 18;
     let word = |number: u64| match distances {
@@ -83,7 +99,7 @@ fn table(version: u32, functions: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let (names_at, list_at) = (8 * header_words, 8 * header_words + names.len() as u64);
     let count = functions.len() as u64;
     let header: Vec<u64> = match distances {
-        true => vec![count, 0, TEXT, names_at, 0, 0, 0, list_at],
+        true => vec![count, 0, if version >= 26 { 0 } else { TEXT }, names_at, 0, 0, 0, list_at],
         false => vec![count, 0, names_at, 0, 0, 0, list_at],
     };
     let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -118,7 +134,7 @@ fn every_layout_of_the_table_names_the_functions() {
     ];
     let unknown = calltap_sites::read(&program(&functions, &table(15, &functions)), "program");
     assert_eq!(unknown.expect("an ELF file").functions, []);
-    for version in [16, 18, 20] {
+    for version in [16, 18, 20, 26] {
         let binary = read(&functions, version);
         let names: Vec<&str> = binary.functions.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names, ["main.main", "main.leaf", "main.(*T).Do[...]"], "{version}");
@@ -128,6 +144,21 @@ fn every_layout_of_the_table_names_the_functions() {
             at += code.len() as u64;
         }
     }
+}
+
+// Go 1.26 does not say in the table where the text begins; a module that belongs to another table does not say it either.
+#[test]
+fn functions_are_where_the_module_of_the_table_has_them() {
+    let functions = [("main.main", checked(SMALL, BODY))];
+    let names = |module: Vec<u8>| {
+        let data = program_of(&functions, &table(26, &functions), &module);
+        let binary = calltap_sites::read(&data, "program").expect("an ELF file");
+        binary.functions.iter().map(|function| function.address.0).collect::<Vec<_>>()
+    };
+    assert_eq!(names(module(TABLE, TEXT, TEXT)), [TEXT]);
+    assert_eq!(names(module(TABLE + 8, TEXT, TEXT)), [0; 0]);
+    assert_eq!(names(module(TABLE, TEXT + 16, TEXT)), [0; 0]);
+    assert_eq!(names(vec![]), [0; 0]);
 }
 
 /// Whether a function can be traced: how long its check is, or why not.

@@ -12,6 +12,16 @@ const BUILDS: [&[&str]; 4] =
 /// With C: a dynamic linker loads the agent, or nothing can.
 const WITH_C: [&[&str]; 2] = [&[], &["-ldflags=-linkmode external -extldflags -static"]];
 
+/// Each of them by the installed toolchain; the first and the last by newer ones, of which the exits of functions are others.
+fn builds(all: &'static [&'static [&'static str]]) -> Vec<(Go, &'static [&'static str])> {
+    let by = |go: Go, all: &[&'static [&'static str]]| {
+        all.iter().map(|flags| (go.clone(), *flags)).collect::<Vec<_>>()
+    };
+    let ends = [all[0], all[all.len() - 1]];
+    let newer = Go::newer().into_iter().flat_map(|go| by(go, &ends));
+    Go::installed().into_iter().flat_map(|go| by(go, all)).chain(newer).collect()
+}
+
 /// What is asked for: entries with every clock, and more than can be had.
 fn asked(turn: usize) -> Vec<Flags> {
     let clock = ["tsc", "sparse", "coarse", "counter"][turn % 4];
@@ -27,16 +37,15 @@ fn asked(turn: usize) -> Vec<Flags> {
 
 #[test]
 fn calls_are_counted_exactly_while_stacks_grow_and_move() {
-    for (turn, flags) in BUILDS.into_iter().enumerate() {
-        let Some(program) = compile_go("goroutines.go", flags) else { return };
-        check(&program, &asked(turn), &Expect::default());
+    for (turn, (go, flags)) in builds(&BUILDS).into_iter().enumerate() {
+        check(&go.compile("goroutines.go", flags), &asked(turn), &Expect::default());
     }
 }
 
 #[test]
 fn go_calls_c_calls_go() {
-    for (turn, flags) in WITH_C.into_iter().enumerate() {
-        let Some(program) = compile_go("cgo.go", flags) else { return };
+    for (turn, (go, flags)) in builds(&WITH_C).into_iter().enumerate() {
+        let program = go.compile("cgo.go", flags);
         check(&program, &asked(turn), &Expect::default());
         let flags = ["-F", "main.*", "-F", "_cgo_*_Cfunc_*"];
         let recording = record(&program, &flags, &Expect::default());
@@ -51,9 +60,9 @@ fn go_calls_c_calls_go() {
 
 #[test]
 fn a_program_that_runs_goes_on_and_is_what_it_was() {
-    let every = BUILDS.into_iter().map(|flags| ("resident.go", flags));
-    for (source, flags) in every.chain(WITH_C.into_iter().map(|flags| ("cgo.go", flags))) {
-        let Some(program) = compile_go(source, flags) else { return };
+    let every = builds(&BUILDS).into_iter().map(|build| ("resident.go", build));
+    for (source, (go, flags)) in every.chain(builds(&WITH_C).into_iter().map(|build| ("cgo.go", build))) {
+        let program = go.compile(source, flags);
         let mut resident = Resident::start(&program, &["stay"]);
         for n in 0..4 {
             let filter: &[&str] = if n % 2 == 0 { &["-F", "main.*"] } else { &[] };
@@ -69,8 +78,13 @@ fn a_program_that_runs_goes_on_and_is_what_it_was() {
 
 #[test]
 fn calls_made_while_we_are_there_are_counted_exactly() {
-    let Some(program) = compile_go("resident.go", &[]) else { return };
-    let mut resident = Resident::start(&program, &[]);
+    for go in Go::all() {
+        counts_while_attached(&go.compile("resident.go", &[]));
+    }
+}
+
+fn counts_while_attached(program: &Program) {
+    let mut resident = Resident::start(program, &[]);
     for tracer in ["function", "function_graph"] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer, "-F", "main.counted"]);
         resident.await_recorder();
@@ -89,7 +103,8 @@ fn calls_made_while_we_are_there_are_counted_exactly() {
 
 #[test]
 fn what_cannot_be_had_is_told_in_one_line() {
-    let Some(program) = compile_go("goroutines.go", &[]) else { return };
+    let Some(go) = Go::installed() else { return };
+    let program = go.compile("goroutines.go", &[]);
     let path = program.path.display().to_string();
     let told = |flags: &[&str]| {
         let run = calltap_run(&[&["record", "-o", "/dev/null"], flags, &["--", &path]].concat());
@@ -136,28 +151,50 @@ fn traced(table: &Path) -> BTreeMap<u64, (usize, u64)> {
 // Nesting and goroutine of every call, while stacks are copied all the time, through panics and Goexit.
 #[test]
 fn calls_nest_as_each_goroutine_has_noted_them() {
-    let Some(program) = compile_go("noted.go", &[]) else { return };
-    for arguments in [["1", "200"], ["4", "200"], ["4", "10000"]] {
-        let expect = Expect { arguments: &arguments, uncounted: true, ..Expect::default() };
-        let recording = record(&program, &["-F", "main.noted*"], &expect);
-        assert!(recording.run.status.success(), "{}: {}", recording.what, recording.run.stderr);
-        let expected = noted(&recording.run.stdout);
-        assert_eq!(expected.len(), arguments[1].parse::<usize>().expect("a number"), "{}", recording.what);
-        let got = traced(&recording.export("csv"));
-        let wrong = expected.iter().find(|(goroutine, calls)| got.get(goroutine) != Some(calls));
-        assert_eq!(wrong, None, "{}: of {} goroutines", recording.what, got.len());
-        assert_eq!(got.len(), expected.len(), "{}", recording.what);
-        let ended = recording.rows().into_iter().find(|row| row["function"] == "main.notedWorker");
-        assert!(ended.is_some_and(|row| row["total_ns"].as_u64() > Some(0)), "{}", recording.what);
+    for go in Go::all() {
+        let program = go.compile("noted.go", &[]);
+        for arguments in [["1", "200"], ["4", "200"], ["4", "10000"]] {
+            check_notes(&program, &arguments);
+        }
+    }
+}
+
+fn check_notes(program: &Program, arguments: &[&str]) {
+    let expect = Expect { arguments, uncounted: true, ..Expect::default() };
+    let recording = record(program, &["-F", "main.noted*"], &expect);
+    assert!(recording.run.status.success(), "{}: {}", recording.what, recording.run.stderr);
+    let expected = noted(&recording.run.stdout);
+    assert_eq!(expected.len(), arguments[1].parse::<usize>().expect("a number"), "{}", recording.what);
+    let got = traced(&recording.export("csv"));
+    let wrong = expected.iter().find(|(goroutine, calls)| got.get(goroutine) != Some(calls));
+    assert_eq!(wrong, None, "{}: of {} goroutines", recording.what, got.len());
+    assert_eq!(got.len(), expected.len(), "{}", recording.what);
+    let ended = recording.rows().into_iter().find(|row| row["function"] == "main.notedWorker");
+    assert!(ended.is_some_and(|row| row["total_ns"].as_u64() > Some(0)), "{}", recording.what);
+}
+
+// Of nearly all functions that check their stack, returns are seen.
+#[test]
+fn most_functions_have_returns() {
+    for go in Go::all() {
+        let program = go.compile("noted.go", &[]);
+        let run = calltap_run(&["sites", "--json", &program.path.display().to_string()]);
+        let functions: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).expect("a list");
+        let traced: Vec<_> = functions.iter().filter(|function| function["traceable"] == true).collect();
+        let returns = traced.iter().filter(|function| !function["exits"].is_null()).count();
+        assert!(traced.len() > 500 && returns * 100 > traced.len() * 90, "{}: {returns}", program.name);
     }
 }
 
 // Tests of Go's own library pass while all of theirs is traced, the runtime beneath included.
 #[test]
 fn tests_of_the_standard_library_pass_while_they_are_traced() {
-    for package in ["sort", "sync"] {
-        let Some(program) = compile_go_test(package) else { return };
-        let expect = Expect { arguments: &["-test.short"], uncounted: true, ..Expect::default() };
+    let all = Go::all().into_iter().flat_map(|go| ["sort", "sync"].map(|package| (go.clone(), package)));
+    for (go, package) in all {
+        let program = go.compile_test(package);
+        // Examples read their own source, which is elsewhere.
+        let arguments = &["-test.short", "-test.run=^Test"];
+        let expect = Expect { arguments, uncounted: true, ..Expect::default() };
         let recording = record(&program, &[], &expect);
         let run = &recording.run;
         assert!(
@@ -175,11 +212,13 @@ fn tests_of_the_standard_library_pass_while_they_are_traced() {
 // Go's own compiler, of which all is traced that can be.
 #[test]
 fn a_compiler_makes_the_same_of_the_same() {
-    let tool = output_of("go", &["tool", "-n", "compile"]).unwrap_or_default().trim().to_owned();
-    if tool.is_empty() {
-        return skipped("no go here");
+    for go in Go::all() {
+        compiles_the_same(&go.tool("compile").display().to_string());
     }
-    let compiler = Program::existing(&tool);
+}
+
+fn compiles_the_same(tool: &str) {
+    let compiler = Program::existing(tool);
     let function = |n: usize| {
         format!(
             "func f{n}(a []int, n int) int {{\n\tif n > len(a) {{\n\t\treturn f{}(a, n-{n})\n\t}}\n\treturn a[n]\n}}\n",
@@ -190,7 +229,7 @@ fn a_compiler_makes_the_same_of_the_same() {
     let source = format!("package p\n{functions}func f400(a []int, n int) int {{ return n }}\n");
     std::fs::write(compiler.directory().join("p.go"), source).expect("written");
     let compiled = |tracing: &[&str]| {
-        let words = [tracing, &[&tool, "-p", "p", "-o", "p.a", "p.go"]].concat();
+        let words = [tracing, &[tool, "-p", "p", "-o", "p.a", "p.go"]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(compiler.directory());
         let run = run(command, b"");

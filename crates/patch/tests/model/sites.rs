@@ -206,7 +206,13 @@ pub fn sleds(place: u64) -> Vec<Case> {
     let jump = [0xEB, 9, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
     let ret = [0xC3, 0x2E, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
     let exit = |old: &[u8]| {
-        let exit = calltap_sites::Exit { at: Svma(place), old: old.to_vec(), leaves: vec![0], is_sled: true };
+        let exit = calltap_sites::Exit {
+            at: Svma(place),
+            old: old.to_vec(),
+            leaves: vec![0],
+            is_sled: true,
+            keeps_pop: false,
+        };
         Site::exit(&exit, Bias(0))
     };
     vec![

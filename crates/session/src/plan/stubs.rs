@@ -6,11 +6,12 @@ use calltap_abi::stub;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::programs::Programs;
 use calltap_collect::shm::Shared;
-use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, reaches};
-use calltap_process::maps::{self, Region, gap_near};
+use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, exit_targets, reaches};
+use calltap_process::maps::{self, Region, gap_near, gap_within};
 use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::*;
 
@@ -49,6 +50,10 @@ pub struct Stubs<'a> {
 }
 
 const INT3: u8 = 0xCC;
+/// What is mapped at least where copies have to be in a window,
+const WINDOWED: u64 = 16 * PAGE;
+/// and the bytes of a window that a batch leaves for others, and for what the process has mapped there.
+const WINDOW_MARGIN: u64 = 4 << 20;
 
 impl<'a> Stubs<'a> {
     /// Nothing was given out yet.
@@ -132,23 +137,37 @@ impl<'a> Stubs<'a> {
         [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
     }
 
-    /// Sees to it that the last range of veneers has room for so many more bytes. The length of the address range that would have been needed, if there is none.
+    /// Sees to it that the last range of veneers has room for so many more bytes, in a window if one is given. The length of the address range that would have been needed, if there is none.
     fn provide_veneers(
         &mut self,
         process: u32,
         module: (u64, u64),
-        bytes: usize,
+        (bytes, window): (usize, Option<&Range<u64>>),
         regions: &[Region],
         veneers: &mut Vec<VeneerRange>,
     ) -> Result<(), u64> {
         let bytes = bytes as u64;
-        if veneers.last().is_some_and(|range| range.length - range.used >= bytes) {
+        let suits = |range: &VeneerRange| {
+            let (start, end) = (range.address + range.used, range.address + range.length);
+            let is_inside = |window: &Range<u64>| window.start <= start && end <= window.end;
+            end - start >= bytes && window.is_none_or(is_inside)
+        };
+        if let Some(n) = veneers.iter().rposition(suits) {
+            let last = veneers.len() - 1;
+            veneers.swap(n, last);
             return Ok(());
         }
-        let length = bytes.next_multiple_of(PAGE);
+        // A window is small: what is mapped in it is used by later batches as well.
+        let least = if window.is_some() { WINDOWED } else { 0 };
+        let length = bytes.max(least).next_multiple_of(PAGE);
         let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
         let regions: Vec<Region> = regions.iter().cloned().chain(taken).collect();
-        let address = gap_near(&regions, module.0, module.1, length, maps::lowest_address()).ok_or(length)?;
+        let lowest = maps::lowest_address();
+        let address = match window {
+            Some(window) => gap_within(&regions, window, length, lowest),
+            None => gap_near(&regions, module.0, module.1, length, lowest),
+        };
+        let address = address.ok_or(length)?;
         let range = VeneerRange { address, offset: self.next_veneer, length, used: 0 };
         self.next_veneer += length;
         self.to_note.push(&Entry::Veneers { process, address, offset: range.offset, length });
@@ -169,7 +188,7 @@ impl<'a> Stubs<'a> {
         if self.is_near(module) {
             return Ok(());
         }
-        self.provide_veneers(process, module, count * stub::VENEER_SIZE, regions, veneers)
+        self.provide_veneers(process, module, (count * stub::VENEER_SIZE, None), regions, veneers)
     }
 
     /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a veneer near it.
@@ -184,7 +203,7 @@ impl<'a> Stubs<'a> {
         if reaches(from, to) {
             return Some(to);
         }
-        self.provide_veneers(process, module, stub::VENEER_SIZE, regions, veneers).ok()?;
+        self.provide_veneers(process, module, (stub::VENEER_SIZE, None), regions, veneers).ok()?;
         let range = veneers.last_mut()?;
         let veneer = Avma(range.address + range.used);
         self.code.write_all_at(&calltap_patch::veneer_bytes(to), range.offset + range.used).ok()?;
@@ -192,19 +211,19 @@ impl<'a> Stubs<'a> {
         reaches(from, veneer).then_some(veneer)
     }
 
-    /// Begins a batch of stubs for a module, with so many bytes for copies. The length of the address range that would have been needed, if there is none.
+    /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
     pub fn begin<'s>(
         &'s mut self,
         process: u32,
         module: (u64, u64),
-        (count, copies): (usize, usize),
+        room: &BatchRoom,
         regions: &[Region],
         veneers: &'s mut Vec<VeneerRange>,
     ) -> Result<Batch<'s, 'a>, u64> {
-        let near = self.is_near(module);
-        let bytes = copies + if near { 0 } else { count * stub::VENEER_SIZE };
+        let (near, count) = (self.is_near(module), room.stubs);
+        let bytes = room.copies + if near { 0 } else { count * stub::VENEER_SIZE };
         if bytes > 0 {
-            self.provide_veneers(process, module, bytes, regions, veneers)?;
+            self.provide_veneers(process, module, (bytes, room.window.as_ref()), regions, veneers)?;
         }
         self.take_numbers(count as u32);
         let first = self.next;
@@ -223,6 +242,30 @@ impl<'a> Stubs<'a> {
             stubs,
             veneers: Vec::with_capacity(bytes),
         })
+    }
+}
+
+/// What a batch of stubs needs.
+#[derive(Default)]
+pub struct BatchRoom {
+    stubs: usize,
+    /// Bytes for copies.
+    copies: usize,
+    /// Where these have to be, if exits of the batch lead to some addresses only.
+    window: Option<Range<u64>>,
+}
+
+impl BatchRoom {
+    /// Adds one more function. False if the copies of all of them would have too little room, and nothing was added.
+    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias) -> bool {
+        let copies = self.copies + displaced.room();
+        let window = displaced.window(bias, self.window.clone());
+        let bytes = (copies + (self.stubs + 1) * stub::VENEER_SIZE) as u64 + WINDOW_MARGIN;
+        let fits = window.as_ref().is_none_or(|window| window.end.saturating_sub(window.start) >= bytes);
+        if fits || self.stubs == 0 {
+            *self = BatchRoom { stubs: self.stubs + 1, copies, window };
+        }
+        fits || self.stubs == 0
     }
 }
 
@@ -257,6 +300,13 @@ impl<'a> Displaced<'a> {
     pub fn room(&self) -> usize {
         let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
         entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
+    }
+
+    /// The addresses that all its exits lead to, and those of `others`, where these are not any.
+    fn window(&self, bias: Bias, others: Option<Range<u64>>) -> Option<Range<u64>> {
+        let windows = self.exits.iter().filter_map(|exit| exit_targets(exit, bias));
+        let common = |a: Range<u64>, b: Range<u64>| a.start.max(b.start)..a.end.min(b.end);
+        others.into_iter().chain(windows).reduce(common)
     }
 }
 
@@ -305,7 +355,9 @@ impl Batch<'_, '_> {
         let mut exits = Vec::with_capacity(displaced.exits.len());
         for exit in displaced.exits {
             let leaves = Leaves { offsets: &exit.leaves, call };
-            exits.push((Site::exit(exit, bias)?, self.copy(&exit.old, leaves, bias.apply(exit.at))?));
+            let copy = self.copy(&exit.old, leaves, bias.apply(exit.at))?;
+            let reaches = exit_targets(exit, bias).is_none_or(|targets| targets.contains(&copy.0));
+            exits.push((Site::exit(exit, bias)?, Some(copy).filter(|_| reaches)?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
@@ -368,5 +420,36 @@ impl Batch<'_, '_> {
             Some(range) => code.write_all_at(&self.veneers, range.offset + self.first_veneer),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_of_a_batch_lead_to_a_common_place() {
+        let check =
+            SiteForm::Checked { at: Svma(0), old: b"\x49\x3b\x66\x10\x76\x20".to_vec(), goid: Some(19) };
+        let returns = |at, keeps_pop| {
+            let old = b"\x48\x83\xc4\x20\x5d\xc3".to_vec();
+            let exit = Exit { at: Svma(at), old, leaves: vec![5], is_sled: false, keeps_pop };
+            Returns::Exits { at_entry: Vec::new(), elsewhere: vec![exit], unseen: None }
+        };
+        let (wanted, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
+        let mut room = BatchRoom::default();
+        let mut add = |at, keeps_pop| {
+            room.add(&Displaced::new(&check, &returns(at, keeps_pop), wanted), bias)
+                .then(|| (room.stubs, room.window.clone().map(|window| window.end - window.start)))
+        };
+        assert_eq!(add(0x1000, false), Some((1, None)));
+        assert_eq!(add(0x2000, true), Some((2, Some(16 << 20))));
+        assert_eq!(add(0x2000 + (8 << 20), true), Some((3, Some(8 << 20))));
+        // What is left of the window would be smaller than the margin.
+        assert_eq!(add(0x2000 + (13 << 20), true), None);
+        assert_eq!(add(0x2000 + (13 << 20), false), Some((4, Some(8 << 20))));
+        let returns = returns(0x2000, true);
+        let alone = Displaced::new(&check, &returns, HookSet::FUNCTION.on_goroutine(true));
+        assert_eq!(alone.window(bias, None), None);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use super::go_exits;
+use super::go_exits::{self, Room};
 use super::lookup;
 use super::parts::Parts;
 use crate::address::Svma;
@@ -69,6 +69,8 @@ struct Region {
     free: u64,
     /// Those that leave the function.
     leaves: Vec<u64>,
+    /// [`Exit::keeps_pop`].
+    keeps_pop: bool,
 }
 
 impl<'a, 'd> Exits<'a, 'd> {
@@ -139,7 +141,8 @@ impl<'a, 'd> Exits<'a, 'd> {
             return Err(Reason::RunsOn);
         }
         let end = at + old.len() as u64;
-        let entry = Region { start: at, end, free: end.max(at + width), leaves: Vec::new() };
+        let entry =
+            Region { start: at, end, free: end.max(at + width), leaves: Vec::new(), keeps_pop: false };
         let parts: Vec<(usize, bool)> = self.parts.of(n).collect();
         let mut is_known = self.is_known(n)?;
         for (part, _) in &parts {
@@ -179,7 +182,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             let (at, leaves) = (Svma(region.start), offsets(&region));
             // At least the bytes of the jump, of which some may be padding.
             let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
-            Ok(Exit { at, old, leaves, is_sled: false })
+            Ok(Exit { at, old, leaves, is_sled: false, keeps_pop: region.keeps_pop })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, Reason>>()?;
         if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
@@ -279,14 +282,18 @@ impl<'a, 'd> Exits<'a, 'd> {
         let end = leaving.end();
         let padding = self.padding(end, limit);
         let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
-        let gives_way = |at: &u64| {
-            let behind = (at + JUMP).max(end);
-            let suits = !of_go || go_exits::may_give_way(self.image.tail(*at, leaving.at - at));
-            let has_room = end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP;
-            suits && has_room && !self.is_landed_in(*at, behind)
+        let room = |at: u64| match of_go {
+            true => go_exits::room(self.image.tail(at, leaving.at - at)),
+            false => Some(Room::Jump),
         };
-        let at = leaving.starts().take_while(may_begin).find(gives_way)?;
-        Some(Region { start: at, end, free: (at + JUMP).max(end), leaves: vec![leaving.at] })
+        let gives_way = |at: u64| {
+            let behind = (at + JUMP).max(end);
+            let has_room = end + padding >= at + JUMP && at % PAGE <= PAGE - JUMP;
+            let room = room(at).filter(|_| has_room && !self.is_landed_in(at, behind))?;
+            Some((at, room == Room::BeforePop))
+        };
+        let (start, keeps_pop) = leaving.starts().take_while(may_begin).find_map(gives_way)?;
+        Some(Region { start, end, free: (start + JUMP).max(end), leaves: vec![leaving.at], keeps_pop })
     }
 
     fn is_of_go(&self, n: usize) -> bool {

@@ -1,7 +1,7 @@
 //! Where a goroutine has its number: a distance in `runtime.g` that the version of Go decides.
 //!
-//! The linker writes the version into the file (`debug/buildinfo` in Go's own library reads it). Of the versions below, 1.19
-//! was run; the layouts of the others are those of `runtime/runtime2.go`. Of any other version the place is not known, and no goroutine is read.
+//! The linker writes the version into the file (`debug/buildinfo` in Go's own library reads it). The places below are those that the debugging information of
+//! programs built by each version tells (`runtime.g`). Of any other version the place is not known, and no goroutine is read.
 
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
@@ -45,8 +45,8 @@ fn of_version(version: &str) -> Option<u8> {
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
     match minor[..digits].parse().ok()? {
         // The first that keeps `g` in r14 is 1.17.
-        17..=22_u32 => Some(19),
-        // `syscallbp` stands in front of it.
+        17..=22_u32 | 25..=27 => Some(19),
+        // `syscallbp` stands in front of it; in 1.25 another word is gone.
         23..=24 => Some(20),
         _ => None,
     }
@@ -63,6 +63,10 @@ mod tests {
             ("go1.19.8", Some(19)),
             ("go1.22rc1 X:boringcrypto", Some(19)),
             ("go1.23.4", Some(20)),
+            ("go1.24.11", Some(20)),
+            ("go1.25.5", Some(19)),
+            ("go1.27.3", Some(19)),
+            ("go1.28", None),
             ("go1.16.15", None),
             ("go1.99", None),
             ("devel +abc", None),

@@ -110,7 +110,7 @@ fn exit(image: &Image<'_>, at: u64) -> Result<Exit, Reason> {
     if !nops::all(&bytes[1..]) {
         return Err(Reason::BrokenExitSled { at, found: hex(bytes) });
     }
-    Ok(Exit { at: Svma(at), old: bytes.to_vec(), leaves: vec![0], is_sled: true })
+    Ok(Exit { at: Svma(at), old: bytes.to_vec(), leaves: vec![0], is_sled: true, keeps_pop: false })
 }
 
 /// The bytes of a sled that jumps over itself.

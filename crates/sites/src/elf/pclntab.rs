@@ -3,7 +3,8 @@
 //!
 //! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a
 //! number that names the layout, and a header of words; a list of addresses, each with the place of a record,
-//! which says where the function's name is. `debug/gosym` in Go's own library reads the same.
+//! which says where the function's name is. `debug/gosym` in Go's own library reads the same. Where the text begins, Go 1.26 and later
+//! say in `runtime.moduledata` instead of the header.
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
@@ -25,6 +26,8 @@ const DISTANCES: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
 /// Behind that: no padding, instructions of any length, words of eight bytes.
 const MACHINE: [u8; 4] = [0, 0, 1, 8];
 const WORD: u64 = 8;
+/// `runtime.moduledata`, which is in a section of its own since Go 1.26.
+const MODULE: &[u8] = b".go.module";
 /// Longer names are not taken.
 const LONGEST: usize = 1 << 16;
 /// So many places are tried where one may begin.
@@ -79,8 +82,8 @@ impl<'d> Table<'_, 'd> {
         let count = self.word(self.at + WORD).filter(|count| *count <= MOST)?;
         let names = image.tail(place(layout.names)?, u64::MAX);
         let list = place(layout.list)?;
-        let text = if layout.distances { self.text()? } else { 0 };
         let width = if layout.distances { 4 } else { WORD };
+        let text = if layout.distances { self.text(half(image, list)?)? } else { 0 };
         let number = |at: u64| match layout.distances {
             true => Some(u64::from(half(image, at)?)),
             // In a program that may be loaded anywhere, the loader puts it there.
@@ -113,11 +116,23 @@ impl<'d> Table<'_, 'd> {
         (!entries.is_empty() && names <= image.data.len().saturating_mul(8)).then_some(entries)
     }
 
-    /// Where the Go code begins. Go 1.26 does not say it here any more.
-    fn text(&self) -> Option<u64> {
+    /// Where the Go code begins: in the header or, since Go 1.26, in the module that has this table. C may stand in front of it in the same section. `first`: how
+    /// far from there the first function is.
+    fn text(&self, first: u32) -> Option<u64> {
         const AT: u64 = 3;
-        let told = self.dynamic.pointer_at(self.image, self.at + WORD * AT).filter(|text| *text != 0);
-        told.or_else(|| self.image.section(b".text").map(|section| section.address))
+        let (image, dynamic) = (self.image, self.dynamic);
+        let told = dynamic.pointer_at(image, self.at + WORD * AT).filter(|text| *text != 0);
+        told.or_else(|| {
+            /// Words of the module: its table; where its functions begin, and its text.
+            const TABLE: u64 = 0;
+            const FUNCTIONS: u64 = 20;
+            const TEXT: u64 = 22;
+            let module = image.section(MODULE)?.address;
+            let word = |n: u64| dynamic.pointer_at(image, module.checked_add(WORD * n)?);
+            let text = word(TEXT)?;
+            let agrees = word(TABLE)? == self.at && word(FUNCTIONS)? == text.checked_add(u64::from(first))?;
+            agrees.then_some(text)
+        })
     }
 
     fn word(&self, at: u64) -> Option<u64> {

@@ -3,7 +3,7 @@
 use super::Loaded;
 use super::placed::{Placed, Stub};
 use crate::plan::journal::Entry;
-use crate::plan::stubs::{Added, Batch, Displaced, Stubs};
+use crate::plan::stubs::{Added, Batch, BatchRoom, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
 use calltap_process::maps::Region;
@@ -102,36 +102,56 @@ impl Loaded {
         if new.is_empty() {
             return;
         }
-        let copies = new.iter().map(|new| {
-            let returns = &binary.functions[new.function].returns;
-            self.form(new.function).map_or(0, |form| Displaced::new(form, returns, new.wanted).room())
-        });
-        let room = (new.len(), copies.sum());
         let (process, range) = (self.record.process, self.mapped.range);
-        // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
-        let mut veneers = std::mem::take(&mut self.veneers);
-        let made = stubs
-            .begin(process, range, room, regions, &mut veneers)
-            .map_err(|length| format!("no free address range of {length} bytes near it"))
-            .and_then(|batch| self.make_stubs(new, binary, batch).map_err(|error| error.to_string()));
-        self.veneers = veneers;
-        let made = match made {
-            Ok(made) => made,
-            Err(why) => return note(format!("{name} is not traced: {why}")),
-        };
-        self.add_exits(made.exits);
-        if made.unreached > 0 {
+        let mut all = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
+        for (new, room) in self.batches(new, binary) {
+            // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
+            let mut veneers = std::mem::take(&mut self.veneers);
+            let made = stubs
+                .begin(process, range, &room, regions, &mut veneers)
+                .map_err(|length| format!("no free address range of {length} bytes within reach of it"))
+                .and_then(|batch| {
+                    self.make_stubs(new, binary, batch, &mut all).map_err(|error| error.to_string())
+                });
+            self.veneers = veneers;
+            if let Err(why) = made {
+                note(format!("{} functions of {name} are not traced: {why}", new.len()));
+            }
+        }
+        self.add_exits(all.exits);
+        if all.unreached > 0 {
             note(format!(
                 "{} functions of {name} are not traced: what they refer to is out of reach",
-                made.unreached
+                all.unreached
             ));
         }
         let (module, binary) = (self.record.id, Arc::clone(binary));
-        records.push(Metadata::Sites(NewSites { module, binary, sites: made.sites }));
+        records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
+    }
+
+    /// Divides functions into batches that find room, and what each needs.
+    fn batches<'n>(&self, new: &'n [New], binary: &Binary) -> Vec<(&'n [New], BatchRoom)> {
+        let (mut batches, mut room, mut start) = (Vec::new(), BatchRoom::default(), 0);
+        for (n, New { function, wanted, .. }) in new.iter().enumerate() {
+            let Some(form) = self.form(*function) else { continue };
+            let displaced = Displaced::new(form, &binary.functions[*function].returns, *wanted);
+            if !room.add(&displaced, self.bias) {
+                batches.push((&new[start..n], std::mem::take(&mut room)));
+                (start, _) = (n, room.add(&displaced, self.bias));
+            }
+        }
+        batches.push((&new[start..], room));
+        batches
     }
 
     /// Makes the stubs of a batch, and notes in the journal which site each belongs to.
-    fn make_stubs(&mut self, new: &[New], binary: &Binary, mut batch: Batch<'_, '_>) -> io::Result<Made> {
+    fn make_stubs(
+        &mut self,
+        new: &[New],
+        binary: &Binary,
+        mut batch: Batch<'_, '_>,
+        all: &mut Made,
+    ) -> io::Result<()> {
         let process = self.record.process;
         let (inode, base) = (self.mapped.file.1, self.mapped.base());
         let mut made = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
@@ -163,7 +183,10 @@ impl Loaded {
             });
         }
         batch.finish()?;
-        Ok(made)
+        all.sites.append(&mut made.sites);
+        all.exits.append(&mut made.exits);
+        all.unreached += made.unreached;
+        Ok(())
     }
 
     /// Exits of functions have something to lead to.
