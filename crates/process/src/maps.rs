@@ -240,12 +240,19 @@ fn parse(line: &str) -> Option<Region> {
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
     /// Kept free between what exists and what calltap maps, for what may grow.
     const MARGIN: u64 = 1 << 20;
-    /// Kept free above a heap.
+    /// Kept free above a heap, and below the first thread's stack.
     const HEAP_ROOM: u64 = 1 << 30;
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
+    let is_right_below = |at: u64, stack: &Region| {
+        stack.path.as_os_str() == "[stack]"
+            && !regions.iter().any(|region| at < region.end && region.end <= stack.start)
+    };
+    let room = |at: u64, above: &Region| if is_right_below(at, above) { HEAP_ROOM } else { MARGIN };
     let free = |at: u64| {
-        regions.iter().all(|region| region.end + MARGIN <= at || at + length + MARGIN <= region.start)
+        let is_clear =
+            |region: &Region| region.end + MARGIN <= at || at + length + room(at, region) <= region.start;
+        regions.iter().all(is_clear)
     };
     let below = regions
         .iter()
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_below_the_module_if_it_fits_and_never_in_the_way_of_the_heap() {
+    fn a_gap_is_below_the_module_if_it_fits_and_never_in_the_way_of_heap_or_stack() {
         let region = |start, end, path: &str| Region {
             start,
             end,
@@ -334,6 +341,15 @@ mod tests {
         ];
         let at = gap_near(&pie, 0x5555_5000_0000, 0x5555_5010_0000, 0x8000, 0x10000).unwrap();
         assert!(at < 0x5555_5000_0000 && at > 0x5554_d000_0000);
+        // A heap may grow behind the library.
+        let begin = 0x8000_0000 + (1 << 30);
+        for distance in [3 << 20, 512 << 20, 2 << 30] {
+            let stack = begin + 0x100_0000 + distance;
+            let regions =
+                [region(0x1000_0000, 0x8000_0000, "libc.so"), region(stack, stack + 0x2_0000, "[stack]")];
+            let at = gap_near(&regions, 0x7000_0000, 0x8000_0000, 0x100_0000, 0x1000_0000).unwrap();
+            assert_eq!(at == begin, distance > 1 << 30, "{at:#x} for a stack {distance:#x} above");
+        }
         let low = [region(0x40_0000, 0x80_0000, "prog"), region(0x90_0000, 0xa0_0000, "[heap]")];
         let small = gap_near(&low, 0x40_0000, 0x80_0000, 0x8000, 0x10000).unwrap();
         assert!(small < 0x40_0000);

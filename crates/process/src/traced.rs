@@ -4,7 +4,7 @@
 //! for that; until it is done, PTRACE_SEIZE of any thread of the process waits for the execve. So a tracer that seizes one thread
 //! of a process while it traces another would wait for itself: a [`Reaper`] takes notice instead.
 
-use crate::wait;
+use crate::wait::{self, FirstReport};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,8 +90,16 @@ impl Reaper {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
         let work = move || {
+            let mut looks = 0;
             while !until.load(Acquire) {
                 thread::sleep(PAUSE);
+                looks += 1;
+                // A look at each of a thousand threads takes its time from what they are stopped for. Behind a stop that no thread takes there may be an end.
+                match wait::first_report() {
+                    FirstReport::End => {}
+                    FirstReport::Stop if looks % 4 == 0 => {}
+                    FirstReport::Stop | FirstReport::None => continue,
+                }
                 for part in &TRACED {
                     let tids: Vec<u32> = lock(part).keys().copied().collect();
                     tids.into_iter().for_each(wait::release_ended);

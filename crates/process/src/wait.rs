@@ -66,6 +66,28 @@ fn is_end(status: &WaitIdStatus) -> bool {
     status.exited() || status.killed() || status.dumped()
 }
 
+/// What the kernel would report first of all traced threads and children of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstReport {
+    /// Nothing.
+    None,
+    /// The stop of a traced thread.
+    Stop,
+    /// An end.
+    End,
+}
+
+/// Looks for it, and leaves it.
+pub fn first_report() -> FirstReport {
+    let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
+    // The stop of a traced thread is reported even where only ends are asked for.
+    match waitid(WaitId::All, any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        Ok(Some(status)) if is_end(&status) => FirstReport::End,
+        Ok(Some(_)) => FirstReport::Stop,
+        Ok(None) | Err(_) => FirstReport::None,
+    }
+}
+
 /// Releases a traced thread if it has ended. Until its tracer does so, an execve of its process waits for it, and so do the end of its process
 /// and the parent of that. How a process ended is left for its parent to learn.
 pub fn release_ended(tid: u32) {

@@ -47,7 +47,7 @@ fn a_thread_that_waits_for_its_vfork_child_is_waited_for() {
 }
 
 #[test]
-#[ignore = "does not hold at load, see docs/safety.md: the end of a child ends waits of threads that are not traced"]
+#[ignore = "cannot hold, see docs/safety.md: the end of a child ends waits of the thread that the kernel has gone over to, also untraced"]
 fn programs_started_all_the_time() {
     waits(&["spawns", "epoll_wait", "recv_limit"], 6);
 }

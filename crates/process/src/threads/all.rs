@@ -13,19 +13,23 @@ use std::time::{Duration, Instant};
 
 /// All threads of a process. Dropping this lets them go on as if nothing had been.
 #[derive(Debug)]
-pub struct Stopped(Vec<Held>);
+pub struct Stopped {
+    held: Vec<Held>,
+    /// Those that had [children](has_children) before they were stopped.
+    parents: HashSet<u32>,
+}
 
 impl Deref for Stopped {
     type Target = [Held];
 
     fn deref(&self) -> &[Held] {
-        &self.0
+        &self.held
     }
 }
 
 impl DerefMut for Stopped {
     fn deref_mut(&mut self) -> &mut [Held] {
-        &mut self.0
+        &mut self.held
     }
 }
 
@@ -34,16 +38,15 @@ impl Stopped {
     pub fn longest(&self) -> Duration {
         self.iter().map(Held::stopped_for).max().unwrap_or_default()
     }
-
-    /// Lets some of them go before the others.
-    fn release_first(&mut self, which: impl Fn(u32) -> bool) {
-        self.0.extract_if(.., |held| which(held.tid)).for_each(drop);
-    }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        let mut own = std::mem::take(&mut self.0);
+        let mut own = std::mem::take(&mut self.held);
+        // The end of a child would end waits of threads that run again, while the one that began it stands still. To look at each of many again would take long.
+        let are_few = own.len() < MANY;
+        let has_begun = |held: &Held| are_few && has_children(held.process, held.tid);
+        own.extract_if(.., |held| self.parents.contains(&held.tid) || has_begun(held)).for_each(drop);
         let Some(second) = Second::known().filter(|_| own.len() >= MANY) else { return };
         // What this thread keeps, no other can let go of.
         let is_others = |held: &Held| held.is_seconds && !traced::stays(held.tid);
@@ -61,15 +64,16 @@ impl Held {
             return Err(NotHeld::Shared(other));
         }
         let _reaper = Reaper::start();
+        let parents = proc::threads(process).into_iter().filter(|tid| has_children(process, *tid)).collect();
         let _urgent = Urgent::now();
-        let mut held = Stopped(take_back(process, None));
+        let mut held = Stopped { held: take_back(process, None), parents };
         loop {
             let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
             let mut new = proc::threads(process);
             new.retain(|tid| !known.contains(tid));
             let before = held.len();
             let Part { held: new, failed } = stop_those(process, new)?;
-            held.0.extend(new);
+            held.held.extend(new);
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -223,13 +227,9 @@ pub fn stop_machine<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<(T, Duration), NotHeld> {
     let work = || {
-        let parents: HashSet<u32> =
-            proc::threads(process).into_iter().filter(|tid| has_children(process, *tid)).collect();
-        let mut held = Held::take_all_patiently(process, LONG_PATIENCE)?;
+        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
         let (began, since) = (held.longest(), Instant::now());
         let done = work();
-        // The end of a child would end waits of threads that run again, while the one that began it stands still.
-        held.release_first(|tid| parents.contains(&tid));
         drop(held);
         Ok((done, began + since.elapsed()))
     };

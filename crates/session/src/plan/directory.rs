@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
 /// All files of a directory are there after this time.
 const CREATION: Duration = Duration::from_millis(100);
+/// How long to ask who holds a lock that is held: on a busy machine it may be in the middle of being made.
+const LOCKING: Duration = Duration::from_secs(1);
 /// How often a directory is made anew that was removed meanwhile.
 const TRIES: usize = 100;
 /// How long another controller's work on a session is waited for.
@@ -332,7 +334,7 @@ fn busy(target: &Target, place: &Place) -> Error {
     // The lock is taken right after its file was made.
     let start = Instant::now();
     let mut by = place.file("lock").ok().as_ref().and_then(holder);
-    while by.is_none() && start.elapsed() < CREATION {
+    while by.is_none() && start.elapsed() < LOCKING {
         std::thread::sleep(Duration::from_millis(5));
         by = place.file("lock").ok().as_ref().and_then(holder);
     }
