@@ -33,7 +33,7 @@ impl Second {
             return Some(second);
         }
         let has_room = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        let second = Rc::new(Second::start().filter(|_| has_room)?);
+        let second = Rc::new(if has_room { Second::start()? } else { return None });
         SECOND.set(Some(Rc::clone(&second)));
         Some(second)
     }
