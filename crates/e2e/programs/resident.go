@@ -1,5 +1,6 @@
 // Runs until its input ends: goroutines that compute, sleep, are preempted and collected. Exits with 1 if one
-// of them finds something wrong. A line of input: a round of calls that are counted.
+// of them finds something wrong. A line of input: a round of calls that are counted. `taken`: with memory in the
+// way of what exits could lead to.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -73,6 +75,14 @@ func growing(n int) int {
 func counted(n int) int { return len(strconv.Itoa(n)) }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "taken" {
+		const fixed = syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE | 0x100000
+		_, _, errno := syscall.Syscall6(syscall.SYS_MMAP, 0x5d000000, 0x4000000, 0, fixed, ^uintptr(0), 0)
+		if errno != 0 {
+			fmt.Println("wrong:", errno)
+			os.Exit(1)
+		}
+	}
 	var profile bytes.Buffer
 	pprof.StartCPUProfile(&profile)
 	var wg sync.WaitGroup

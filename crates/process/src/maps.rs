@@ -234,21 +234,22 @@ fn parse(line: &str) -> Option<Region> {
     })
 }
 
+/// Kept free above a heap, and below the first thread's stack.
+const ROOM_TO_GROW: u64 = 1 << 30;
+
 /// A free range of `length` bytes from which `[start, end)` can be reached with a 32-bit displacement, in both directions.
 ///
 /// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
     /// Kept free between what exists and what calltap maps, for what may grow.
     const MARGIN: u64 = 1 << 20;
-    /// Kept free above a heap, and below the first thread's stack.
-    const HEAP_ROOM: u64 = 1 << 30;
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
     let is_right_below = |at: u64, stack: &Region| {
         stack.path.as_os_str() == "[stack]"
             && !regions.iter().any(|region| at < region.end && region.end <= stack.start)
     };
-    let room = |at: u64, above: &Region| if is_right_below(at, above) { HEAP_ROOM } else { MARGIN };
+    let room = |at: u64, above: &Region| if is_right_below(at, above) { ROOM_TO_GROW } else { MARGIN };
     let free = |at: u64| {
         let is_clear =
             |region: &Region| region.end + MARGIN <= at || at + length + room(at, region) <= region.start;
@@ -267,7 +268,7 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
             .filter(|region| region.end >= end)
             .map(|region| {
                 let heap = region.path.as_os_str() == "[heap]" || region.end == end;
-                (region.end + if heap { HEAP_ROOM } else { MARGIN }).next_multiple_of(PAGE)
+                (region.end + if heap { ROOM_TO_GROW } else { MARGIN }).next_multiple_of(PAGE)
             })
             .find(|at| at + length <= reach_high && free(*at))
     })
@@ -276,11 +277,17 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
 /// A free range of `length` bytes within a window. `lowest` is the lowest address the system allows to map.
 pub fn gap_within(regions: &[Region], window: &Range<u64>, length: u64, lowest: u64) -> Option<u64> {
     let start = window.start.max(lowest).next_multiple_of(PAGE);
-    let free = |at: &u64| {
-        let end = at.checked_add(length).filter(|end| *end <= window.end);
-        end.is_some_and(|end| regions.iter().all(|region| region.end <= *at || end <= region.start))
+    let taken = |region: &Region| match region.path.to_str() {
+        Some("[heap]") => (region.start, region.end.saturating_add(ROOM_TO_GROW)),
+        Some("[stack]") => (region.start.saturating_sub(ROOM_TO_GROW), region.end),
+        _ => (region.start, region.end),
     };
-    let behind = regions.iter().map(|region| region.end.next_multiple_of(PAGE)).filter(|end| *end > start);
+    let free = |at: &u64| {
+        let end = at.checked_add(length).filter(|end| *end <= window.end.min(USER_END));
+        end.is_some_and(|end| regions.iter().map(taken).all(|(from, to)| to <= *at || end <= from))
+    };
+    let ends = regions.iter().map(|region| taken(region).1);
+    let behind = ends.filter_map(|end| end.checked_next_multiple_of(PAGE)).filter(|end| *end > start);
     std::iter::once(start).chain(behind).filter(free).min()
 }
 
@@ -365,5 +372,11 @@ mod tests {
         assert_eq!(gap(&[region(0, 0x1_1000), region(0x1_4000, 0x1_5000)]), Some(0x1_1000));
         assert_eq!(gap(&[region(0x1_3000, 0x1_5000), region(0x1_0000, 0x1_1800)]), Some(0x1_5000));
         assert_eq!(gap(&[region(0x1_3000, 0x1_d001)]), None);
+        for grows in ["[heap]", "[stack]"] {
+            let near = Region { path: grows.into(), ..region(0x2000, 0x3000) };
+            let above = Region { path: grows.into(), ..region(0x3_0000, 0x4_0000) };
+            assert_eq!(gap(&[near]).is_none(), grows == "[heap]");
+            assert_eq!(gap(&[above]).is_none(), grows == "[stack]");
+        }
     }
 }

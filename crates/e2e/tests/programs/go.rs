@@ -79,12 +79,13 @@ fn a_program_that_runs_goes_on_and_is_what_it_was() {
 #[test]
 fn calls_made_while_we_are_there_are_counted_exactly() {
     for go in Go::all() {
-        counts_while_attached(&go.compile("resident.go", &[]));
+        counts_while_attached(&go.compile("resident.go", &[]), &[]);
     }
 }
 
-fn counts_while_attached(program: &Program) {
-    let mut resident = Resident::start(program, &[]);
+fn counts_while_attached(program: &Program, arguments: &[&str]) {
+    let is_taken = !arguments.is_empty();
+    let mut resident = Resident::start(program, arguments);
     for tracer in ["function", "function_graph"] {
         let mut calltap = resident.attach_beside(&["--tracer", tracer, "-F", "main.counted"]);
         resident.await_recorder();
@@ -96,9 +97,19 @@ fn counts_while_attached(program: &Program) {
         let rows = resident.view("report");
         assert_eq!(rows[0]["function"], "main.counted");
         assert_eq!(rows[0]["calls"], 12_345, "{tracer}");
+        let (has_returns, wants) = (!rows[0]["total_ns"].is_null(), tracer == "function_graph");
+        assert_eq!(has_returns, wants && !is_taken, "{tracer}");
         assert_eq!(changed_text(resident.pid), [""; 0]);
     }
     assert!(resident.end().0.success());
+}
+
+// Where no copies can be mapped to which exits lead, entries are recorded.
+#[test]
+fn entries_are_recorded_where_memory_is_in_the_way_of_exits() {
+    for go in Go::newer() {
+        counts_while_attached(&go.compile("resident.go", &[]), &["taken"]);
+    }
 }
 
 #[test]

@@ -256,6 +256,11 @@ pub struct BatchRoom {
 }
 
 impl BatchRoom {
+    /// Do its copies have to be in a window?
+    pub fn is_windowed(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Adds one more function. False if the copies of all of them would have too little room, and nothing was added.
     pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias) -> bool {
         let copies = self.copies + displaced.room();

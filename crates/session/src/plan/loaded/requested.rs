@@ -102,20 +102,21 @@ impl Loaded {
         if new.is_empty() {
             return;
         }
-        let (process, range) = (self.record.process, self.mapped.range);
         let mut all = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
         for (new, room) in self.batches(new, binary) {
-            // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
-            let mut veneers = std::mem::take(&mut self.veneers);
-            let made = stubs
-                .begin(process, range, &room, regions, &mut veneers)
-                .map_err(|length| format!("no free address range of {length} bytes within reach of it"))
-                .and_then(|batch| {
-                    self.make_stubs(new, binary, batch, &mut all).map_err(|error| error.to_string())
-                });
-            self.veneers = veneers;
+            let (mut made, count) =
+                (self.give_batch((new, &room), binary, stubs, regions, &mut all), new.len());
+            if room.is_windowed()
+                && let Err(why) = &made
+            {
+                note(format!("of {count} functions of {name} only entries are recorded: {why}"));
+                let new = self.without_returns(new);
+                let batches = self.batches(&new, binary);
+                let mut give = |(new, room)| self.give_batch((new, &room), binary, stubs, regions, &mut all);
+                made = batches.into_iter().try_for_each(|(new, room): (&[New], BatchRoom)| give((new, room)));
+            }
             if let Err(why) = made {
-                note(format!("{} functions of {name} are not traced: {why}", new.len()));
+                note(format!("{count} functions of {name} are not traced: {why}"));
             }
         }
         self.add_exits(all.exits);
@@ -127,6 +128,44 @@ impl Loaded {
         }
         let (module, binary) = (self.record.id, Arc::clone(binary));
         records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
+    }
+
+    /// Gives the functions of a batch stubs, or says why not.
+    fn give_batch(
+        &mut self,
+        (new, room): (&[New], &BatchRoom),
+        binary: &Binary,
+        stubs: &mut Stubs<'_>,
+        regions: &[Region],
+        all: &mut Made,
+    ) -> Result<(), String> {
+        let (process, range) = (self.record.process, self.mapped.range);
+        // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
+        let mut veneers = std::mem::take(&mut self.veneers);
+        let made = stubs
+            .begin(process, range, room, regions, &mut veneers)
+            .map_err(|length| format!("no free address range of {length} bytes within reach of it"))
+            .and_then(|batch| self.make_stubs(new, binary, batch, all).map_err(|error| error.to_string()));
+        self.veneers = veneers;
+        made
+    }
+
+    /// Wants entries alone of Go functions whose exits lead to addresses where no memory is free. Those of the batch that have no stub for what is wanted now.
+    fn without_returns(&mut self, new: &[New]) -> Vec<New> {
+        let mut without = Vec::with_capacity(new.len());
+        for New { function, tracers, wanted, captured } in new {
+            let wanted = match wanted.knows_goroutine() {
+                true => wanted.on_goroutine(false),
+                false => *wanted,
+            };
+            let placed = &mut self.sites[self.places[*function] as usize - 1];
+            placed.wanted = Some(wanted);
+            if placed.stubs.of(wanted).is_none() {
+                let (function, tracers, captured) = (*function, *tracers, captured.clone());
+                without.push(New { function, tracers, wanted, captured });
+            }
+        }
+        without
     }
 
     /// Divides functions into batches that find room, and what each needs.
