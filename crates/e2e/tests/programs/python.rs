@@ -262,6 +262,27 @@ fn what_is_attached_to_has_python_functions_in_its_snapshots() {
 }
 
 #[test]
+fn python_calls_of_all_processes_of_a_pool_are_recorded() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    let trace = directory.path().join("t.calltap").display().to_string();
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("processes.py"));
+        for (method, module) in [("fork", "__main__"), ("spawn", "__mp_main__")] {
+            let command = ["--python", "__*main__.*", "--", &python, &script, method];
+            let run = calltap_run(&[&["record", "-q", "--follow", "-o", &trace][..], &command].concat());
+            assert_eq!(run.stdout, "40425\n[5]\n", "3.{minor} {method}: {}", run.stderr);
+            let calls = calls(&trace);
+            let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+            assert_eq!(of(&format!("{module}.child")), 50, "3.{minor} {method}: {calls:?}");
+            assert_eq!(of("__main__.Late.go"), 7, "3.{minor} {method}: {calls:?}");
+            // In 3.11 the program's own profiler takes the place of calltap's profile function.
+            let work = of("__main__.work") + of("__mp_main__.work");
+            assert_eq!(work, if minor == 11 { 57 } else { 62 }, "3.{minor} {method}: {calls:?}");
+        }
+    }
+}
+
+#[test]
 fn questions_are_answered_about_python_functions() {
     let Some((interpreters, directory)) = interpreters() else { return };
     for Interpreter { minor, path } in interpreters {
