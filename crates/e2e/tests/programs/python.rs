@@ -247,8 +247,14 @@ fn what_is_attached_to_has_python_functions_in_its_snapshots() {
         let mut resident = Resident::spawn(command, directory.path().to_owned());
         resident.wait_for("ready");
         let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
-        let run = calltap_run(&["attach", "--python", "__main__.*", "-p", &pid]);
-        assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+        // Its threads may map memory where calltap was about to, which is told.
+        let is_attached = (0..20).any(|_| {
+            let run = calltap_run(&["attach", "--python", "__main__.*", "-p", &pid]);
+            assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+            let is_whole = !run.stderr.contains("could not map jumps");
+            is_whole || !calltap_run(&["detach", "-p", &pid]).status.success()
+        });
+        assert!(is_attached, "3.{minor}: something was in the way each time");
         resident.await_work(std::time::Duration::from_millis(100));
         let run = calltap_run(&["snapshot", "-p", &pid, "-o", &trace]);
         assert!(run.status.success(), "3.{minor}: {}", run.stderr);
