@@ -54,6 +54,11 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     let Some(program) = session.program_of(stub) else { return 0 };
     let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
     match at(program::VERSION) {
+        // What gives the interpreter's lock away has no arguments.
+        version if version & program::WAITS != 0 => {
+            register(session, program, 0, 0);
+            0
+        }
         8 => u8::from(frames::enter(session, first, slot, stub)),
         9 | 10 => u8::from(frames::enter(session, second, slot, stub)),
         _ => {
@@ -63,11 +68,11 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     }
 }
 
-/// Sees to it that the interpreter calls the agent.
+/// Sees to it that the interpreter calls the agent. `state`: the thread's; 0: it is not known.
 #[cfg(not(feature = "placed"))]
 fn register(session: Session, program: &Program, state: u64, thrown: u64) {
     let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
-    match at(program::VERSION) {
+    match at(program::VERSION) & !program::WAITS {
         11 => profile::enter(session, at(program::CURRENT), state),
         12 | 13 => monitoring::enter(session, program, state, thrown as u32 != 0),
         _ => {}

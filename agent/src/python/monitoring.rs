@@ -86,7 +86,7 @@ fn address(place: usize) -> u64 {
 }
 
 fn version() -> &'static States {
-    if address(program::VERSION) == 12 { &V12 } else { &V13 }
+    if address(program::VERSION) & !program::WAITS == 12 { &V12 } else { &V13 }
 }
 
 /// An attribute of `sys`: borrowed; 0 if there is none.
@@ -130,8 +130,10 @@ fn place(interpreter: u64) -> Option<&'static AtomicU64> {
     has(interpreter).or_else(|| has(0))
 }
 
-/// The evaluator is called with a thread state. `thrown`: with an exception that is to be raised.
+/// The evaluator is called with a thread state, or a thread whose state is not given is about to give the interpreter's lock away. `thrown`: with an exception that is
+/// to be raised.
 pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
+    let state = if state == 0 { current(program) } else { state };
     let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
     let gate = calltap_python_gate.load(Relaxed) != 0;
     if place.load(Relaxed) != 0 && gate || thrown || BUSY.load(Relaxed) != 0 {
@@ -153,6 +155,14 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
         register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
     }
     BUSY.store(0, Relaxed);
+}
+
+/// The state of the calling thread, which holds the interpreter's lock.
+fn current(addresses: &[AtomicU64]) -> u64 {
+    let get = addresses.get(program::CURRENT_STATE).map_or(0, |address| address.load(Relaxed));
+    // SAFETY: `PyThreadState_Get` of this interpreter.
+    let get: extern "C" fn() -> u64 = unsafe { core::mem::transmute(get) };
+    get()
 }
 
 fn register_callbacks(session: Session, place: &AtomicU64, interpreter: u64) {
@@ -230,9 +240,7 @@ extern "C" fn thrown(_: u64, arguments: *const u64, _: isize) -> u64 {
 /// A callback: a function is entered or left. What it returns has the event disabled for the function, if it may be.
 fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
     let none = address(program::NONE);
-    // SAFETY: `PyThreadState_Get` of this interpreter.
-    let current: extern "C" fn() -> u64 = unsafe { core::mem::transmute(address(program::CURRENT_STATE)) };
-    let state = current();
+    let state = current(&ADDRESSES);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
     let Some(session) =
         Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0)

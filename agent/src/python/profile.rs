@@ -50,6 +50,11 @@ fn own() -> u64 {
 
 /// The evaluator is called with a thread state. `current`: where the interpreter keeps the state of the thread that has its lock.
 pub fn enter(session: Session, current: u64, state: u64) {
+    // Between threads there is none.
+    let state = if state == 0 { word(current).load(Relaxed) } else { state };
+    if state == 0 {
+        return;
+    }
     let header = &session.python().header;
     let found = word(state + PROFILE_FUNCTION).load(Relaxed);
     if found == own() {

@@ -40,14 +40,16 @@ pub mod state {
 
 /// What the agent has to know of an interpreter: the program of its evaluator's stub ([`crate::values`]), which the evaluator's hook reads and no other runs.
 pub mod program {
-    /// The word that has the version: 8 for CPython 3.8. The addresses follow it.
+    /// The word that has the version: 8 for CPython 3.8, with [`WAITS`]. The addresses follow it.
     pub const VERSION: usize = 1;
+    /// The function is not the evaluator, but one that gives the interpreter's lock away.
+    pub const WAITS: u64 = 1 << 8;
     /// Its first word, which no hook runs as a step.
     const NO_STEPS: u64 = 0;
 
     /// The program, given the version and addresses in the process.
-    pub fn words(version: u8, addresses: &[u64]) -> impl Iterator<Item = u64> {
-        [NO_STEPS, version.into()].into_iter().chain(addresses.iter().copied())
+    pub fn words(version: u64, addresses: &[u64]) -> impl Iterator<Item = u64> {
+        [NO_STEPS, version].into_iter().chain(addresses.iter().copied())
     }
 
     /// Where addresses are, CPython 3.11: of the current thread state.
@@ -95,7 +97,7 @@ pub struct Header {
     pub taken: AtomicU32,
     /// Recorder: number of the module that functions belong to in the trace,
     pub module: AtomicU32,
-    /// and the tracers that want them, a bit each.
+    /// and the tracers that want them, a bit each; 0 until the module has its number.
     pub tracers: AtomicU32,
     /// Thread states that were left alone, as they have a profile function of their own.
     pub occupied: AtomicU32,
@@ -107,8 +109,12 @@ pub struct Header {
     pub paused: AtomicU32,
     /// Calls of functions for which there was no entry.
     pub missed: AtomicU64,
+    /// Recorder: the process that the module is described in.
+    pub process: AtomicU32,
     #[doc(hidden)]
-    pub _pad1: [AtomicU64; 2],
+    pub _pad0: AtomicU32,
+    #[doc(hidden)]
+    pub _pad1: AtomicU64,
     /// Bytes in use of the filter.
     pub filter_length: AtomicU64,
     /// Patterns with `*` and `?`, each followed by a line feed; one that begins with `!` takes away. The last that matches counts.
@@ -190,6 +196,12 @@ impl Table {
             .any(|bucket| bucket.compare_exchange(0, index + 1, AcqRel, Relaxed).is_ok())
     }
 
+    /// Number of the module that functions belong to in the trace, once it has one.
+    pub fn module(&self) -> Option<u32> {
+        let is_numbered = self.header.tracers.load(Acquire) != 0;
+        is_numbered.then(|| self.header.module.load(Relaxed))
+    }
+
     /// The entries that were ever taken.
     pub fn taken(&self) -> &[Entry] {
         let taken = (self.header.taken.load(Acquire) as usize).min(FUNCTIONS);
@@ -254,7 +266,9 @@ mod tests {
             placed: AtomicU32::new(0),
             paused: AtomicU32::new(0),
             missed: AtomicU64::new(0),
-            _pad1: [const { AtomicU64::new(0) }; 2],
+            process: AtomicU32::new(0),
+            _pad0: AtomicU32::new(0),
+            _pad1: AtomicU64::new(0),
             filter_length: AtomicU64::new(0),
             filter: [const { AtomicU8::new(0) }; FILTER],
         };

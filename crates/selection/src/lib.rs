@@ -22,4 +22,6 @@ pub use listed::{Listed, Profiled};
 pub use named::{MayChoose, Named};
 pub use request::{ParsedSelection, SiteRequest, Typed};
 pub use selector::Selector;
-pub use words::{EVALUATOR, Selection, TracerSelection, add, add_python, add_valued, tracer, tracers};
+pub use words::{
+    EVALUATOR, SAVE_THREAD, Selection, TracerSelection, add, add_python, add_valued, tracer, tracers,
+};

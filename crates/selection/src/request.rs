@@ -1,8 +1,9 @@
 //! What a selection's tracers want of a function.
 
 use crate::error::Error;
+use crate::named::names_of;
 use crate::selector::Selector;
-use crate::words::{EVALUATOR, Selection};
+use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
 use calltap_names::Word;
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
@@ -58,7 +59,8 @@ impl ParsedSelection {
 
     /// What its tracers want of a function, together.
     pub fn site_request(&self, function: &Function, module: &str, typed: Typed<'_>) -> Option<SiteRequest> {
-        if !self.words.python.is_empty() && function.name == EVALUATOR {
+        let is_added = || function.name == SAVE_THREAD && !self.is_filtered(function, module);
+        if !self.words.python.is_empty() && (function.name == EVALUATOR || is_added()) {
             return self.evaluator();
         }
         let tracers = self.selector.choose(function, module);
@@ -106,6 +108,13 @@ impl ParsedSelection {
             Err(why) => (None, Some(why)),
         };
         Some(SiteRequest { tracers, wanted, program, trouble, cut: false, evaluates: false })
+    }
+
+    /// Does a filter select a function that the user has given?
+    fn is_filtered(&self, function: &Function, module: &str) -> bool {
+        let given =
+            self.words.filter.iter().filter(|word| ![EVALUATOR, SAVE_THREAD].contains(&word.as_str()));
+        given.map(|word| Word::new(word)).any(|word| word.matches(&names_of(function, module)))
     }
 
     /// What is wanted of CPython's evaluator: that its entry calls the agent.

@@ -3,7 +3,7 @@
 use crate::candidates::Candidates;
 use crate::error::Error;
 use crate::named::{Named, names_of};
-use crate::words::{EVALUATOR, KINDS, Selection, TracerSelection};
+use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection};
 use calltap_names::{FunctionNames, GlobSet, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -229,7 +229,9 @@ impl Selector {
             false => candidates.traceable().map(|(function, module)| names_of(function, module)).collect(),
         };
         for (filter, _) in &self.filters {
-            if let [word, ..] = filter.unmatched(all.iter())[..] {
+            // A program may have no room for a jump there: then threads are known when they enter the evaluator.
+            let unmatched = filter.unmatched(all.iter());
+            if let Some(word) = unmatched.into_iter().find(|word| word.text() != SAVE_THREAD) {
                 if word.text() == EVALUATOR {
                     return Err(Error::NoInterpreter);
                 }

@@ -18,6 +18,9 @@ pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
 /// CPython's function that runs Python functions.
 pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
+/// CPython's function by which a thread gives the interpreter's lock away, as it does before it waits. A thread that calls no Python function from C comes by there.
+pub const SAVE_THREAD: &str = "PyEval_SaveThread";
+
 /// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Selection {
@@ -145,7 +148,7 @@ pub fn add_python(words: &mut Selection, globs: &[String]) {
         return;
     }
     words.python = globs.to_vec();
-    words.filter.push(EVALUATOR.to_owned());
+    words.filter.extend([EVALUATOR, SAVE_THREAD].map(str::to_owned));
 }
 
 /// Tracers of these kinds.

@@ -108,10 +108,19 @@ impl Interpreter {
         }
     }
 
-    /// Their program.
+    /// The program of where a thread gives the interpreter's lock away, if the agent has something to do there.
+    pub fn waiting_program(&self, bias: Bias) -> Option<calltap_selection::Program> {
+        (self.minor > 10).then(|| self.made(program::WAITS, bias))
+    }
+
+    /// The program of its evaluator.
     pub fn program(&self, bias: Bias) -> calltap_selection::Program {
+        self.made(0, bias)
+    }
+
+    fn made(&self, flag: u64, bias: Bias) -> calltap_selection::Program {
         let addresses: Vec<u64> = self.addresses.iter().map(|at| bias.0.wrapping_add(*at)).collect();
-        let words = program::words(self.minor, &addresses).collect();
+        let words = program::words(u64::from(self.minor) | flag, &addresses).collect();
         calltap_selection::Program { words, captured: Default::default(), left_out: Vec::new() }
     }
 }

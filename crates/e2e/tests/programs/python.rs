@@ -220,6 +220,75 @@ fn a_python_program_goes_on_when_its_recorder_was_killed() {
 }
 
 #[test]
+fn a_loop_that_only_waits_is_traced_from_its_next_wait_on() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(path);
+        command.arg(script("waits.py"));
+        let mut resident = Resident::spawn(command, directory.path().to_owned());
+        resident.wait_for("ready");
+        let has_some = |resident: &Resident| {
+            let rows = resident.view("report");
+            rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "__main__.step"))
+        };
+        let run = resident.attach_until(&["--python", "__main__.*"], has_some);
+        assert!(run.status.success() && resident.runs(), "3.{minor}: {}", run.stderr);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "3.{minor} {status} {output}{errors}");
+    }
+}
+
+#[test]
+fn what_is_attached_to_has_python_functions_in_its_snapshots() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(path);
+        command.arg(script("busy.py"));
+        let mut resident = Resident::spawn(command, directory.path().to_owned());
+        resident.wait_for("ready");
+        let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
+        // Its threads may map memory where calltap was about to, which is told.
+        let is_attached = (0..20).any(|_| {
+            let run = calltap_run(&["attach", "--python", "__main__.*", "-p", &pid]);
+            assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+            let is_whole = !run.stderr.contains("could not map jumps");
+            is_whole || !calltap_run(&["detach", "-p", &pid]).status.success()
+        });
+        assert!(is_attached, "3.{minor}: something was in the way each time");
+        resident.await_work(std::time::Duration::from_millis(100));
+        let run = calltap_run(&["snapshot", "-p", &pid, "-o", &trace]);
+        assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+        let run = calltap_run(&["report", "-i", &trace, "--format", "json"]);
+        assert!(!run.stderr.contains("not described"), "3.{minor}: {}", run.stderr);
+        assert!(calls(&trace).contains_key("__main__.fib"), "3.{minor}: {}", run.stdout);
+        assert!(calltap_run(&["detach", "-p", &pid]).status.success());
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "3.{minor} {status} {output}{errors}");
+    }
+}
+
+#[test]
+fn python_calls_of_all_processes_of_a_pool_are_recorded() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    let trace = directory.path().join("t.calltap").display().to_string();
+    for Interpreter { minor, path } in interpreters {
+        let (python, script) = (path.display().to_string(), script("processes.py"));
+        for (method, module) in [("fork", "__main__"), ("spawn", "__mp_main__")] {
+            let command = ["--python", "__*main__.*", "--", &python, &script, method];
+            let run = calltap_run(&[&["record", "-q", "--follow", "-o", &trace][..], &command].concat());
+            assert_eq!(run.stdout, "40425\n[5]\n", "3.{minor} {method}: {}", run.stderr);
+            let calls = calls(&trace);
+            let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+            assert_eq!(of(&format!("{module}.child")), 50, "3.{minor} {method}: {calls:?}");
+            assert_eq!(of("__main__.Late.go"), 7, "3.{minor} {method}: {calls:?}");
+            // In 3.11 the program's own profiler takes the place of calltap's profile function.
+            let work = of("__main__.work") + of("__mp_main__.work");
+            assert_eq!(work, if minor == 11 { 57 } else { 62 }, "3.{minor} {method}: {calls:?}");
+        }
+    }
+}
+
+#[test]
 fn questions_are_answered_about_python_functions() {
     let Some((interpreters, directory)) = interpreters() else { return };
     for Interpreter { minor, path } in interpreters {

@@ -362,6 +362,7 @@ impl<'a> Planner<'a> {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
         }
+        self.python_module().into_iter().for_each(emit);
     }
 
     /// The functions of the first process that can be traced: its program's, then those of its libraries in the order of their addresses.

@@ -2,6 +2,7 @@
 
 use crate::plan::journal::{Entries, Entry};
 use calltap_abi::PAGE;
+use calltap_abi::python::Table;
 use calltap_abi::stub;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::programs::Programs;
@@ -95,7 +96,9 @@ impl<'a> Stubs<'a> {
 
     /// The number of one more module.
     pub fn number_module(&mut self) -> u32 {
-        self.modules += 1;
+        // That of Python functions may have been given by a controller before this one.
+        let python = self.shared.python().and_then(Table::module);
+        self.modules += 1 + u32::from(python == Some(self.modules));
         self.modules - 1
     }
 

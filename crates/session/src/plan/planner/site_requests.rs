@@ -8,11 +8,11 @@ use calltap_abi::Clock;
 use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::python::MODULE;
-use calltap_patch::{Agent, Avma, Bias};
+use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
-use calltap_selection::{SiteRequest, ValueReason};
+use calltap_selection::{SAVE_THREAD, SiteRequest, ValueReason};
 use calltap_sites::{Discovery, Function, Returns};
 use calltap_trace::{Module, Record};
 use std::cell::RefCell;
@@ -60,6 +60,14 @@ impl Values {
     }
 }
 
+/// Are there hooks for a function of an interpreter?
+fn can_enter(function: &Function, hooks: HookSet) -> bool {
+    let unseen = matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
+    let style = |form| calltap_patch::style(form, &function.returns);
+    function.form.as_ref().is_some_and(|form| style(form) != Style::AfterPrologue)
+        && !(hooks.returns() && unseen)
+}
+
 impl<'a> Planner<'a> {
     pub(super) fn want(&mut self, index: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         let Some(image) = self.image(index, regions) else { return };
@@ -100,21 +108,28 @@ impl<'a> Planner<'a> {
     /// Describes the module of Python functions, once, when there is an interpreter.
     fn introduce_python(&mut self, process: u32, tracers: u32, records: &mut Vec<Metadata>) {
         let Some(table) = self.shared.python() else { return };
-        if std::mem::replace(&mut self.introduced_python, true) {
+        if std::mem::replace(&mut self.introduced_python, true) || table.module().is_some() {
             return;
         }
         let id = self.stubs.number_module();
         table.header.module.store(id, Relaxed);
-        table.header.tracers.store(tracers, Relaxed);
-        records.push(Metadata::Record(Record::Module(Module {
-            id,
-            process,
+        table.header.process.store(process, Relaxed);
+        table.header.tracers.store(tracers, Release);
+        records.extend(self.python_module());
+    }
+
+    /// The module of Python functions, if there is an interpreter.
+    pub(super) fn python_module(&self) -> Option<Metadata> {
+        let table = self.shared.python()?;
+        Some(Metadata::Record(Record::Module(Module {
+            id: table.module()?,
+            process: table.header.process.load(Relaxed),
             path: MODULE.to_owned(),
             build_id: None,
             bias: 0,
             range: (0, 0),
             unloaded_ticks: None,
-        })));
+        })))
     }
 
     /// It makes no sense if values were asked for and there are none of any function.
@@ -170,20 +185,28 @@ impl<'a> Planner<'a> {
             let site_request = |function: &Function| {
                 let mut site_request = (self.choose)(function, &module_name, &typed)?;
                 if site_request.evaluates {
-                    let is_known = function.form.as_ref().is_some_and(|form| {
-                        calltap_patch::style(form, &function.returns) != Style::AfterPrologue
-                    }) && !matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
                     let interpreter = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),
-                        Some(_) if !is_known => Err(python::Reason::Site),
                         Some(identity) => {
                             let mut interpreters = interpreters.borrow_mut();
                             let look = || python::Interpreter::read(mapped.open(pid));
                             interpreters.entry(identity).or_insert_with(look).clone()
                         }
                     };
+                    if function.name == SAVE_THREAD {
+                        site_request.wanted = HookSet::EVALUATOR_ENTRY;
+                        let program = interpreter.ok()?.waiting_program(bias)?;
+                        site_request.program = Some(Arc::new(program));
+                        return can_enter(function, site_request.wanted).then_some(site_request);
+                    }
+                    let can_enter =
+                        |interpreter: &python::Interpreter| can_enter(function, interpreter.hook_set());
                     let mut values = values.borrow_mut();
                     match interpreter {
+                        Ok(interpreter) if !can_enter(&interpreter) => {
+                            values.no_python = Some((mapped.name(), python::Reason::Site));
+                            return None;
+                        }
                         Ok(interpreter) => {
                             values.python = Some(site_request.tracers);
                             site_request.wanted = interpreter.hook_set();
