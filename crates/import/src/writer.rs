@@ -403,7 +403,7 @@ impl Writer {
         }
         if wakings || system_calls {
             let (refused, lost) = (Vec::new(), self.lost);
-            let told = KernelEvents { wakings, system_calls, refused, lost, recorder: 0 };
+            let told = KernelEvents { wakings, system_calls, refused, lost, ..KernelEvents::default() };
             self.trace.record(&Record::KernelEvents(told))?;
         }
         let shown = summary.shown.iter().map(|(name, count)| format!("{name} {count}"));
