@@ -290,11 +290,12 @@ mod tests {
 
     #[test]
     fn page_faults_signals_and_arrivals_are_told_apart() {
-        let raw = 0x0000_000a_0000_0004_u64;
+        // Twenty bytes of data, longer than a page fault's record with its length.
+        let raw = 0x0000_000a_0000_0014_u64;
         let bytes = [
             record(PERF_RECORD_SAMPLE, 0, &[ID, 10, 0xabc000, 1]),
             record(PERF_RECORD_SAMPLE, 0, &[ID, 20, 0xdef000, 1, 1]),
-            record(PERF_RECORD_SAMPLE, 0, &[ID, 30, 1, raw]),
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 30, 1, raw, 0, 0]),
             record(PERF_RECORD_SWITCH, PERF_RECORD_MISC_SWITCH_OUT, &[ID, 40, 1]),
             record(PERF_RECORD_SWITCH, 0, &[ID, 50, 3]),
             record(PERF_RECORD_LOST, 0, &[1, 17, ID, 60, 1]),
