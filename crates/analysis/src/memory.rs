@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::source::{BatchStream, Source};
-use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 
 /// Batches and metadata in memory.
@@ -18,6 +18,8 @@ pub struct MemorySource {
     pub wakings: BTreeMap<ThreadId, KernelLog<Waking>>,
     /// See [`Self::wakings`].
     pub system_calls: BTreeMap<ThreadId, KernelLog<SystemCall>>,
+    /// See [`Self::wakings`].
+    pub incidents: BTreeMap<ThreadId, KernelLog<Incident>>,
     /// What is said to be wrong with it.
     pub complaints: Vec<String>,
     /// Nanoseconds per tick; 0 = a counter without time.
@@ -72,6 +74,10 @@ impl Source for MemorySource {
 
     fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
         Ok(self.system_calls.get(&thread).cloned().unwrap_or_default())
+    }
+
+    fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
+        Ok(self.incidents.get(&thread).cloned().unwrap_or_default())
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -8,7 +8,7 @@ use crate::names::Names;
 use crate::source::{BatchStream, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
-use calltap_trace::{Batch, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -302,6 +302,10 @@ impl Source for Part<'_> {
 
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
         self.source.switches(thread)
+    }
+
+    fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
+        self.source.incidents(thread)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

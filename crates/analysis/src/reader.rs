@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::source::{BatchStream, Source};
 use calltap_trace::{
-    Batch, Batches, BatchesOf, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId, TraceReader,
-    Waking,
+    Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId,
+    TraceReader, Waking,
 };
 
 impl Source for TraceReader {
@@ -61,6 +61,10 @@ impl Source for TraceReader {
 
     fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
         Ok(self.system_calls(thread)?)
+    }
+
+    fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
+        Ok(self.incidents(thread)?)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::tree::Totals;
-use calltap_trace::{Batch, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 
 /// A stream of batches.
 pub trait BatchStream {
@@ -58,6 +58,10 @@ pub trait Source {
     }
     /// The system calls of a thread, likewise.
     fn system_calls(&self, _thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
+        Ok(KernelLog::default())
+    }
+    /// What happened to a thread, likewise.
+    fn incidents(&self, _thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(KernelLog::default())
     }
     /// Ticks of the first and the last event of a thread; `None` when it has none.

@@ -4,6 +4,11 @@ use crate::error::Error;
 use crate::source::Source;
 use calltap_trace::{RunState, ThreadId};
 
+/// What an exported trace.dat says in words of a thread, as the kernel has no event that does.
+pub const SAYS_UNKNOWN: &str = "it is not known whether this thread runs\n";
+/// Likewise, behind a time of which it is not known.
+pub const SAYS_RUNNING: &str = "this thread runs\n";
+
 /// From a time to another, a thread did one thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {

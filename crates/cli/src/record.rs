@@ -86,7 +86,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         _ => Clock::Tsc,
     };
     check(arguments, &selection, clock, !about.is_empty() || subtree.is_some())?;
-    let [wakings, system_calls] = events(arguments)?;
+    let [wakings, system_calls, incidents] = events(arguments)?;
     let output = output(arguments, &subject)?;
     Ok(Options {
         subject,
@@ -105,6 +105,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         sched: !arguments.is_set("no-sched"),
         wakings,
         system_calls,
+        incidents,
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
         started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },
@@ -134,12 +135,15 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
     Ok("/dev/stdout".into())
 }
 
-/// Whether `--events` asks for wakings, and for system calls.
-fn events(arguments: &Arguments) -> Result<[bool; 2]> {
+/// What `--events` may ask for.
+const EVENTS: [&str; 3] = ["sched", "syscalls", "faults"];
+
+/// Which of them it asks for.
+fn events(arguments: &Arguments) -> Result<[bool; 3]> {
     let text = arguments.text("events").unwrap_or_default();
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    if let Some(word) = words.iter().find(|word| !["sched", "syscalls"].contains(word)) {
-        bail!("--events: '{word}' is neither sched nor syscalls");
+    if let Some(word) = words.iter().find(|word| !EVENTS.contains(word)) {
+        bail!("--events: '{word}' is none of sched, syscalls, faults");
     }
     for flag in ["slow", "snapshot-on"] {
         if !words.is_empty() && !arguments.texts(flag).is_empty() {
@@ -148,7 +152,7 @@ fn events(arguments: &Arguments) -> Result<[bool; 2]> {
             );
         }
     }
-    Ok(["sched", "syscalls"].map(|word| words.contains(&word)))
+    Ok(EVENTS.map(|word| words.contains(&word)))
 }
 
 /// Refuses what does not go together. `timed`: it was asked how long calls take.

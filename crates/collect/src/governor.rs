@@ -14,7 +14,7 @@ use resting::Resting;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// What an event costs beyond the reading of the clock, nanoseconds: measured with `cargo xtask bench`.
@@ -42,6 +42,8 @@ pub struct Rates {
     sites: Box<[AtomicU32]>,
     /// Of these, entries that the entry of another function was seen to follow.
     calling: Box<[AtomicU32]>,
+    /// No site from this one on has had an event: there is room for a million, and most programs have few.
+    used: AtomicUsize,
     /// Another thread waits for what was written and not yet counted.
     wanted: AtomicBool,
 }
@@ -49,7 +51,8 @@ pub struct Rates {
 impl Default for Rates {
     fn default() -> Rates {
         let zeros = || (0..stub::COUNT).map(|_| AtomicU32::new(0)).collect();
-        Rates { sites: zeros(), calling: zeros(), wanted: AtomicBool::new(false) }
+        let (used, wanted) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Rates { sites: zeros(), calling: zeros(), used, wanted }
     }
 }
 
@@ -59,7 +62,17 @@ impl Rates {
     pub fn count(&self, site: SiteId) {
         if let Some(place) = self.sites.get(site.0 as usize) {
             place.store(place.load(Relaxed).wrapping_add(1), Relaxed);
+            let behind = site.0 as usize + 1;
+            if behind > self.used.load(Relaxed) {
+                self.used.store(behind, Relaxed);
+            }
         }
+    }
+
+    /// Events of the sites that have any, and of some that have none.
+    fn counts(&self) -> Vec<u32> {
+        let used = self.used.load(Relaxed).min(self.sites.len());
+        self.sites[..used].iter().map(|place| place.load(Relaxed)).collect()
     }
 
     /// The entry of another function has followed one of this.
@@ -184,7 +197,7 @@ impl<'a> Governor<'a> {
     ) -> Judgement {
         let at = Instant::now();
         let (spent, elapsed) = (cpu.saturating_sub(self.cpu), at.duration_since(self.at));
-        let now: Vec<u32> = self.rates.sites.iter().map(|place| place.load(Relaxed)).collect();
+        let now = self.rates.counts();
         let before = |site: usize| self.seen.get(site).copied().unwrap_or(0);
         let mut counts: Vec<(u32, usize)> = now
             .iter()

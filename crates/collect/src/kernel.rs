@@ -3,8 +3,8 @@
 use crate::addresses::Addresses;
 use crate::output::Output;
 use crate::shm::Shared;
-use calltap_sched::{Change, Names, Refused, Stream, Timed};
-use calltap_trace::{Edge, KernelEvents, Record, SystemCall, ThreadId, Waking};
+use calltap_sched::{Change, Happened, Happening, Incidents, Names, Refused, Stream, Timed};
+use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
 
 /// Entries that are kept of threads that have recorded nothing yet, all together.
@@ -19,6 +19,8 @@ pub struct Tracepoints {
     pub wakings: Option<Result<calltap_sched::Wakings, Refused>>,
     /// System calls, likewise.
     pub system_calls: Option<Result<Stream<SystemCall>, Refused>>,
+    /// Page faults, signals and moves, likewise.
+    pub incidents: Option<Result<Incidents, Refused>>,
 }
 
 /// A stretch of time of which all is known.
@@ -138,10 +140,40 @@ impl<T: Timed + Clone> Lanes<T> {
     }
 }
 
+/// Where threads were last, by their ids: a thread that comes to another processor has moved.
+#[derive(Default)]
+struct Places(HashMap<u32, u32>);
+
+/// Threads whose places are kept: more are forgotten, and their next moves with them.
+const PLACES: usize = 1 << 16;
+
+impl Places {
+    /// What it is for the trace, if it is anything.
+    fn see(&mut self, tid: u32, Happened { at, cpu: to, what }: Happened) -> Option<Incident> {
+        if self.0.len() >= PLACES && !self.0.contains_key(&tid) {
+            self.0.clear();
+        }
+        let before = self.0.insert(tid, to);
+        let what = match what {
+            Happening::PageFault { address, major } => IncidentKind::PageFault { address, major },
+            Happening::Signal { number } => IncidentKind::Signal { number },
+            Happening::Comes => {
+                let from = before.filter(|from| *from != to)?;
+                IncidentKind::Migration { from, to }
+            }
+        };
+        Some(Incident { at, what })
+    }
+}
+
 /// Takes what the tracepoints tell of all threads, and gives what is of the session's to the consumer.
 pub(crate) struct Kernel {
     wakings: Option<Lanes<Waking>>,
     calls: Option<Lanes<SystemCall>>,
+    incidents: Option<Lanes<Happened>>,
+    /// Signals are among them.
+    has_signals: bool,
+    places: Places,
     /// The ids of the session's threads, and their processes.
     ids: HashMap<ThreadId, (u32, u32)>,
     refused: Vec<String>,
@@ -153,8 +185,8 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// None if nothing was asked for.
     pub(crate) fn new(tracepoints: Tracepoints, shared: &Shared) -> Option<Kernel> {
-        let Tracepoints { wakings, system_calls } = tracepoints;
-        if wakings.is_none() && system_calls.is_none() {
+        let Tracepoints { wakings, system_calls, incidents } = tracepoints;
+        if wakings.is_none() && system_calls.is_none() && incidents.is_none() {
             return None;
         }
         let mut refused = Vec::new();
@@ -163,8 +195,15 @@ impl Kernel {
         let names = wakings.as_ref().map(|wakings| wakings.names.clone()).unwrap_or_default();
         let wakings = wakings.map(|wakings| Lanes::new(wakings.stream));
         let calls = system_calls.and_then(|opened| opened.map_err(&mut note).ok()).map(Lanes::new);
+        let incidents = incidents.and_then(|opened| opened.map_err(&mut note).ok());
+        let has_signals = incidents.as_ref().is_some_and(|incidents| incidents.signals.is_none());
+        let incidents = incidents.map(|Incidents { stream, signals }| {
+            signals.into_iter().for_each(&mut note);
+            Lanes::new(stream)
+        });
         let addresses = Addresses::new(shared.inode());
-        Some(Kernel { wakings, calls, ids: HashMap::new(), refused, names, addresses })
+        let (ids, places) = (HashMap::new(), Places::default());
+        Some(Kernel { wakings, calls, incidents, has_signals, places, ids, refused, names, addresses })
     }
 
     /// A thread of a process (by its index, and by its id) has recorded something; the recorder knows it as `tid`.
@@ -175,18 +214,21 @@ impl Kernel {
         self.addresses.know(process.0, process.1);
         self.wakings.iter_mut().for_each(|lanes| lanes.claim(tid));
         self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
+        self.incidents.iter_mut().for_each(|lanes| lanes.claim(tid));
     }
 
     /// Whether one of the kernel's rings is to be read soon.
     pub(crate) fn is_filling(&self) -> bool {
         self.wakings.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
             || self.calls.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+            || self.incidents.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
     }
 
     /// Reads the kernel's rings.
     pub(crate) fn read(&mut self, output: &mut Output<'_>) {
         self.wakings.iter_mut().for_each(Lanes::read);
         self.calls.iter_mut().for_each(Lanes::read);
+        self.incidents.iter_mut().for_each(Lanes::read);
         // What is mapped at an address can be asked while the process lives.
         if let Some(lanes) = &mut self.calls {
             for (tid, process) in self.ids.values() {
@@ -199,6 +241,7 @@ impl Kernel {
         self.addresses.tell(output);
         if self.wakings.as_ref().is_some_and(Lanes::is_full)
             || self.calls.as_ref().is_some_and(Lanes::is_full)
+            || self.incidents.as_ref().is_some_and(Lanes::is_full)
         {
             self.hand_over(output);
         }
@@ -206,7 +249,7 @@ impl Kernel {
 
     /// Hands over what is complete.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
-        let Self { wakings, calls, ids, names, .. } = self;
+        let Self { wakings, calls, incidents, places, ids, names, .. } = self;
         for (thread, (tid, _)) in ids {
             if let Some(lanes) = wakings {
                 let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
@@ -215,6 +258,10 @@ impl Kernel {
             if let Some(lanes) = calls {
                 let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
                 give_calls(*thread, &pieces.unwrap_or_default(), output);
+            }
+            if let Some(lanes) = incidents {
+                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
+                give_incidents(*thread, *tid, pieces.unwrap_or_default(), places, output);
             }
         }
         // What has ended before may have woken threads until then.
@@ -232,15 +279,23 @@ impl Kernel {
         if let Some(lanes) = &mut self.calls {
             give_calls(thread, &lanes.end(tid), output);
         }
+        if let Some(lanes) = &mut self.incidents {
+            let pieces = lanes.end(tid);
+            give_incidents(thread, tid, pieces, &mut self.places, output);
+            self.places.0.remove(&tid);
+        }
     }
 
     /// How that went.
     pub(crate) fn outcome(&self) -> Record {
         let lost = self.wakings.as_ref().map_or(0, |lanes| lanes.stream.lost())
-            + self.calls.as_ref().map_or(0, |lanes| lanes.stream.lost());
+            + self.calls.as_ref().map_or(0, |lanes| lanes.stream.lost())
+            + self.incidents.as_ref().map_or(0, |lanes| lanes.stream.lost());
         Record::KernelEvents(KernelEvents {
             wakings: self.wakings.is_some(),
             system_calls: self.calls.is_some(),
+            incidents: self.incidents.is_some(),
+            signals: self.has_signals,
             refused: self.refused.clone(),
             lost,
             recorder: std::process::id(),
@@ -263,6 +318,24 @@ fn give_calls(thread: ThreadId, pieces: &[Piece<SystemCall>], output: &mut Outpu
     }
 }
 
+fn give_incidents(
+    thread: ThreadId,
+    tid: u32,
+    pieces: Vec<Piece<Happened>>,
+    places: &mut Places,
+    output: &mut Output<'_>,
+) {
+    for (number, Piece { from, entries, until }) in pieces.into_iter().enumerate() {
+        if number > 0 {
+            // It may have moved in what is lost.
+            places.0.remove(&tid);
+        }
+        let incidents: Vec<Incident> =
+            entries.into_iter().filter_map(|happened| places.see(tid, happened)).collect();
+        output.incidents(thread, from, &incidents, until);
+    }
+}
+
 /// The address that a thread waits at, or wakes others at.
 fn futex(call: &SystemCall) -> Option<u64> {
     match call.edge {
@@ -277,6 +350,15 @@ mod tests {
 
     fn waking(at: u64) -> Waking {
         Waking { at, interrupt: false, pid: 1, tid: 1, comm: String::new() }
+    }
+
+    #[test]
+    fn a_thread_that_comes_to_another_processor_has_moved() {
+        let mut places = Places::default();
+        let mut come = |tid, at, cpu| places.see(tid, Happened { at, cpu, what: Happening::Comes });
+        let moved = |at, from, to| Some(Incident { at, what: IncidentKind::Migration { from, to } });
+        let came = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
+        assert_eq!(came, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);
     }
 
     #[test]

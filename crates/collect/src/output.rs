@@ -4,7 +4,7 @@ use crate::keeping::Change;
 use crate::python::Introductions;
 use crate::shm::Shared;
 use calltap_trace::{
-    ClockPair, Error, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
+    ClockPair, Error, Incident, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
 };
 
 /// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
@@ -27,6 +27,17 @@ pub trait Consumer: Send {
         _thread: ThreadId,
         _from: u64,
         _wakings: &[Waking],
+        _until: u64,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes what happened to a thread, likewise.
+    fn incidents(
+        &mut self,
+        _thread: ThreadId,
+        _from: u64,
+        _incidents: &[Incident],
         _until: u64,
     ) -> Result<(), Error> {
         Ok(())
@@ -92,6 +103,10 @@ impl Consumer for TraceWriter {
         TraceWriter::system_calls(self, thread, from, calls, until)
     }
 
+    fn incidents(&mut self, thread: ThreadId, from: u64, all: &[Incident], until: u64) -> Result<(), Error> {
+        TraceWriter::incidents(self, thread, from, all, until)
+    }
+
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         TraceWriter::end(self, thread)
     }
@@ -126,6 +141,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         until: u64,
     ) -> Result<(), Error> {
         (**self).system_calls(thread, from, calls, until)
+    }
+
+    fn incidents(&mut self, thread: ThreadId, from: u64, all: &[Incident], until: u64) -> Result<(), Error> {
+        (**self).incidents(thread, from, all, until)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {
@@ -198,6 +217,11 @@ impl<'a> Output<'a> {
     /// Hands over system calls of a thread.
     pub fn system_calls(&mut self, thread: ThreadId, from: u64, calls: &[SystemCall], until: u64) {
         self.attempt(|consumer| consumer.system_calls(thread, from, calls, until));
+    }
+
+    /// Hands over what happened to a thread.
+    pub fn incidents(&mut self, thread: ThreadId, from: u64, incidents: &[Incident], until: u64) {
+        self.attempt(|consumer| consumer.incidents(thread, from, incidents, until));
     }
 
     /// Other calls are kept from now on.

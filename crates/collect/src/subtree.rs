@@ -9,7 +9,7 @@ use crate::keeping::{Change, Rules, Subtree};
 use crate::output::Consumer;
 use crate::triggers::Triggers;
 use calltap_trace::{
-    Batch, ClockPair, Error, Event, EventKind, Loss, Record, Sieve, SiteId, Switch, SystemCall,
+    Batch, ClockPair, Error, Event, EventKind, Incident, Loss, Record, Sieve, SiteId, Switch, SystemCall,
     ThreadEncoder, ThreadId, Unpacker, Waking,
 };
 use std::collections::{HashMap, HashSet};
@@ -367,6 +367,10 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
         until: u64,
     ) -> Result<(), Error> {
         self.to.system_calls(thread, from, calls, until)
+    }
+
+    fn incidents(&mut self, thread: ThreadId, from: u64, all: &[Incident], until: u64) -> Result<(), Error> {
+        self.to.incidents(thread, from, all, until)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {

@@ -7,10 +7,10 @@ use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, limited,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents, limited,
     run_in_file_order, threads_with_events,
 };
-use calltap_trace::{RunState, SiteId, ThreadId};
+use calltap_trace::{Incident, RunState, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::io::{self, Write};
@@ -42,6 +42,7 @@ pub fn chrome(
     }
     for thread in threads_with_events(source) {
         exporter.states(thread)?;
+        exporter.incidents(thread)?;
     }
     let clock = source.meta().session.as_ref().map(|session| session.clock);
     let mut other = json!({ "command": command(source), "clock": clock });
@@ -185,6 +186,23 @@ impl Exporter<'_> {
                 self.at(thread, ticks);
                 self.buffer.push(b'}');
             }
+            drain(&mut self.buffer, self.out, false)?;
+        }
+        Ok(())
+    }
+
+    /// What happened to the thread.
+    fn incidents(&mut self, thread: ThreadId) -> Result<(), Error> {
+        for Incident { at, what } in self.source.incidents(thread)?.entries {
+            self.separate();
+            let event = format!("{{\"name\":\"{}\",\"ph\":\"i\",\"s\":\"t\"", what.name());
+            self.buffer.extend_from_slice(event.as_bytes());
+            self.at(thread, at);
+            let fields: serde_json::Map<String, Value> = incidents::fields(&what)
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect();
+            self.buffer.extend_from_slice(format!(",\"args\":{}}}", Value::Object(fields)).as_bytes());
             drain(&mut self.buffer, self.out, false)?;
         }
         Ok(())

@@ -13,10 +13,10 @@ use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
-    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, run_in_file_order,
-    threads_with_events,
+    Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents,
+    run_in_file_order, threads_with_events,
 };
-use calltap_trace::{RunState, SiteId, ThreadId};
+use calltap_trace::{Incident, RunState, SiteId, ThreadId};
 use serde_json::Value;
 use std::io::{self, Write};
 use std::thread;
@@ -103,6 +103,7 @@ pub fn perfetto(
         }
         for thread in threads_with_events(source) {
             exporter.states(thread)?;
+            exporter.incidents(thread)?;
         }
         exporter.drain(true)?;
         Ok(totals)
@@ -317,6 +318,30 @@ impl Exporter<'_> {
                     });
                 });
             }
+            self.drain(false)?;
+        }
+        Ok(())
+    }
+
+    /// What happened to the thread, on the track of its calls.
+    fn incidents(&mut self, thread: ThreadId) -> Result<(), Error> {
+        for Incident { at, what } in self.source.incidents(thread)?.entries {
+            message(&mut self.buffer, field::PACKET, |packet| {
+                number(packet, field::TIMESTAMP, self.source.to_ns(at));
+                number(packet, field::CLOCK, CLOCK_MONOTONIC);
+                number(packet, field::SEQUENCE_ID, 1);
+                message(packet, field::TRACK_EVENT, |event| {
+                    number(event, field::TYPE, INSTANT);
+                    number(event, field::TRACK_UUID, THREAD_TRACK + u64::from(thread.0));
+                    bytes(event, field::NAME, what.name().as_bytes());
+                    for (name, value) in incidents::fields(&what) {
+                        message(event, field::ANNOTATION, |annotation| {
+                            bytes(annotation, annotation::STRING, value.as_bytes());
+                            bytes(annotation, annotation::NAME, name.as_bytes());
+                        });
+                    }
+                });
+            });
             self.drain(false)?;
         }
         Ok(())

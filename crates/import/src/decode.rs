@@ -1,5 +1,6 @@
 //! What is in an event, by the formats in the file.
 
+use calltap_analysis::states::{SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_names::printable_bytes;
 use calltap_ringbuffer::{Field, Fields};
 use std::collections::HashMap;
@@ -45,6 +46,8 @@ pub(crate) enum Event {
     Return { number: i64, result: i64 },
     /// Events of the processor are missing before this one: so many, if that is known.
     Missed(Option<u64>),
+    /// A file of calltap's own says that the thread runs, or that this is not known.
+    Told { runs: bool },
 }
 
 /// What happened when, where, and in which thread.
@@ -134,6 +137,17 @@ impl Shape {
     }
 }
 
+/// What a record of calltap's own says of what its thread does.
+fn told(record: &[u8]) -> Option<bool> {
+    // Behind what all events have in common, and the address of what has printed.
+    let text = record.get(16..)?.split(|byte| *byte == 0).next()?;
+    match std::str::from_utf8(text).ok()? {
+        SAYS_RUNNING => Some(true),
+        SAYS_UNKNOWN => Some(false),
+        _ => None,
+    }
+}
+
 /// An event's format.
 struct Kind {
     name: String,
@@ -183,6 +197,9 @@ impl Decoder {
             self.strange += 1;
             return None;
         };
+        if let (true, Some(runs)) = (kind.name == "print", told(record)) {
+            return Some(Item { time, cpu, tid, event: Event::Told { runs } });
+        }
         kind.count += 1;
         let event = kind.shape?.event(record);
         if event.is_none() {

@@ -168,6 +168,19 @@ impl Writer {
                 self.lanes[lane].wakings.push(at, Waking { at, interrupt, pid: PROCESS.0, tid, comm });
                 lane
             }
+            Event::Told { runs } => {
+                let lane = self.lane(own)?;
+                let states = &mut self.lanes[lane].states;
+                match (self.known.is_own, runs) {
+                    (true, true) => {
+                        states.come(at, cpu);
+                    }
+                    (true, false) => states.gap(at),
+                    // No other writer's word is believed.
+                    (false, _) => {}
+                }
+                lane
+            }
             Event::Missed(events) => {
                 // A processor of calltap's own is a thread.
                 let key = if self.known.is_own { own } else { Key::Processor(cpu) };
@@ -390,7 +403,7 @@ impl Writer {
         }
         if wakings || system_calls {
             let (refused, lost) = (Vec::new(), self.lost);
-            let told = KernelEvents { wakings, system_calls, refused, lost, recorder: 0 };
+            let told = KernelEvents { wakings, system_calls, refused, lost, ..KernelEvents::default() };
             self.trace.record(&Record::KernelEvents(told))?;
         }
         let shown = summary.shown.iter().map(|(name, count)| format!("{name} {count}"));

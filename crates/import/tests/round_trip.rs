@@ -78,7 +78,13 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
         }
         writer.events(&mut encoder).unwrap();
     }
-    let states = [(2000, RunState::Running), (2300, RunState::Blocked), (2900, RunState::Running)];
+    let states = [
+        (2000, RunState::Running),
+        (2300, RunState::Blocked),
+        (2900, RunState::Running),
+        (3110, RunState::Unknown),
+        (3150, RunState::Running),
+    ];
     writer.switches(ThreadId(0), &states.map(|(at, to)| Switch { at, to }), 3500).unwrap();
     let (wall_ns, cpu_ns, recorder_cpu_ns) = (2500, 0, 0);
     writer.finish(End { status: End::DETACHED.into(), wall_ns, cpu_ns, recorder_cpu_ns }).unwrap();
@@ -126,8 +132,13 @@ fn an_exported_trace_is_imported_as_it_was() {
         assert_eq!(meta.modules[1].path, "app");
         assert_eq!(meta.session.as_ref().map(|session| &*session.host), Some("host"));
         let mut switches = Source::switches(&reader, ThreadId(0)).unwrap().unwrap();
-        switches.truncate(2);
-        let states = [(2300, RunState::Blocked), (2900, RunState::Running)];
+        switches.truncate(4);
+        let states = [
+            (2300, RunState::Blocked),
+            (2900, RunState::Running),
+            (3110, RunState::Unknown),
+            (3150, RunState::Running),
+        ];
         assert_eq!(switches, states.map(|(at, to)| Switch { at, to }));
     }
 }

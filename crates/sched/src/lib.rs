@@ -5,6 +5,8 @@
 //! that it begins; the events of a processor share a ring. Once opened, nothing is done but to read the rings often enough.
 
 mod events;
+mod happened;
+mod incidents;
 mod instance;
 mod names;
 mod order;
@@ -18,6 +20,8 @@ mod tracefs;
 mod tracepoints;
 mod wakings;
 
+pub use happened::{Happened, Happening};
+pub use incidents::{Incidents, incidents};
 pub use names::Names;
 pub use order::{Change, Timed};
 pub use refused::{Cause, Refused, Subject};

@@ -3,6 +3,7 @@
 //! A thread leaves one processor and comes back on another, whose ring is read earlier or later. So what was read waits until all rings must
 //! have shown what happened before.
 
+use crate::happened::Happened;
 use crate::records::Item;
 use calltap_trace::{Switch, SystemCall, Waking};
 
@@ -28,6 +29,12 @@ impl Timed for Waking {
 }
 
 impl Timed for SystemCall {
+    fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Timed for Happened {
     fn at(&self) -> u64 {
         self.at
     }

@@ -30,6 +30,12 @@ pub(crate) enum What {
     Tracepoint(u64),
     /// Nothing but what comes with [`Whom::All`].
     Processes,
+    /// Pages that were not there, with their addresses: those that had to be read from a disk, or the others.
+    PageFaults { major: bool },
+    /// Which processor a thread comes to.
+    Arrivals,
+    /// Hits of the tracepoint of this number, in a ring that has the processor with all records.
+    Deliveries(u64),
 }
 
 /// Whom it is recorded of.
@@ -41,11 +47,8 @@ pub(crate) enum Whom {
     All,
 }
 
-/// Begins to record on a processor.
-pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
-    let mut attr = perf_event_attr::default();
-    attr.size = size_of::<perf_event_attr>() as u32;
-    attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
+/// What is recorded, and what records of it hold.
+fn describe(attr: &mut perf_event_attr, what: What) {
     match what {
         What::Switches => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
@@ -58,6 +61,29 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
         }
+        What::PageFaults { major } => {
+            attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+            let [minor_faults, major_faults] =
+                [bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN, bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ];
+            attr.config = if major { major_faults } else { minor_faults }.into();
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_ADDR | bindings::PERF_SAMPLE_CPU);
+            // The period, which is 1, tells the two kinds of records apart.
+            attr.sample_type |= if major { bindings::PERF_SAMPLE_PERIOD.into() } else { 0 };
+            attr.__bindgen_anon_1.sample_period = 1;
+        }
+        What::Arrivals => {
+            attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+            attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU);
+            attr.set_context_switch(1);
+            attr.set_exclude_kernel(1);
+        }
+        What::Deliveries(id) => {
+            attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
+            attr.config = id;
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU | bindings::PERF_SAMPLE_RAW);
+            attr.__bindgen_anon_1.sample_period = 1;
+        }
         What::Tracepoint(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
             attr.config = id;
@@ -65,6 +91,14 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
             attr.__bindgen_anon_1.sample_period = 1;
         }
     }
+}
+
+/// Begins to record on a processor.
+pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr = perf_event_attr::default();
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
+    describe(&mut attr, what);
     attr.clockid = libc::CLOCK_MONOTONIC;
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
@@ -84,9 +118,20 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
     };
     let flags = c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: the attributes are initialised, and live until the call returns; what they ask for touches no memory of this process.
-    let fd = unsafe { sys::perf_event_open(&mut attr, pid, cpu as c_int, -1, flags) };
+    let mut fd = unsafe { sys::perf_event_open(&mut attr, pid, cpu as c_int, -1, flags) };
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        let is_forbidden = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
+        if !is_forbidden || attr.exclude_kernel() != 0 || !matches!(what, What::PageFaults { .. }) {
+            return Err(error);
+        }
+        // Without privileges, only faults of the program's own code.
+        attr.set_exclude_kernel(1);
+        // SAFETY: as above.
+        fd = unsafe { sys::perf_event_open(&mut attr, pid, cpu as c_int, -1, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
     // SAFETY: the descriptor is new, and belongs to nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -2,6 +2,7 @@
 //!
 //! A record is a header, what its kind adds, and the thread and the time that every record ends with (`sample_id_all`).
 
+use crate::happened::{Happened, Happening};
 use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT,
@@ -114,6 +115,72 @@ pub(crate) struct Sample<'b> {
     pub(crate) raw: &'b [u8],
 }
 
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Place {
+    cpu: u32,
+    reserved: u32,
+}
+
+/// A page fault, as [`crate::perf::What::PageFaults`] has it recorded; of a major one, the period follows.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Fault {
+    id: SampleId,
+    address: u64,
+    place: Place,
+}
+
+/// The end of the records in such a ring.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Trailer {
+    id: SampleId,
+    place: Place,
+}
+
+/// Hands what happened to threads, and losses, to `take`; `signal` finds the number of a signal in a tracepoint's data.
+pub(crate) fn read_incidents(
+    bytes: &[u8],
+    signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
+    take: &mut dyn FnMut(Item<Happened>),
+) {
+    each(bytes, &mut |header, body| incident(header, body, signal).into_iter().for_each(&mut *take));
+}
+
+fn incident(
+    header: &Header,
+    body: &[u8],
+    signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
+) -> Option<Item<Happened>> {
+    const MINOR: usize = size_of::<Fault>();
+    const MAJOR: usize = MINOR + size_of::<u64>();
+    let of = |id: &SampleId, place: &Place, what| {
+        Some(Item::Of(id.tid, Happened { at: id.time, cpu: place.cpu, what }))
+    };
+    match (header.kind, body.len()) {
+        (PERF_RECORD_SAMPLE, MINOR | MAJOR) => {
+            let (Fault { id, address, place }, _) = Fault::read_from_prefix(body).ok()?;
+            of(&id, &place, Happening::PageFault { address, major: body.len() == MAJOR })
+        }
+        (PERF_RECORD_SAMPLE, _) => {
+            let (Trailer { id, place }, rest) = Trailer::read_from_prefix(body).ok()?;
+            let (size, raw) = u32::read_from_prefix(rest).ok()?;
+            of(&id, &place, Happening::Signal { number: signal(raw.get(..size as usize)?)? })
+        }
+        (PERF_RECORD_SWITCH, _) if u32::from(header.misc) & PERF_RECORD_MISC_SWITCH_OUT == 0 => {
+            let (_, Trailer { id, place }) = Trailer::read_from_suffix(body).ok()?;
+            of(&id, &place, Happening::Comes)
+        }
+        (PERF_RECORD_LOST, _) => {
+            let (_, Trailer { id, .. }) = Trailer::read_from_suffix(body).ok()?;
+            let (Lost { lost, .. }, _) = Lost::read_from_prefix(body).ok()?;
+            Some(Item::Lost { at: id.time, lost })
+        }
+        _ => None,
+    }
+}
+
 /// What the kernel says of a process as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task<'b> {
@@ -219,6 +286,32 @@ mod tests {
         ];
         assert_eq!(all(&bytes.concat()), expected);
         assert_eq!(all(&bytes.concat()[..SWITCH + 9]), expected[..1]);
+    }
+
+    #[test]
+    fn page_faults_signals_and_arrivals_are_told_apart() {
+        // Twenty bytes of data, longer than a page fault's record with its length.
+        let raw = 0x0000_000a_0000_0014_u64;
+        let bytes = [
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 10, 0xabc000, 1]),
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 20, 0xdef000, 1, 1]),
+            record(PERF_RECORD_SAMPLE, 0, &[ID, 30, 1, raw, 0, 0]),
+            record(PERF_RECORD_SWITCH, PERF_RECORD_MISC_SWITCH_OUT, &[ID, 40, 1]),
+            record(PERF_RECORD_SWITCH, 0, &[ID, 50, 3]),
+            record(PERF_RECORD_LOST, 0, &[1, 17, ID, 60, 1]),
+        ];
+        let mut items = Vec::new();
+        let mut signal = |raw: &[u8]| Some(u32::from(*raw.first()?));
+        read_incidents(&bytes.concat(), &mut signal, &mut |item| items.push(item));
+        let of = |at, cpu, what| Item::Of(7, Happened { at, cpu, what });
+        let expected = [
+            of(10, 1, Happening::PageFault { address: 0xabc000, major: false }),
+            of(20, 1, Happening::PageFault { address: 0xdef000, major: true }),
+            of(30, 1, Happening::Signal { number: 10 }),
+            of(50, 3, Happening::Comes),
+            Item::Lost { at: 60, lost: 17 },
+        ];
+        assert_eq!(items, expected);
     }
 
     #[test]

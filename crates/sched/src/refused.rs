@@ -11,6 +11,10 @@ pub enum Subject {
     Wakings,
     /// System calls.
     SystemCalls,
+    /// Page faults, and moves to other processors.
+    Faults,
+    /// Signals.
+    Signals,
 }
 
 /// What is not recorded, and why.
@@ -92,12 +96,14 @@ impl fmt::Display for Refused {
             Subject::Switches => "waits cannot be told from work: ",
             Subject::Wakings => "it is not known who woke a thread: ",
             Subject::SystemCalls => "it is not known in which system call a thread waited: ",
+            Subject::Faults => "page faults are not recorded: ",
+            Subject::Signals => "signals are not recorded: ",
         })?;
-        let of_users = self.subject == Subject::Switches;
+        let of_users = matches!(self.subject, Subject::Switches | Subject::Faults);
         match &self.cause {
             Cause::Forbidden { paranoid: Some(paranoid) } if of_users && *paranoid > ALLOWED => write!(
                 out,
-                "kernel.perf_event_paranoid is {paranoid}, which keeps context switches from users ('sysctl kernel.perf_event_paranoid={ALLOWED}', or CAP_PERFMON, allows it)"
+                "kernel.perf_event_paranoid is {paranoid}, which keeps it from users ('sysctl kernel.perf_event_paranoid={ALLOWED}', or CAP_PERFMON, allows it)"
             ),
             Cause::Forbidden { .. } if of_users => {
                 out.write_str("the kernel, or the sandbox around it, forbids perf_event_open")
@@ -105,7 +111,7 @@ impl fmt::Display for Refused {
             Cause::Forbidden { .. } => {
                 out.write_str("the kernel lets only root, or CAP_PERFMON, record the tracepoints of others ('sysctl kernel.perf_event_paranoid=-1' allows it to all)")
             }
-            Cause::Missing if of_users => out.write_str("this kernel cannot record context switches (Linux 4.3 and later, built with perf events, can)"),
+            Cause::Missing if of_users => out.write_str("this kernel cannot record it (Linux 4.3 and later, built with perf events, can)"),
             Cause::Missing => out.write_str("this kernel has no such tracepoint (one built with tracing and perf events has)"),
             Cause::Tracefs(error) => write!(
                 out,

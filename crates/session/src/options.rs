@@ -64,6 +64,8 @@ pub struct Options {
     pub wakings: bool,
     /// and their system calls.
     pub system_calls: bool,
+    /// Also page faults, signals, and moves to other processors.
+    pub incidents: bool,
     /// Version that goes into the trace.
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.
@@ -103,6 +105,7 @@ impl Options {
             sched: false,
             wakings: false,
             system_calls: false,
+            incidents: false,
             version: env!("CARGO_PKG_VERSION"),
             tell: |_| {},
             started: |_| {},

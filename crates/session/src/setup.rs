@@ -176,11 +176,16 @@ pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
         wakings: (options.wakings && has_time).then(|| calltap_sched::wakings(pid)),
         system_calls: (options.system_calls && has_time)
             .then(|| calltap_sched::system_calls(pid, options.follow)),
+        incidents: (options.incidents && has_time).then(|| calltap_sched::incidents(pid, options.follow)),
     };
     let refused = [
         sched.as_ref().and_then(|sched| sched.as_ref().err()),
         tracepoints.wakings.as_ref().and_then(|wakings| wakings.as_ref().err()),
         tracepoints.system_calls.as_ref().and_then(|calls| calls.as_ref().err()),
+        tracepoints.incidents.as_ref().and_then(|incidents| match incidents {
+            Ok(incidents) => incidents.signals.as_ref(),
+            Err(refused) => Some(refused),
+        }),
     ];
     let refused = refused.into_iter().flatten().filter(|refused| !refused.is_gone());
     let notes = refused.map(ToString::to_string).collect();

@@ -91,6 +91,8 @@ pub(crate) enum Kind {
     SystemCalls = 6,
     /// Context switches of one thread.
     States = 7,
+    /// Page faults, signals and moves of one thread.
+    Incidents = 8,
 }
 
 impl ChunkHeader {

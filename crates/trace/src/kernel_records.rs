@@ -22,6 +22,12 @@ pub struct KernelEvents {
     /// System calls were recorded.
     #[serde(default)]
     pub system_calls: bool,
+    /// Page faults and moves to other processors were recorded,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incidents: bool,
+    /// and signals.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub signals: bool,
     /// Why not, a sentence each, where they were asked for and were not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,

@@ -16,6 +16,7 @@ mod event;
 mod event_chunks;
 mod gather;
 mod history;
+mod incidents;
 mod kernel_log;
 mod kernel_records;
 mod meta;
@@ -36,6 +37,7 @@ pub use ending::Ending;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
+pub use incidents::{Incident, IncidentKind};
 pub use kernel_log::KernelLog;
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{

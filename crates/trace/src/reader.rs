@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::event::Batch;
 use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
+use crate::incidents::Incident;
 use crate::kernel_log::{self, Entry, KernelLog};
 use crate::meta::{ClockKind, Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Chunks of what the kernel tells of threads.
-const KERNEL: [Kind; 4] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls];
+const KERNEL: [Kind; 5] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
 ///
@@ -141,6 +142,11 @@ impl TraceReader {
     /// The system calls of a thread, likewise.
     pub fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
         self.kernel_log(Kind::SystemCalls, thread)
+    }
+
+    /// What happened to a thread, likewise.
+    pub fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
+        self.kernel_log(Kind::Incidents, thread)
     }
 
     fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {

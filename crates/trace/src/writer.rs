@@ -3,6 +3,7 @@
 use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
 use crate::error::Error;
+use crate::incidents::Incident;
 use crate::kernel_log::Gatherer;
 use crate::meta::{End, Record, Session, SomeSites, ThreadId};
 use crate::switches::{Gathering, Payload, Switch};
@@ -34,6 +35,7 @@ pub struct TraceWriter {
     switches: Gathering,
     wakings: Gatherer,
     system_calls: Gatherer,
+    incidents: Gatherer,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -51,6 +53,7 @@ impl TraceWriter {
             switches: Gathering::default(),
             wakings: Gatherer::new(Kind::Wakings),
             system_calls: Gatherer::new(Kind::SystemCalls),
+            incidents: Gatherer::new(Kind::Incidents),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -136,6 +139,18 @@ impl TraceWriter {
         self.payloads(self.system_calls.kind(), payloads)
     }
 
+    /// Takes what happened to a thread, likewise.
+    pub fn incidents(
+        &mut self,
+        thread: ThreadId,
+        from: u64,
+        incidents: &[Incident],
+        until: u64,
+    ) -> Result<(), Error> {
+        let payloads = self.incidents.add(thread, from, incidents, until);
+        self.payloads(self.incidents.kind(), payloads)
+    }
+
     /// The kernel has no more to tell of the thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
@@ -143,7 +158,9 @@ impl TraceWriter {
         let payload = self.wakings.end(thread);
         self.payloads(Kind::Wakings, payload)?;
         let payload = self.system_calls.end(thread);
-        self.payloads(Kind::SystemCalls, payload)
+        self.payloads(Kind::SystemCalls, payload)?;
+        let payload = self.incidents.end(thread);
+        self.payloads(Kind::Incidents, payload)
     }
 
     fn payloads(&mut self, kind: Kind, payloads: impl IntoIterator<Item = Payload>) -> Result<(), Error> {
@@ -174,6 +191,8 @@ impl TraceWriter {
         self.payloads(Kind::Wakings, due)?;
         let due = self.system_calls.flush();
         self.payloads(Kind::SystemCalls, due)?;
+        let due = self.incidents.flush();
+        self.payloads(Kind::Incidents, due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -191,6 +210,8 @@ impl TraceWriter {
         self.payloads(Kind::Wakings, rest)?;
         let rest = self.system_calls.finish();
         self.payloads(Kind::SystemCalls, rest)?;
+        let rest = self.incidents.finish();
+        self.payloads(Kind::Incidents, rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;

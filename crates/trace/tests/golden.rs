@@ -102,7 +102,7 @@ fn record_kernel(path: &Path) {
         writer.record(&Record::Clock(ClockPair { ticks: ns, monotonic_ns: ns })).unwrap();
     }
     let events =
-        KernelEvents { wakings: true, system_calls: true, refused: Vec::new(), lost: 3, recorder: 9 };
+        KernelEvents { wakings: true, system_calls: true, lost: 3, recorder: 9, ..KernelEvents::default() };
     writer.record(&Record::KernelEvents(events)).unwrap();
     let (name, place) = (Some("lock+8".to_owned()), "/bin/t".to_owned());
     let address = Address { process: 0, address: 1 << 47, name, place, recorder: false };

@@ -68,7 +68,12 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
 
 /// What the kernel told besides, and why not what was asked for.
 fn kernel_events(events: &KernelEvents) -> Vec<String> {
-    let told = [(events.wakings, "who woke whom"), (events.system_calls, "system calls")];
+    let told = [
+        (events.wakings, "who woke whom"),
+        (events.system_calls, "system calls"),
+        (events.incidents, "page faults, moves to other processors"),
+        (events.signals, "signals"),
+    ];
     let told: Vec<&str> = told.into_iter().filter_map(|(is_told, what)| is_told.then_some(what)).collect();
     let lost = if events.lost > 0 { format!("; {} records lost", count(events.lost)) } else { String::new() };
     let mut lines = events.refused.clone();

@@ -1,27 +1,38 @@
-//! When threads did not run: lines of their own, between those of events.
+//! When threads did not run, and what happened to them: lines of their own, between those of events.
 
 use crate::error::Error;
+use crate::incidents;
 use crate::source::Source;
 use crate::states::{State, states};
 use crate::units::duration;
-use calltap_trace::{RunState, ThreadId};
+use calltap_trace::{Incident, IncidentKind, RunState, ThreadId};
 use std::collections::VecDeque;
 
-/// A stretch of time in which a thread did not run, or in which that is not known.
+/// A stretch of time in which a thread did not run, or in which that is not known; or something that happened to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) from: u64,
-    to: u64,
-    state: RunState,
+    what: What,
     /// Calls that are open.
     pub(super) depth: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Until this time.
+    Off(RunState, u64),
+    Incident(IncidentKind),
 }
 
 impl Wait {
     /// `/* blocked 16.495 ms */`
     pub(super) fn text(&self, source: &dyn Source) -> String {
-        let length = duration(source.duration_ns(self.to - self.from));
-        match self.state {
+        let (state, to) = match &self.what {
+            What::Off(state, to) => (*state, *to),
+            What::Incident(what) => return format!("/* {} */", incidents::text(what)),
+        };
+        let length = duration(source.duration_ns(to - self.from));
+        match state {
             RunState::Unknown => format!("/* not known whether it ran: {length} */"),
             RunState::Tracing => format!("/* held by calltap {length} */"),
             state => format!("/* {} {length} */", state.name()),
@@ -31,30 +42,43 @@ impl Wait {
 
 /// Those of a thread that are still to come.
 #[derive(Default)]
-pub(super) struct Waits(VecDeque<State>);
+pub(super) struct Waits {
+    states: VecDeque<State>,
+    incidents: VecDeque<Incident>,
+}
 
 impl Waits {
     pub(super) fn of(source: &dyn Source, thread: ThreadId) -> Result<Waits, Error> {
-        let Some((first, last)) = source.thread_span(thread).filter(|_| source.has_switches()) else {
-            return Ok(Waits::default());
-        };
+        let Some((first, last)) = source.thread_span(thread) else { return Ok(Waits::default()) };
+        let incidents = source.incidents(thread)?.entries;
+        let incidents = incidents.into_iter().filter(|one| (first..=last).contains(&one.at)).collect();
+        if !source.has_switches() {
+            return Ok(Waits { incidents, ..Waits::default() });
+        }
         let known = states(source, thread)?;
         let (from, to) = known.first().zip(known.last()).map_or((last, last), |(a, z)| (a.from, z.to));
         let unknown = |from, to| State { from, to, state: RunState::Unknown };
         let all = [unknown(first, from)].into_iter().chain(known).chain([unknown(to, last)]);
-        Ok(Waits(all.filter(|state| state.state != RunState::Running && state.to > state.from).collect()))
+        let states = all.filter(|state| state.state != RunState::Running && state.to > state.from).collect();
+        Ok(Waits { states, incidents })
     }
 
     /// Those that begin after an event at `now`, before the thread's next one, with so many calls open. What is not known is told of calls alone, and what follows the last
     /// event as well.
     #[inline]
     pub(super) fn until(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
-        if self.0.is_empty() { Vec::new() } else { self.told(now, next, depth) }
+        let mut waits = if self.states.is_empty() { Vec::new() } else { self.told(now, next, depth) };
+        let is_due = |one: &&Incident| next.is_none_or(|next| one.at < next);
+        while let Some(&Incident { at, what }) = self.incidents.front().filter(is_due) {
+            self.incidents.pop_front();
+            waits.push(Wait { from: at.max(now), what: What::Incident(what), depth: depth as u32 });
+        }
+        waits
     }
 
     fn told(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
         let mut waits = Vec::new();
-        while let Some(&State { from, to, state }) = self.0.front() {
+        while let Some(&State { from, to, state }) = self.states.front() {
             if next.is_some_and(|next| from.max(now) >= next && to > now) {
                 break;
             }
@@ -62,9 +86,9 @@ impl Waits {
             if !is_told && next.is_some_and(|next| to > next) {
                 break;
             }
-            self.0.pop_front();
+            self.states.pop_front();
             if is_told && to > now {
-                waits.push(Wait { from: from.max(now), to, state, depth: depth as u32 });
+                waits.push(Wait { from: from.max(now), what: What::Off(state, to), depth: depth as u32 });
             }
         }
         waits
@@ -77,7 +101,21 @@ mod tests {
     use RunState::{Blocked, Runnable, Unknown};
 
     fn told(waits: &mut Waits, now: u64, next: Option<u64>, depth: usize) -> Vec<(u64, u64, RunState)> {
-        waits.until(now, next, depth).iter().map(|wait| (wait.from, wait.to, wait.state)).collect()
+        let off = |wait: &Wait| match wait.what {
+            What::Off(state, to) => (wait.from, to, state),
+            What::Incident(_) => (wait.from, wait.from, RunState::Running),
+        };
+        waits.until(now, next, depth).iter().map(off).collect()
+    }
+
+    #[test]
+    fn incidents_are_told_where_they_happen() {
+        let incident = |at| Incident { at, what: IncidentKind::Signal { number: 10 } };
+        let mut waits = Waits { incidents: [incident(11), incident(12)].into(), ..Waits::default() };
+        assert_eq!(waits.until(5, Some(11), 1), []);
+        let [wait] = waits.until(11, Some(12), 2)[..] else { panic!("one before the next event") };
+        assert_eq!((wait.from, wait.depth, waits.incidents.len()), (11, 2, 1));
+        assert_eq!(told(&mut waits, 12, None, 0), [(12, 12, RunState::Running)], "behind the last event");
     }
 
     #[test]
@@ -85,12 +123,16 @@ mod tests {
         let state = |from, to, state| State { from, to, state };
         let all =
             [state(0, 15, Unknown), state(20, 25, Blocked), state(26, 45, Runnable), state(50, 60, Blocked)];
-        let mut waits = Waits(all.into());
+        let mut waits = Waits { states: all.into(), ..Waits::default() };
         assert_eq!(told(&mut waits, 0, Some(10), 0), [], "outside of calls");
         assert_eq!(told(&mut waits, 10, Some(12), 1), [(10, 15, Unknown)]);
         assert_eq!(told(&mut waits, 12, Some(30), 2), [(20, 25, Blocked), (26, 45, Runnable)]);
         assert_eq!(told(&mut waits, 30, Some(47), 1), [], "told before");
-        assert_eq!(told(&mut Waits(waits.0.clone()), 47, None, 0), [], "behind the last event");
+        assert_eq!(
+            told(&mut Waits { states: waits.states.clone(), ..Waits::default() }, 47, None, 0),
+            [],
+            "behind the last event"
+        );
         assert_eq!(told(&mut waits, 47, None, 1), [(50, 60, Blocked)]);
     }
 }

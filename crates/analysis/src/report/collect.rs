@@ -5,6 +5,7 @@ use crate::drive::Progress;
 use crate::error::Error;
 use crate::head::head;
 use crate::histogram::Histograms;
+use crate::incidents::{self, Incidents};
 use crate::names::Names;
 use crate::source::Source;
 use crate::sums::{self, Extra, Sum};
@@ -41,6 +42,7 @@ fn collect_with<E: Extra>(
     let limited: HashSet<usize> =
         source.meta().limited.iter().map(|limited| functions[limited.site.0 as usize]).collect();
     let merged = merged::<E>(source, options, &names, &functions, sums);
+    let happened = happened(source, options, &functions)?;
     let mut rows: Vec<(ThreadId, Row)> = merged
         .into_iter()
         .map(|sum| {
@@ -50,6 +52,10 @@ fn collect_with<E: Extra>(
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
                 calls: sum.stats.calls + sum.marks,
                 limited: limited.contains(&functions[sum.site.0 as usize]),
+                incidents: happened.as_ref().map(|(all, none)| {
+                    let key = (sum.thread, functions[sum.site.0 as usize]);
+                    all.get(&key).copied().unwrap_or(*none)
+                }),
                 times: times(source, &sum, percentiles(&sum.extra)),
             };
             (sum.thread, row)
@@ -63,6 +69,21 @@ fn collect_with<E: Extra>(
     let width = options.width.filter(|_| options.columns.is_empty());
     let (columns, sort) = (options.all_columns(), options.sort);
     Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns, width, sort })
+}
+
+/// What happened by thread, where threads are told apart, and function; and in all others.
+type Happened = (HashMap<(ThreadId, usize), Incidents>, Incidents);
+
+/// None where that is not known.
+fn happened(source: &dyn Source, options: &Options, functions: &[usize]) -> Result<Option<Happened>, Error> {
+    let Some(has_signals) = incidents::recorded(source) else { return Ok(None) };
+    let none = Incidents::none(has_signals);
+    let mut sums = HashMap::new();
+    for ((thread, site), count) in incidents::by_function(source, has_signals)? {
+        let thread = if options.by_thread { thread } else { ThreadId(0) };
+        *sums.entry((thread, functions[site.0 as usize])).or_insert(none) += count;
+    }
+    Ok(Some((sums, none)))
 }
 
 /// Those that are shown, one for each function (and thread); `functions` says which sites are the same one.
@@ -145,7 +166,7 @@ pub(crate) fn times<T>(source: &dyn Source, sum: &Sum<T>, percentiles: Option<[u
 fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
     let number = |row: &Row| match options.sort {
         Column::Calls | Column::Function | Column::Module => row.calls,
-        column => row.times.and_then(|times| column.ns(&times)).unwrap_or(0),
+        column => row.number(column).unwrap_or(0),
     };
     let by_name = || a.function.cmp(&b.function).then_with(|| a.module.cmp(&b.module));
     let first = match options.sort {

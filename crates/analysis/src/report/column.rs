@@ -1,6 +1,7 @@
 //! The columns of a report.
 
 use super::{Options, Times};
+use crate::incidents::Incidents;
 use std::str::FromStr;
 
 /// A column of the report.
@@ -45,6 +46,14 @@ pub enum Column {
     SelfBlocked,
     /// The part of the own time in which calltap held them.
     SelfTracing,
+    /// Page faults in the function itself.
+    Faults,
+    /// Of these, pages that had to be read from a disk.
+    MajorFaults,
+    /// Moves to other processors in the function itself.
+    Migrations,
+    /// Signals that came in the function itself.
+    Signals,
     /// Name.
     Function,
     /// Module's file name.
@@ -57,7 +66,7 @@ pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 use Column::*;
 
 /// All columns, and their names.
-const TABLE: [(Column, &str); 21] = [
+const TABLE: [(Column, &str); 25] = [
     (Total, "total"),
     (SelfTime, "self"),
     (Calls, "calls"),
@@ -77,6 +86,10 @@ const TABLE: [(Column, &str); 21] = [
     (SelfRunnable, "self-runnable"),
     (SelfBlocked, "self-blocked"),
     (SelfTracing, "self-tracing"),
+    (Faults, "faults"),
+    (MajorFaults, "major-faults"),
+    (Migrations, "migrations"),
+    (Signals, "signals"),
     (Function, "function"),
     (Module, "module"),
 ];
@@ -102,6 +115,9 @@ impl Column {
     pub(super) const STATES: [Column; 8] =
         [Cpu, Runnable, Blocked, Tracing, SelfCpu, SelfRunnable, SelfBlocked, SelfTracing];
 
+    /// Also in JSON where it was recorded what happened to threads.
+    pub(super) const INCIDENTS: [Column; 4] = [Faults, MajorFaults, Migrations, Signals];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         TABLE.iter().find(|(column, _)| *column == self).map_or("", |(_, name)| name)
@@ -111,6 +127,7 @@ impl Column {
     pub(super) fn key(self) -> String {
         match self {
             Calls => "calls".to_owned(),
+            Faults | MajorFaults | Migrations | Signals => self.name().replace('-', "_"),
             _ => format!("{}_ns", self.name().replace(['.', '-'], "_")),
         }
     }
@@ -149,7 +166,18 @@ impl Column {
             SelfRunnable => known(1).map(|off| off.runnable),
             SelfBlocked => known(1).map(|off| off.blocked),
             SelfTracing => known(1).map(|off| off.tracing),
-            Calls | Function | Module => None,
+            Calls | Faults | MajorFaults | Migrations | Signals | Function | Module => None,
+        }
+    }
+
+    /// How often it happened, if that is known; None also for what is no incident.
+    pub(super) fn incidents(self, all: &Incidents) -> Option<u64> {
+        match self {
+            Faults => Some(all.faults),
+            MajorFaults => Some(all.major_faults),
+            Migrations => Some(all.migrations),
+            Signals => all.signals,
+            _ => None,
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) use column::PERMILLES;
 
 use crate::drive::Progress;
 use crate::error::Error;
+use crate::incidents::Incidents;
 use crate::off::Off;
 use crate::source::Source;
 use crate::tree::Totals;
@@ -78,6 +79,8 @@ pub struct Row {
     pub calls: u64,
     /// Was it disabled by the overhead limit while it was recorded? Then it had more calls than these.
     pub limited: bool,
+    /// What happened in the function itself; absent where that is not known.
+    pub incidents: Option<Incidents>,
     /// Times; absent when no call of it was timed or the clock has no time.
     pub times: Option<Times>,
 }

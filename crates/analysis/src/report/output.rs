@@ -23,10 +23,16 @@ impl Report {
         out.write_all(self.head.as_bytes())?;
         let mut shown: Vec<Column> = if self.timed { self.columns.clone() } else { vec![Column::Calls] };
         if self.timed && self.switched && self.is_usual() {
-            let is_held = |row: &Row| value(row, Column::Tracing).is_some_and(|ns| ns > 0);
+            let is_held = |row: &Row| row.number(Column::Tracing).is_some_and(|ns| ns > 0);
             let tracing = self.rows.iter().any(is_held).then_some(Column::Tracing);
             let states = Column::SWITCHED.into_iter().chain(tracing);
             shown.extend(states.filter(|column| !self.columns.contains(column)));
+        }
+        if self.timed && self.is_usual() {
+            let happens = |column: &Column| {
+                !self.columns.contains(column) && self.rows.iter().any(|row| row.number(*column) > Some(0))
+            };
+            shown.extend([Column::Faults, Column::Migrations].into_iter().filter(happens));
         }
         let mut titles: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
         titles.extend(self.by_thread.then(|| "THREAD".to_owned()));
@@ -49,6 +55,9 @@ impl Report {
     fn cells(&self, row: &Row, shown: &[Column]) -> Vec<String> {
         let number = |column: &Column| match (column, &row.times) {
             (Column::Calls, _) => count(row.calls),
+            (column, _) if Column::INCIDENTS.contains(column) => {
+                row.number(*column).map_or("?".to_owned(), count)
+            }
             (_, Some(times)) => column.ns(times).map_or("?".to_owned(), duration),
             (_, None) => "-".to_owned(),
         };
@@ -89,7 +98,7 @@ impl Report {
             line.push(b',');
             push_csv(&mut line, &row.module);
             for (column, _) in &keys {
-                match value(row, *column) {
+                match row.number(*column) {
                     Some(number) => write!(line, ",{number}")?,
                     None => line.push(b','),
                 }
@@ -105,6 +114,10 @@ impl Report {
         if self.is_usual() {
             let states = Column::STATES.into_iter().filter(|column| !self.columns.contains(column));
             keys.extend(states.map(|column| (column, column.key())));
+            let happened = self.rows.iter().any(|row| row.incidents.is_some());
+            let incidents =
+                Column::INCIDENTS.into_iter().filter(|column| happened && !self.columns.contains(column));
+            keys.extend(incidents.map(|column| (column, column.key())));
         }
         out.write_all(b"[")?;
         for (at, row) in self.rows.iter().enumerate() {
@@ -115,7 +128,7 @@ impl Report {
                 write!(out, ",\"thread\":{},\"tid\":{tid}", quoted(comm))?;
             }
             for (column, key) in &keys {
-                match value(row, *column) {
+                match row.number(*column) {
                     Some(number) => write!(out, ",\"{key}\":{number}")?,
                     None => write!(out, ",\"{key}\":null")?,
                 }
@@ -129,9 +142,13 @@ impl Report {
     }
 }
 
-fn value(row: &Row, column: Column) -> Option<u64> {
-    match column {
-        Column::Calls => Some(row.calls),
-        _ => row.times.as_ref().and_then(|times| column.ns(times)),
+impl Row {
+    /// What a column has, if that is known and a number.
+    pub(super) fn number(&self, column: Column) -> Option<u64> {
+        if column == Column::Calls {
+            return Some(self.calls);
+        }
+        let happened = self.incidents.as_ref().and_then(|incidents| column.incidents(incidents));
+        happened.or_else(|| self.times.as_ref().and_then(|times| column.ns(times)))
     }
 }

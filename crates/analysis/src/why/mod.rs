@@ -7,7 +7,7 @@ mod lane;
 mod lit;
 mod locks;
 mod slow;
-mod stacks;
+pub(crate) mod stacks;
 mod summary;
 mod system_calls;
 mod text;

@@ -85,7 +85,7 @@ pub const EVENTS: Flag = value(
     "events",
     None,
     "LIST",
-    "Also record, for 'calltap why' and 'locks': sched, who wakes whom; syscalls, the system calls of the threads (separated by commas; they take root or CAP_PERFMON).",
+    "Also record, separated by commas: for 'calltap why' and 'locks' sched, who wakes whom, and syscalls, the system calls of the threads (both take root or CAP_PERFMON); faults: page faults, moves to other processors, and signals (those take root or CAP_PERFMON).",
 );
 
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");

@@ -4,8 +4,8 @@ use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall, Win
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
 use calltap_analysis::why::{Asked, why_call};
-use calltap_analysis::{Names, Off, Source, limited};
-use calltap_trace::{SiteId, ThreadId};
+use calltap_analysis::{Names, Off, Source, incidents, limited};
+use calltap_trace::{Incident, SiteId, ThreadId};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::str::FromStr;
@@ -20,6 +20,9 @@ const COLUMNS: u64 = 4096;
 const THREADS: usize = 64;
 /// A window is divided into so many stretches at most.
 const FINEST: u64 = 1 << 16;
+
+/// Marks of incidents of a thread, at most.
+const MARKS: u64 = 4096;
 
 /// Why a question has no answer.
 pub struct Refusal {
@@ -217,9 +220,34 @@ impl Lane {
             Some(band) => pieces(&band.window(from, to, of_states), text),
             None => *text += "null",
         }
+        *text += ",\"incidents\":";
+        let all = explorer.source.incidents(thread).map_err(|error| Refusal::new(500, &error.to_string()))?;
+        happened(explorer, &all.entries, (from, to), resolution, text);
         *text += "}";
         Ok(())
     }
+}
+
+/// Two values for each that is shown, in one list: when, and what; of those that are closer together than the resolution, the first.
+fn happened<S: Source>(
+    explorer: &Explorer<S>,
+    all: &[Incident],
+    (from, to): (u64, u64),
+    resolution: u64,
+    text: &mut String,
+) {
+    let (origin, resolution) = (explorer.timeline.origin(), resolution.max(to.saturating_sub(from) / MARKS));
+    let at = |incident: &Incident| explorer.source.to_ns(incident.at).saturating_sub(origin);
+    let first = all.partition_point(|incident| at(incident) < from);
+    let (mut next, mut shown) = (0, Vec::new());
+    for incident in all[first..].iter().take_while(|incident| at(incident) <= to) {
+        let now = at(incident);
+        if now >= next {
+            shown.extend([json!(now), json!(incidents::text(&incident.what))]);
+            next = now.saturating_add(resolution.max(1));
+        }
+    }
+    let _ = write!(text, "{}", Value::from(shown));
 }
 
 fn band<S: Source + Sync>(

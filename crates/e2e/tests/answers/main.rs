@@ -8,6 +8,7 @@ mod exports;
 mod flight;
 mod futures;
 mod import;
+mod incidents;
 mod installing;
 mod left;
 mod merge;

@@ -13,6 +13,7 @@ use crate::options::Options;
 use addresses::Addresses;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::run_threads;
+use calltap_analysis::states::{SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_analysis::{Call, Ending, Enter, Error, Names, Progress, Source, Stretch, Totals, Visitor};
 use calltap_ringbuffer::{Stream, record};
 use calltap_trace::{RunState, ThreadId};
@@ -54,6 +55,7 @@ pub fn trace_dat(
         pages: Vec::new(),
         page: 0,
         last: 0,
+        unknown: None,
         to: None,
     };
     exporter.last = exporter.start();
@@ -103,12 +105,15 @@ struct Exporter<'a> {
     page: u64,
     /// Time of the newest event of the thread.
     last: u64,
+    /// Until then it is not known whether the thread ran, and whether that was said; ticks.
+    unknown: Option<(u64, bool)>,
     /// The second time: where pages go.
     to: Option<(Vec<u8>, &'a mut dyn Write)>,
 }
 
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        self.know(thread, enter.ticks);
         if enter.is_rest {
             // The entry is where the call began: a second one would be a second call.
             let text = format!(
@@ -129,6 +134,7 @@ impl Visitor for Exporter<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         // An exit has a duration here, so a call that may be open still gets none. One that has ended, at an unknown moment, gets one at the last moment when it is
         // known to have run: trace-cmd would take a later return of the same function for its own.
+        self.know(thread, call.end);
         if !call.ending.is_cut() || matches!(call.ending, Ending::Left | Ending::SwitchedOff) {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
@@ -149,9 +155,12 @@ impl Visitor for Exporter<'_> {
             // The kernel's event has no word for who kept it.
             RunState::Blocked | RunState::Tracing => true,
             RunState::Runnable => false,
-            // There is no event that says so.
-            RunState::Running | RunState::Unknown => return,
+            RunState::Unknown => return self.doubt(thread, stretch),
+            RunState::Running => return,
         };
+        self.know(thread, stretch.from);
+        // The events say from here on what it does.
+        self.unknown = None;
         let tid = self.tid(thread);
         let own = (
             tid,
@@ -193,6 +202,7 @@ impl Visitor for Exporter<'_> {
             self.stream.restart();
         }
         self.last = self.start();
+        self.unknown = None;
         self.write(false)
     }
 }
@@ -206,6 +216,30 @@ impl Exporter<'_> {
 
     fn tid(&self, thread: ThreadId) -> u32 {
         pid_tid(self.source, thread).1
+    }
+
+    /// It is not known what the thread does. There is no event of the kernel's that says so; that nothing is known before its first event need not be said.
+    fn doubt(&mut self, thread: ThreadId, stretch: &Stretch) {
+        let before = self.unknown.filter(|(until, _)| *until == stretch.from);
+        let is_said = before.is_some_and(|(_, is_said)| is_said);
+        let is_first = stretch.from == 0 || before.is_some_and(|(_, is_said)| !is_said);
+        if !is_said && !is_first {
+            self.say(thread, stretch.from, SAYS_UNKNOWN);
+        }
+        self.unknown = Some((stretch.to, !is_first));
+    }
+
+    /// Something happens at this time: if what the thread did was not known, and is, it runs.
+    fn know(&mut self, thread: ThreadId, ticks: u64) {
+        if let Some((until, true)) = self.unknown.filter(|(until, _)| *until < ticks) {
+            self.say(thread, until, SAYS_RUNNING);
+            self.unknown = None;
+        }
+    }
+
+    fn say(&mut self, thread: ThreadId, ticks: u64, text: &str) {
+        let said = record::print(self.tid(thread), self.addresses.own(), text);
+        self.put(self.source.to_ns(ticks), &said);
     }
 
     fn put(&mut self, time: u64, record: &[u8]) {

@@ -3,7 +3,9 @@
 use super::clocks::Timeline;
 use super::tables::{Part, Row, Tables};
 use super::{Recording, Refused};
-use calltap_trace::{KernelLog, RunState, Switch, SystemCall, ThreadId, TraceReader, TraceWriter, Waking};
+use calltap_trace::{
+    Incident, KernelLog, RunState, Switch, SystemCall, ThreadId, TraceReader, TraceWriter, Waking,
+};
 
 /// Writes it of all threads. What calltap has recorded of a thread itself comes before what another recording has of it.
 pub(super) fn write(
@@ -17,6 +19,7 @@ pub(super) fn write(
         parts.switches(trace)?;
         parts.wakings(trace)?;
         parts.system_calls(trace)?;
+        parts.incidents(trace)?;
         trace.end(row.thread.id)?;
     }
     Ok(())
@@ -97,6 +100,15 @@ impl Parts<'_> {
         let pieces = self.first_pieces(TraceReader::system_calls, |call| call.at, convert)?;
         for (from, entries, until) in &pieces {
             trace.system_calls(self.thread(), *from, entries, *until)?;
+        }
+        Ok(())
+    }
+
+    fn incidents(&self, trace: &mut TraceWriter) -> Result<(), Refused> {
+        let convert = |incident: &Incident, at: u64| Incident { at, ..*incident };
+        let pieces = self.first_pieces(TraceReader::incidents, |incident| incident.at, convert)?;
+        for (from, entries, until) in &pieces {
+            trace.incidents(self.thread(), *from, entries, *until)?;
         }
         Ok(())
     }

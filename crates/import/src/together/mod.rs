@@ -189,6 +189,8 @@ fn facts(recordings: &[Recording], tables: &Tables, trace: &mut TraceWriter) -> 
         for events in all {
             told.wakings |= events.wakings;
             told.system_calls |= events.system_calls;
+            told.incidents |= events.incidents;
+            told.signals |= events.signals;
             told.refused.extend(events.refused.iter().cloned());
             told.lost += events.lost;
             told.recorder = if told.recorder == 0 { events.recorder } else { told.recorder };

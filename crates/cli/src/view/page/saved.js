@@ -73,6 +73,7 @@ function timeline({ from, to, resolution, lanes: asked, focus }) {
       tracks: has.tracks.slice(first, last + 1).map(track => joined(track, BLOCK, window)),
       focus: joined(focused, BLOCK, window),
       states: has.states && joined(has.states, PIECE, window),
+      incidents: has.incidents,
     };
   });
 }

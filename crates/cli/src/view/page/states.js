@@ -93,6 +93,22 @@ export function band(c, pieces, y, { x, left, right, from, to, end }) {
   }
 }
 
+// Marks of page faults, signals and moves: a list of moments and words.
+export function marks(c, list, y, { x, left, right }) {
+  c.fillStyle = ink().ink;
+  for (let i = 0; i < list.length; i += 2) {
+    const px = x(list[i]);
+    if (px >= left && px <= right) c.fillRect(px - 0.5, y - 2, 1, BAND + 4);
+  }
+}
+
+// The nearest mark to a moment, in words.
+export function markAt(list, moment, near) {
+  let [best, words] = [near, ""];
+  for (let i = 0; i < list.length; i += 2) if (Math.abs(list[i] - moment) <= best) [best, words] = [Math.abs(list[i] - moment), `${list[i + 1]}, at ${time(list[i])}`];
+  return words;
+}
+
 // Hatches what of a call from a to b (pixels) its thread did not run.
 export function hatch(c, pieces, [start, length], y, height, { x, left, right }) {
   const inks = ink();

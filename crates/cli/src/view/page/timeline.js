@@ -2,7 +2,7 @@
 // More than 500 lines: all of it draws from, or moves, the few variables of the module (view, lanes, data).
 
 import { $, FONT, ask, colour, count, firstAt, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
-import { BAND, band, hatch, tellAt, waits, within } from "./states.js";
+import { BAND, band, hatch, markAt, marks, tellAt, waits, within } from "./states.js";
 import { light } from "./why.js";
 
 const GUTTER = 190;
@@ -173,6 +173,7 @@ function draw() {
     if (!has) continue;
     strip(c, has, lane, top, inks);
     if (has.states) band(c, has.states, lane.rows - BAND - 3 - top, scale());
+    marks(c, has.incidents, lane.rows - BAND - 3 - top, scale());
     for (let row = first; row <= last; row++) {
       const track = has.tracks[row - has.first];
       if (track) blocks(c, track, lane.rows + row * ROW - top, drawn, chosen?.thread === lane.thread && row >= chosen.depth ? chosen : null, has.states);
@@ -503,8 +504,10 @@ function tipOfBand(event) {
   const lane = lanes.find(lane => y >= lane.rows - BAND - 4 && y < lane.rows);
   const states = lane && data?.lanes.get(lane.thread)?.states;
   if (!states || px < GUTTER || event.clientY - box.top < RULER || at(px) < 0 || at(px) > whole()) return tip(event);
-  const [first, second] = tellAt(states, at(px), (view.to - view.from) / width());
-  tip(event, make("b", {}, `${lane.name} ${lane.tid}: ${first}`), ...(second ? [make("br"), second] : []));
+  const pixel = (view.to - view.from) / width();
+  const [first, second] = tellAt(states, at(px), pixel);
+  const lines = [second, markAt(data.lanes.get(lane.thread).incidents, at(px), 3 * pixel)].filter(line => line);
+  tip(event, make("b", {}, `${lane.name} ${lane.tid}: ${first}`), ...lines.flatMap(line => [make("br"), line]));
 }
 function drop(event) {
   document.body.classList.remove("dragging");

@@ -1,0 +1,116 @@
+//! What happens to a thread without its doing: page faults, signals, moves to another processor.
+
+use crate::codec::Damage;
+use crate::codec::streams::{Cursor, put_varint};
+use crate::kernel_log::Entry;
+
+/// Something that happened to a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incident {
+    /// When, as in [`crate::Waking::at`].
+    pub at: u64,
+    /// What.
+    pub what: IncidentKind,
+}
+
+/// What happens to threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IncidentKind {
+    /// A page was not there, or not yet the thread's own.
+    PageFault {
+        /// What the thread wanted to read or write.
+        address: u64,
+        /// The page had to be read from a disk.
+        major: bool,
+    },
+    /// A signal reached the thread.
+    Signal {
+        /// Its number.
+        number: u32,
+    },
+    /// It goes on on another processor.
+    Migration {
+        /// Where it was,
+        from: u32,
+        /// and where it is.
+        to: u32,
+    },
+}
+
+impl IncidentKind {
+    /// What it is called in JSON and in other programs' formats.
+    pub fn name(&self) -> &'static str {
+        match self {
+            IncidentKind::PageFault { major: false, .. } => "page fault",
+            IncidentKind::PageFault { major: true, .. } => "major page fault",
+            IncidentKind::Signal { .. } => "signal",
+            IncidentKind::Migration { .. } => "migration",
+        }
+    }
+}
+
+const MINOR: u64 = 0;
+const MAJOR: u64 = 1;
+const SIGNAL: u64 = 2;
+const MIGRATION: u64 = 3;
+
+impl Entry for Incident {
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn set_at(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let words: [u64; 3] = match self.what {
+            IncidentKind::PageFault { address, major } => [if major { MAJOR } else { MINOR }, address, 0],
+            IncidentKind::Signal { number } => [SIGNAL, number.into(), 0],
+            IncidentKind::Migration { from, to } => [MIGRATION, from.into(), to.into()],
+        };
+        let count = if words[0] == MIGRATION { 3 } else { 2 };
+        words[..count].iter().for_each(|word| put_varint(out, *word));
+    }
+
+    fn get(at: u64, cursor: &mut Cursor<'_>) -> Result<Incident, Damage> {
+        let (kind, first) = (cursor.varint()?, cursor.varint()?);
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| Damage("a number is too large"));
+        let what = match kind {
+            MINOR | MAJOR => IncidentKind::PageFault { address: first, major: kind == MAJOR },
+            SIGNAL => IncidentKind::Signal { number: narrow(first)? },
+            MIGRATION => IncidentKind::Migration { from: narrow(first)?, to: narrow(cursor.varint()?)? },
+            _ => return Err(Damage("an incident of no known kind")),
+        };
+        Ok(Incident { at, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::Kind;
+    use crate::kernel_log::{Gatherer, KernelLog, add_chunk};
+    use crate::meta::ThreadId;
+
+    #[test]
+    fn incidents_keep_all_they_are() {
+        let kinds = [
+            IncidentKind::PageFault { address: u64::MAX, major: false },
+            IncidentKind::PageFault { address: 0, major: true },
+            IncidentKind::Signal { number: 64 },
+            IncidentKind::Migration { from: 3, to: 4095 },
+        ];
+        let incidents: Vec<Incident> = (5..).zip(kinds).map(|(at, what)| Incident { at, what }).collect();
+        let mut gatherer = Gatherer::new(Kind::Incidents);
+        gatherer.add(ThreadId(0), 1, &incidents, 10);
+        let payload = gatherer.end(ThreadId(0)).unwrap();
+        let mut log = KernelLog::<Incident>::default();
+        add_chunk(&mut log, &payload.span, &payload.bytes).unwrap();
+        assert_eq!(log.entries, incidents);
+        for cut in 0..payload.bytes.len() {
+            let mut log = KernelLog::<Incident>::default();
+            assert!(add_chunk(&mut log, &payload.span, &payload.bytes[..cut]).is_err());
+        }
+    }
+}
