@@ -70,7 +70,7 @@ impl Resting {
     /// As if all had rested for long.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
-        self.0.values_mut().for_each(|rest| rest.pause = Duration::from_micros(1));
+        self.0.values_mut().for_each(|rest| rest.pause = Duration::from_nanos(1));
     }
 }
 
