@@ -34,7 +34,7 @@ pub struct Binary {
     pub resolvers: Vec<Resolver>,
     /// Broken parts that were skipped, and what is missed for it.
     pub complaints: Vec<String>,
-    /// Functions of libraries, sorted, that the program can call without a stub, by their addresses: once its stubs were [looked for](add_library_calls).
+    /// Functions of libraries, sorted, that the program can call without a stub, by their addresses: once its stubs were [looked for](crate::add_library_calls).
     #[serde(skip)]
     pub called_without_stub: Vec<String>,
 }

@@ -7,7 +7,7 @@ use crate::kernel_log::Entry;
 /// Something that happened to a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incident {
-    /// When, as in [`crate::Waking::at`].
+    /// When, as in `Waking::at`.
     pub at: u64,
     /// What.
     pub what: IncidentKind,

@@ -143,9 +143,11 @@ impl Report {
     /// What there is no event of the kernel's for.
     fn print(&mut self, tid: u64, info: &str) {
         let text = info.strip_prefix("calltap: ").expect("calltap's own");
-        let Some(name) = text.strip_suffix(" is open again: the thread is back on its stack") else {
+        let resumed = text.strip_suffix(": the thread is back on its stack");
+        let Some((name, depth)) = resumed.and_then(|text| text.split_once(" is open again at depth ")) else {
             return assert!(SAID.contains(&text), "{info}");
         };
+        self.leave(tid, depth.parse().expect("a depth"));
         let open = self.open.entry(tid).or_default();
         let caller = open.last().map_or_else(String::new, |call| call.name.clone());
         let (name, depth) = (name.to_owned(), open.len());

@@ -116,10 +116,8 @@ impl Visitor for Exporter<'_> {
         self.know(thread, enter.ticks);
         if enter.is_rest {
             // The entry is where the call began: a second one would be a second call.
-            let text = format!(
-                "{} is open again: the thread is back on its stack\n",
-                self.names.function(enter.site)
-            );
+            let (name, depth) = (self.names.function(enter.site), enter.depth);
+            let text = format!("{name} is open again at depth {depth}: the thread is back on its stack\n");
             let record = record::print(self.tid(thread), self.addresses.own(), &text);
             return self.put(self.source.to_ns(enter.ticks), &record);
         }
