@@ -121,8 +121,7 @@ impl Report {
             before = time;
             report.event(tid, has_time.then_some(time), event, info.trim());
         }
-        let threads: Vec<u64> = report.open.keys().copied().collect();
-        threads.into_iter().for_each(|tid| report.leave(tid, 0));
+        report.open.keys().copied().collect::<Vec<u64>>().into_iter().for_each(|tid| report.leave(tid, 0));
         report
     }
 
