@@ -1,7 +1,7 @@
 //! What happens to a thread without its doing: page faults, signals, moves to another processor.
 
 use crate::codec::Damage;
-use crate::codec::streams::{Cursor, put_varint};
+use crate::codec::streams::{Cursor, narrow, put_varint};
 use crate::kernel_log::Entry;
 
 /// Something that happened to a thread.
@@ -75,7 +75,6 @@ impl Entry for Incident {
 
     fn get(at: u64, cursor: &mut Cursor<'_>) -> Result<Incident, Damage> {
         let (kind, first) = (cursor.varint()?, cursor.varint()?);
-        let narrow = |number: u64| u32::try_from(number).map_err(|_| Damage("a number is too large"));
         let what = match kind {
             MINOR | MAJOR => IncidentKind::PageFault { address: first, major: kind == MAJOR },
             SIGNAL => IncidentKind::Signal { number: narrow(first)? },
@@ -83,34 +82,5 @@ impl Entry for Incident {
             _ => return Err(Damage("an incident of no known kind")),
         };
         Ok(Incident { at, what })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::chunk::Kind;
-    use crate::kernel_log::{Gatherer, KernelLog, add_chunk};
-    use crate::meta::ThreadId;
-
-    #[test]
-    fn incidents_keep_all_they_are() {
-        let kinds = [
-            IncidentKind::PageFault { address: u64::MAX, major: false },
-            IncidentKind::PageFault { address: 0, major: true },
-            IncidentKind::Signal { number: 64 },
-            IncidentKind::Migration { from: 3, to: 4095 },
-        ];
-        let incidents: Vec<Incident> = (5..).zip(kinds).map(|(at, what)| Incident { at, what }).collect();
-        let mut gatherer = Gatherer::new(Kind::Incidents);
-        gatherer.add(ThreadId(0), 1, &incidents, 10);
-        let payload = gatherer.end(ThreadId(0)).unwrap();
-        let mut log = KernelLog::<Incident>::default();
-        add_chunk(&mut log, &payload.span, &payload.bytes).unwrap();
-        assert_eq!(log.entries, incidents);
-        for cut in 0..payload.bytes.len() {
-            let mut log = KernelLog::<Incident>::default();
-            assert!(add_chunk(&mut log, &payload.span, &payload.bytes[..cut]).is_err());
-        }
     }
 }

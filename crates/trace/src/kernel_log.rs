@@ -178,7 +178,9 @@ pub(crate) fn convert<T: Entry>(mut log: KernelLog<T>, convert: impl Fn(u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::incidents::{Incident, IncidentKind};
     use crate::wakings::{Edge, SystemCall, Waking};
+    use std::fmt::Debug;
 
     fn waking(at: u64, tid: u32) -> Waking {
         Waking { at, interrupt: tid.is_multiple_of(2), pid: 7, tid, comm: "waker".to_owned() }
@@ -214,22 +216,40 @@ mod tests {
         assert_eq!((payloads.len(), join(&payloads).known), (2, vec![(10, 30)]));
     }
 
+    /// Entries from 1 to 10 are read as they were written, and no half of their chunk is.
+    #[track_caller]
+    fn check_kept<E: Entry + Clone + PartialEq + Debug>(kind: Kind, entries: &[E]) {
+        let mut gatherer = Gatherer::new(kind);
+        gatherer.add(ThreadId(0), 1, entries, 10);
+        let payload = gatherer.end(ThreadId(0)).unwrap();
+        let mut log = KernelLog::<E>::default();
+        add_chunk(&mut log, &payload.span, &payload.bytes).unwrap();
+        assert_eq!(log.entries, entries);
+        for cut in 0..payload.bytes.len() {
+            let mut log = KernelLog::<E>::default();
+            assert!(add_chunk(&mut log, &payload.span, &payload.bytes[..cut]).is_err());
+            assert_eq!(log, KernelLog::default(), "half a chunk is not shown as if it were whole");
+        }
+    }
+
     #[test]
     fn system_calls_keep_all_they_are() {
         let calls = [
             SystemCall { at: 5, number: 202, edge: Edge::Enter([u64::MAX, 1, 2, 3, 1 << 47, 0]) },
             SystemCall { at: 9, number: 202, edge: Edge::Exit(-110) },
         ];
-        let mut gatherer = Gatherer::new(Kind::SystemCalls);
-        gatherer.add(ThreadId(0), 1, &calls, 10);
-        let payload = gatherer.end(ThreadId(0)).unwrap();
-        let mut log = KernelLog::<SystemCall>::default();
-        add_chunk(&mut log, &payload.span, &payload.bytes).unwrap();
-        assert_eq!(log.entries, calls);
-        for cut in 0..payload.bytes.len() {
-            let mut log = KernelLog::<SystemCall>::default();
-            assert!(add_chunk(&mut log, &payload.span, &payload.bytes[..cut]).is_err());
-            assert_eq!(log, KernelLog::default(), "half a chunk is not shown as if it were whole");
-        }
+        check_kept(Kind::SystemCalls, &calls);
+    }
+
+    #[test]
+    fn incidents_keep_all_they_are() {
+        let kinds = [
+            IncidentKind::PageFault { address: u64::MAX, major: false },
+            IncidentKind::PageFault { address: 0, major: true },
+            IncidentKind::Signal { number: 64 },
+            IncidentKind::Migration { from: 3, to: 4095 },
+        ];
+        let incidents: Vec<Incident> = (5..).zip(kinds).map(|(at, what)| Incident { at, what }).collect();
+        check_kept(Kind::Incidents, &incidents);
     }
 }

@@ -1,7 +1,7 @@
 //! What the kernel says of a thread besides its context switches: who woke it, and its system calls.
 
 use crate::codec::Damage;
-use crate::codec::streams::{Cursor, put_varint, unzigzag, zigzag};
+use crate::codec::streams::{Cursor, narrow, put_varint, unzigzag, zigzag};
 use crate::kernel_log::Entry;
 use calltap_names::printable_bytes;
 
@@ -101,8 +101,4 @@ impl Entry for SystemCall {
         };
         Ok(SystemCall { at, number, edge })
     }
-}
-
-fn narrow(number: u64) -> Result<u32, Damage> {
-    u32::try_from(number).map_err(|_| Damage("a number is too large"))
 }

@@ -10,7 +10,7 @@
 //! So where stacks lie next to each other, as when a program allocates small ones in its heap, what is entered first on each is taken for a call on the
 //! stack that was seen last. From the first return on it is known.
 
-use super::{Frame, NEAR, TAIL, below, place_of, site_of, slot_of};
+use super::{Frame, NEAR, SLOT, TAIL, below, place_of, site_of, slot_of};
 use calltap_trace::SiteId;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -20,6 +20,11 @@ const MOST: usize = 1 << 16;
 const SMALLEST: u64 = 1 << 10 >> 3;
 /// Where a frame that returns is looked for: in so many of the stacks that begin above it.
 const SEARCHED: usize = 64;
+
+/// May a frame lie on the stack of one above it?
+fn is_near(above: u64, place: u64) -> bool {
+    below(above << SLOT, place) <= NEAR
+}
 
 /// Frames of stacks that the thread is not on.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +97,7 @@ impl Aside {
         let mut stack: Vec<Frame> = Vec::new();
         for frame in frames {
             let place = place_of(*frame);
-            let goes_on = above.is_some_and(|above| above.wrapping_sub(place) <= NEAR) && !self.is_top(place);
+            let goes_on = above.is_some_and(|above| is_near(above, place)) && !self.is_top(place);
             if !goes_on {
                 self.put_stack(std::mem::take(&mut stack), own);
                 own = false;
@@ -114,8 +119,8 @@ impl Aside {
     pub(super) fn newest_stack(&self, frames: &[Frame]) -> usize {
         let newest_first = || frames.iter().rev();
         let goes_on = |(inner, outer): &(&Frame, &Frame)| {
-            !self.is_top(place_of(**inner))
-                && below(place_of(**outer) << super::SLOT, place_of(**inner)) <= NEAR
+            let place = place_of(**inner);
+            !self.is_top(place) && is_near(place_of(**outer), place)
         };
         frames.len().min(1 + newest_first().zip(newest_first().skip(1)).take_while(goes_on).count())
     }

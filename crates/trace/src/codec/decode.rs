@@ -2,7 +2,7 @@
 
 use super::predictor::{FULL_SLOTS, Predictor, SMALL_EVENTS, SMALL_SLOTS, SPELT, Tables};
 use super::sealed::Span;
-use super::streams::{Cursor, unzigzag};
+use super::streams::{Cursor, narrow, unzigzag};
 use super::symbol::*;
 use super::ticks::{TICK_FAR, TICK_FAR_CODE, TICK_SHORT};
 use super::{CHUNK_EVENTS, Damage};
@@ -187,35 +187,34 @@ enum Spelt {
 /// What the encoder spelt out.
 #[inline(never)]
 fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
-    let number = |value: u64| u32::try_from(value).map_err(|_| Damage("a number is too large"));
     let head = streams.spelt.varint()?;
     let symbol = if head & 7 == USUAL {
         let usual = usize::try_from(head >> 3).ok().and_then(|caller| streams.usual.get(caller));
         *usual.filter(|symbol| **symbol != 0).ok_or(Damage("a caller is not in the list"))?
     } else {
-        let (site, kind) = (number(head >> 3)?, head & 7);
+        let (site, kind) = (narrow(head >> 3)?, head & 7);
         if site > streams.max_site {
             return Err(Damage("a site is above the greatest one it declares"));
         }
         let aux = match kind {
             ENTRY | TAIL_ENTRY => 0,
             EXIT => {
-                let pops = number(streams.details.varint()?)?;
+                let pops = narrow(streams.details.varint()?)?;
                 if u64::from(pops) >= AUX_END {
                     return Ok(Spelt::Alone(site, EventKind::Exit { pops }));
                 }
                 u64::from(pops)
             }
             LOST => {
-                let entries = number(streams.details.varint()?)?;
-                let exits = number(streams.details.varint()?)?;
+                let entries = narrow(streams.details.varint()?)?;
+                let exits = narrow(streams.details.varint()?)?;
                 let kind = match (entries, exits) {
                     (0, 0) => match streams.details.varint()? {
                         NOTHING_LOST => EventKind::Lost { entries, exits },
                         SWITCHED_OFF => EventKind::SwitchedOff,
                         THREAD_ENDED => EventKind::ThreadEnded,
                         RESUMED => EventKind::Resumed,
-                        left => EventKind::Left { pops: number(left - FIRST_LEFT)? },
+                        left => EventKind::Left { pops: narrow(left - FIRST_LEFT)? },
                     },
                     _ => EventKind::Lost { entries, exits },
                 };

@@ -56,3 +56,8 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 }
+
+/// A number that 32 bits have to hold.
+pub(crate) fn narrow(number: u64) -> Result<u32, Damage> {
+    u32::try_from(number).map_err(|_| Damage("a number is too large"))
+}
