@@ -1,14 +1,27 @@
 //! Calls that are left without returning: what comes after them has the right caller, depth and time.
 
 use calltap_e2e::{
-    BARE, Build, Expect, Flags, GCC, Program, Resident, await_that, calltap_run, check, compile, installed,
-    jumps, kill, matrix,
+    BARE, Build, Expect, Flags, GCC, Program, Recording, Resident, await_that, calltap_run, check, compile,
+    installed, jumps, kill, matrix,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What the program's clock and the recording's may differ by, nanoseconds: that of the recording may tick once in a millisecond.
 const CLOCKS: u64 = 2_000_000;
+
+/// Columns of a recording's calls, as the export has them.
+fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[String; N]> {
+    let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let places = names.map(|name| header.iter().position(|column| *column == name).expect("the column"));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        places.map(|place| cells[place].to_owned())
+    };
+    lines.map(row).collect()
+}
 
 /// Of every function, depth and caller as many calls as the program has noted, in the words of the export.
 fn check_callers(program: &Program, flags: &[&'static str]) {
@@ -30,28 +43,21 @@ fn check_callers(program: &Program, flags: &[&'static str]) {
         .map(|(name, ns)| (name, ns.parse().expect("a number")))
         .collect();
     let functions: Vec<&str> = noted.keys().filter_map(|call| call.split(',').next()).collect();
-    let trace = recording.trace.to_string_lossy().into_owned();
-    let run = calltap_run(&["export", "--to", "csv", "-i", &trace]);
-    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
-    let mut lines = run.stdout.lines();
-    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
-    let column = |name: &str| header.iter().position(|column| *column == name).expect("the column");
-    let [function, depth, caller, duration] = ["function", "depth", "caller", "total_ns"].map(column);
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-    for line in lines {
-        let cells: Vec<&str> = line.split(',').collect();
+    for [function, depth, caller, duration] in
+        columns(&recording, ["function", "depth", "caller", "total_ns"])
+    {
         // The program notes no caller that is not one of its own functions.
-        let caller = Some(cells[caller]).filter(|caller| functions.contains(caller)).unwrap_or("");
-        if functions.contains(&cells[function]) {
-            *seen.entry(format!("{},{},{caller}", cells[function], cells[depth])).or_default() += 1;
+        let caller = Some(&*caller).filter(|caller| functions.contains(caller)).unwrap_or("");
+        if functions.contains(&&*function) {
+            *seen.entry(format!("{function},{depth},{caller}")).or_default() += 1;
         }
         // The loops last as long as the program; what they call, no longer than they have waited for it.
         let called = [("handle", "handle"), ("fail", "handle"), ("step", "step"), ("jump", "step")];
-        let outermost =
-            called.iter().find(|(name, _)| *name == cells[function]).map(|(_, outer)| longest[outer]);
-        if let Some(most) = outermost.filter(|_| !cells[duration].is_empty()) {
-            let ns: u64 = cells[duration].parse().expect("a duration");
-            assert!(ns <= most + CLOCKS, "{}: {line}: at most {most} ns", recording.what);
+        let outermost = called.iter().find(|(name, _)| *name == function).map(|(_, outer)| longest[outer]);
+        if let Some(most) = outermost.filter(|_| !duration.is_empty()) {
+            let ns: u64 = duration.parse().expect("a duration");
+            assert!(ns <= most + CLOCKS, "{}: {function} {ns}: at most {most} ns", recording.what);
         }
     }
     assert_eq!(seen, noted, "{}", recording.what);
@@ -187,18 +193,10 @@ fn check_own_stacks(build: &Build, arguments: &[&'static str]) {
     let program = compile(build, &["own_stacks.c"], &[]);
     let flags: Vec<Flags> = vec![vec![]];
     let recording = check(&program, &flags, &Expect { arguments, ..Expect::default() });
-    let trace = recording.trace.to_string_lossy().into_owned();
-    let run = calltap_run(&["export", "--to", "csv", "-i", &trace]);
-    assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
-    let mut lines = run.stdout.lines();
-    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
-    let column = |name: &str| header.iter().position(|column| *column == name).expect("the column");
-    let [function, caller, duration] = ["function", "caller", "total_ns"].map(column);
     let (mut callers, mut timed) = (Callers::new(), BTreeMap::<String, u64>::new());
-    for line in lines {
-        let cells: Vec<&str> = line.split(',').collect();
-        *callers.entry((cells[function].to_owned(), cells[caller].to_owned())).or_default() += 1;
-        *timed.entry(cells[function].to_owned()).or_default() += u64::from(!cells[duration].is_empty());
+    for [function, caller, duration] in columns(&recording, ["function", "caller", "total_ns"]) {
+        *timed.entry(function.clone()).or_default() += u64::from(!duration.is_empty());
+        *callers.entry((function, caller)).or_default() += 1;
     }
     let of = |function: &str, caller: &str| {
         callers.get(&(function.to_owned(), caller.to_owned())).copied().unwrap_or_default()
@@ -213,7 +211,7 @@ fn check_own_stacks(build: &Build, arguments: &[&'static str]) {
     // What did not go on elsewhere in between has a duration.
     assert_eq!(timed["inner"], 2 * works, "{what}");
     // A call that went on elsewhere is no second call, and has no duration where it was left in between.
-    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &recording.trace.to_string_lossy()]).stdout;
     assert!(replay.contains("body() { /* resumed */"), "{what}");
 }
 
