@@ -45,6 +45,11 @@ fn byte(address: u64) -> &'static AtomicU8 {
     unsafe { &*(address as *const AtomicU8) }
 }
 
+/// A word of the evaluator's program; 0 if it has none there.
+fn word_of(program: &[AtomicU64], place: usize) -> u64 {
+    program.get(place).map_or(0, |word| word.load(Relaxed))
+}
+
 /// The evaluator is called with these arguments; `slot` is where its return address is, `stub` where the hook returns to in its stub. 1: its return is
 /// recorded, too.
 pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u64) -> u8 {
@@ -52,8 +57,7 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
         return 0;
     };
     let Some(program) = session.program_of(stub) else { return 0 };
-    let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
-    match at(program::VERSION) {
+    match word_of(program, program::VERSION) {
         // What gives the interpreter's lock away has no arguments.
         version if version & program::WAITS != 0 => {
             register(session, program, 0, 0);
@@ -71,9 +75,8 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
 /// Sees to it that the interpreter calls the agent. `state`: the thread's; 0: it is not known.
 #[cfg(not(feature = "placed"))]
 fn register(session: Session, program: &Program, state: u64, thrown: u64) {
-    let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
-    match at(program::VERSION) & !program::WAITS {
-        11 => profile::enter(session, at(program::CURRENT), state),
+    match word_of(program, program::VERSION) & !program::WAITS {
+        11 => profile::enter(session, word_of(program, program::CURRENT), state),
         12 | 13 => monitoring::enter(session, program, state, thrown as u32 != 0),
         _ => {}
     }

@@ -1,13 +1,8 @@
 # Hooks of CPython's evaluator. It takes integers in rdi, rsi and rdx, and calls functions that its compiler did not know: no caller keeps anything in another
 # caller-saved register, vector registers included, across it. So these hooks preserve its arguments and its result, and the agent may use the rest.
 
-# It is entered, by a call-through. If the agent records the Python function's return as well, the return address is taken aside; if not, into the part of the stub without a return.
-# What is pushed:  0 alignment  8 rdx  16 rsi  24 rdi  32 return into the stub  40 S
-.macro tap_python_call clock
-    .balign 64
-calltap_hook_python_call_\clock:
-    .cfi_startproc
-    .cfi_def_cfa rsp, 16
+# Asks the agent what is to be done as the evaluator is entered, with its arguments on the stack:  0 alignment  8 rdx  16 rsi  24 rdi  32 return into the stub  40 S
+.macro python_ask
     push rdi; .cfi_adjust_cfa_offset 8
     push rsi; .cfi_adjust_cfa_offset 8
     push rdx; .cfi_adjust_cfa_offset 8
@@ -15,6 +10,22 @@ calltap_hook_python_call_\clock:
     lea rcx, [rsp + 40]
     mov r8, qword ptr [rsp + 32]
     call {python_enter}
+.endm
+
+.macro python_restore
+    pop rax; .cfi_adjust_cfa_offset -8
+    pop rdx; .cfi_adjust_cfa_offset -8
+    pop rsi; .cfi_adjust_cfa_offset -8
+    pop rdi; .cfi_adjust_cfa_offset -8
+.endm
+
+# It is entered, by a call-through. If the agent records the Python function's return as well, the return address is taken aside; if not, into the part of the stub without a return.
+.macro tap_python_call clock
+    .balign 64
+calltap_hook_python_call_\clock:
+    .cfi_startproc
+    .cfi_def_cfa rsp, 16
+    python_ask
     test al, al
     jz 9f
     mov rcx, qword ptr [rsp + 40]
@@ -25,19 +36,13 @@ calltap_hook_python_call_\clock:
     .cfi_remember_state
     mov qword ptr [rsp + 40], rax
     .cfi_escape 0x10, 0x10, 12, 0x38, 0x1c, 0x0e, 0,0,0,0,0,0x10,0,0, 0x27    # RA at (CFA - 8) ^ 1<<44
-    pop rax; .cfi_adjust_cfa_offset -8
-    pop rdx; .cfi_adjust_cfa_offset -8
-    pop rsi; .cfi_adjust_cfa_offset -8
-    pop rdi; .cfi_adjust_cfa_offset -8
+    python_restore
     lea rsp, [rsp + 8]; .cfi_adjust_cfa_offset -8
     ret
     .cfi_restore_state
 9:
     add qword ptr [rsp + 32], {to_tail}
-    pop rax; .cfi_adjust_cfa_offset -8
-    pop rdx; .cfi_adjust_cfa_offset -8
-    pop rsi; .cfi_adjust_cfa_offset -8
-    pop rdi; .cfi_adjust_cfa_offset -8
+    python_restore
     ret
     .cfi_endproc
 .endm
@@ -68,23 +73,13 @@ calltap_hook_python_return_\clock:
 .endm
 
 # It is entered, and its exits are rewritten or its returns are not wanted.
-# What is pushed:  0 alignment  8 rdx  16 rsi  24 rdi  32 return into the stub  40 S
 .macro tap_python_enter clock
     .balign 64
 calltap_hook_python_enter_\clock:
     .cfi_startproc
     .cfi_def_cfa rsp, 16
-    push rdi; .cfi_adjust_cfa_offset 8
-    push rsi; .cfi_adjust_cfa_offset 8
-    push rdx; .cfi_adjust_cfa_offset 8
-    push rax; .cfi_adjust_cfa_offset 8
-    lea rcx, [rsp + 40]
-    mov r8, qword ptr [rsp + 32]
-    call {python_enter}
-    pop rax; .cfi_adjust_cfa_offset -8
-    pop rdx; .cfi_adjust_cfa_offset -8
-    pop rsi; .cfi_adjust_cfa_offset -8
-    pop rdi; .cfi_adjust_cfa_offset -8
+    python_ask
+    python_restore
     ret
     .cfi_endproc
 .endm

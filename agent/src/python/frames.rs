@@ -3,7 +3,7 @@
 //! The number of the function's site is kept in the shadow stack, below the return address, for the return. Where the evaluator's exits are rewritten, the place of
 //! the return address has a mark there while the call is open, as of other functions.
 
-use super::functions::function;
+use super::functions::{function, stub_of};
 use super::layout::FRAMES;
 use super::word;
 use crate::record::record_at;
@@ -50,11 +50,10 @@ fn record(session: Session, frame: u64, slot: u64) -> bool {
     if entry.state.load(Relaxed) != state::ON {
         return false;
     }
-    let stubs = STUBS.load(Relaxed);
-    let site = (stubs + entry.site.load(Relaxed) as usize % stub::COUNT * stub::SIZE) as u32;
+    let site = stub_of(entry);
     // SAFETY: the evaluator's return address lies there.
     let back = unsafe { &*(slot as *const AtomicU64) }.load(Relaxed);
-    if back.wrapping_sub(stubs as u64) < stub::REGION as u64 {
+    if back.wrapping_sub(STUBS.load(Relaxed) as u64) < stub::REGION as u64 {
         // It was entered by a jump, from a function in C whose return is both's.
         record_at(session, site | code::TAIL_ENTRY, slot);
         return false;

@@ -3,10 +3,16 @@
 use super::layout::Layout;
 use super::{names, text, word};
 use crate::register;
-use crate::state::Session;
+use crate::state::{STUBS, Session};
 use calltap_abi::python::{Entry, state};
 use calltap_abi::stub;
 use core::sync::atomic::Ordering::Relaxed;
+
+/// What the words of events of this function begin with: the address of the stub that its site would have.
+pub fn stub_of(entry: &Entry) -> u32 {
+    let site = entry.site.load(Relaxed) as usize % stub::COUNT;
+    (STUBS.load(Relaxed) + site * stub::SIZE) as u32
+}
 
 /// The entry of a code object, made if it is called for the first time. None: events are not wanted now, or there is no room; then it is counted if `enters`.
 pub fn function(

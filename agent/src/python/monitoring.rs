@@ -10,16 +10,15 @@
 //!
 //! An event's slot lies in the stack frame of the evaluator: its `_PyCFrame` in 3.12, from 3.13 on the frame that it puts below those of the functions which it runs.
 
-use super::functions::function;
+use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_12;
-use super::{byte, half, word};
+use super::{byte, half, word, word_of};
 use crate::record::record_at;
 use crate::register;
-use crate::state::{STUBS, Session};
+use crate::state::Session;
 use calltap_abi::event::code;
 use calltap_abi::python::{program, state};
-use calltap_abi::stub;
 use calltap_abi::values::Program;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -82,7 +81,7 @@ type Callback = extern "C" fn(u64, *const u64, isize) -> u64;
 const CALLBACKS: [Callback; 4] = [started, returned, unwound, thrown];
 
 fn address(place: usize) -> u64 {
-    ADDRESSES.get(place).map_or(0, |address| address.load(Relaxed))
+    word_of(&ADDRESSES, place)
 }
 
 fn version() -> &'static States {
@@ -159,7 +158,7 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
 
 /// The state of the calling thread, which holds the interpreter's lock.
 fn current(addresses: &[AtomicU64]) -> u64 {
-    let get = addresses.get(program::CURRENT_STATE).map_or(0, |address| address.load(Relaxed));
+    let get = word_of(addresses, program::CURRENT_STATE);
     // SAFETY: `PyThreadState_Get` of this interpreter.
     let get: extern "C" fn() -> u64 = unsafe { core::mem::transmute(get) };
     get()
@@ -264,8 +263,7 @@ fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
         true if is_bottom(word(frame + PREVIOUS).load(Relaxed)) => code::ENTRY,
         true => code::NESTED_ENTRY,
     };
-    let site = entry.site.load(Relaxed) as usize % stub::COUNT;
-    record_at(session, (STUBS.load(Relaxed) + site * stub::SIZE) as u32 | code, slot);
+    record_at(session, stub_of(entry) | code, slot);
     none
 }
 

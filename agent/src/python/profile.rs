@@ -12,15 +12,14 @@
 //! evaluator and of its callers, above those of what it calls. Python functions that one evaluator runs inside each other share it, and are told
 //! apart by the order of their events.
 
-use super::functions::function;
+use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
 use super::layout::V3_11;
 use super::{byte, half, word};
 use crate::record::record_at;
-use crate::state::{STUBS, Session};
+use crate::state::Session;
 use calltap_abi::event::code;
 use calltap_abi::python::state;
-use calltap_abi::stub;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Events of a profile function: a function is entered, or left.
@@ -110,6 +109,5 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool) {
         (true, 0) => code::NESTED_ENTRY,
         (true, _) => code::ENTRY,
     };
-    let site = entry.site.load(Relaxed) as usize % stub::COUNT;
-    record_at(session, (STUBS.load(Relaxed) + site * stub::SIZE) as u32 | code, slot);
+    record_at(session, stub_of(entry) | code, slot);
 }

@@ -52,6 +52,21 @@ fn interpreters() -> Option<(Vec<Interpreter>, tempfile::TempDir)> {
     Some((found, tempfile::tempdir().expect("a directory")))
 }
 
+/// What is done to a script while an interpreter of each version runs it; what it prints at its end shows that it is what it was.
+fn of_each(name: &str, printed: &str, check: impl Fn(u32, &mut Resident)) {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(path);
+        command.arg(script(name));
+        let mut resident = Resident::spawn(command, directory.path().to_owned());
+        resident.wait_for("ready");
+        check(minor, &mut resident);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "3.{minor} {status} {output}{errors}");
+        assert_eq!(output, printed, "3.{minor}");
+    }
+}
+
 fn script(name: &str) -> String {
     format!("{}/programs/python/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -172,12 +187,7 @@ fn nested_python_calls_are_beneath_their_callers() {
 
 #[test]
 fn a_busy_python_program_is_attached_to_again_and_again() {
-    let Some((interpreters, directory)) = interpreters() else { return };
-    for Interpreter { minor, path } in interpreters {
-        let mut command = Command::new(path);
-        command.arg(script("busy.py"));
-        let mut resident = Resident::spawn(command, directory.path().to_owned());
-        resident.wait_for("ready");
+    of_each("busy.py", "errors []\n", |minor, resident| {
         for round in 0..10 {
             let flags = ["--python", "__main__.*"];
             let has_some = |resident: &Resident| {
@@ -188,20 +198,12 @@ fn a_busy_python_program_is_attached_to_again_and_again() {
             assert!(run.status.success() && resident.runs(), "3.{minor} {round}: {}", run.stderr);
             assert_eq!(changed_text(resident.pid), [""; 0], "{round}");
         }
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "3.{minor} {status} {output}{errors}");
-        assert_eq!(output, "errors []\n");
-    }
+    });
 }
 
 #[test]
 fn a_python_program_goes_on_when_its_recorder_was_killed() {
-    let Some((interpreters, directory)) = interpreters() else { return };
-    for Interpreter { minor, path } in interpreters {
-        let mut command = Command::new(path);
-        command.arg(script("busy.py"));
-        let mut resident = Resident::spawn(command, directory.path().to_owned());
-        resident.wait_for("ready");
+    of_each("busy.py", "errors []\n", |_, resident| {
         for _ in 0..3 {
             let mut calltap = resident.attach_beside(&["--python", "*"]);
             resident.await_recorder();
@@ -214,38 +216,24 @@ fn a_python_program_goes_on_when_its_recorder_was_killed() {
             assert_eq!(changed_text(resident.pid), [""; 0]);
             resident.await_work(std::time::Duration::from_millis(30));
         }
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "3.{minor} {status} {output}{errors}");
-    }
+    });
 }
 
 #[test]
 fn a_loop_that_only_waits_is_traced_from_its_next_wait_on() {
-    let Some((interpreters, directory)) = interpreters() else { return };
-    for Interpreter { minor, path } in interpreters {
-        let mut command = Command::new(path);
-        command.arg(script("waits.py"));
-        let mut resident = Resident::spawn(command, directory.path().to_owned());
-        resident.wait_for("ready");
+    of_each("waits.py", "", |minor, resident| {
         let has_some = |resident: &Resident| {
             let rows = resident.view("report");
             rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["function"] == "__main__.step"))
         };
         let run = resident.attach_until(&["--python", "__main__.*"], has_some);
         assert!(run.status.success() && resident.runs(), "3.{minor}: {}", run.stderr);
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "3.{minor} {status} {output}{errors}");
-    }
+    });
 }
 
 #[test]
 fn what_is_attached_to_has_python_functions_in_its_snapshots() {
-    let Some((interpreters, directory)) = interpreters() else { return };
-    for Interpreter { minor, path } in interpreters {
-        let mut command = Command::new(path);
-        command.arg(script("busy.py"));
-        let mut resident = Resident::spawn(command, directory.path().to_owned());
-        resident.wait_for("ready");
+    of_each("busy.py", "errors []\n", |minor, resident| {
         let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
         // Its threads may map memory where calltap was about to, which is told.
         let is_attached = (0..20).any(|_| {
@@ -262,9 +250,7 @@ fn what_is_attached_to_has_python_functions_in_its_snapshots() {
         assert!(!run.stderr.contains("not described"), "3.{minor}: {}", run.stderr);
         assert!(calls(&trace).contains_key("__main__.fib"), "3.{minor}: {}", run.stdout);
         assert!(calltap_run(&["detach", "-p", &pid]).status.success());
-        let (status, output, errors) = resident.end();
-        assert!(status.success(), "3.{minor} {status} {output}{errors}");
-    }
+    });
 }
 
 #[test]
