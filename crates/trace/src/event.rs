@@ -80,6 +80,11 @@ impl EventKind {
         self.enters().is_some() || matches!(self, EventKind::Call { .. })
     }
 
+    /// Is a frame open from it on, of a call that begins or goes on?
+    pub fn opens_frame(self) -> bool {
+        self == EventKind::Resumed || self.enters().is_some()
+    }
+
     /// Of an event that opens a call: was it entered by a jump?
     #[inline(always)]
     pub fn enters(self) -> Option<bool> {

@@ -123,8 +123,7 @@ impl Sieve {
         if self.over {
             return;
         }
-        let opens = event.kind == EventKind::Resumed || event.kind.enters().is_some();
-        if let (Some(levels), true) = (said.levels, opens) {
+        if let (Some(levels), true) = (said.levels, event.kind.opens_frame()) {
             let depth = self.calls.depth();
             self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
@@ -154,7 +153,7 @@ impl Sieve {
     }
 
     fn pass(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
-        if event.kind == EventKind::Resumed || event.kind.enters().is_some() {
+        if event.kind.opens_frame() {
             return self.enter(event, said, values, out);
         }
         match (event.kind, self.calls.end(event)) {
