@@ -237,32 +237,38 @@ fn parse(line: &str) -> Option<Region> {
 /// Kept free above a heap, and below the first thread's stack.
 const ROOM_TO_GROW: u64 = 1 << 30;
 
+/// Kept free above what calltap maps, where there is room: the kernel maps from above, one below the other, stacks of new threads among them.
+const ROOM_FOR_MORE: u64 = 256 << 20;
+
+/// Kept free at least between what exists and what calltap maps.
+const MARGIN: u64 = 1 << 20;
+
 /// A free range of `length` bytes from which `[start, end)` can be reached with a 32-bit displacement, in both directions.
 ///
 /// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
-    /// Kept free between what exists and what calltap maps, for what may grow.
-    const MARGIN: u64 = 1 << 20;
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
     let is_right_below = |at: u64, stack: &Region| {
         stack.path.as_os_str() == "[stack]"
             && !regions.iter().any(|region| at < region.end && region.end <= stack.start)
     };
-    let room = |at: u64, above: &Region| if is_right_below(at, above) { ROOM_TO_GROW } else { MARGIN };
-    let free = |at: u64| {
+    let free = |at: u64, room: u64| {
+        let room = |above: &Region| if is_right_below(at, above) { ROOM_TO_GROW } else { room };
         let is_clear =
-            |region: &Region| region.end + MARGIN <= at || at + length + room(at, region) <= region.start;
+            |region: &Region| region.end + MARGIN <= at || at + length + room(region) <= region.start;
         regions.iter().all(is_clear)
     };
-    let below = regions
-        .iter()
-        .filter(|region| region.start <= start)
-        .rev()
-        .filter_map(|region| region.start.checked_sub(MARGIN + length))
-        .map(|at| at / PAGE * PAGE)
-        .find(|at| *at >= reach_low && free(*at));
-    below.or_else(|| {
+    let below = |room: u64| {
+        regions
+            .iter()
+            .filter(|region| region.start <= start)
+            .rev()
+            .filter_map(|region| region.start.checked_sub(room + length))
+            .map(|at| at / PAGE * PAGE)
+            .find(|at| *at >= reach_low && free(*at, room))
+    };
+    below(ROOM_FOR_MORE).or_else(|| below(MARGIN)).or_else(|| {
         regions
             .iter()
             .filter(|region| region.end >= end)
@@ -270,7 +276,7 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
                 let heap = region.path.as_os_str() == "[heap]" || region.end == end;
                 (region.end + if heap { ROOM_TO_GROW } else { MARGIN }).next_multiple_of(PAGE)
             })
-            .find(|at| at + length <= reach_high && free(*at))
+            .find(|at| at + length <= reach_high && free(*at, MARGIN))
     })
 }
 
@@ -362,6 +368,20 @@ mod tests {
         assert!(small < 0x40_0000);
         let large = gap_near(&low, 0x40_0000, 0x80_0000, 0x50_0000, 0x10000).unwrap();
         assert!(large >= 0xa0_0000 + (1 << 30) || large >= 0x80_0000 + (1 << 30));
+    }
+
+    #[test]
+    fn the_next_threads_stacks_find_room_above_a_gap() {
+        let region = |start, end| Region::taken(start, end - start);
+        let lowest = 0x7fff_0000_0000_u64;
+        let gap = |regions: &[Region]| gap_near(regions, lowest, lowest + 0x20_0000, 0x1_0000, 0x10000);
+        let library = region(lowest, lowest + 0x20_0000);
+        let at = gap(&[library.clone()]).unwrap();
+        assert!(lowest - (at + 0x1_0000) >= ROOM_FOR_MORE, "{at:#x}");
+        // Where all but a little is taken, the little will do.
+        let little = lowest - 0x40_0000;
+        let at = gap(&[region(0x10000, little), library, region(lowest + 0x30_0000, lowest << 1)]).unwrap();
+        assert!((little..lowest).contains(&at), "{at:#x}");
     }
 
     #[test]

@@ -17,8 +17,6 @@ use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, elf};
 use std::fs;
 
-/// Kept free above it: where the kernel puts new mappings, the stacks of new threads among them, downwards.
-const ROOM: u64 = 256 << 20;
 const LITTLE: Endianness = Endianness::Little;
 
 /// The agent, for one address.
@@ -37,7 +35,7 @@ impl Placement {
         let end = same.map(|region| region.end).max()?;
         let image = PLACED.file()?;
         let span = segments(&image).map(|segment| segment.end).max()?;
-        let base = gap_near(regions, program.start, end, span + ROOM, maps::lowest_address())?;
+        let base = gap_near(regions, program.start, end, span, maps::lowest_address())?;
         Some(Placement { file: relocated(&image, base)?, mappings: mappings(&image, base, span) })
     }
 }

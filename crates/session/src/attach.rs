@@ -171,11 +171,10 @@ impl Planner<'_> {
             self.check_values()?;
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over(target.pid);
-        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
-        // Also where that has failed: then nothing may lead there.
-        self.take_mapped(index, &mut records);
-        mapped?;
+        let mut map = |planner: &mut Planner<'_>| {
+            if planner.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) }
+        };
+        self.map_planned(index, target.pid, false, &mut map, emit)?;
         match self.arm(index, target, stops) {
             Err(why) if self.entering => {
                 return Err(target.refuse(Reason::Breakpoints { why }).into());
