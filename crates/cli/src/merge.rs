@@ -1,6 +1,6 @@
 //! `calltap merge`: several recordings of one machine as one trace.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use crate::import;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units::counted;

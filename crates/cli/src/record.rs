@@ -1,10 +1,15 @@
 //! `calltap record`.
 
-use crate::units::{bytes, ms};
-use crate::{
-    arguments::Arguments, ending, grammar, keep, many, processes, progress, repeat::Runs, select, started,
-    values,
-};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::grammar;
+use crate::command_line::keep;
+use crate::command_line::processes;
+use crate::command_line::select;
+use crate::command_line::values;
+use crate::terminal::progress;
+use crate::terminal::started;
+use crate::terminal::units::{bytes, ms};
+use crate::{ending, many, repeat::Runs};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
@@ -28,7 +33,7 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
 
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
-    let (command, pid) = (arguments.words("operand"), crate::processes::one(arguments)?);
+    let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),

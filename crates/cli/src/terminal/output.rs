@@ -1,7 +1,7 @@
 //! Where a view goes: a file that appears only when it is complete, or standard output.
 
-use crate::arguments::Arguments;
-use crate::pager::{self, Pager};
+use crate::command_line::arguments::Arguments;
+use crate::terminal::pager::{self, Pager};
 use anyhow::{Context, Result};
 use std::cmp::Ordering;
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! What is on, in a sentence.
 
-use crate::progress;
+use crate::terminal::progress;
 use calltap_analysis::units;
 use calltap_session::{Elsewhere, LargestLibrary, Started};
 

@@ -1,7 +1,7 @@
 //! `--slow`, `--graph` with `--depth`, `--on`, and `--snapshot-on`: which part of what happens is kept.
 
-use crate::arguments::Arguments;
-use crate::values;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_session::{CallTrigger, Flight, Kept, Slow, Subject, Subtree, Trigger};
 use calltap_trace::{Action, SlowRule};

@@ -1,4 +1,4 @@
-//! What the user typed, by the names of the [table](crate::table).
+//! What the user typed, by the names of the [table](crate::command_line::table).
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `calltap sites`: every function of a binary, traceable or not.
 
-use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::command_line::arguments::Arguments;
+use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::demangle;
 use calltap_analysis::units::one_line;

@@ -1,8 +1,8 @@
 //! `calltap cc`: runs a compiler, then does what `recordmcount` does to the object files that it made.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use crate::ending::end_as;
-use crate::recordmcount;
+use crate::tools::recordmcount;
 use anyhow::Result;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};

@@ -3,9 +3,10 @@
 //! They are kept where elfutils and gdb keep theirs, `~/.cache/debuginfod_client/BUILD-ID/debuginfo`: each finds what another has fetched. curl does the
 //! transfer, with the user's proxies and certificates.
 
-use crate::arguments::Arguments;
-use crate::units::bytes;
-use crate::{processes, values};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
+use crate::command_line::values;
+use crate::terminal::units::bytes;
 use anyhow::{Context, Result, bail};
 use calltap_selection::debug_files::{fetched, fetched_files, servers};
 use std::fs::{self, DirBuilder, File};

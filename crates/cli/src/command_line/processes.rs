@@ -1,6 +1,6 @@
 //! The processes that `-p` names: by id, by name, several, with their children.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_analysis::units::one_line;
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`: the part of a trace that is read.
 
-use crate::arguments::Arguments;
-use crate::{values, view_flags};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
+use crate::command_line::view_flags;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::part::{Part, Which};
 use calltap_analysis::{Glob, Source, Stamp, Word};

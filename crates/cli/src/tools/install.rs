@@ -1,7 +1,7 @@
 //! `calltap install-completions`: the completion script of a shell and the manual page, in the user's own directories.
 
-use crate::arguments::Arguments;
-use crate::grammar::{self, NAME};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::grammar::{self, NAME};
 use anyhow::{Context, Result, bail};
 use std::env;
 use std::fs;

@@ -1,6 +1,6 @@
-//! The parser, the manual page and the completions, made from the [table](crate::table).
+//! The parser, the manual page and the completions, made from the [table](crate::command_line::table).
 
-use crate::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
+use crate::command_line::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
 use anyhow::{Context, Result};
 use calltap_analysis::nearest_names;
 use clap::builder::{PossibleValuesParser, ValueParser};
@@ -231,7 +231,7 @@ pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::Arguments;
+    use crate::command_line::arguments::Arguments;
 
     #[test]
     fn the_table_makes_a_consistent_grammar() {

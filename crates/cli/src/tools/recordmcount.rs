@@ -1,6 +1,6 @@
 //! `calltap recordmcount`: object files get the list of their calls to mcount, in place.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! `calltap audit`.
 
-use crate::arguments::Arguments;
-use crate::output::Output;
+use crate::command_line::arguments::Arguments;
+use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_patch::Audit;

@@ -3,7 +3,7 @@
 //! `CALLTAP_PAGER`, else `PAGER`, else less; none where that is empty or `cat`. Where `LESS` is not set, less ends by itself if all fits on the screen,
 //! leaves what it showed, and cuts long lines, which the arrow keys scroll.
 
-use crate::progress;
+use crate::terminal::progress;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

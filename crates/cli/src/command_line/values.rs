@@ -1,6 +1,6 @@
 //! Sizes, times and numbers as users write them.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_session::{Discovery, PatchMode};
 use std::time::Duration;

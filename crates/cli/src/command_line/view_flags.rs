@@ -1,6 +1,6 @@
 //! Flags that several views share: functions that the trace must have, lists of columns, forms of tables.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::{Names, Word, demangle, nearest_names, report};
 use calltap_trace::Meta;

@@ -1,6 +1,6 @@
 //! The selection that the command line names.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_selection::{Selection, add_python, tracer};
 
