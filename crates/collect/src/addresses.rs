@@ -1,7 +1,7 @@
 //! What is at the addresses that threads wait at: the symbol of a global object, or the kind of memory.
 
 use crate::output::Output;
-use calltap_process::maps::{self, Region};
+use calltap_process::memory::maps::{self, Region};
 use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

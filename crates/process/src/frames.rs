@@ -14,12 +14,12 @@ mod code;
 pub use closing::close_calls;
 pub use code::find;
 
-use crate::agent;
 use crate::go;
-use crate::maps::{Mappings, Region, text_of};
+use crate::injection::agent;
+use crate::memory::maps::{Mappings, Region, text_of};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::{Held, aside};
 use crate::target::Symbols;
-use crate::text::ProcessText;
-use crate::threads::{Held, aside};
 use calltap_abi::PAGE;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};

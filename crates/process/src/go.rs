@@ -5,8 +5,8 @@
 //! the thread (`runtime.m`, whose `tls` it is); of the six the runtime uses the first. In front of them it
 //! keeps the thread's id, at a distance that differs from version to version.
 
-use crate::text::ProcessText;
-use crate::threads::Held;
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::Held;
 use calltap_patch::{Avma, Text};
 
 const WORD: u64 = 8;

@@ -4,7 +4,7 @@
 //! processes are not attached to, and what is mapped in them is not unmapped.
 
 use crate::proc;
-use crate::tracee::has_same_memory;
+use crate::ptrace::tracee::has_same_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,11 @@
 
 use crate::clock;
 use crate::error::Error;
-use crate::maps::{self, Region};
+use crate::memory::maps::{self, Region};
+use crate::memory::text::ProcessText;
 use crate::proc::{self, start_time};
 use crate::reason::Reason;
 use crate::sharing;
-use crate::text::ProcessText;
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef, StringTable};

@@ -20,7 +20,7 @@ use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
 use calltap_process::Reason;
 use calltap_process::clock;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
 use calltap_selection::{Alarm, ParsedSelection, Selection};
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;

@@ -40,15 +40,17 @@ pub use calltap_collect::trace_file::TraceFile;
 pub use calltap_collect::triggers::Trigger as CallTrigger;
 pub use calltap_process::Error as ProcessError;
 pub use calltap_process::Reason;
-pub use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use calltap_process::clock::{monotonic_ns, others_ns};
+pub use calltap_process::injection::agent::{
+    Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED,
+};
 pub use calltap_process::launch::{become_command, interruption, no_core_dump};
-pub use calltap_process::maps::stack_around;
-pub use calltap_process::patch_log::keep_patch_log;
+pub use calltap_process::memory::maps::stack_around;
+pub use calltap_process::memory::patch_log::keep_patch_log;
+pub use calltap_process::memory::text::{ProcessText, Sync as TextSync};
 pub use calltap_process::proc::exists as process_exists;
-pub use calltap_process::stops::Stops;
-pub use calltap_process::text::{ProcessText, Sync as TextSync};
-pub use calltap_process::traced::{is_asked_to_stop, stay};
+pub use calltap_process::ptrace::stops::Stops;
+pub use calltap_process::ptrace::traced::{is_asked_to_stop, stay};
 pub use calltap_sched::remove_left;
 pub use calltap_sites::Discovery;
 pub use controller::Controls;

@@ -6,7 +6,7 @@ use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
 use calltap_collect::keeping::Subtree;
 use calltap_collect::slow::Slow;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
 use calltap_trace::SlowRule;

@@ -1,9 +1,9 @@
 //! Calls that are still open when calltap leaves get their return addresses back.
 
 use super::{WORD, words};
-use crate::agent::Loaded;
+use crate::injection::agent::Loaded;
+use crate::memory::text::ProcessText;
 use crate::proc;
-use crate::text::ProcessText;
 use calltap_abi::PAGE;
 use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};

@@ -3,12 +3,12 @@
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
 use calltap_patch::Avma;
-use calltap_process::agent;
-use calltap_process::maps::{self, Region};
+use calltap_process::injection::agent;
+use calltap_process::memory::maps::{self, Region};
+use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
+use calltap_process::ptrace::tracee::shares_memory;
 use calltap_process::target::Target;
-use calltap_process::text::ProcessText;
-use calltap_process::tracee::shares_memory;
 use calltap_sites::Discovery;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;

@@ -6,7 +6,8 @@
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
-use crate::{patch_log, proc};
+use crate::memory::patch_log;
+use crate::proc;
 use calltap_abi::ProcessEntry;
 use calltap_patch::log::Entry;
 use calltap_patch::{Avma, Change, Demand, Text, Transition};

@@ -3,7 +3,8 @@
 //! The raw status is decoded here because the enums of the wrapper libraries have no value for real-time signals: they turn the
 //! stop for one into an error, which is indistinguishable from the end of the thread.
 
-use crate::{proc, standstill};
+use crate::proc;
+use crate::ptrace::standstill;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 

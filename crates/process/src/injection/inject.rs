@@ -12,10 +12,10 @@
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
-use crate::maps::Region;
+use crate::memory::maps::Region;
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::{Held, Interrupted, NotHeld};
 use crate::reason::Reason;
-use crate::text::ProcessText;
-use crate::threads::{Held, Interrupted, NotHeld};
 use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
 use nix::libc::user_regs_struct;

@@ -1,7 +1,7 @@
 //! A stopped thread is sent to other code and back.
 
 use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, registers, resume};
-use crate::wait::{self, Report};
+use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
 use std::time::Instant;
 

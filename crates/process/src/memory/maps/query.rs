@@ -115,7 +115,7 @@ impl Query {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maps;
+    use crate::memory::maps;
 
     #[test]
     fn queries_and_lines_say_the_same_of_code_and_files() {

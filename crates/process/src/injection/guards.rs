@@ -6,11 +6,11 @@
 //! proven counts as held.
 
 use crate::frames::{Handlers, Stack, find, words};
-use crate::linker::LinkerLocks;
-use crate::maps::{Mappings, Region, text_of};
+use crate::injection::linker::LinkerLocks;
+use crate::memory::maps::{Mappings, Region, text_of};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::Held;
 use crate::target::{Symbols, is_libc};
-use crate::text::ProcessText;
-use crate::threads::Held;
 use crate::unwind::Unwinder;
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;

@@ -21,9 +21,9 @@ pub use second::aside;
 pub use trip::{Interrupted, Trip};
 
 use crate::proc;
-use crate::traced::{self, Reaper};
-use crate::urgent::Urgent;
-use crate::wait::{self, Report};
+use crate::ptrace::traced::{self, Reaper};
+use crate::ptrace::urgent::Urgent;
+use crate::ptrace::wait::{self, Report};
 use all::{keep, take_back};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;

@@ -3,9 +3,9 @@
 //! glibc keeps them, two or three recursive mutexes one behind the other, in its variable `_rtld_global`, at an offset that differs
 //! from version to version. They are found by what they look like: nothing else there is a row of recursive mutexes.
 
-use crate::maps::Region;
+use crate::memory::maps::Region;
+use crate::memory::text::ProcessText;
 use crate::target::Symbols;
-use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
 
 /// `struct pthread_mutex_t` of glibc on x86-64: lock, count, owner, users, kind; spins and elision; two pointers.

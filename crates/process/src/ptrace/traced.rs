@@ -4,7 +4,7 @@
 //! for that; until it is done, PTRACE_SEIZE of any thread of the process waits for the execve. So a tracer that seizes one thread
 //! of a process while it traces another would wait for itself: a [`Reaper`] takes notice instead.
 
-use crate::wait::{self, FirstReport};
+use crate::ptrace::wait::{self, FirstReport};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,14 +1,14 @@
 //! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
 //! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
 
-use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
-use crate::inject::Mapping;
-use crate::maps::{self, Region, gap_near};
+use crate::injection::agent::{Loaded, PLACED};
+use crate::injection::inject::Mapping;
+use crate::memory::maps::{self, Region, gap_near};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::Held;
 use crate::reason::Reason;
 use crate::target::{Symbols, Target};
-use crate::text::ProcessText;
-use crate::threads::Held;
 use crate::{go, proc};
 use calltap_abi::PAGE;
 use calltap_abi::{SYSINFO, THREAD_MAX};

@@ -3,7 +3,7 @@
 //! Requests of ptrace are made by the thread that traces: of what its second one traces, a thread [requests](request) by way of that one. Reports of traced
 //! threads come to any thread of this process.
 
-use crate::urgent::Urgent;
+use crate::ptrace::urgent::Urgent;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use std::cell::RefCell;

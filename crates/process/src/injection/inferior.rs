@@ -1,16 +1,16 @@
 //! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
 
-use crate::agent::Loaded;
 use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
-use crate::inject::{Call, Failed, Place};
-use crate::maps::{self, Mappings, Region};
+use crate::injection::agent::Loaded;
+use crate::injection::inject::{Call, Failed, Place};
+use crate::memory::maps::{self, Mappings, Region};
+use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
+use crate::ptrace::threads::{self, Held, NotHeld};
 use crate::reason::Reason;
 use crate::target::{Target, TextSegment};
-use crate::text::{ProcessText, Sync};
-use crate::threads::{self, Held, NotHeld};
 use calltap_patch::{Avma, Text};
 use object::Endianness::{self, Little as LITTLE};
 use object::elf::FileHeader64;

@@ -4,7 +4,7 @@
 //! Unsafe because signals may be any number, and some requests have no safe wrapper.
 #![allow(unsafe_code)]
 
-use crate::standstill;
+use crate::ptrace::standstill;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
