@@ -376,7 +376,7 @@ mod tests {
         let lowest = 0x7fff_0000_0000_u64;
         let gap = |regions: &[Region]| gap_near(regions, lowest, lowest + 0x20_0000, 0x1_0000, 0x10000);
         let library = region(lowest, lowest + 0x20_0000);
-        let at = gap(&[library.clone()]).unwrap();
+        let at = gap(std::slice::from_ref(&library)).unwrap();
         assert!(lowest - (at + 0x1_0000) >= ROOM_FOR_MORE, "{at:#x}");
         // Where all but a little is taken, the little will do.
         let little = lowest - 0x40_0000;
