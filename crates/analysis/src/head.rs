@@ -2,7 +2,7 @@
 
 use crate::limited;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::tree::Totals;
 use crate::units::{counted, percent};
 use std::collections::HashSet;

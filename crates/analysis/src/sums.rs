@@ -1,10 +1,10 @@
 //! Adding up calls by function: what tables of functions are made of.
 
-use crate::drive::{Progress, run_by_thread};
 use crate::error::Error;
 use crate::histogram::{Counts, Histograms};
 use crate::off::Off;
-use crate::source::Source;
+use crate::sources::drive::{Progress, run_by_thread};
+use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;

@@ -14,8 +14,8 @@ mod code;
 pub use closing::close_calls;
 pub use code::find;
 
+use crate::agent;
 use crate::go;
-use crate::injection::agent;
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{Held, aside};
@@ -74,9 +74,8 @@ impl Point {
         Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
     }
 
-    /// The stack that the thread is on, from its stack pointer to its control block, if that is near, and the first word of the block: where it begins, and its
-    /// length. It may be less where the thread has switched to another stack, and is never more: the mapping in which both lie goes on behind the block, or there
-    /// is memory between that cannot be read, which ends the stack.
+    /// From the stack pointer to the thread's control block and its first word, if that is near: where it begins, and its length. It may be less than the stack
+    /// where the thread has switched to another one, and is never more: both lie in one mapping, or memory between that cannot be read ends the stack.
     fn short_stack(&self) -> (u64, usize) {
         let start = self.top & !7;
         let is_short = (1..=SHORT).contains(&self.block.wrapping_sub(start));

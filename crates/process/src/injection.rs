@@ -1,6 +1,5 @@
 //! The agent, brought into a process: with its start, by the dynamic linker, or placed by a borrowed thread.
 
-pub mod agent;
 pub mod guards;
 pub mod inferior;
 pub mod inject;

@@ -3,6 +3,7 @@
 //! All of its unsafe code but that of shared memory, which `calltap-collect` has, is here.
 #![deny(unsafe_code)]
 
+pub mod agent;
 pub mod clock;
 mod error;
 pub mod frames;
@@ -11,11 +12,11 @@ pub mod injection;
 pub mod launch;
 mod limits;
 pub mod memory;
+pub mod pages;
 pub mod proc;
 pub mod ptrace;
 mod reason;
 pub mod seccomp;
-pub mod sharing;
 pub mod target;
 pub mod unwind;
 

@@ -1,5 +1,6 @@
 //! Threads of other processes, stopped and let go by ptrace.
 
+pub mod sharing;
 pub mod standstill;
 pub mod stops;
 pub mod threads;

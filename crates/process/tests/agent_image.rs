@@ -2,7 +2,7 @@
 //! path uses integer registers only.
 
 use calltap_abi::stub::{HOOK_COUNT, RED_ZONE};
-use calltap_process::injection::agent::{Image, JOINING, LIBRARY, PLACED};
+use calltap_process::agent::{Image, JOINING, LIBRARY, PLACED};
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};

@@ -14,7 +14,7 @@ use crate::settings::{Settings, Status, profile_functions};
 use crate::started;
 use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
-use calltap_collect::keeping::{Change, Subtree};
+use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};

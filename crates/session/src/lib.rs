@@ -33,17 +33,15 @@ mod watch;
 
 pub use calltap_abi::Clock;
 pub use calltap_collect::collector::{Due, Totals};
-pub use calltap_collect::keeping::Subtree;
+pub use calltap_collect::kept::keeping::Subtree;
+pub use calltap_collect::kept::triggers::Trigger as CallTrigger;
 pub use calltap_collect::output::Consumer;
 pub use calltap_collect::slow::Slow;
 pub use calltap_collect::trace_file::TraceFile;
-pub use calltap_collect::triggers::Trigger as CallTrigger;
 pub use calltap_process::Error as ProcessError;
 pub use calltap_process::Reason;
+pub use calltap_process::agent::{Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED};
 pub use calltap_process::clock::{monotonic_ns, others_ns};
-pub use calltap_process::injection::agent::{
-    Image as AgentImage, LIBRARY as AGENT_LIBRARY, PLACED as AGENT_PLACED,
-};
 pub use calltap_process::launch::{become_command, interruption, no_core_dump};
 pub use calltap_process::memory::maps::stack_around;
 pub use calltap_process::memory::patch_log::keep_patch_log;

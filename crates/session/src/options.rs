@@ -4,7 +4,7 @@ use crate::plan::planner::PatchMode;
 use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
-use calltap_collect::keeping::Subtree;
+use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;
 use calltap_process::ptrace::stops::Stops;
 use calltap_selection::ParsedSelection;

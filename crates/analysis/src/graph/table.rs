@@ -3,7 +3,7 @@
 use super::Options;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::{count, duration, one_line, percent};
 use std::io::{self, Write};
 

@@ -2,7 +2,7 @@
 
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

@@ -4,7 +4,7 @@ mod json;
 mod text;
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::ThreadId;
 use std::io::Write;
 

@@ -2,7 +2,7 @@
 
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
 use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, TracerKind};
 use std::io::{self, Write};

@@ -5,7 +5,7 @@ use super::graph_text::lost;
 use super::waits::Wait;
 use crate::bytes::push_decimal;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::Enter;

@@ -4,7 +4,7 @@ use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
 use crate::command_line::view_flags;
 use anyhow::{Context, Result, bail};
-use calltap_analysis::part::{Part, Which};
+use calltap_analysis::sources::part::{Part, Which};
 use calltap_analysis::{Glob, Source, Stamp, Word};
 use calltap_trace::{Session, ThreadId};
 use chrono::{DateTime, Days, Local, NaiveTime, Offset, TimeZone};

@@ -1,7 +1,7 @@
 //! Calls that are still open when calltap leaves get their return addresses back.
 
 use super::{WORD, words};
-use crate::injection::agent::Loaded;
+use crate::agent::Loaded;
 use crate::memory::text::ProcessText;
 use crate::proc;
 use calltap_abi::PAGE;

@@ -1,9 +1,9 @@
 //! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
 
+use crate::agent::Loaded;
 use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
-use crate::injection::agent::Loaded;
 use crate::injection::inject::{Call, Failed, Place};
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};

@@ -1,8 +1,8 @@
 //! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
 //! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
 
+use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
-use crate::injection::agent::{Loaded, PLACED};
 use crate::injection::inject::Mapping;
 use crate::memory::maps::{self, Region, gap_near};
 use crate::memory::text::ProcessText;

@@ -14,7 +14,7 @@ use calltap_abi::remote;
 use calltap_abi::traps::answer;
 use calltap_collect::governor::Costly;
 use calltap_collect::metadata::Metadata;
-use calltap_process::injection::agent;
+use calltap_process::agent;
 use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps;
 use calltap_process::proc;

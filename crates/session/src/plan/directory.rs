@@ -14,7 +14,7 @@ pub use living::{is_session_file, of_living};
 use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
-use calltap_process::injection::agent::{self, ATTACHED, FOLLOWED, Image};
+use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
 use calltap_process::memory::maps;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;

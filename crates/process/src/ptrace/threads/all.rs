@@ -2,9 +2,10 @@
 
 use super::second::{MANY, Second};
 use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
+use crate::proc;
+use crate::ptrace::sharing;
 use crate::ptrace::traced::{self, Reaper};
 use crate::ptrace::urgent::Urgent;
-use crate::{proc, sharing};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};

@@ -2,7 +2,7 @@
 
 use super::place::{open_file, read_small};
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
-use calltap_process::injection::agent::{self, ATTACHED, FOLLOWED};
+use calltap_process::agent::{self, ATTACHED, FOLLOWED};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use rustix::fs::{FlockOperation, flock};

@@ -5,7 +5,7 @@ use super::unarmed;
 use crate::plan::loaded::Loaded;
 use calltap_abi::Clock;
 use calltap_collect::metadata::{Metadata, SwitchedOff};
-use calltap_process::injection::agent;
+use calltap_process::agent;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::target::Target;
 use calltap_process::{clock, proc};

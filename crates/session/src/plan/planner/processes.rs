@@ -3,7 +3,7 @@
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
 use calltap_patch::Avma;
-use calltap_process::injection::agent;
+use calltap_process::agent;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;

@@ -10,7 +10,7 @@ use calltap_patch::{
     Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, Transition, carry_out,
 };
 use calltap_process::Reason;
-use calltap_process::injection::agent;
+use calltap_process::agent;
 use calltap_process::memory::maps;
 use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::ptrace::threads::stop_machine;

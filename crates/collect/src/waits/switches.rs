@@ -1,7 +1,7 @@
 //! The context switches of the session's threads, on their way from the kernel to the consumer.
 
-use crate::holds::Holds;
 use crate::output::Output;
+use crate::waits::holds::Holds;
 use calltap_process::clock;
 use calltap_sched::{Change, Refused, Sched};
 use calltap_trace::{RunState, Scheduling, Switch, ThreadId};

@@ -1,8 +1,8 @@
 //! Who woke the session's threads, and their system calls, on their way from the kernel to the consumer.
 
-use crate::addresses::Addresses;
 use crate::output::Output;
 use crate::shm::Shared;
+use crate::waits::addresses::Addresses;
 use calltap_sched::{Change, Happened, Happening, Incidents, Names, Refused, Stream, Timed};
 use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};

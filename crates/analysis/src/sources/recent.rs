@@ -1,8 +1,8 @@
 //! The newest events of a process that is watched: a recording without a beginning, at any moment.
 
-use crate::drive::feed_batch;
 use crate::error::Error;
-use crate::source::{BatchStream, Source};
+use crate::sources::drive::feed_batch;
+use crate::sources::source::{BatchStream, Source};
 use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{
     Batch, ClockKind, ClockMap, ClockPair, Event, EventKind, Meta, Record, Switch, ThreadId,
@@ -210,7 +210,7 @@ impl Source for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drive::run_by_thread;
+    use crate::sources::drive::run_by_thread;
     use crate::tree::Call;
     use calltap_trace::{SiteId, Thread};
 

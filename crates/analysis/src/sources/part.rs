@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::names::Names;
-use crate::source::{BatchStream, Source, next_readable};
+use crate::sources::source::{BatchStream, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
 use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
@@ -101,7 +101,7 @@ impl<'a> Part<'a> {
             return None;
         }
         let mut stream = self.thread_batches(thread);
-        let (mut batch, mut damage) = (Batch::default(), crate::source::Damage::default());
+        let (mut batch, mut damage) = (Batch::default(), crate::sources::source::Damage::default());
         while next_readable(&mut *stream, &mut batch, &mut damage) {
             if let Some(event) = batch.events.first() {
                 return Some((event.ticks, last.clamp(event.ticks, rules.sifting.to.max(event.ticks))));

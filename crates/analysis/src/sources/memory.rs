@@ -1,7 +1,7 @@
 //! A recording held in memory: for tests, benchmarks and small embedded uses.
 
 use crate::error::Error;
-use crate::source::{BatchStream, Source};
+use crate::sources::source::{BatchStream, Source};
 use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 

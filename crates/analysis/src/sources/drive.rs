@@ -1,7 +1,7 @@
 //! Runs the engine over a source, thread after thread or in file order.
 
 use crate::error::Error;
-use crate::source::{Damage, Source, next_readable, threads_with_events};
+use crate::sources::source::{Damage, Source, next_readable, threads_with_events};
 use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
 

@@ -1,7 +1,7 @@
 //! Trace files as a source.
 
 use crate::error::Error;
-use crate::source::{BatchStream, Source};
+use crate::sources::source::{BatchStream, Source};
 use calltap_trace::{
     Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId,
     TraceReader, Waking,

@@ -1,7 +1,7 @@
 //! Which calls a recording keeps, of all that the program records: `--graph`, `--callers`, `--depth`, `--on`; and changes of that while it goes on.
 
-use crate::chosen::Chosen;
-use crate::triggers::{Trigger, Triggers};
+use crate::kept::chosen::Chosen;
+use crate::kept::triggers::{Trigger, Triggers};
 use calltap_names::Word;
 use calltap_trace::{Event, Record, Said, Sifting};
 
