@@ -1,6 +1,6 @@
 //! Waits of tools: Python's threads for the lock of its interpreter, and programs that make runs at once.
 
-use crate::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
+use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
 use calltap_e2e::{GCC, Server, compile, have, have_switches, wait_until};
 use std::fs;
 use std::path::Path;

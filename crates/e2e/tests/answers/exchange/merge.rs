@@ -1,6 +1,6 @@
 //! A program that calltap records while trace-cmd's events of the kernel are recorded: on one timeline, both say what the program knows.
 
-use crate::import::RECORD;
+use crate::exchange::import::RECORD;
 use calltap_e2e::*;
 use serde_json::Value;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Page faults, signals and moves to other processors, told where they happened: as often as the program knows.
 
-use crate::users::{User, one};
+use crate::delays::users::{User, one};
 use calltap_e2e::{GCC, compile, have_switches};
 use serde_json::Value;
 

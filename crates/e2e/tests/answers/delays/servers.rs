@@ -1,7 +1,7 @@
 //! Waits of servers as distributions ship them, and of the processes that they fork: redis, postgres, nginx. Each as root, who learns who woke whom, and
 //! as a user without privileges.
 
-use crate::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
+use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
 use calltap_e2e::{Server, have, have_switches, skipped, wait_until};
 use serde_json::Value;
 use std::fs;
