@@ -289,7 +289,7 @@ fn records_come_back() {
     assert_eq!(reader.clock().to_ns(500), 1250);
 }
 
-/// Measured 0.22 and 0.60 (see `docs/trace-format.md`); the bounds leave room for another zstd.
+/// Measured 0.22 and 0.60 (see `docs/reference/trace-format.md`); the bounds leave room for another zstd.
 #[test]
 fn bytes_per_event_stay_low() {
     let folder = tempfile::tempdir().unwrap();

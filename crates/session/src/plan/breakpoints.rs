@@ -5,7 +5,7 @@
 //! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
 //!
 //! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
-//! from becoming so meanwhile. `docs/safety.md` says what is left.
+//! from becoming so meanwhile. `docs/explanation/safety.md` says what is left.
 
 use crate::plan::loaded::Loaded;
 use crate::plan::planner::{PatchMode, Planner};

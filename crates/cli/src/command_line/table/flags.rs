@@ -171,7 +171,7 @@ pub const LIBCALLS: Flag = switch(
 pub const ALLOW_INT3: Flag = switch(
     "allow-int3",
     None,
-    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, a microsecond or more, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/safety.md).",
+    "Trace also those functions that have no room for a jump, by breakpoints that stay: each call costs a signal, a microsecond or more, and a program that blocks or takes over SIGTRAP later is killed when it calls one (docs/explanation/safety.md).",
 );
 
 pub const DISCOVERY: Flag = choice(

@@ -89,7 +89,7 @@ pub const SESSION: &[Command] = &[
         about: "Mount the control directory of a running process, or of all that are attached to, as ftrace has it for the kernel",
         details: "Attaches, and returns when the directory can be used: 'echo function_graph > DIR/current_tracer', 'echo \'parse_*\' > DIR/set_ftrace_filter', \
                   'cat DIR/trace_pipe'. Nothing is traced before it is asked for. Names, formats and errors are those of the kernel's tracefs; where they differ, \
-                  docs/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.\n\nWithout -p, DIR has a directory \
+                  docs/reference/compatibility.md says so and why. 'umount DIR' leaves the process as it was; so does the end of the process, and whatever becomes of calltap.\n\nWithout -p, DIR has a directory \
                   for every process: 'mkdir DIR/PID' attaches, 'rmdir DIR/PID' leaves, a process that 'calltap attach' was told of appears by itself and keeps its tracers and \
                   filters, and one that ends is gone. Why one could not be attached to is in DIR/error_log.",
         flags: &[&[
