@@ -5,6 +5,7 @@
 //! that it begins; the events of a processor share a ring. Once opened, nothing is done but to read the rings often enough.
 
 mod events;
+mod functions;
 mod happened;
 mod incidents;
 mod instance;
@@ -20,6 +21,7 @@ mod tracefs;
 mod tracepoints;
 mod wakings;
 
+pub use functions::{CLOCK, Functions, NoFunctions, Tracer};
 pub use happened::{Happened, Happening};
 pub use incidents::{Incidents, incidents};
 pub use names::Names;
