@@ -249,7 +249,11 @@ mod tests {
         let _ = std::fs::read("/proc/self/stat").unwrap();
         functions.stop().unwrap();
         let mut pages = 0;
-        functions.read(&mut |_, page| Ok(pages += usize::from(page.iter().any(|byte| *byte != 0)))).unwrap();
+        let mut see = |_, page: &[u8]| {
+            pages += usize::from(page.iter().any(|byte| *byte != 0));
+            Ok(())
+        };
+        functions.read(&mut see).unwrap();
         assert!(pages > 0);
     }
 }

@@ -161,11 +161,10 @@ impl<'r> Lane<'r> {
         let (mut event, _) = kernel.take(time);
         match &mut event.kind {
             EventKind::Exit { pops } | EventKind::Left { pops } => {
-                let known = *pops > 0;
                 *pops = (*pops).min(self.open);
                 self.open -= *pops;
-                if known && *pops == 0 {
-                    // It was cut.
+                if *pops == 0 {
+                    // It was cut, or its entry is not known.
                     return;
                 }
             }
