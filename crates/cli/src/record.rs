@@ -1,5 +1,7 @@
 //! `calltap record`.
 
+mod kernel;
+
 use crate::command_line::arguments::Arguments;
 use crate::command_line::grammar;
 use crate::command_line::keep;
@@ -15,6 +17,7 @@ use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
+use kernel::Kernel;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -57,13 +60,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return many::run(pids, Some(&arguments.path("output").unwrap_or_default()), None);
     }
     let runs = Runs::of(arguments)?;
-    let options = options(arguments, runs.as_ref())?;
+    let mut options = options(arguments, runs.as_ref())?;
+    let kernel = Kernel::of(arguments, &options)?;
+    options.kernel = kernel.as_ref().map(Kernel::functions);
     let recorded = calltap_session::record(&options);
     progress::clear();
-    let outcome = match recorded {
+    let mut outcome = match recorded {
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),
     };
+    if let Some(kernel) = kernel {
+        kernel.finish(&options.output, &mut outcome);
+    }
     let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
@@ -111,6 +119,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         wakings,
         system_calls,
         incidents,
+        kernel: None,
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
         started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },

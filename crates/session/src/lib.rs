@@ -49,7 +49,7 @@ pub use calltap_process::memory::text::{ProcessText, Sync as TextSync};
 pub use calltap_process::proc::exists as process_exists;
 pub use calltap_process::ptrace::stops::Stops;
 pub use calltap_process::ptrace::traced::{is_asked_to_stop, stay};
-pub use calltap_sched::remove_left;
+pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};
 pub use calltap_sites::Discovery;
 pub use controller::Controls;
 pub use detach::Left;

@@ -70,7 +70,7 @@ impl<'a> FunctionText<'a> {
         let shown = values::show(self.source, enter.site, false, values, &mut |address| {
             self.symbols.code(thread, enter.ticks, address)
         });
-        let name = one_line(self.names.function(enter.site)).into_owned();
+        let name = one_line(&self.names.marked(enter.site)).into_owned();
         buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
         if enter.parent != 0 {
             buffer.extend_from_slice(b" <-");

@@ -88,6 +88,13 @@ pub const EVENTS: Flag = value(
     "Also record, separated by commas: for 'calltap why' and 'locks' sched, who wakes whom, and syscalls, the system calls of the threads (both take root or CAP_PERFMON); faults: page faults, moves to other processors, and signals (those take root or CAP_PERFMON).",
 );
 
+pub const KERNEL: Flag = value(
+    "kernel",
+    None,
+    "GLOBS",
+    "Also record functions of the kernel within the program's calls: globs, separated by commas ('vfs_*,ext4_*'). Takes root and a kernel with function tracers; before Linux 6.11 their returns are not recorded.",
+);
+
 pub const INTERVAL: Flag = or(value("interval", None, "TIME", "From one look to the next (ms, s)."), "1s");
 
 pub const MAX_OVERHEAD: Flag = or(

@@ -2,8 +2,8 @@
 
 use super::flags::{
     ALLOW_INT3, ANSWER_DURATION, ANSWER_OVERHEAD, ARGUMENTS, BUFFER_SIZE, CALLERS, CHILDREN, DISCOVERY,
-    EVENTS, FILTER, GRAPH, IF, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE,
-    PYTHON, RESULTS, TRACER,
+    EVENTS, FILTER, GRAPH, IF, KERNEL, LATER, LEVELS, LIBCALLS, MAX_WAIT, NO_SCHED, NOTRACE, PATCH_LOG,
+    PATCH_MODE, PYTHON, RESULTS, TRACER,
 };
 use super::{Command, Operand, Takes, choice, many, or, switch, value};
 
@@ -126,6 +126,7 @@ pub const RECORD: &[Command] = &[Command {
         ),
         NO_SCHED,
         EVENTS,
+        KERNEL,
         PATCH_MODE,
         ALLOW_INT3,
         DISCOVERY,
