@@ -115,7 +115,9 @@ pub fn limited(source: &dyn Source) -> String {
 /// A line about forked processes whose calls are recorded, if there are any: what was open in the parent has no entries in them.
 pub(crate) fn forked(source: &dyn Source) -> String {
     let meta = source.meta();
-    let is_forked = |process: u32| meta.processes.get(process as usize).is_some_and(|process| process.forked);
+    let is_forked = |process: u32| {
+        meta.processes.get(process as usize).is_some_and(|process| process.forked && !process.resumed)
+    };
     let forked: HashSet<u32> =
         meta.threads.iter().map(|thread| thread.process).filter(|process| is_forked(*process)).collect();
     if forked.is_empty() {

@@ -1,6 +1,8 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
 pub(crate) mod encode;
+mod forks;
+pub(crate) mod history;
 pub(crate) mod pairs;
 pub(crate) mod switching;
 
@@ -12,8 +14,10 @@ use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, GoEvent};
 use crate::shm::Shared;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE};
-use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
+use calltap_trace::{Event, EventKind, Loss, Process, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
+use forks::Sought;
+use history::History;
 use pairs::Pairs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -78,6 +82,13 @@ pub struct Reader {
     until: u64,
     /// Events of goroutines, which may go on in other threads.
     pub of_go: Vec<GoEvent>,
+    /// Is kept for children that are forked?
+    keeps_history: bool,
+    history: Option<History>,
+    /// A child was forked behind this event of the thread; what was open then, once that is known.
+    sought: Option<Sought>,
+    /// Of the first thread of a forked process, in which calls are open that were at the fork: its process. They are written when its first event is there.
+    copied: Option<Process>,
 }
 
 impl Reader {
@@ -113,6 +124,10 @@ impl Reader {
             switching: Switching::default(),
             until: u64::MAX,
             of_go: Vec::new(),
+            keeps_history: false,
+            history: None,
+            sought: None,
+            copied: None,
         }
     }
 
@@ -156,7 +171,15 @@ impl Reader {
             if !self.begun {
                 self.begin(shared, chunk);
             }
+            let may_wait = extent != Extent::Rest && header.next.load(Acquire) == 0;
+            if !self.go_on_from_fork(shared, chunk, output) && may_wait {
+                return got;
+            }
             got |= self.take(shared, chunk, unwinding);
+            self.seek_fork();
+            if self.has_found() {
+                return got;
+            }
             self.active |= got;
             if self.encoder.is_full() {
                 output.events(&mut self.encoder);
@@ -215,6 +238,7 @@ impl Reader {
     /// Reads what there is of a chunk; true if anything came.
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) -> bool {
         let before = self.cursor.offset;
+        self.follow(shared, chunk, unwinding);
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         let sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
@@ -224,7 +248,8 @@ impl Reader {
                 self.cursor.read_sparse(words, &mut sink);
             }
         } else if let Some(words) = shared.chunk(chunk) {
-            self.cursor.read(words, &mut sink);
+            let copy = self.history.as_mut().and_then(History::words);
+            self.cursor.read_copying(words, copy, &mut sink);
         }
         sink.count(&mut self.totals);
         let got = self.cursor.offset != before;
@@ -242,6 +267,7 @@ impl Reader {
         };
         if dead {
             self.torn += 1;
+            self.close_history();
             self.cursor.skip_hole(words, self.sparse);
             self.skipped = true;
         }
@@ -331,6 +357,9 @@ impl Reader {
     fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        if !self.switching.is_empty() {
+            self.history.iter_mut().for_each(History::close);
+        }
         // All of a thread that is quiet is read.
         if !self.active {
             self.switching.end_before(u64::MAX, &mut pairs);
