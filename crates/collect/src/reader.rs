@@ -155,15 +155,7 @@ impl Reader {
         // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
         let mut left = shared.chunk_count().min(most);
         loop {
-            let chunk = match self.chunk {
-                Some(chunk) => chunk,
-                None => {
-                    let first = shared.thread(self.entry).map_or(0, |entry| entry.first_chunk.load(Acquire));
-                    let Some(first) = first.checked_sub(1) else { return got };
-                    self.chunk = Some(first);
-                    first
-                }
-            };
+            let Some(chunk) = self.begun_chunk(shared) else { return got };
             let Some(header) = shared.chunk_header(chunk) else { return got };
             if extent == Extent::Full && header.next.load(Acquire) == 0 {
                 return got;
@@ -202,14 +194,7 @@ impl Reader {
             {
                 return got;
             }
-            if std::mem::take(&mut self.skipped) {
-                self.kept.push(chunk);
-            } else {
-                self.free(shared, chunk);
-            }
-            self.settled = self.settled.filter(|settled| *settled != chunk);
-            self.chunk = Some(next);
-            self.cursor.next_chunk();
+            self.go_on_in(shared, chunk, next);
             self.note_gap(shared, next, unwinding);
             match left.checked_sub(1) {
                 Some(fewer) => left = fewer,
@@ -219,6 +204,25 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// The chunk that is read: at first the thread's first one, if it has one.
+    fn begun_chunk(&mut self, shared: &Shared) -> Option<u32> {
+        let first = || shared.thread(self.entry)?.first_chunk.load(Acquire).checked_sub(1);
+        self.chunk = self.chunk.or_else(first);
+        self.chunk
+    }
+
+    /// A chunk is read to its end: the next one is.
+    fn go_on_in(&mut self, shared: &Shared, chunk: u32, next: u32) {
+        if std::mem::take(&mut self.skipped) {
+            self.kept.push(chunk);
+        } else {
+            self.free(shared, chunk);
+        }
+        self.settled = self.settled.filter(|settled| *settled != chunk);
+        self.chunk = Some(next);
+        self.cursor.next_chunk();
     }
 
     /// Notes what was lost in front of the first event, once that is there: nothing else says when it was. What was overwritten was in front of all
