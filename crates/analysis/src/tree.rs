@@ -95,8 +95,10 @@ pub trait Visitor {
 /// What was counted while the tree was built.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Events read.
+    /// Events read, marks included.
     pub events: u64,
+    /// Events that the program did not record: the recorder marks where calls are left or resumed, functions are switched off, events were lost or a thread ended.
+    pub marks: u64,
     /// Threads that had events.
     pub threads: u64,
     /// Calls begun, with or without duration.
@@ -232,7 +234,10 @@ impl Stack {
         let now = if event.ticks < self.last { self.behind(totals) } else { event.ticks };
         match event.kind {
             EventKind::Entry => self.push::<SWITCHING, V>(thread, event.site, now, 0, false, visitor, totals),
-            EventKind::Resumed => self.resume::<SWITCHING, V>(thread, event.site, now, visitor),
+            EventKind::Resumed => {
+                totals.marks += 1;
+                self.resume::<SWITCHING, V>(thread, event.site, now, visitor)
+            }
             EventKind::Exit { pops } => {
                 self.exit::<SWITCHING, V>(thread, event.site, now, pops, visitor, totals)
             }
@@ -277,6 +282,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        totals.marks += 1;
         // A call that leaves the part of the trace has gone on until then.
         if let EventKind::Outside { .. } = event.kind {
             self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);

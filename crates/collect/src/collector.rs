@@ -17,16 +17,18 @@ use crate::heartbeat::Heartbeat;
 use crate::living::Living;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
+use crate::pairing::OpenCalls;
 use crate::profile::Sums;
+use crate::reader::history::History;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use crate::waits::kernel::Kernel;
 use crate::waits::switches::Switches;
 use calltap_abi::{Clock, ThreadState};
 use calltap_process::{clock, proc};
-use calltap_trace::{ClockPair, Error, Record};
+use calltap_trace::{ClockPair, Error, Process, Record};
 use held::HeldThreads;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
@@ -157,6 +159,10 @@ pub struct Collector<'a> {
     ended_calls: u64,
     /// Events behind that are left out.
     until: u64,
+    /// What was read last of threads that have ended, by process and entry; oldest first.
+    histories: VecDeque<((u32, u32), History)>,
+    /// Of forked processes whose first thread is not read yet: the calls that were open at the fork.
+    copied: HashMap<u32, (OpenCalls, Process)>,
 }
 
 impl<'a> Collector<'a> {
@@ -199,6 +205,8 @@ impl<'a> Collector<'a> {
             calls: None,
             ended_calls: 0,
             until: u64::MAX,
+            histories: VecDeque::new(),
+            copied: HashMap::new(),
         }
     }
 
@@ -448,12 +456,14 @@ impl<'a> Collector<'a> {
             kernel.end(reader.totals.thread, &mut self.output);
         }
         self.output.end(reader.totals.thread);
-        let Some(entry) = self.shared.thread(reader.entry) else { return };
+        let entry = reader.entry;
+        self.keep_history(reader);
+        let (index, Some(entry)) = (entry, self.shared.thread(entry)) else { return };
         if let Ok(mut sums) = self.sums.lock() {
             sums.take(self.shared, entry);
         }
         entry.state.store(ThreadState::Free as u32, Release);
-        self.shared.free_thread(reader.entry);
+        self.shared.free_thread(index);
     }
 
     fn flush(&mut self, now: ClockPair) {

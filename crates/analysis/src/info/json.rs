@@ -40,7 +40,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         .collect();
     let mut info = json!({
         "session": meta.session,
-        "events": source.event_count(),
+        "events": source.event_count() - super::marks(source),
+        "marks": super::marks(source),
         "functions": meta.sites.len(),
         "calls": Entered::sum(source),
         "processes": meta.processes,

@@ -69,6 +69,14 @@ impl Entered {
     }
 }
 
+/// Events of a whole recording that the program did not record, but the recorder marked.
+fn marks(source: &dyn Source) -> u64 {
+    let sum = Entered::sum(source);
+    let recorded = sum.recorded.saturating_add(sum.exits_recorded);
+    let is_whole = source.meta().end.is_some() && recorded > 0;
+    if is_whole { source.event_count().saturating_sub(recorded) } else { 0 }
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC from a thread's first to its last event.
 fn active_ns(source: &dyn Source, thread: ThreadId) -> Option<u64> {
     let (first, last) = source.thread_span(thread)?;
