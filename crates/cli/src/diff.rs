@@ -55,7 +55,7 @@ fn conclude(outcomes: &[Outcome]) -> ExitCode {
             "type 'calltap record --repeat {LEAST_RECORDINGS} -o A -- PROGRAM', the same with -o B for the other program, and 'calltap diff \"A.*\" \"B.*\" ...'"
         ));
     }
-    said.iter().for_each(|sentence| eprintln!("calltap: {sentence}"));
+    said.iter().for_each(|sentence| tell!("calltap: {sentence}"));
     match (failed, lacking) {
         (true, _) => ExitCode::from(FAILED),
         (false, true) => ExitCode::from(NOT_ENOUGH_EVIDENCE),
@@ -106,7 +106,7 @@ fn files(operand: &str) -> Result<Vec<String>> {
 fn open(path: &str) -> Result<TraceReader> {
     let reader = TraceReader::open(path.as_ref())?;
     for complaint in reader.complaints() {
-        eprintln!("calltap: {path}: {complaint}");
+        tell!("calltap: {path}: {complaint}");
     }
     Ok(reader)
 }

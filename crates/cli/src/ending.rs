@@ -29,7 +29,7 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
 
 /// Says why nothing was recorded. Ends as a shell does that cannot start a program, if that is why.
 pub fn refused(error: &Error) -> ExitCode {
-    eprintln!("calltap: {error}");
+    tell!("calltap: {error}");
     match error {
         Error::Process(ProcessError::Program { exit_code, .. }) => ExitCode::from(*exit_code),
         _ => ExitCode::FAILURE,

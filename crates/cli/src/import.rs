@@ -32,7 +32,7 @@ pub fn import_file(path: &Path, output: &Path) -> Result<Summary> {
 fn say(summary: &Summary, output: &TraceFile) {
     let (events, functions) = (counted(summary.events, "event"), counted(summary.functions, "function"));
     let threads = counted(summary.threads, "thread");
-    eprintln!("calltap: {}: {events} of {functions} in {threads}", output.path().display());
+    tell!("calltap: {}: {events} of {functions} in {threads}", output.path().display());
     let sentences = summary.sentences().into_iter().chain(output.note());
-    sentences.for_each(|sentence| eprintln!("calltap: import: {sentence}"));
+    sentences.for_each(|sentence| tell!("calltap: import: {sentence}"));
 }

@@ -41,10 +41,10 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         match one(*pid) {
             Ok(()) => done += 1,
             Err(error) if listed.len() > 1 && *was_there && many::is_of_ended(&error) => {
-                eprintln!("calltap: {error:#}: it had ended before");
+                tell!("calltap: {error:#}: it had ended before");
             }
             Err(error) => {
-                failed.take().into_iter().for_each(|error: anyhow::Error| eprintln!("calltap: {error:#}"));
+                failed.take().into_iter().for_each(|error: anyhow::Error| tell!("calltap: {error:#}"));
                 let many = listed.len() > 1;
                 failed = Some(if many { error.context(format!("process {pid}")) } else { error });
             }
@@ -59,7 +59,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
 /// Tells what the user should know.
 pub fn say(notes: &[String]) {
     for note in notes {
-        eprintln!("calltap: {note}");
+        tell!("calltap: {note}");
     }
 }
 
@@ -88,7 +88,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
     say(&notes);
     let status = attached.status()?;
-    eprintln!(
+    tell!(
         "calltap: attached to {} ({pid}): {} on; stopped for {} ({})",
         status.name,
         units::counted(status.sites_on as u64, "function"),
@@ -134,7 +134,7 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
     };
     let (written, stopped) = (took("written in", written), took("stopped for", stopped));
     let on = units::counted(u64::from(on), "function");
-    eprintln!("calltap: {on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
+    tell!("calltap: {on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
     Ok(())
 }
 
@@ -199,7 +199,7 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     let selection = ParsedSelection::new(&attached.settings.words, true)?;
     let output = arguments.path("output").unwrap_or_default();
     let snapshot = attached.snapshot(&output, &selection)?;
-    eprintln!(
+    tell!(
         "calltap: the last {} from {}, {} overwritten before, {} in {}",
         units::counted(snapshot.totals.events, "event"),
         units::counted(u64::from(snapshot.totals.threads), "thread"),
@@ -208,7 +208,7 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
         output.display(),
     );
     if snapshot.too_fast > 0 {
-        eprintln!(
+        tell!(
             "calltap: {} overwrote the rings faster than they could be copied: these events are not in the snapshot; a larger --buffer-size helps",
             units::counted(u64::from(snapshot.too_fast), "thread")
         );
@@ -218,11 +218,11 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
 
 fn detach(pid: u32) -> Result<()> {
     if let Some(Answer::Detaching) = ask(pid, &Request::Detach)? {
-        eprintln!("calltap: who recorded it was asked to end, and has left it");
+        tell!("calltap: who recorded it was asked to end, and has left it");
         return Ok(());
     }
     let left = calltap_session::detach_process(pid)?;
     say(&left.notes);
-    eprintln!("calltap: detached; stopped for {}", ms(left.stops.total));
+    tell!("calltap: detached; stopped for {}", ms(left.stops.total));
     if left.whole { Ok(()) } else { bail!("something was left behind: try again") }
 }

@@ -1,5 +1,8 @@
 //! `calltap`: the command line.
 
+#[macro_use]
+mod terminal;
+
 mod answers;
 mod command_line;
 mod control;
@@ -14,7 +17,6 @@ mod record;
 mod repeat;
 mod seen;
 mod stat;
-mod terminal;
 mod tools;
 mod top;
 mod tui;
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         Err(error) => {
-            eprintln!(
+            tell!(
                 "calltap: {}",
                 command_line::grammar::mistake(
                     &error.to_string(),
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("calltap: {}", one_line(&ending::line(&error)));
+            tell!("calltap: {}", one_line(&ending::line(&error)));
             ExitCode::FAILURE
         }
     }

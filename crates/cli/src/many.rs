@@ -43,7 +43,7 @@ pub fn refused(error: &Error) -> ExitCode {
     if !processes::is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
     }
-    eprintln!("calltap: {error}: it had ended before");
+    tell!("calltap: {error}: it had ended before");
     ExitCode::from(ENDED)
 }
 
@@ -120,7 +120,7 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
     };
     let mut running = pids.iter().map(start).collect::<Result<Vec<Child>>>()?;
     if io::stderr().is_terminal() {
-        eprintln!("calltap: {} processes; those that start later are not looked at", pids.len());
+        tell!("calltap: {} processes; those that start later are not looked at", pids.len());
     }
     let said = Mutex::new(HashSet::new());
     let status = thread::scope(|scope| {
@@ -188,7 +188,7 @@ fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
 fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
     for line in BufReader::new(from).lines().map_while(Result::ok) {
         if said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
-            eprintln!("{line}");
+            tell!("{line}");
         }
     }
 }

@@ -51,12 +51,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         0 => String::new(),
         nested => format!("; of {}, the kernel's calls are within the program's", counted(nested, "thread")),
     };
-    eprintln!("calltap: {}: {events} in {threads}{nested}", output.path().display());
-    joined
-        .sentences()
-        .iter()
-        .chain(&output.note())
-        .for_each(|sentence| eprintln!("calltap: merge: {sentence}"));
+    tell!("calltap: {}: {events} in {threads}{nested}", output.path().display());
+    joined.sentences().iter().chain(&output.note()).for_each(|sentence| tell!("calltap: merge: {sentence}"));
     Ok(())
 }
 

@@ -207,20 +207,20 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     // Why something stays in the process is told in spite of --quiet: the exit status says no more than that it does.
     if !quiet || !outcome.whole {
         for note in &outcome.notes {
-            eprintln!("calltap: {note}");
+            tell!("calltap: {note}");
         }
     }
     if !quiet {
         tell_summary(options, outcome);
     }
     if let Some(error) = &outcome.failed {
-        eprintln!("calltap: the trace is not complete: {error}");
+        tell!("calltap: the trace is not complete: {error}");
     }
     // Events are overwritten on purpose, and a recording that failed has lost the rest for the reason just given.
     let counts = !options.overwrite && outcome.failed.is_none();
     let lost = loss(&outcome.totals, &options.subject).filter(|_| counts);
     if let Some(text) = &lost {
-        eprintln!("calltap: {text}");
+        tell!("calltap: {text}");
     }
     lost.is_some()
 }
@@ -228,21 +228,21 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
 fn tell_summary(options: &Options, outcome: &Outcome) {
     let output = options.output.display();
     if let Some([attaching, detaching]) = &outcome.stops {
-        eprintln!("calltap: {}", stopped(attaching, detaching));
+        tell!("calltap: {}", stopped(attaching, detaching));
     }
     if !outcome.disabled.is_empty() {
-        eprintln!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
+        tell!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    eprintln!("calltap: {}", summary(outcome, options, &output.to_string()));
+    tell!("calltap: {}", summary(outcome, options, &output.to_string()));
     if let Some(library) = &outcome.code_is_in {
-        eprintln!("calltap: {}", started::code_is_in(library));
+        tell!("calltap: {}", started::code_is_in(library));
     }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        eprintln!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
+        tell!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
-        eprintln!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
+        tell!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
     }
 }
 

@@ -44,7 +44,7 @@ impl Runs {
             return code;
         }
         if code != ExitCode::SUCCESS {
-            eprintln!("calltap: run {} of {} failed: the others are not made", self.run, self.of);
+            tell!("calltap: run {} of {} failed: the others are not made", self.run, self.of);
             return code;
         }
         let next = Runs { run: self.run + 1, ..self };
@@ -55,7 +55,7 @@ impl Runs {
     }
 
     fn fail(self, why: &str) -> ExitCode {
-        eprintln!("calltap: cannot go on with run {} of {}: {why}", self.run + 1, self.of);
+        tell!("calltap: cannot go on with run {} of {}: {why}", self.run + 1, self.of);
         ExitCode::FAILURE
     }
 

@@ -54,7 +54,7 @@ fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
     let path = arguments.shown().unwrap_or_default();
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
-        eprintln!("calltap: {complaint}");
+        tell!("calltap: {complaint}");
     }
     let meta = reader.meta();
     let tracers = meta.session.iter().flat_map(|session| &session.tracers);

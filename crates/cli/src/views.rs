@@ -27,7 +27,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     let path = arguments.shown().unwrap_or_default();
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
-        eprintln!("calltap: {complaint}");
+        tell!("calltap: {complaint}");
     }
     // A call graph is as deep as its table.
     let part = Part::new(&reader, part::which(&reader, arguments, name != "graph")?);
@@ -212,7 +212,7 @@ impl View<'_> {
 /// Where the output has no line for it.
 fn say_part(source: &dyn Source) {
     if let Some(part) = source.part() {
-        eprintln!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");
+        tell!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");
     }
 }
 
@@ -220,20 +220,20 @@ fn say_part(source: &dyn Source) {
 fn warn_of_loss(meta: &Meta) {
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
     if lost > 0 {
-        eprintln!("calltap: {} lost: what follows is not complete", units::counted(lost, "event"));
+        tell!("calltap: {} lost: what follows is not complete", units::counted(lost, "event"));
     }
 }
 
 /// Likewise.
 fn warn_of_limit(meta: &Meta) {
     if let Some(line) = limited::of_trace(meta, &Names::new(meta, false)) {
-        eprintln!("calltap: {line}");
+        tell!("calltap: {line}");
     }
 }
 
 fn warn(totals: &Totals) {
     if let Some(first) = &totals.first_damage {
-        eprintln!(
+        tell!(
             "calltap: parts of the file are unreadable and left out: {}; the first: {first}",
             totals.damaged
         );
@@ -254,6 +254,6 @@ fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
     warn(&written.totals);
     let (rows, files) =
         (units::counted(written.rows, "row"), units::counted(written.files.len() as u64, "file"));
-    eprintln!("calltap: {rows} in {files} in {}", directory.display());
+    tell!("calltap: {rows} in {files} in {}", directory.display());
     Ok(())
 }

@@ -143,7 +143,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
         let why = "it was recorded with '--clock counter': it does not say how long calls took";
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
     }
-    reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
+    reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     question.functions().iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     let mut out = Output::create(arguments)?;
     out.write_all(question.answer(&reader)?.as_bytes())?;

@@ -54,19 +54,34 @@ fn read_g(text: &mut ProcessText, g: u64) -> Option<([u64; 2], u64)> {
 /// Which stack a thread with this thread pointer is on, if it is one that Go's runtime knows. Where the heap lies, in which stacks of goroutines are, does not
 /// say it: from Go 1.26 on that is random.
 pub fn stack(pointer: u64, top: u64, text: &mut ProcessText) -> Option<GoStack> {
-    let around: [u64; BELOW + 1] = words(text, pointer.checked_sub(BELOW as u64 * WORD)?)?;
-    let (below, own) = (&around[..BELOW], around[BELOW]);
-    let (g, m) = below.iter().rev().find_map(|g| Some((*g, read_g(text, *g)?.1)))?;
-    let of_m: [u64; M_GS] = words(text, m)?;
-    let belongs = |text: &mut ProcessText, g: u64| read_g(text, g).filter(|(_, its)| *its == m);
-    belongs(text, of_m[0])?;
-    let holds = |text: &mut ProcessText, g: u64| {
-        let ([low, high], _) = belongs(text, g)?;
+    Some(stack_and_m(pointer, top, text)?.0)
+}
+
+/// The same, and the thread's `m`.
+fn stack_and_m(pointer: u64, top: u64, text: &mut ProcessText) -> Option<(GoStack, u64)> {
+    let [nearest, own] = words(text, pointer.checked_sub(WORD)?)?;
+    let (g, m, of_m) = read_thread(text, nearest).or_else(|| {
+        let below: [u64; BELOW] = words(text, pointer.checked_sub(BELOW as u64 * WORD)?)?;
+        below.iter().rev().skip(1).find_map(|g| read_thread(text, *g))
+    })?;
+    let mut holds = |g: u64| {
+        let ([low, high], its) = read_g(text, g)?;
         // A C library's thread has itself in the word at its thread pointer. Below the runtime's frames on its stack are those that started the thread.
         let is_of_c = own == pointer && g == of_m[0];
-        (low..=high).contains(&top).then_some(GoStack { low, high: (!is_of_c).then_some(high) })
+        let stack = GoStack { low, high: (!is_of_c).then_some(high) };
+        (its == m && (low..=high).contains(&top)).then_some(stack)
     };
-    [g].into_iter().chain(of_m).find_map(|g| holds(text, g))
+    // A thread may be on its own stack or that of its signal handlers while it has the `g` of a goroutine.
+    let stack = [g].into_iter().chain(of_m).find_map(&mut holds)?;
+    Some((stack, m))
+}
+
+/// A `g`, its `m` and the words of that, if it is the `g` of a thread: the `m` has another, which is its as well.
+fn read_thread(text: &mut ProcessText, g: u64) -> Option<(u64, u64, [u64; M_GS])> {
+    let (_, m) = read_g(text, g)?;
+    let of_m: [u64; M_GS] = words(text, m)?;
+    let (_, its) = read_g(text, of_m[0])?;
+    (its == m).then_some((g, m, of_m))
 }
 
 /// Can a thread be borrowed, as far as its stack has room?
@@ -79,11 +94,7 @@ pub fn has_room(thread: &Held, text: &mut ProcessText) -> bool {
 /// runtime knows it by now.
 pub fn owner_word(thread: &Held, id: u32, text: &mut ProcessText) -> Option<u64> {
     let pointer = thread.regs.fs_base;
-    let [g] = words(text, pointer.checked_sub(WORD)?)?;
-    let ([low, high], m) = read_g(text, g)?;
-    if !(low..=high).contains(&thread.regs.rsp) {
-        return None;
-    }
+    let (_, m) = stack_and_m(pointer, thread.regs.rsp, text)?;
     let own = m.max(pointer.saturating_sub(ID_BEFORE));
     let places = (own..pointer - WORD).step_by(WORD as usize);
     let mut is_id = |at: &u64| words(text, *at).is_some_and(|[word]| word == u64::from(id));

@@ -11,6 +11,7 @@ use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
+use crate::setup::SetAtLast;
 use crate::started;
 use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
@@ -202,6 +203,7 @@ impl<'a> Controller<'a> {
                 };
                 let follow = options.follow.then(follow);
                 attached = thread::scope(|scope| {
+                    let _let_go = SetAtLast(&let_go);
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
                     // No other process can stop a followed one, and to detach, all are stopped.
@@ -227,6 +229,7 @@ impl<'a> Controller<'a> {
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _ended = SetAtLast(&ended);
             scope.spawn(|| {
                 while !over() && !ended.load(Acquire) {
                     match mailbox {

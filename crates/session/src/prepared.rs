@@ -9,6 +9,7 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
+use crate::setup::SetAtLast;
 use crate::started;
 use crate::{first, setup};
 use calltap_abi::Clock;
@@ -171,6 +172,7 @@ impl Running<'_> {
         let is_held = held.is_some();
         let planning = Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &ended };
         let result = thread::scope(|scope| {
+            let _stop = SetAtLast(&stop);
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
             // Before it is answered, it runs nothing of its own.
             let mut following = early.map(|follow| follow.begin(scope));

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
 use crate::setup;
+use crate::setup::SetAtLast;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -114,6 +115,7 @@ impl AttachSession<'_> {
         controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
         let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
+            let _stop = SetAtLast(&stop);
             let collecting = scope.spawn(|| {
                 let _ = reader.set(gettid());
                 collector.run(&|| stop.load(Acquire))

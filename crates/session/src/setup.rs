@@ -367,3 +367,12 @@ pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
     shared.control().doorbell.fetch_add(1, AcqRel);
     shm::wake(&shared.control().doorbell);
 }
+
+/// Sets a flag at last: also where what is done before panics, so that no thread waits for it for ever.
+pub struct SetAtLast<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Release);
+    }
+}

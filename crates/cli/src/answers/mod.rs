@@ -153,7 +153,7 @@ fn of_file(
     arguments: &Arguments,
 ) -> Result<ExitCode> {
     let reader = TraceReader::open(path)?;
-    reader.complaints().iter().for_each(|complaint| eprintln!("calltap: {complaint}"));
+    reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
     kind.asked().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     kind.check(reader.meta()).with_context(|| path.display().to_string())?;
     let mut progress = progress::Progress::new(calltap_analysis::Source::event_count(&reader));
@@ -165,19 +165,16 @@ fn of_file(
     written?;
     progress.finish();
     if let Some(damage) = totals.first_damage {
-        eprintln!(
+        tell!(
             "calltap: {} parts of the file are unreadable and left out; the first: {damage}",
             totals.damaged
         );
     }
     if listener.known.lost > 0 {
-        eprintln!(
-            "calltap: {} lost: the answer is not complete",
-            units::counted(listener.known.lost, "event")
-        );
+        tell!("calltap: {} lost: the answer is not complete", units::counted(listener.known.lost, "event"));
     }
     if !reader.meta().slow.is_empty() {
-        eprintln!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
+        tell!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
     let names = Names::new(reader.meta(), false);

@@ -40,8 +40,8 @@ pub fn tell_of_children(pid: u32, arguments: &Arguments) {
     add_children(&mut family);
     match family.len() - 1 {
         0 => {}
-        1 => eprintln!("calltap: {} has a child process: --children looks at that, too", title(pid)),
-        n => eprintln!("calltap: {} has {n} child processes: --children looks at them, too", title(pid)),
+        1 => tell!("calltap: {} has a child process: --children looks at that, too", title(pid)),
+        n => tell!("calltap: {} has {n} child processes: --children looks at them, too", title(pid)),
     }
 }
 

@@ -5,7 +5,7 @@ use calltap_session::Recording;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
-use std::io::{IsTerminal, stderr, stdin};
+use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub fn tell(text: &str) {
     if stderr().is_terminal() {
         clear();
-        eprintln!("calltap: {text}");
+        tell!("calltap: {text}");
     }
 }
 
@@ -34,7 +34,7 @@ pub fn recording(recording: &Recording) {
     let is_behind = tcgetpgrp(stderr()).is_ok_and(|group| group != getpgrp());
     // A recorder that another calltap has started, one of many, has no keyboard.
     if stderr().is_terminal() && stdin().is_terminal() && fits && !is_behind {
-        eprint!("{CLEARED}{text}");
+        let _ = write!(stderr().lock(), "{CLEARED}{text}");
         IS_SHOWN.store(true, Relaxed);
     }
 }
@@ -45,7 +45,7 @@ pub fn keep_quiet_of(_: &Recording) {}
 /// Takes the line away.
 pub fn clear() {
     if IS_SHOWN.swap(false, Relaxed) {
-        eprint!("{CLEARED}");
+        let _ = write!(stderr().lock(), "{CLEARED}");
     }
 }
 

@@ -10,8 +10,8 @@ const SHOWN: usize = 3;
 /// Tells what was switched on.
 pub fn tell(started: &Started) {
     progress::clear();
-    eprintln!("calltap: {}", sentence(started));
-    started.nameless.iter().for_each(|hint| eprintln!("calltap: {hint}"));
+    tell!("calltap: {}", sentence(started));
+    started.nameless.iter().for_each(|hint| tell!("calltap: {hint}"));
 }
 
 /// Tells nothing.

@@ -63,7 +63,7 @@ fn recorded(object: &Path) -> Result<()> {
 }
 
 fn not_run(compiler: &OsStr, error: &io::Error) -> ExitCode {
-    eprintln!("calltap: {}: {error}", compiler.display());
+    tell!("calltap: {}: {error}", compiler.display());
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

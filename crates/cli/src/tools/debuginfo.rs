@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for file in files {
         let done = fetch_for(&file, &servers, limit).with_context(|| file.display().to_string());
         if let Err(error) = done {
-            failed.replace(error).iter().for_each(|error| eprintln!("calltap: {error:#}"));
+            failed.replace(error).iter().for_each(|error| tell!("calltap: {error:#}"));
         }
     }
     failed.map_or(Ok(()), Err)
@@ -55,7 +55,7 @@ fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     let to = fetched(&id).context("neither HOME nor XDG_CACHE_HOME says where to keep it")?;
     let known = fs::read_link(file).unwrap_or_else(|_| file.to_owned());
     if to.exists() {
-        eprintln!("calltap: {}: {} is there already", known.display(), to.display());
+        tell!("calltap: {}: {} is there already", known.display(), to.display());
         return Ok(());
     }
     let directory = to.parent().unwrap_or(&to);
@@ -71,7 +71,7 @@ fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     // An empty directory says to elfutils that the file is known to be nowhere.
     let _ = fs::remove_dir(directory);
     fetched_files().iter().for_each(|place| trim(place, &to, KEPT));
-    eprintln!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
+    tell!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for path in arguments.words("operand") {
         if let Err(error) = record(Path::new(&path)) {
-            eprintln!("calltap: {}", crate::ending::line(&error));
+            tell!("calltap: {}", crate::ending::line(&error));
             code = ExitCode::FAILURE;
         }
     }

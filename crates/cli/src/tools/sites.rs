@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let link = || calltap_sites::debug_link(&data);
     calltap_selection::debug_files::name_functions(&mut binary, link, &file, Path::new("/"));
     for complaint in &binary.complaints {
-        eprintln!("calltap: {shown}: {complaint}");
+        tell!("calltap: {shown}: {complaint}");
     }
     let linker_names = arguments.is_set("linker-names");
     let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));

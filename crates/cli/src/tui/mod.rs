@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn file(path: PathBuf, short: bool) -> Result<()> {
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
-        eprintln!("calltap: {complaint}");
+        tell!("calltap: {complaint}");
     }
     let mut progress = Progress::new(reader.event_count());
     let explorer = Explorer::new(reader, Limits::default(), Some(&mut |done| progress.set(done)))?;

@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn file(path: PathBuf, port: u16) -> Result<()> {
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
-        eprintln!("calltap: {complaint}");
+        tell!("calltap: {complaint}");
     }
     // Before the events are read: a port that cannot be bound needs no answers.
     let server = Server::new(port)?;
@@ -81,7 +81,7 @@ fn save(path: &Path, page: &Path) -> Result<()> {
     progress.finish();
     let saved = save::page(&explorer, &path.display().to_string())?;
     std::fs::write(page, &saved.text).with_context(|| page.display().to_string())?;
-    eprintln!("calltap: {} in {}. {}", bytes(saved.text.len() as u64), page.display(), saved.note);
+    tell!("calltap: {} in {}. {}", bytes(saved.text.len() as u64), page.display(), saved.note);
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
             let has_ended = matches!(&outcome, Ok(Ok(outcome)) if outcome.ended);
             // What a process did last can still be looked at.
             if has_ended && shown.is_ok() {
-                eprintln!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
+                tell!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
                 while !over.load(Acquire) && !server.is_forgotten(idle) {
                     thread::sleep(PAUSE);
                 }

@@ -1,7 +1,7 @@
 //! Attaching that comes to a sudden end: calltap is killed, the program becomes another, two come at once.
 
 use calltap_e2e::*;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -124,4 +124,27 @@ fn two_at_a_time_do_no_harm() {
     }
     let (status, output, errors) = resident.end();
     assert!(status.success(), "{status} {output}{errors}");
+}
+
+/// What calltap says is read by another program, which has ended.
+#[test]
+fn a_process_is_left_though_what_is_said_has_no_reader() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let (pid, trace) = (resident.pid.to_string(), resident.trace());
+    let trace = trace.to_string_lossy();
+    let alone = program.path.to_string_lossy();
+    for arguments in [
+        &["record", "-o", &trace, "-p", &pid, "--duration", "50ms"][..],
+        &["count", "work", "-p", &pid, "--duration", "50ms"],
+        &["record", "-o", &trace, "--", &alone],
+    ] {
+        let mut command = Command::new(calltap());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut calltap = command.spawn().expect("calltap");
+        drop(calltap.stderr.take());
+        assert!(ends_within(&mut calltap, HANGS).is_some_and(|status| status.success()), "{arguments:?}");
+        assert_eq!(changed_text(resident.pid), [""; 0], "{arguments:?}");
+    }
+    assert!(resident.runs() && resident.end().0.success());
 }
