@@ -53,6 +53,8 @@ pub fn firefox(
     };
     for &thread in &threads {
         let mut all = source.incidents(thread)?.entries;
+        // The profile begins with the first event.
+        all.retain(|incident| source.to_ns(incident.at) >= start);
         exporter.incidents_left_out += all.len().saturating_sub(MARKERS) as u64;
         all.truncate(MARKERS);
         exporter.incidents.push((thread, all));

@@ -63,7 +63,7 @@ fn are_in_tables(user: User, trace: &str, touched: u64) {
     let fault = format!(r#"{{"key":"calltap.faults","value":{{"intValue":"{touched}"}}}}"#);
     assert!(otlp.contains(&fault), "{otlp}");
     let firefox = user.ask(&["export", "--to", "firefox", "-i", trace]).stdout;
-    assert!(firefox.matches("page fault at 0x").count() as u64 >= touched);
+    assert!(firefox.matches("page fault at 0x").count() as u64 >= touched, "the pages of one function");
 }
 
 #[test]
