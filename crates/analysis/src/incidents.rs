@@ -35,7 +35,7 @@ impl Incidents {
         Incidents { signals: has_signals.then_some(0), ..Incidents::default() }
     }
 
-    fn count(&mut self, what: &IncidentKind) {
+    pub(crate) fn count(&mut self, what: &IncidentKind) {
         match what {
             IncidentKind::PageFault { major, .. } => {
                 self.faults += 1;

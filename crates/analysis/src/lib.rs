@@ -19,6 +19,7 @@ pub mod graph;
 pub mod head;
 mod histogram;
 pub mod incidents;
+pub mod incidents_of_calls;
 pub mod info;
 pub mod limited;
 pub mod live;

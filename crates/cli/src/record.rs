@@ -69,10 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),
     };
-    if let Some(kernel) = kernel {
-        kernel.finish(&options.output, &mut outcome);
-    }
-    let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
+    let is_missing = kernel.is_some_and(|kernel| kernel.finish(&options.output, &mut outcome));
+    let is_lost = is_missing | tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
 }

@@ -46,6 +46,10 @@ const SCHEMA: &str = "message calls {
     optional int64 runnable_ns;
     optional int64 blocked_ns;
     optional int64 tracing_ns;
+    optional int64 faults;
+    optional int64 major_faults;
+    optional int64 migrations;
+    optional int64 signals;
 }";
 
 /// Rows that are kept until they are written together.
@@ -304,6 +308,10 @@ fn write_column(
         "runnable_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[_, off, ..]| off as i64)),
         "blocked_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off, _]| off as i64)),
         "tracing_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off]| off as i64)),
+        "faults" => some::<Int64Type>(column, rows, |row| row.incidents[0].map(|count| count as i64)),
+        "major_faults" => some::<Int64Type>(column, rows, |row| row.incidents[1].map(|count| count as i64)),
+        "migrations" => some::<Int64Type>(column, rows, |row| row.incidents[2].map(|count| count as i64)),
+        "signals" => some::<Int64Type>(column, rows, |row| row.incidents[3].map(|count| count as i64)),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }

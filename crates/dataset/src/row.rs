@@ -22,6 +22,8 @@ pub struct Row {
     pub times: Option<[u64; 2]>,
     /// What of it its thread ran, had no processor, slept; none if that is not known.
     pub states: Option<[u64; 4]>,
+    /// Page faults, major ones, moves to other processors and signals in the call itself; none where that is not known.
+    pub incidents: [Option<u64>; 4],
     /// Frames below it.
     pub depth: u32,
     /// None: that is not known.

@@ -4,6 +4,7 @@ use crate::day;
 use crate::file::{DatasetFile, Failed, Texts};
 use crate::place::{Part, Place};
 use crate::row::Row;
+use calltap_analysis::incidents_of_calls::{IncidentsOfCalls, counts};
 use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
@@ -30,6 +31,7 @@ pub struct Rows<'a> {
     next: Option<Box<str>>,
     /// Arguments of open calls, by their depth.
     arguments: Vec<(u32, Box<str>)>,
+    incidents: Option<IncidentsOfCalls<'a>>,
 }
 
 impl<'a> Rows<'a> {
@@ -51,6 +53,7 @@ impl<'a> Rows<'a> {
             failed: None,
             next: None,
             arguments: Vec::new(),
+            incidents: IncidentsOfCalls::new(source),
         }
     }
 
@@ -77,6 +80,7 @@ impl<'a> Rows<'a> {
             start: self.at(ticks),
             times: None,
             states: None,
+            incidents: [None; 4],
             depth: 0,
             ending: None,
             calls: 1,
@@ -140,12 +144,17 @@ impl Visitor for Rows<'_> {
         self.next = values_as_json(self.source, site, returns, bytes).map(String::into_boxed_str);
     }
 
-    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        if let Some(incidents) = &mut self.incidents {
+            incidents.enter(thread, enter.ticks, enter.depth);
+        }
         self.arguments.extend(self.next.take().map(|values| (enter.depth, values)));
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let arguments = self.arguments.pop_if(|(depth, _)| *depth >= call.depth);
+        let incidents = self.incidents.as_mut();
+        let incidents = counts(incidents.and_then(|of| of.close(thread, call.end, call.depth)));
         if !call.ending.is_of_call() {
             return;
         }
@@ -159,6 +168,7 @@ impl Visitor for Rows<'_> {
             caller: call.caller,
             states: states.map(|states| states.map(|ticks| self.source.duration_ns(ticks))),
             times: Some(times).filter(|_| is_timed),
+            incidents,
             depth: call.depth,
             ending: Some(call.ending),
             arguments: arguments.map(|(_, values)| values),

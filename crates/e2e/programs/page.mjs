@@ -105,6 +105,7 @@ async function file() {
   await until(`!!document.querySelector("#call .took")`);
   const explains = await page(`!!document.querySelector("#call button.why")`);
   check(explains === (what === "file" && await page(`!!document.querySelector("#call .parts")`)), "only calltap knows why");
+  if (what === "saved") check(await page(`document.querySelector("#why")?.textContent.includes("calltap why '")`), "a saved page names the command that knows why");
   if (explains) {
     await page(`document.querySelector("#call button.why").focus()`);
     await press("Enter");

@@ -2,13 +2,15 @@
 
 use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_csv, push_decimal};
+use calltap_analysis::incidents::Incidents;
+use calltap_analysis::incidents_of_calls::{COUNTS, IncidentsOfCalls, counts};
 use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread};
 use calltap_trace::{SiteId, ThreadId};
 use std::io::{self, Write};
 
 /// Writes a line per call, thread after thread, in the order the calls end: `thread` (its name), `tid`, `function`,
 /// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`; where context switches were recorded
-/// also `cpu_ns`, `runnable_ns`, `blocked_ns`, `tracing_ns`. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
+/// also `cpu_ns`, `runnable_ns`, `blocked_ns`, `tracing_ns`, and where page faults and their like were, `faults`, `major_faults`, `migrations`, `signals` of the call itself. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,
@@ -18,9 +20,14 @@ pub fn csv(
     let names = Names::new(source.meta(), options.linker_names);
     let mut buffer = b"thread,tid,function,module,depth,start_ns,total_ns,self_ns,caller".to_vec();
     let switched = source.has_switches() && source.has_time();
-    buffer.extend_from_slice(if switched { b",cpu_ns,runnable_ns,blocked_ns,tracing_ns\n" } else { b"\n" });
+    buffer.extend_from_slice(if switched { b",cpu_ns,runnable_ns,blocked_ns,tracing_ns" } else { b"" });
+    let incidents = IncidentsOfCalls::new(source);
+    if incidents.is_some() {
+        COUNTS.iter().for_each(|name| buffer.extend([b",", name.as_bytes()].concat()));
+    }
+    buffer.push(b'\n');
     buffer.reserve(128 << 10);
-    let mut exporter = Exporter { source, timed: source.has_time(), switched, names, out, buffer };
+    let mut exporter = Exporter { source, timed: source.has_time(), switched, incidents, names, out, buffer };
     let totals = run_by_thread(source, &mut exporter, progress)?;
     drain(&mut exporter.buffer, exporter.out, true)?;
     Ok(totals)
@@ -30,13 +37,22 @@ struct Exporter<'a> {
     source: &'a dyn Source,
     timed: bool,
     switched: bool,
+    incidents: Option<IncidentsOfCalls<'a>>,
     names: Names<'a>,
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
 }
 
 impl Visitor for Exporter<'_> {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        if let Some(incidents) = &mut self.incidents {
+            incidents.enter(thread, enter.ticks, enter.depth);
+        }
+    }
+
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        let incidents = self.incidents.as_mut();
+        let happened = incidents.and_then(|incidents| incidents.close(thread, call.end, call.depth));
         if !call.ending.is_of_call() {
             return;
         }
@@ -44,11 +60,13 @@ impl Visitor for Exporter<'_> {
         self.line(thread, call.site, call.depth, call.start, durations, call.caller);
         let known = call.off.cpu(call.total).filter(|_| durations.is_some());
         self.states(known.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]));
+        self.end(happened);
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         self.line(thread, enter.site, enter.depth, enter.ticks, None, None);
         self.states(None);
+        self.end(None);
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
@@ -99,12 +117,22 @@ impl Exporter<'_> {
         }
     }
 
-    /// What its thread did, at the end of a line.
+    /// What its thread did.
     fn states(&mut self, states: Option<[u64; 4]>) {
         for at in 0..if self.switched { 4 } else { 0 } {
             self.buffer.push(b',');
             if let Some(states) = states {
                 push_decimal(&mut self.buffer, self.source.duration_ns(states[at]));
+            }
+        }
+    }
+
+    /// What happened in it, at the end of a line.
+    fn end(&mut self, happened: Option<Incidents>) {
+        for count in counts(happened).into_iter().filter(|_| self.incidents.is_some()) {
+            self.buffer.push(b',');
+            if let Some(count) = count {
+                push_decimal(&mut self.buffer, count);
             }
         }
         self.buffer.push(b'\n');

@@ -10,9 +10,10 @@ use crate::options::Options;
 use calltap_analysis::paths::Paths;
 use calltap_analysis::states::{State, states};
 use calltap_analysis::{
-    Call, Enter, Error, Names, Progress, Source, Totals, Visitor, run_by_thread, threads_with_events,
+    Call, Enter, Error, Names, Progress, Source, Totals, Visitor, incidents, run_by_thread,
+    threads_with_events,
 };
-use calltap_trace::{RunState, SiteId, ThreadId};
+use calltap_trace::{Incident, RunState, SiteId, ThreadId};
 use fxprof_processed_profile as fx;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -47,8 +48,16 @@ pub fn firefox(
         current: None,
         states: Vec::new(),
         left_out: 0,
+        incidents: Vec::new(),
+        incidents_left_out: 0,
     };
     for &thread in &threads {
+        let mut all = source.incidents(thread)?.entries;
+        // The profile begins with the first event.
+        all.retain(|incident| source.to_ns(incident.at) >= start);
+        exporter.incidents_left_out += all.len().saturating_sub(MARKERS) as u64;
+        all.truncate(MARKERS);
+        exporter.incidents.push((thread, all));
         exporter.states.push((thread, markers(source, thread)?));
     }
     let totals = run_by_thread(source, &mut exporter, progress)?;
@@ -85,6 +94,10 @@ struct Exporter<'a> {
     states: Vec<(ThreadId, Markers)>,
     /// and how often that was too short for a marker.
     left_out: u64,
+    /// What happened to the threads to come,
+    incidents: Vec<(ThreadId, Vec<Incident>)>,
+    /// and how often there were too many for markers.
+    incidents_left_out: u64,
 }
 
 /// Stretches of a thread's time, and how many are left out.
@@ -129,6 +142,40 @@ impl fx::StaticSchemaMarker for Waited {
 
     fn string_field_value(&self, _: u32) -> fx::StringHandle {
         self.name
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        0.0
+    }
+}
+
+/// Something that happened to a thread.
+struct Happened {
+    name: fx::StringHandle,
+    text: fx::StringHandle,
+}
+
+impl fx::StaticSchemaMarker for Happened {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "calltap incident";
+    const DESCRIPTION: Option<&'static str> = Some("A page fault, a signal, or a move to another processor.");
+    const CHART_LABEL: Option<&'static str> = Some("{marker.data.text}");
+    const FIELDS: &'static [fx::StaticSchemaMarkerField] = &[fx::StaticSchemaMarkerField {
+        key: "text",
+        label: "What",
+        format: fx::MarkerFieldFormat::String,
+        flags: fx::MarkerFieldFlags::SEARCHABLE,
+    }];
+
+    fn name(&self, _: &mut fx::Profile) -> fx::StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut fx::Profile) -> fx::CategoryHandle {
+        fx::CategoryHandle::OTHER
+    }
+
+    fn string_field_value(&self, _: u32) -> fx::StringHandle {
+        self.text
     }
 
     fn number_field_value(&self, _: u32) -> f64 {
@@ -258,6 +305,13 @@ impl Exporter<'_> {
         let Some(at) = self.states.iter().position(|(own, _)| *own == thread) else { return };
         let (_, (states, left_out)) = self.states.swap_remove(at);
         self.left_out += left_out;
+        let marks = self.incidents.iter().position(|(own, _)| *own == thread);
+        for Incident { at, what } in marks.map(|at| self.incidents.swap_remove(at).1).unwrap_or_default() {
+            let at = self.time(at);
+            let name = self.profile.intern_string(what.name());
+            let text = self.profile.intern_string(&incidents::text(&what));
+            self.profile.add_marker(handle, fx::MarkerTiming::Instant(at), Happened { name, text });
+        }
         for State { from, to, state } in states {
             let timing = fx::MarkerTiming::Interval(self.time(from), self.time(to));
             let name = self.profile.intern_string(state.name());
@@ -331,6 +385,10 @@ impl Exporter<'_> {
         }
         if self.left_out > 0 {
             notes.push(format!("{} times when threads did not run are too short for markers", self.left_out));
+        }
+        if self.incidents_left_out > 0 {
+            let left_out = self.incidents_left_out;
+            notes.push(format!("{left_out} page faults, signals and moves are too many for markers"));
         }
         let entries =
             notes.iter().map(|note| json!({ "label": "calltap", "format": "string", "value": note }));

@@ -3,6 +3,7 @@
 use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::bytes::drain;
+use calltap_analysis::incidents_of_calls::{COUNTS, IncidentsOfCalls, counts};
 use calltap_analysis::values::{self, Shown};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, limited, run_by_thread,
@@ -51,12 +52,14 @@ pub fn otlp(
         values: Vec::new(),
         firsts: HashMap::new(),
         told: options.trace_id.is_none(),
+        incidents: IncidentsOfCalls::new(source),
     };
     if options.trace_id.is_some() {
         // Ids are given out in the order of events, so both times every span has the same.
         run_by_thread(source, &mut exporter, None)?;
         exporter.next = seed;
         exporter.told = true;
+        exporter.incidents = IncidentsOfCalls::new(source);
     }
     let totals = run_by_thread(source, &mut exporter, progress)?;
     drain(&mut exporter.buffer, exporter.out, true)?;
@@ -100,6 +103,7 @@ struct Exporter<'a> {
     firsts: HashMap<u128, (u64, u64)>,
     /// These are known, and spans are written.
     told: bool,
+    incidents: Option<IncidentsOfCalls<'a>>,
 }
 
 impl Exporter<'_> {
@@ -189,7 +193,10 @@ impl Visitor for Exporter<'_> {
         self.values = values::show(self.source, site, returns, bytes, &mut |_| None);
     }
 
-    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        if let Some(incidents) = &mut self.incidents {
+            incidents.enter(thread, enter.ticks, enter.depth);
+        }
         let arguments = std::mem::take(&mut self.values);
         if !self.is_chosen(enter.site) || !self.source.has_time() {
             return;
@@ -209,6 +216,8 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
+        let incidents = self.incidents.as_mut();
+        let happened = incidents.and_then(|incidents| incidents.close(thread, call.end, call.depth));
         // A call too deep for the engine is closed without having been opened.
         let chosen = self.is_chosen(call.site);
         let results = match call.ending {
@@ -234,6 +243,9 @@ impl Visitor for Exporter<'_> {
         if let Some(cpu) = call.off.cpu(call.total).filter(|_| self.source.has_switches()) {
             attributes.push(number("calltap.cpu_ns", self.source.duration_ns(cpu)));
         }
+        let happened = COUNTS.iter().zip(counts(happened));
+        let happened = happened.filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)));
+        attributes.extend(happened.map(|(name, count)| number(&format!("calltap.{name}"), count)));
         for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));
         }

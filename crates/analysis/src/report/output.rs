@@ -7,7 +7,8 @@ use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
 /// What is left out where names have no room, the first first.
-const LEAVABLE: [&str; 7] = ["STDEV", "MIN", "MODULE", "MAX", "BLOCKED", "CPU", "AVG"];
+const LEAVABLE: [&str; 9] =
+    ["STDEV", "MIN", "MODULE", "MAX", "MIGRATIONS", "FAULTS", "BLOCKED", "CPU", "AVG"];
 
 impl Report {
     /// Writes it in `format`.

@@ -5,7 +5,7 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, anyhow, bail};
-use calltap_analysis::units::{count, counted};
+use calltap_analysis::units::counted;
 use calltap_import::{
     Described, Error, Joined, Named, Others, Pages, Recording, Summary, import_pages, join,
 };
@@ -37,6 +37,12 @@ impl Drop for Passing {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
+}
+
+/// What became of the functions that were recorded.
+struct Added {
+    told: String,
+    missing: Option<String>,
 }
 
 /// What records functions of the kernel.
@@ -94,24 +100,29 @@ impl Kernel {
         Some(stopped.and(pages))
     }
 
-    /// Adds what was recorded to the trace, and says so in what came of the recording.
-    pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) {
-        let Some(pages) = self.stop() else { return };
+    /// Adds what was recorded to the trace, and says so in what came of the recording. Whether some of it is missing, which is told in spite of --quiet.
+    pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) -> bool {
+        let Some(pages) = self.stop() else { return false };
         // Why they were not recorded is told by then.
         if !lock(&self.functions).is_watching() {
-            return;
+            return false;
         }
         let added = pages.map_err(anyhow::Error::from).and_then(|pages| self.add(&pages, output));
-        match added {
-            Ok(note) => outcome.notes.push(note),
-            Err(error) => outcome.notes.push(format!(
-                "the trace has no functions of the kernel: they could not be added: {error:#}"
-            )),
-        }
+        let missing = match added {
+            Ok(Added { told, missing }) => {
+                outcome.notes.push(told);
+                missing
+            }
+            Err(error) => {
+                Some(format!("the trace has no functions of the kernel: they could not be added: {error:#}"))
+            }
+        };
+        missing.iter().for_each(|missing| eprintln!("calltap: {missing}"));
         outcome.file_size = fs::metadata(output).map_or(outcome.file_size, |meta| meta.len());
+        missing.is_some()
     }
 
-    fn add(&self, pages: &Pages, output: &Path) -> Result<String> {
+    fn add(&self, pages: &Pages, output: &Path) -> Result<Added> {
         let kernel = Passing::beside(output, ".kernel.part");
         let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
         let summary = {
@@ -128,7 +139,8 @@ impl Kernel {
         };
         let summary = match summary {
             Err(Error::Empty) => {
-                return Ok(format!("no function of the kernel that matches {} was called", self.globs));
+                let told = format!("no function of the kernel that matches {} was called", self.globs);
+                return Ok(Added { told, missing: None });
             }
             summary => summary?,
         };
@@ -144,22 +156,22 @@ impl Kernel {
     }
 
     /// `1,234 calls of functions of the kernel (vfs_*) within the calls of 2 threads`, and what is missing.
-    fn told(&self, summary: &Summary, joined: &Joined) -> String {
-        let mut text = format!(
+    fn told(&self, summary: &Summary, joined: &Joined) -> Added {
+        let told = format!(
             "{} of functions of the kernel ({}) by {}, within the program's calls in {}",
             counted(joined.of_kernel, "call"),
             self.globs,
             lock(&self.functions).tracer().name(),
             counted(joined.nested, "thread"),
         );
-        if summary.lost > 0 {
-            text += &format!(
-                "; {}{} LOST in the kernel's buffers: name fewer functions",
+        let missing = (summary.lost > 0).then(|| {
+            format!(
+                "LOST {}{} in the kernel's buffers: functions of the kernel are missing; --kernel with fewer of them loses less",
                 if summary.lost_more { "at least " } else { "" },
-                count(summary.lost)
-            );
-        }
-        text
+                counted(summary.lost, "event")
+            )
+        });
+        Added { told, missing }
     }
 }
 

@@ -38,6 +38,20 @@ step detach calltap detach -p $program
 step after ls /tmp/tracing/instances
 step attach calltap record -p $program --duration 300ms --kernel vfs_write -o attached.data
 step attached calltap report --format json -i attached.data
+flood() {
+    calltap record -q --fail-on-loss -p $program --duration 2s --kernel '*' -o flood.data &
+    recorder=$!
+    for i in $(seq 300); do
+        cat /tmp/tracing/instances/*/current_tracer 2>/dev/null | grep -q function && break
+        usleep 100000
+    done
+    kill -STOP $recorder
+    sleep 4
+    kill -CONT $recorder
+    wait $recorder
+}
+step flood flood
+step flooded calltap info -i flood.data
 kill -9 $program
 "#;
 
@@ -92,12 +106,14 @@ fn check(kernel: &Path) {
         let chrome = serde_json::from_str(steps.output("chrome")).expect("JSON");
         assert_eq!(calls_within(&chrome, "vfs_write", "save"), WRITES, "{what}");
         assert_eq!(calls_within(&chrome, "vfs_read", "load"), READS, "{what}");
-        assert_eq!(steps.output("replay").matches("vfs_write [kernel]();").count() as u64, WRITES);
+        // One within which its thread lost its processor is no leaf.
+        assert_eq!(steps.output("replay").matches("vfs_write [kernel]()").count() as u64, WRITES);
     }
     let graph = steps.output("graph");
     let ends = |name: &str| graph.lines().filter(|line| line.ends_with(name)).count();
     assert_eq!([ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")], [2, 1], "{what}: {graph}");
     refuses(&steps);
+    tells_of_losses(&steps);
     leaves_nothing(&steps, said.contains("function_graph"));
     let attached = rows(&steps, "attached");
     let [writes, saves] = [calls(&attached, "vfs_write"), calls(&attached, "save")];
@@ -114,6 +130,20 @@ fn refuses(steps: &Steps) {
     refused("missing", &["'no_such*' matches none", "available_filter_functions"]);
     refused("clock", &["--kernel", "--clock tsc"]);
     refused("user", &["tracefs is for root", "run calltap as root"]);
+}
+
+/// A recorder that stands still has the kernel write over what it has not read.
+fn tells_of_losses(steps: &Steps) {
+    let flood = steps.of("flood");
+    assert_eq!(flood.status.code(), Some(3), "{}", flood.stderr);
+    let told = flood.stderr.lines().find(|line| line.contains("in the kernel's buffers"));
+    let lost = told
+        .and_then(|line| line.split_whitespace().find_map(|word| word.replace(',', "").parse::<u64>().ok()));
+    let lost = lost.unwrap_or_else(|| panic!("{}", flood.stderr));
+    assert!(lost > 1000, "{lost}");
+    let info = steps.output("flooded");
+    let calls = info.lines().find(|line| line.starts_with("calls ")).expect("calls");
+    assert!(!calls.contains("+ 0 lost"), "{info}");
 }
 
 /// A recorder that was killed leaves its instance, which the next one removes with what is switched on in it.

@@ -1,7 +1,7 @@
 // Why a call took as long as it did: its waits, who ended them, and what those did meanwhile; in words, and lit in the timeline with an arrow from each waker to the
 // thread that it woke.
 
-import { ask, complain, ink, make, on, state, tell, time } from "./common.js";
+import { ask, complain, functionOf, ink, make, on, state, tell, time } from "./common.js";
 import { BAND } from "./states.js";
 
 // Of functions that ran, so many are named.
@@ -45,9 +45,13 @@ function chain(did) {
   return make("ul", { class: "chain" }, ...lines);
 }
 
-// A button that explains a call, and the place for what it says. A saved page cannot be asked.
+// A button that explains a call, and the place for what it says. A saved page cannot be asked: it names the command that says it.
 export function explain(call) {
-  if (state.saved || !state.summary.switched || call.calls > 1) return [];
+  if (!state.summary.switched || call.calls > 1) return [];
+  if (state.saved) {
+    const command = `calltap why '${functionOf(call.f).name}>${Math.floor((call.length - 1) / 1000)}us' -i FILE`;
+    return [make("p", { id: "why", class: "soft" }, "Why it took so long is not in a saved page: ", make("code", {}, command), " says it of the trace.")];
+  }
   const place = make("div", { id: "why", "aria-live": "polite" });
   const show = async event => {
     event.target.disabled = true;

@@ -39,9 +39,31 @@ fn record(user: User) {
     let marks =
         all.iter().filter(|event| event["name"] == "page fault" && event["args"]["address"].is_string());
     assert!(marks.count() as u64 >= touched);
+    are_in_tables(user, &trace, touched);
     let table = user.ask(&["report", "-s", "faults", &trace]).stdout;
     let first = table.lines().find(|line| !line.starts_with('#')).expect("a heading");
     assert!(first.contains(" FAULTS "), "{table}");
+}
+
+/// Exports by call have what happened in each, and those by time when it happened.
+fn are_in_tables(user: User, trace: &str, touched: u64) {
+    let csv = user.ask(&["export", "--to", "csv", "-i", trace]).stdout;
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let titles = lines.next().expect("titles");
+    let column = |name: &str| titles.iter().position(|title| *title == name).expect("a column");
+    let (function, columns) =
+        (column("function"), ["faults", "major_faults", "migrations", "signals"].map(column));
+    let rows: Vec<Vec<&str>> = lines.collect();
+    let row = |name: &str| rows.iter().find(|row| row[function] == name).expect("a call");
+    assert_eq!(row("touch")[columns[0]], touched.to_string(), "{csv}");
+    assert_eq!(row("touch")[columns[1]], "0", "{csv}");
+    let signals = if user.is_privileged() { "7" } else { "" };
+    assert_eq!(row("be_signaled")[columns[3]], signals, "{csv}");
+    let otlp = user.ask(&["export", "--to", "otlp", "-F", "touch", "-i", trace]).stdout;
+    let fault = format!(r#"{{"key":"calltap.faults","value":{{"intValue":"{touched}"}}}}"#);
+    assert!(otlp.contains(&fault), "{otlp}");
+    let firefox = user.ask(&["export", "--to", "firefox", "-i", trace]).stdout;
+    assert!(firefox.matches("page fault at 0x").count() as u64 >= touched, "the pages of one function");
 }
 
 #[test]
