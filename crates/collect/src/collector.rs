@@ -6,6 +6,8 @@
 mod goroutines;
 mod held;
 mod kernel;
+mod moments;
+mod moves;
 mod profiles;
 mod settings;
 mod threads;
@@ -25,7 +27,7 @@ use crate::shm::{self, Shared};
 use crate::waits::kernel::Kernel;
 use crate::waits::switches::Switches;
 use calltap_abi::{Clock, ThreadState};
-use calltap_process::{clock, proc};
+use calltap_process::proc;
 use calltap_trace::{ClockPair, Error, Process, Record};
 use held::HeldThreads;
 use std::collections::{HashMap, VecDeque};
@@ -52,6 +54,9 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// Of one thread, so many chunks are read in a pass: others wait for theirs, and where a thread fills chunks as fast as they are read, intervals would
 /// not end.
 const MOST_CHUNKS: u32 = 64;
+
+/// And so many where events wait for those of other threads, which takes memory.
+const MOST_WAITING: u32 = 8;
 
 /// Which threads are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,6 +166,10 @@ pub struct Collector<'a> {
     until: u64,
     /// What was read last of threads that have ended, by process and entry; oldest first.
     histories: VecDeque<((u32, u32), History)>,
+    /// Events of threads wait for each other.
+    has_moves: bool,
+    /// Threads that there had been when it was last looked which have to watch for that.
+    watched: u32,
     /// Of forked processes whose first thread is not read yet: the calls that were open at the fork.
     copied: HashMap<u32, (OpenCalls, Process)>,
 }
@@ -206,6 +215,8 @@ impl<'a> Collector<'a> {
             ended_calls: 0,
             until: u64::MAX,
             histories: VecDeque::new(),
+            has_moves: false,
+            watched: 0,
             copied: HashMap::new(),
         }
     }
@@ -241,12 +252,18 @@ impl<'a> Collector<'a> {
             self.find_threads();
             let sweep = last || swept.elapsed() >= until;
             self.relieve_kernel();
+            if last {
+                self.read_moves();
+            }
             let got = (last || !self.overwrite) && self.pass(if last { Extent::Rest } else { Extent::Full });
             if sweep {
                 let began = Instant::now();
                 self.sweep(if last { Sweep::All } else { Sweep::Quiet });
                 swept = Instant::now();
                 until = SWEEP.max(SWEEP_SHARE * began.elapsed());
+            }
+            if !last && (self.wait_with_others() || sweep) {
+                self.read_moves();
             }
             if last {
                 self.end_goroutines();
@@ -290,6 +307,7 @@ impl<'a> Collector<'a> {
         if !self.overwrite {
             self.pass(Extent::Partial);
         }
+        self.complete_moves(false);
         rates.are_complete();
         self.shared.control().doorbell.fetch_add(1, AcqRel);
         shm::wake(&self.shared.control().doorbell);
@@ -313,6 +331,7 @@ impl<'a> Collector<'a> {
             self.compare_clocks()
         };
         self.read_goroutines();
+        self.read_moves();
         self.flush(now);
         due.into_iter().for_each(|due| due.served.store(asked, Release));
     }
@@ -337,36 +356,14 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn this_moment(&self) -> ClockPair {
-        if self.timed {
-            return clock::pair();
-        }
-        let now = clock::monotonic_ns();
-        ClockPair { ticks: now, monotonic_ns: now }
-    }
-
-    /// A moment in the units of events: where these are counted, the number of now.
-    fn ticks_of(&self, moment: ClockPair) -> u64 {
-        let control = self.shared.control();
-        match control.clock.load(Relaxed) == Clock::Counter as u32 {
-            true => control.counter.load(Acquire),
-            false => moment.ticks,
-        }
-    }
-
-    /// This moment, for the trace.
-    fn compare_clocks(&mut self) -> ClockPair {
-        let pair = self.this_moment();
-        if self.timed {
-            self.output.record(&Record::Clock(pair));
-        }
-        pair
-    }
-
     /// Reads every thread. True if anything came.
     fn pass(&mut self, extent: Extent) -> bool {
         let (mut got, mut has_memory) = (false, true);
-        let most = if extent == Extent::Rest { u32::MAX } else { MOST_CHUNKS };
+        let most = match extent {
+            Extent::Rest => u32::MAX,
+            _ if self.has_moves => MOST_WAITING,
+            _ => MOST_CHUNKS,
+        };
         for reader in self.readers.iter_mut().flatten() {
             let freed = reader.freed;
             let came = reader.read(self.shared, extent, most, &mut self.output, &mut self.unwinding);
@@ -428,6 +425,9 @@ impl<'a> Collector<'a> {
         if !last && !ended.is_empty() {
             // What the kernel told of them since.
             self.read_switches(false);
+        }
+        if !ended.is_empty() {
+            self.complete_moves(last);
         }
         for (entry, process_goes_on) in ended {
             if let Some(reader) = self.readers[entry as usize].take() {

@@ -17,6 +17,7 @@
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
 mod copies;
+mod moves;
 mod stacks;
 
 use crate::raw::RawEvent;
@@ -41,7 +42,7 @@ const SLOTS: u64 = 1 << (64 - SLOT);
 /// A sentinel in front of the outermost frame. Its slot is taken for one above any entry's, so that every first entry fits; no return equals it.
 const BOTTOM: Frame = TAIL | (TAIL - 1);
 /// Slots this far apart may lie on one stack, in units of 8 bytes: 256 KiB.
-const NEAR: u64 = 256 << 10 >> 3;
+pub(crate) const NEAR: u64 = 256 << 10 >> 3;
 /// Frames that are searched, at an entry, for the one that it is next to.
 const SEARCHED: usize = 4096;
 /// The codes [`OpenCalls::pair_graph`] is for.

@@ -3,8 +3,10 @@
 pub(crate) mod encode;
 mod forks;
 pub(crate) mod history;
+mod moves;
 pub(crate) mod pairs;
 pub(crate) mod switching;
+pub(crate) mod waiting;
 
 use crate::callers::Unwinding;
 use crate::governor::Rates;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 use switching::Switching;
+use waiting::Waiting;
 
 /// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
 /// interrupted and left by siglongjmp.
@@ -89,6 +92,8 @@ pub struct Reader {
     sought: Option<Sought>,
     /// Of the first thread of a forked process, in which calls are open that were at the fork: its process. They are written when its first event is there.
     copied: Option<Process>,
+    /// Events that wait for other threads of the process.
+    waiting: Waiting,
 }
 
 impl Reader {
@@ -128,6 +133,7 @@ impl Reader {
             history: None,
             sought: None,
             copied: None,
+            waiting: Waiting::default(),
         }
     }
 
@@ -246,7 +252,7 @@ impl Reader {
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         let sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
-        let mut sink = sink.leaving(&mut self.of_go);
+        let mut sink = sink.leaving(&mut self.of_go).waiting(&mut self.waiting);
         if self.sparse {
             if let Some(words) = shared.chunk_halves(chunk) {
                 self.cursor.read_sparse(words, &mut sink);
@@ -308,7 +314,7 @@ impl Reader {
 
     /// Are calls open, as far as it is read?
     pub fn has_open_calls(&self) -> bool {
-        !self.open.is_empty() || self.switching.holds_events()
+        !self.open.is_empty() || self.switching.holds_events() || self.waiting_events() > 0
     }
 
     /// Encodes what is left of a thread, and gives its chunks back. `process_goes_on`: the thread has ended, and its process has not.
@@ -365,7 +371,7 @@ impl Reader {
             self.history.iter_mut().for_each(History::close);
         }
         // All of a thread that is quiet is read.
-        if !self.active {
+        if !self.active && self.waiting.is_empty() {
             self.switching.end_before(u64::MAX, &mut pairs);
         }
         self.switching.release(false, &mut pairs);
@@ -398,8 +404,7 @@ impl Reader {
         (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        self.encoder.push(Event { ticks, site: Default::default(), kind });
-        self.open.lose();
+        self.push_loss(Event { ticks, site: Default::default(), kind });
     }
 
     /// So many that the program says were lost, with those that reading has skipped; never fewer than before.

@@ -2,7 +2,6 @@
 
 use super::Collector;
 use crate::reader::Reader;
-use std::sync::atomic::Ordering::*;
 
 impl Collector<'_> {
     /// Takes what threads have left of goroutines.
@@ -24,10 +23,7 @@ impl Collector<'_> {
         if self.overwrite || !self.goroutines.are_known() {
             return;
         }
-        let now = match self.timed {
-            true => self.this_moment().ticks,
-            false => self.shared.control().counter.load(Acquire),
-        };
+        let now = self.now();
         self.read_until(now);
         self.goroutines.release(now, &mut self.output);
     }

@@ -49,6 +49,9 @@ impl Collector<'_> {
             open.into_iter().for_each(|open| drop(self.copied.insert(index, (open, process.clone()))));
         }
         self.find_new_threads();
+        if self.threads > 1 {
+            self.watch_stacks();
+        }
         self.switched_off.clear();
     }
 

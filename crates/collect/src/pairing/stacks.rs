@@ -91,6 +91,19 @@ impl Aside {
         Some(frames)
     }
 
+    /// Frames of the stacks that begin not far above a slot.
+    pub(super) fn near(&self, slot: u64) -> impl Iterator<Item = &Frame> {
+        self.stacks.range(slot..).take(SEARCHED).flat_map(|(_, frames)| frames)
+    }
+
+    /// The frames of the stack that has one at a place: the thread has none of them any more.
+    pub(super) fn give(&mut self, place: u64) -> Option<Vec<Frame>> {
+        let has = |frames: &[Frame]| frames.iter().any(|frame| place_of(*frame) == place);
+        let stacks = self.stacks.range(place..).take(SEARCHED);
+        let top = stacks.filter(|(_, frames)| has(frames)).map(|(top, _)| *top).next()?;
+        self.stacks.remove(&top)
+    }
+
     /// Remembers frames that the thread is not in any more, outermost first. `anchor`: the slot of the frame below them, if the thread is on its stack.
     pub(super) fn put(&mut self, frames: &[Frame], anchor: Option<u64>) {
         let (mut above, mut own) = (anchor, anchor.is_some());

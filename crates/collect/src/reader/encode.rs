@@ -2,6 +2,7 @@
 
 use super::pairs::Pairs;
 use super::switching::Switching;
+use super::waiting::Waiting;
 use crate::governor::Rates;
 use crate::pairing;
 use crate::raw::{GoEvent, Goroutine, RawEvent, Sink};
@@ -16,13 +17,15 @@ pub(crate) struct Encode<'a> {
     events: u64,
     exits: u64,
     until: u64,
-    /// Takes what belongs to goroutines.
+    /// Takes what belongs to goroutines,
     of_go: Option<&'a mut Vec<GoEvent>>,
+    /// and what has to wait for other threads.
+    waiting: Option<&'a mut Waiting>,
 }
 
 impl<'a> Encode<'a> {
     pub(crate) fn new(pairs: Pairs<'a>, rates: Option<&'a Rates>, switching: &'a mut Switching) -> Self {
-        Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX, of_go: None }
+        Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX, of_go: None, waiting: None }
     }
 
     /// The same; events behind that time are left out.
@@ -33,6 +36,16 @@ impl<'a> Encode<'a> {
     /// The same; events of goroutines are left there.
     pub(crate) fn leaving(self, of_go: &'a mut Vec<GoEvent>) -> Self {
         Encode { of_go: Some(of_go), ..self }
+    }
+
+    /// The same; events that have to wait for other threads do so there.
+    pub(crate) fn waiting(self, waiting: &'a mut Waiting) -> Self {
+        Encode { waiting: Some(waiting), ..self }
+    }
+
+    /// Has each event to be looked at by itself?
+    fn takes_one_by_one(&self) -> bool {
+        !self.switching.is_empty() || self.waiting.as_ref().is_some_and(|waiting| waiting.is_on())
     }
 
     /// Those of the words that are not left out, up to the first that is.
@@ -67,6 +80,11 @@ impl Sink for Encode<'_> {
         if raw.ticks > self.until {
             return;
         }
+        if let Some(waiting) = &mut self.waiting
+            && waiting.hold(raw, values, stack, self.pairs.open)
+        {
+            return;
+        }
         self.events += 1;
         self.exits += u64::from(raw.code() == code::EXIT);
         self.count_rates(&[raw], |raw| *raw);
@@ -91,7 +109,7 @@ impl Sink for Encode<'_> {
     #[inline(never)]
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
         let words = self.kept(words, &event);
-        if !self.switching.is_empty() {
+        if self.takes_one_by_one() {
             // One by one, until that was. What is no event of calls is not for this function.
             let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
             return first.map(|first| self.take(first, &[], &[])).is_some().into();
@@ -106,7 +124,7 @@ impl Sink for Encode<'_> {
     #[inline(never)]
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
         let words = self.kept(words, &event);
-        if !self.switching.is_empty() {
+        if self.takes_one_by_one() {
             let first = words.first().map(&event).filter(|first| first.code() == code::CALL);
             return first.map(|first| self.take(first, &[], &[])).is_some().into();
         }

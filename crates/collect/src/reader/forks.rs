@@ -70,6 +70,9 @@ impl Reader {
         if !self.keeps_history {
             return;
         }
+        if self.is_waiting() {
+            return self.close_history();
+        }
         if !self.switching.is_empty() {
             // Functions that were switched off long before the next event are, by now.
             let next = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, false));

@@ -246,3 +246,29 @@ fn a_forked_child_goes_on_in_the_calls_of_its_parent() {
         check_forked(build, &["threads"]);
     }
 }
+
+fn check_moving(build: &Build) {
+    let program = compile(build, &["moving.c"], &["-pthread"]);
+    let flags: Vec<Flags> = vec![vec![]];
+    let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
+    let lines = recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));
+    let noted: BTreeMap<String, u64> =
+        lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a number"))).collect();
+    let mut seen = BTreeMap::<String, u64>::new();
+    for [function, caller] in columns(&recording, ["function", "caller"]) {
+        *seen.entry(format!("{function},{caller}")).or_default() += 1;
+    }
+    // The first call on a stack is shown beneath what has switched to it; the program notes no caller of it, and none of its helpers' calls.
+    seen.retain(|call, _| {
+        noted.contains_key(call)
+            || ["work,", "deep,", "yields,", "leaf,"].iter().any(|name| call.starts_with(name))
+    });
+    assert_eq!(seen, noted, "{}", recording.what);
+}
+
+#[test]
+fn coroutines_that_go_on_in_other_threads_keep_their_callers() {
+    for build in [GCC, &BARE[0]] {
+        check_moving(build);
+    }
+}

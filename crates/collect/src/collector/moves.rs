@@ -1,0 +1,105 @@
+//! Coroutines that go on in other threads: events of several threads are paired in the order of their times, and frames go with the stack that they lie on.
+//!
+//! A stack has one thread at a time. A thread comes to it only when what the one before it has recorded there is in that one's ring. So where all rings are
+//! read after a moment, all events from before the moment are there that matter to each other, as with goroutines.
+
+use super::Collector;
+use crate::pairing::NEAR;
+use crate::reader::{Extent, Reader};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+/// More events do not wait: all rings are read.
+const MANY: usize = 1 << 17;
+
+impl Collector<'_> {
+    /// Threads of a process watch for stacks of each other's from the second thread on. Goroutines move with their stacks in their own way.
+    pub(super) fn watch_stacks(&mut self) {
+        if std::mem::replace(&mut self.watched, self.totals.threads) == self.totals.threads {
+            return;
+        }
+        let mut threads: HashMap<u32, u32> = HashMap::new();
+        for reader in self.readers.iter().flatten() {
+            *threads.entry(reader.process).or_default() += 1;
+        }
+        let has_others = |process: u32| threads.get(&process).is_some_and(|count| *count > 1);
+        if !self.goroutines.are_known() {
+            let watching = self.readers.iter_mut().flatten().filter(|reader| has_others(reader.process));
+            watching.for_each(|reader| reader.watch_stacks());
+        }
+    }
+
+    /// Has the events of all threads wait whose process has a thread with events that do. Are there many?
+    pub(super) fn wait_with_others(&mut self) -> bool {
+        let waiting = self.readers.iter().flatten().filter(|reader| reader.is_waiting());
+        let processes: HashSet<u32> = waiting.map(|reader| reader.process).collect();
+        self.has_moves = !processes.is_empty();
+        if self.has_moves {
+            let all = self.readers.iter_mut().flatten();
+            all.filter(|reader| processes.contains(&reader.process)).for_each(|reader| reader.wait());
+        }
+        self.readers.iter().flatten().map(|reader| reader.waiting_events()).sum::<usize>() > MANY
+    }
+
+    /// Pairs what has happened until now.
+    pub(super) fn read_moves(&mut self) {
+        if !self.has_moves || self.overwrite {
+            return;
+        }
+        let now = self.now();
+        for _ in 0..=self.shared.chunk_count() {
+            self.pass(Extent::Partial);
+            // Of what a thread has not read yet, nothing is older than what it has read last. So no more waits than a pass reads.
+            let behind = self.readers.iter().flatten().filter(|reader| reader.behind);
+            let until = behind.map(|reader| reader.last_ticks()).min().unwrap_or(now).min(now);
+            self.release_moves(until);
+            if until == now {
+                break;
+            }
+        }
+    }
+
+    /// Pairs what waits of threads that have ended, whose events are all from before now; `last`: of all threads.
+    pub(super) fn complete_moves(&mut self, last: bool) {
+        self.wait_with_others();
+        if last || self.overwrite {
+            self.release_moves(u64::MAX);
+        } else {
+            self.read_moves();
+        }
+    }
+
+    /// Pairs what has happened before a moment. All threads are read until then.
+    pub(super) fn release_moves(&mut self, until: u64) {
+        let front = |(place, reader): (usize, &Option<Box<Reader>>)| {
+            Some(Reverse((reader.as_ref()?.next_waiting()?, place)))
+        };
+        let mut next: BinaryHeap<_> = self.readers.iter().enumerate().filter_map(front).collect();
+        while let Some(Reverse((ticks, place))) = next.pop()
+            && ticks < until
+        {
+            self.move_stack_to(place);
+            let Some(reader) = self.readers[place].as_mut() else { continue };
+            reader.release_waiting(&mut self.output, &mut self.unwinding);
+            next.extend(reader.next_waiting().map(|ticks| Reverse((ticks, place))));
+        }
+    }
+
+    /// The next event of a thread may be on a stack that another one has left: then its frames are this thread's from now on.
+    fn move_stack_to(&mut self, place: usize) {
+        let own = self.readers[place].as_ref();
+        let Some((own, raw)) = own.and_then(|own| Some((own, own.seeks_stack()?))) else { return };
+        let nearest_own = own.distance_above(raw).unwrap_or(u64::MAX);
+        let (process, others) = (own.process, self.readers.iter().enumerate());
+        let distance = |(other, reader): (usize, &Option<Box<Reader>>)| {
+            let reader = reader.as_ref().filter(|reader| other != place && reader.process == process)?;
+            Some((reader.distance_above(raw)?, other))
+        };
+        let nearest = others.filter_map(distance).min();
+        let Some((_, other)) = nearest.filter(|(above, _)| *above <= NEAR && *above < nearest_own) else {
+            return;
+        };
+        let frames = self.readers[other].as_mut().map(|other| other.give_stack(raw)).unwrap_or_default();
+        self.readers[place].iter_mut().for_each(|own| own.take_stack(&frames));
+    }
+}
