@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod addresses;
+mod blank;
 pub mod callers;
 pub mod chosen;
 pub mod collector;
