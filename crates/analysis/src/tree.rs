@@ -131,6 +131,37 @@ pub struct Totals {
     pub first_damage: Option<String>,
 }
 
+impl Totals {
+    /// Adds what was counted in other threads, which come behind.
+    pub(crate) fn add(&mut self, other: Totals) {
+        let Totals { events, threads, calls, unfinished, left, thread_ended, outside, cut, orphans, .. } =
+            other;
+        let Totals { lost_entries, lost_exits, backwards, too_deep, unknown_sites, unknown_threads, .. } =
+            other;
+        let Totals { damaged, first_damage, .. } = other;
+        let sums = [
+            (&mut self.events, events),
+            (&mut self.threads, threads),
+            (&mut self.calls, calls),
+            (&mut self.unfinished, unfinished),
+            (&mut self.left, left),
+            (&mut self.thread_ended, thread_ended),
+            (&mut self.outside, outside),
+            (&mut self.cut, cut),
+            (&mut self.orphans, orphans),
+            (&mut self.lost_entries, lost_entries),
+            (&mut self.lost_exits, lost_exits),
+            (&mut self.backwards, backwards),
+            (&mut self.too_deep, too_deep),
+            (&mut self.unknown_sites, unknown_sites),
+            (&mut self.unknown_threads, unknown_threads),
+            (&mut self.damaged, damaged),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum += more);
+        self.first_damage = self.first_damage.take().or(first_damage);
+    }
+}
+
 /// Times of an open call.
 #[derive(Clone, Copy, Debug)]
 struct Span {
