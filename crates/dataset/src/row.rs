@@ -31,10 +31,7 @@ pub struct Row {
     pub results: Option<Box<str>>,
 }
 
-/// How calls end; `ending` numbers them.
-pub const ENDINGS: [&str; 9] =
-    ["returned", "tail", "left", "unfinished", "unknown", "lost", "switched_off", "thread_ended", "outside"];
-
+/// The key of how it ends.
 fn ending(row: &Row) -> u32 {
     match (row.site, row.ending) {
         (None, _) => 5,
@@ -94,7 +91,7 @@ pub struct Group {
     pub states: [Vec<i64>; 4],
     /// Frames below.
     pub depths: Vec<i32>,
-    /// By [`ENDINGS`].
+    /// Keys of how they end.
     pub endings: Vec<u32>,
     /// How many calls a row stands for.
     pub calls: Vec<i64>,

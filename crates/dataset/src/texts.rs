@@ -49,6 +49,10 @@ fn texts<'a>(keys: impl Iterator<Item = Option<&'a str>>) -> Values<ByteArray> {
     Values::new(keys, ByteArray::from)
 }
 
+/// How calls end, by their keys.
+const ENDINGS: [&str; 9] =
+    ["returned", "tail", "left", "unfinished", "unknown", "lost", "switched_off", "thread_ended", "outside"];
+
 /// The values of a trace, shared by all rows. Functions are keyed by their site; behind those stand sites that the trace does not describe, and losses.
 pub struct Texts {
     sites: u32,
@@ -66,7 +70,7 @@ pub struct Texts {
     pub tid: Values<i32>,
     /// and those of their processes.
     pub pid: Values<i32>,
-    /// How calls end, by the numbers that `row` gives them.
+    /// How calls end.
     pub ending: Values<ByteArray>,
 }
 
@@ -101,7 +105,7 @@ impl Texts {
                 }),
                 |pid| pid,
             ),
-            ending: texts(super::row::ENDINGS.into_iter().map(Some)),
+            ending: texts(ENDINGS.into_iter().map(Some)),
         }
     }
 
