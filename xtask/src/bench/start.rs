@@ -92,7 +92,7 @@ fn in_the_recorder(bench: &Bench, graph: Subject) -> Result<String> {
     let resident = at_most(measure::peak(&mut record)? / 1024.0, 60.0, 1);
     Ok(format!(
         "\n| in the recorder, at most | MB |\n|---|--:|\n\
-         | resident, of 10,000 threads of 200 calls each, 4 at a time | {resident} |\n"
+         | resident, of 10,000 threads of 199 calls each, 4 at a time | {resident} |\n"
     ))
 }
 
