@@ -136,6 +136,7 @@ hooks!(
     data = const CHUNK_DATA,
     room = const CHUNK_LIMIT - CHUNK_DATA,
     epoch = const offset_of!(state::Thread, epoch),
+    newest = const state::TO_NEWEST + offset_of!(state::Newest, event),
     window = const offset_of!(state::Thread, window),
     g = const offset_of!(state::Thread, g),
     goroutine = const offset_of!(state::Thread, goroutine),

@@ -105,6 +105,9 @@ pub fn record_at(session: Session, stub: u32, slot: u64) -> bool {
     let placed = slot.wrapping_sub(thread.window.load(Relaxed)) < WINDOW;
     if placed && ticks >> CLOCK_BITS == thread.epoch.load(Relaxed) && in_data(reserved) {
         store(reserved, event_word(ticks, slot, low));
+        if let Some(newest) = session.newest(thread) {
+            newest.event.store(reserved, Relaxed);
+        }
         return true;
     }
     record_slow(low, 0, reserved, slot) != 0
@@ -164,6 +167,9 @@ fn record_words(
         ring::advance(session, thread)?;
     };
     let event = address + 8 * (1 + ahead);
+    if let Some(newest) = session.newest(thread) {
+        newest.event.store(event, Relaxed);
+    }
     if words == 2 {
         store(event + 8, parent_word(parent));
     }

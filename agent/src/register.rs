@@ -3,10 +3,12 @@
 //! Registering is done at any point of any thread, signal handlers included.
 
 use crate::ring::{self, Full};
-use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context};
+use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context, in_data};
 use crate::{sys, tables, word};
 use calltap_abi::event::code;
-use calltap_abi::{Control, Image, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub};
+use calltap_abi::{
+    CHUNK_SIZE, Control, Image, NO_EVENTS, PROCESS_MAX, ProcessEntry, THREAD_MAX, ThreadState, stub,
+};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Where everything of the agent is, since the session was joined.
@@ -39,6 +41,9 @@ pub fn register_process(session: Session) -> Option<u32> {
     let process = session.process(index)?;
     let parent = PROCESS_BEFORE_FORK.swap(index + 1, Relaxed);
     process.parent.store(parent, Relaxed);
+    if parent != 0 {
+        tell_fork(session, process);
+    }
     let known = match parent.checked_sub(1).and_then(|parent| session.process(parent)) {
         Some(parent) => {
             inherit(&process.image, &parent.image);
@@ -54,6 +59,33 @@ pub fn register_process(session: Session) -> Option<u32> {
     process.pid.store(sys::pid(), Release);
     private.process.store(index + 1, Relaxed);
     Some(index)
+}
+
+/// Writes down where the thread stood that has forked this process: its word is that of the thread that goes on in the child.
+fn tell_fork(session: Session, process: &ProcessEntry) {
+    // Another thread than the one that goes on was made by that since, and knows nothing of the parent.
+    if sys::tid() != sys::pid() {
+        return;
+    }
+    let own = word::get();
+    if own == 0 {
+        return process.forked_by.store(NO_EVENTS, Relaxed);
+    }
+    let own = word::index(session, own);
+    let newest = own.and_then(|own| Some((own, session.private().kept.newest.get(own)?)));
+    // Not of a thread of this one's word that has ended before it, or made it.
+    let Some((own, newest)) =
+        newest.filter(|(_, newest)| newest.thread_pointer.load(Relaxed) == word::thread_pointer())
+    else {
+        return;
+    };
+    let event = newest.event.load(Relaxed);
+    if let Some(chunk) = session.chunk_index(event).filter(|_| in_data(event)) {
+        process.forked_number.store(newest.chunks.load(Relaxed), Relaxed);
+        process.forked_chunk.store(chunk, Relaxed);
+        process.forked_offset.store((event % CHUNK_SIZE as u64) as u32, Relaxed);
+        process.forked_by.store(own as u32 + 1, Relaxed);
+    }
 }
 
 /// A process has everything where the agent, or its parent, has it.
@@ -98,6 +130,11 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     entry.lost_exits.store(0, Relaxed);
     thread.cursor.store(PARKED, Relaxed);
     forget_context(thread);
+    if let Some(newest) = session.newest(thread) {
+        newest.event.store(0, Relaxed);
+        newest.chunks.store(0, Relaxed);
+        newest.thread_pointer.store(word::thread_pointer(), Relaxed);
+    }
     thread.busy.store(0, Relaxed);
     thread.waiting.store(0, Relaxed);
     thread.blocked.store(sys::blocked_signals(), Relaxed);
@@ -136,9 +173,12 @@ pub fn thread(session: Session) -> Result<&'static Thread, Full> {
 pub fn lose(low: u32) {
     let Some(session) = Session::get() else { return };
     let exit = matches!(low & code::MASK, code::EXIT | code::GO_EXIT);
-    let entry = registered(session)
-        .or_else(|| register_thread(session))
-        .and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
+    let thread = registered(session).or_else(|| register_thread(session));
+    if let Some(newest) = thread.and_then(|thread| session.newest(thread)) {
+        // Which calls are open behind an event that is missing is not known.
+        newest.event.store(0, Relaxed);
+    }
+    let entry = thread.and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));
     let counter = match entry {
         Some(entry) if exit => &entry.lost_exits,
         Some(entry) => &entry.lost_entries,

@@ -228,6 +228,8 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         // What was lost lies in front of what the chunk will hold.
         header.lost_entries.store(entry.lost_entries.load(Relaxed), Relaxed);
         header.lost_exits.store(entry.lost_exits.load(Relaxed), Relaxed);
+        let had = session.newest(thread).map_or(0, |newest| newest.chunks.load(Relaxed));
+        header.number.store(had.wrapping_add(1), Relaxed);
         // A signal handler may have been faster, or (overwrite, one chunk) the link may be of the chunk just reused.
         if link.compare_exchange(0, index + 1, AcqRel, Acquire).is_err() {
             push_chunk(session, index);
@@ -237,6 +239,10 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
     // A chunk is read by itself where the ones before it are overwritten: its first event says when and where it happened.
     forget_context(thread);
     // Fails only if a signal handler has moved the cursor since it was read: then there is room, or the caller comes again.
-    exchange_cursor(thread, seen, (next + CHUNK_DATA) as u64);
+    if exchange_cursor(thread, seen, (next + CHUNK_DATA) as u64)
+        && let Some(newest) = session.newest(thread)
+    {
+        newest.chunks.fetch_add(1, Relaxed);
+    }
     Ok(())
 }

@@ -129,7 +129,7 @@ fn map_session(own: &[u8]) -> Option<()> {
     let private = unsafe { sys::map(0, size, rw, RESERVED, None) }.ok()?;
     remember(1, private, size);
     // SAFETY: the mapping just made.
-    unsafe { sys::advise(private, size, sys::MADV_WIPEONFORK) }.ok()?;
+    unsafe { sys::advise(private, core::mem::offset_of!(Private, kept), sys::MADV_WIPEONFORK) }.ok()?;
 
     #[cfg(feature = "attached")]
     {

@@ -19,6 +19,7 @@ use calltap_abi::{
     stub,
 };
 use core::arch::asm;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Address of the control mapping; 0 until the session is joined.
@@ -42,7 +43,34 @@ pub struct Private {
     pub threads: [Thread; THREAD_MAX],
     /// Where Rust runs that is called from a small stack.
     pub stacks: Stacks,
+    /// What a forked child has as it was. Behind all that is wiped.
+    pub kept: Kept,
 }
+
+/// What the kernel does not wipe: a forked child finds the last that its parent wrote there.
+#[repr(C, align(4096))]
+pub struct Kept {
+    /// By index of the thread entry.
+    pub newest: [Newest; THREAD_MAX],
+}
+
+/// How far a thread has recorded. In a forked child, how far the thread had that has forked: all events up to that one lie before the fork.
+#[repr(C, align(64))]
+pub struct Newest {
+    /// Address of its newest event; where no event is, if that was lost. 0: not known.
+    pub event: AtomicU64,
+    /// The thread's pointer to its control block.
+    pub thread_pointer: AtomicU64,
+    /// Chunks that it has had.
+    pub chunks: AtomicU32,
+    _pad: [AtomicU32; size_of::<Thread>() / 4 - 5],
+}
+
+// The hooks find the one by the address of the other.
+const _: () = assert!(size_of::<Newest>() == size_of::<Thread>());
+
+/// Where a thread's [`Newest`] is, counted from its [`Thread`].
+pub const TO_NEWEST: usize = offset_of!(Private, kept) - offset_of!(Private, threads);
 
 /// Stacks for threads that have none that is large enough, each for the time of one call with all signals blocked.
 #[repr(C, align(4096))]
@@ -200,6 +228,18 @@ impl Session {
         let offset = (address as usize).checked_sub(self.0 + CHUNKS_AT)?;
         let index = u32::try_from(offset / CHUNK_SIZE).ok()?;
         (index < CHUNKS.load(Relaxed)).then_some(index)
+    }
+
+    /// How far the thread with this state has recorded.
+    pub fn newest(self, thread: &Thread) -> Option<&'static Newest> {
+        self.private().kept.newest.get(self.index_of(core::ptr::from_ref(thread) as u64)?)
+    }
+
+    /// The index of the state at an address.
+    pub fn index_of(self, thread: u64) -> Option<usize> {
+        let first = self.private().threads.as_ptr() as u64;
+        let offset = thread.checked_sub(first)? as usize;
+        (offset / size_of::<Thread>() < THREAD_MAX).then_some(offset / size_of::<Thread>())
     }
 
     pub fn private(self) -> &'static Private {

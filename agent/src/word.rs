@@ -112,6 +112,28 @@ pub fn thread(session: Session) -> Option<&'static Thread> {
     state(session, get())
 }
 
+/// The index of the state that a word stands for, whichever thread's that is: also of one that a forked child has of its parent.
+#[cfg(not(feature = "attached"))]
+pub fn index(session: Session, word: u64) -> Option<usize> {
+    session.index_of(word)
+}
+
+/// The index of the state that a word stands for, whichever thread's that is: also of one that a forked child has of its parent.
+#[cfg(feature = "attached")]
+pub fn index(_: Session, word: u64) -> Option<usize> {
+    usize::try_from(word.checked_sub(1)?).ok()
+}
+
+/// The calling thread's pointer to its control block, which begins with that.
+pub fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: reads the first word of this thread's own control block, which every thread library keeps there.
+    unsafe {
+        asm!("mov {0}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    pointer
+}
+
 /// The word for the state with an index.
 #[cfg(not(feature = "attached"))]
 fn word(thread: &'static Thread, _: u32) -> u64 {

@@ -14,12 +14,15 @@ const REPOSITORY: &str = "https://github.com/calltap/calltap/blob/main";
 /// Files that are copied.
 const COPIED: [&str; 3] = ["md", "png", "svg"];
 
+/// Where the documents are.
+pub const PLACES: [&str; 5] = ["", "docs", "docs/how-to", "docs/reference", "docs/explanation"];
+
 /// Builds the book, in the target directory.
 pub fn run() -> Result<()> {
     let Some(mdbook) = mdbook() else { bail!("no mdbook here: .ci/run installs it") };
     let (root, place) = (shell::root(), shell::target().join("book"));
     let _ = fs::remove_dir_all(&place);
-    for directory in ["", "docs", "docs/how-to"] {
+    for directory in PLACES {
         copy(&root, &place.join("src"), Path::new(directory))?;
     }
     let contents = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;

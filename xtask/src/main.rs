@@ -21,14 +21,14 @@ usage: cargo xtask COMMAND
   programs [NAME...]        fetch and build the real programs for tests and benchmarks (lua, sqlite3; on request ripgrep, nginx)
                             into target/programs/
   bench [--quick] [--write] [PART...]
-                            measure calltap beside uftrace and the bare programs; --write: into docs/performance.md; PART: only what has this
+                            measure calltap beside uftrace and the bare programs; --write: into docs/explanation/performance.md; PART: only what has this
                             word in its name (call, off, mcount, reading, start-up, switching, patch-modes)
   bench [--quick] [ROW...] --compare BINARY
                             which rows of the cost of a call have changed beyond noise beside another calltap, in interleaved pairs; ROW: only rows with
                             this word in their names (fib, leaf, lua, sqlite3; function_graph, overwrite, function, sparse, counter, profile)
   coverage [--write] [FILE...] | --used [--write] [NAME...]
                             how much of programs and libraries can be traced as they are: as distributions ship them, or in these files; --write:
-                            into docs/coverage.md; --used: programs of the suite `everyday` run alone and with all functions of all their
+                            into docs/reference/coverage.md; --used: programs of the suite `everyday` run alone and with all functions of all their
                             files traced, children's too: outcomes are compared, functions and calls counted
   suites [NAME...]          unmodified programs run their own tests, alone and traced; outcomes are compared (bash, coreutils, everyday, git, lua, nginx, postgres,
                             python3.11, redis, ripgrep, sqlite3); installs nothing, says what it needs

@@ -9,8 +9,7 @@ fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let below =
         |place: PathBuf| fs::read_dir(place).expect("a directory").flatten().map(|entry| entry.path());
-    let places = ["", "docs", "docs/how-to"];
-    let all = places.into_iter().flat_map(|place| below(root.join(place)));
+    let all = xtask::book::PLACES.into_iter().flat_map(|place| below(root.join(place)));
     all.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect()
 }
 
@@ -92,7 +91,9 @@ fn sources_that_documents_name_exist() {
     let mut all = Vec::new();
     ["agent", "crates", "xtask"].iter().for_each(|place| files(root, Path::new(place), &mut all));
     let (mut dead, mut count) = (Vec::new(), 0);
-    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/internals.md", "docs/glossary.md"] {
+    for document in
+        ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/explanation/internals.md", "docs/reference/glossary.md"]
+    {
         let text = fs::read_to_string(root.join(document)).expect("a document");
         let code = text.split('`').skip(1).step_by(2);
         for name in code.filter(|code| code.ends_with(".rs") && !code.contains(' ')) {

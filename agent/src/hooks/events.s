@@ -98,6 +98,7 @@
             or rdx, {parent_code}
             mov qword ptr [rcx + 8], rdx
         .endif
+        mov qword ptr [r11 + {newest}], rcx    # for a child that is forked from here on
         mov qword ptr [rcx], rax
     .endif
 .endm

@@ -36,7 +36,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -72,7 +72,7 @@ pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PA
 pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
 
 const _: () = assert!(size_of::<Control>() <= PROCESSES_AT);
-const _: () = assert!(size_of::<ProcessEntry>() == 640);
+const _: () = assert!(size_of::<ProcessEntry>() == 656);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
@@ -185,6 +185,9 @@ pub struct Control {
     pub agent_path: [AtomicU8; PATH_MAX],
 }
 
+/// [`ProcessEntry::forked_by`] of a process whose parent's thread had recorded nothing.
+pub const NO_EVENTS: u32 = u32::MAX;
+
 /// A traced process.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -205,6 +208,14 @@ pub struct ProcessEntry {
     pub writing: AtomicU32,
     /// Raised by the agent while the dynamic linker unmaps something: nothing is written meanwhile.
     pub unloading: AtomicU32,
+    /// Of a forked process: the thread of its parent that has forked, as the index of its entry plus one; 0: not known; [`NO_EVENTS`]: it had recorded nothing,
+    pub forked_by: AtomicU32,
+    /// the newest chunk that thread had then, by its [number](ChunkHeader::number),
+    pub forked_number: AtomicU32,
+    /// and index,
+    pub forked_chunk: AtomicU32,
+    /// and where in it the thread's newest event lies, in bytes.
+    pub forked_offset: AtomicU32,
     #[doc(hidden)]
     pub _pad0: AtomicU32,
     /// Where everything is in it.
@@ -296,8 +307,10 @@ pub struct ChunkHeader {
     pub lost_entries: AtomicU64,
     /// and [`ThreadEntry::lost_exits`].
     pub lost_exits: AtomicU64,
+    /// The how manieth chunk of events of its thread this is.
+    pub number: AtomicU32,
     #[doc(hidden)]
-    pub _pad: [AtomicU32; 10],
+    pub _pad: [AtomicU32; 9],
 }
 
 /// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale

@@ -1,7 +1,7 @@
 //! The boxes of a flame graph: how wide, and where.
 
 use crate::paths::{By, Children, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 
 /// How wide the box of every node is: its time, or where there is none (false) its calls.
 pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {

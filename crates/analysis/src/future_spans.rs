@@ -2,7 +2,7 @@
 
 use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
 use crate::futures::{Joiner, Role, Span};
-use crate::source::Source;
+use crate::sources::source::Source;
 use serde_json::Value;
 use std::collections::HashMap;
 

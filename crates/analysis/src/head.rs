@@ -2,7 +2,7 @@
 
 use crate::limited;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::tree::Totals;
 use crate::units::{counted, percent};
 use std::collections::HashSet;
@@ -35,11 +35,12 @@ impl Lost {
     }
 }
 
-/// What was disabled while recording, if anything was; `# 8 events, 2 threads`; and what is missing. Each line ends with a newline.
+/// What was disabled while recording, if anything was; `# 8 events and 1 mark, 2 threads`; and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut text = limited(source);
     text += &part(source);
-    text += &format!("# {}, {}", counted(totals.events, "event"), counted(totals.threads, "thread"));
+    let events = events_and_marks(totals.events, totals.marks);
+    text += &format!("# {events}, {}", counted(totals.threads, "thread"));
     let lost = Lost::of(source, totals);
     if lost != Lost::default() {
         let entered = totals.calls.saturating_add(lost.entries);
@@ -98,6 +99,15 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     text
 }
 
+/// `8 events and 1 mark`: what the program has recorded, as `calltap record` counts it, and what the recorder has marked between; of `all` that are read.
+pub(crate) fn events_and_marks(all: u64, marks: u64) -> String {
+    let events = counted(all.saturating_sub(marks), "event");
+    match marks {
+        0 => events,
+        _ => format!("{events} and {}", counted(marks, "mark")),
+    }
+}
+
 /// A line about the part of the trace that is read, if it is not all of it.
 pub fn part(source: &dyn Source) -> String {
     source
@@ -115,7 +125,9 @@ pub fn limited(source: &dyn Source) -> String {
 /// A line about forked processes whose calls are recorded, if there are any: what was open in the parent has no entries in them.
 pub(crate) fn forked(source: &dyn Source) -> String {
     let meta = source.meta();
-    let is_forked = |process: u32| meta.processes.get(process as usize).is_some_and(|process| process.forked);
+    let is_forked = |process: u32| {
+        meta.processes.get(process as usize).is_some_and(|process| process.forked && !process.resumed)
+    };
     let forked: HashSet<u32> =
         meta.threads.iter().map(|thread| thread.process).filter(|process| is_forked(*process)).collect();
     if forked.is_empty() {

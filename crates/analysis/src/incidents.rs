@@ -1,7 +1,7 @@
 //! Page faults, signals and moves: in which functions they happened, and in words.
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::why::stacks::Stacks;
 use calltap_trace::{IncidentKind, SiteId, ThreadId};
 use std::collections::HashMap;

@@ -6,8 +6,8 @@
 //! The end of an interval is announced before the events that lead up to it are read ([`Live::interval_ends`]). What a thread has done after that moment
 //! is kept for the next interval, so that one thread never spends more than the length of an interval in a function.
 
-use crate::drive::feed_batch;
 use crate::names::base_name;
+use crate::sources::drive::feed_batch;
 use crate::tree::{Call, Ending, Enter, Open, Stack, Totals, Visitor};
 use calltap_names::demangle;
 use calltap_trace::{Batch, ClockKind, ClockMap, ClockPair, Event, Record, Site, SiteId, ThreadId};

@@ -9,13 +9,20 @@ use std::cell::OnceCell;
 pub struct Names<'a> {
     meta: &'a Meta,
     linker_names: bool,
+    /// Functions of the kernel are among those of a program.
+    has_both: bool,
     functions: Vec<OnceCell<String>>,
 }
+
+/// What the sites of the kernel's functions are.
+const OF_KERNEL: &str = "kernel";
 
 impl<'a> Names<'a> {
     /// Names of `meta`; with `linker_names` functions keep their linker symbols.
     pub fn new(meta: &'a Meta, linker_names: bool) -> Self {
-        Self { meta, linker_names, functions: vec![OnceCell::new(); meta.sites.len()] }
+        // Kernel functions of no process are of one that has no id.
+        let has_both = meta.processes.iter().any(|process| process.pid != 0);
+        Self { meta, linker_names, has_both, functions: vec![OnceCell::new(); meta.sites.len()] }
     }
 
     /// The same; of a name only what tells it from the others is shown.
@@ -34,6 +41,16 @@ impl<'a> Names<'a> {
         match self.functions.get(site.0 as usize) {
             Some(cell) if !self.linker_names => cell.get_or_init(|| demangle(self.linker(site))),
             _ => self.linker(site),
+        }
+    }
+
+    /// The function's name, with the kernel's part that it is of where there are functions of a program as well: `ext4_write [ext4]`.
+    pub fn marked(&self, site: SiteId) -> Cow<'_, str> {
+        let name = self.function(site);
+        let is_of_kernel = || self.meta.sites.get(site.0 as usize).is_some_and(|site| site.kind == OF_KERNEL);
+        match self.has_both && is_of_kernel() {
+            true => Cow::Owned(format!("{name} {}", self.module(site))),
+            false => Cow::Borrowed(name),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Calls merged by path: the tree behind call graphs, folded stacks and flame graphs.
 
-use crate::drive::{Progress, run_by_thread};
 use crate::error::Error;
 use crate::off::Off;
-use crate::share::run_shared;
-use crate::source::Source;
+use crate::sources::drive::{Progress, run_by_thread};
+use crate::sources::share::run_shared;
+use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use crate::units::count;
 use calltap_trace::{SiteId, ThreadId};

@@ -1,7 +1,7 @@
 //! What each thread did, one stretch of time after the other, whatever it had called.
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{RunState, ThreadId};
 
 /// What an exported trace.dat says in words of a thread, as the kernel has no event that does.

@@ -1,11 +1,11 @@
 //! Adding up calls by function: what tables of functions are made of.
 
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::histogram::{Counts, Histograms};
 use crate::off::Off;
-use crate::share::run_shared;
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::share::run_shared;
+use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;

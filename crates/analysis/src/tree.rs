@@ -95,8 +95,10 @@ pub trait Visitor {
 /// What was counted while the tree was built.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Events read.
+    /// Events read, marks included.
     pub events: u64,
+    /// Events that the program did not record: the recorder marks where calls are left or resumed, functions are switched off, events were lost or a thread ended.
+    pub marks: u64,
     /// Threads that had events.
     pub threads: u64,
     /// Calls begun, with or without duration.
@@ -129,37 +131,6 @@ pub struct Totals {
     pub damaged: u64,
     /// Why the first of them could not be read.
     pub first_damage: Option<String>,
-}
-
-impl Totals {
-    /// Adds what was counted in other threads, which come behind.
-    pub(crate) fn add(&mut self, other: Totals) {
-        let Totals { events, threads, calls, unfinished, left, thread_ended, outside, cut, orphans, .. } =
-            other;
-        let Totals { lost_entries, lost_exits, backwards, too_deep, unknown_sites, unknown_threads, .. } =
-            other;
-        let Totals { damaged, first_damage, .. } = other;
-        let sums = [
-            (&mut self.events, events),
-            (&mut self.threads, threads),
-            (&mut self.calls, calls),
-            (&mut self.unfinished, unfinished),
-            (&mut self.left, left),
-            (&mut self.thread_ended, thread_ended),
-            (&mut self.outside, outside),
-            (&mut self.cut, cut),
-            (&mut self.orphans, orphans),
-            (&mut self.lost_entries, lost_entries),
-            (&mut self.lost_exits, lost_exits),
-            (&mut self.backwards, backwards),
-            (&mut self.too_deep, too_deep),
-            (&mut self.unknown_sites, unknown_sites),
-            (&mut self.unknown_threads, unknown_threads),
-            (&mut self.damaged, damaged),
-        ];
-        sums.into_iter().for_each(|(sum, more)| *sum += more);
-        self.first_damage = self.first_damage.take().or(first_damage);
-    }
 }
 
 /// Times of an open call.
@@ -263,7 +234,10 @@ impl Stack {
         let now = if event.ticks < self.last { self.behind(totals) } else { event.ticks };
         match event.kind {
             EventKind::Entry => self.push::<SWITCHING, V>(thread, event.site, now, 0, false, visitor, totals),
-            EventKind::Resumed => self.resume::<SWITCHING, V>(thread, event.site, now, visitor),
+            EventKind::Resumed => {
+                totals.marks += 1;
+                self.resume::<SWITCHING, V>(thread, event.site, now, visitor)
+            }
             EventKind::Exit { pops } => {
                 self.exit::<SWITCHING, V>(thread, event.site, now, pops, visitor, totals)
             }
@@ -308,6 +282,7 @@ impl Stack {
         visitor: &mut V,
         totals: &mut Totals,
     ) {
+        totals.marks += 1;
         // A call that leaves the part of the trace has gone on until then.
         if let EventKind::Outside { .. } = event.kind {
             self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);

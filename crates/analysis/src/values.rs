@@ -1,6 +1,6 @@
 //! Arguments and results as people and programs read them.
 
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::one_line;
 use calltap_trace::{Captured, Datum, SiteId};
 use serde_json::{Map, Value};

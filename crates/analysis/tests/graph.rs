@@ -200,7 +200,7 @@ fn a_path_says_how_many_of_its_calls_have_no_known_end_and_what_was_lost_on_it()
     same(
         &graph(&source, &Options::default()),
         "
-        # 11 events, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
+        # 9 events and 2 marks, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
         # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
               TOTAL        SELF       %       CALLS  FUNCTION
              600 ns      520 ns  100.00           3  main  [1 cut]
@@ -212,7 +212,7 @@ fn a_path_says_how_many_of_its_calls_have_no_known_end_and_what_was_lost_on_it()
     same(
         &graph(&source, &Options { function, ..Options::default() }),
         "
-        # 11 events, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
+        # 9 events and 2 marks, 1 thread; LOST 2 calls (22.2 % of entries) and 3 returns
         # 2 calls unfinished, 3 calls cut by lost events or by switching functions off
         # read: 3 calls
 

@@ -1,7 +1,7 @@
 //! A part of a trace: its calls are the whole's, and what its bounds cut has no duration.
 
 use crate::common::{output, recording, same};
-use calltap_analysis::part::Which;
+use calltap_analysis::sources::part::Which;
 use calltap_analysis::{
     Call, Ending, Enter, MemorySource, Part, Source, Visitor, Word, paths, replay, report, run_by_thread,
     run_in_file_order,

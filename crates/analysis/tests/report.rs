@@ -136,7 +136,7 @@ fn calls_that_were_cut_are_counted_and_have_no_duration() {
     check(
         "main: E main @0; E f @10; E g @20; < main/2 @900; E f @900; X f @930; X main @1000",
         "
-        # 7 events, 1 thread
+        # 6 events and 1 mark, 1 thread
         # 2 calls left without returning
            TOTAL    SELF  CALLS       AVG       MIN       MAX  STDEV  MODULE  FUNCTION
         1.000 us  960 ns      1  1.000 us  1.000 us  1.000 us   0 ns  app     main
@@ -147,7 +147,7 @@ fn calls_that_were_cut_are_counted_and_have_no_duration() {
     check(
         "main: E main @0; E f @10; off f @15; E g @20; X g @25; X main/2 @100",
         "
-        # 6 events, 1 thread
+        # 5 events and 1 mark, 1 thread
         # 1 call cut by lost events or by switching functions off
          TOTAL   SELF  CALLS     AVG     MIN     MAX  STDEV  MODULE  FUNCTION
         100 ns  85 ns      1  100 ns  100 ns  100 ns   0 ns  app     main
@@ -162,7 +162,7 @@ fn loss_is_in_the_head_line() {
     check(
         "main: E main @0; L 3/2 @50; X main @100",
         "
-        # 3 events, 1 thread; LOST 3 calls (75.0 % of entries) and 2 returns
+        # 2 events and 1 mark, 1 thread; LOST 3 calls (75.0 % of entries) and 2 returns
          TOTAL    SELF  CALLS     AVG     MIN     MAX  STDEV  MODULE  FUNCTION
         100 ns  100 ns      1  100 ns  100 ns  100 ns   0 ns  app     main
     ",

@@ -1,9 +1,9 @@
 //! `calltap get` and `put`: the control files of a process that is attached to, without a directory.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use crate::live::{self, say};
-use crate::output::Output;
 use crate::stat;
+use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Listed, ParsedSelection, Selection};
@@ -39,7 +39,7 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
 }
 
 fn which(arguments: &Arguments) -> Result<(u32, Vec<String>)> {
-    let pid = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pid = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
     Ok((pid, arguments.texts("operand")))
 }
 

@@ -1,9 +1,10 @@
 //! `calltap diff`: two sides, compared, each of one recording or several.
 
-use crate::arguments::Arguments;
-use crate::output::{self, Output};
-use crate::progress::Progress;
-use crate::{values, view_flags};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
+use crate::command_line::view_flags;
+use crate::terminal::output::{self, Output};
+use crate::terminal::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::diff::{Outcome, evidence::LEAST_RECORDINGS};
 use calltap_analysis::{Glob, Source, Word, diff};

@@ -1,6 +1,6 @@
 //! `calltap import`: a recording of another tracer, as a trace.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::units::counted;
 use calltap_import::{Named, Summary, import};

@@ -1,11 +1,15 @@
 //! `calltap attach`, `set`, `status`, `detach`, `snapshot`: a running process without a controller.
 
-use crate::arguments::Arguments;
-use crate::output::Output;
-use crate::progress::tell;
-use crate::units::{bytes, ms};
-use crate::values;
-use crate::{keep, many, processes, select, started};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::keep;
+use crate::command_line::processes;
+use crate::command_line::select;
+use crate::command_line::values;
+use crate::many;
+use crate::terminal::output::Output;
+use crate::terminal::progress::tell;
+use crate::terminal::started;
+use crate::terminal::units::{bytes, ms};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};

@@ -1,55 +1,37 @@
 //! `calltap`: the command line.
 
 mod answers;
-mod arguments;
-mod audit;
-mod cc;
+mod command_line;
 mod control;
-mod debuginfo;
 mod diff;
 mod ending;
-mod grammar;
 mod import;
-mod install;
-mod keep;
 mod live;
 mod many;
 mod merge;
 mod mount;
-mod output;
-mod pager;
-mod part;
-mod processes;
-mod progress;
 mod record;
-mod recordmcount;
 mod repeat;
-mod search;
 mod seen;
-mod select;
-mod sites;
-mod started;
 mod stat;
-mod table;
+mod terminal;
+mod tools;
 mod top;
 mod tui;
-mod units;
-mod values;
 mod view;
-mod view_flags;
 mod views;
 mod why;
 
 use anyhow::{Context, Result};
-use arguments::Arguments;
 use calltap_analysis::units::one_line;
 use clap::error::ErrorKind;
-use output::Output;
+use command_line::arguments::Arguments;
 use std::io;
 use std::process::ExitCode;
+use terminal::output::Output;
 
 fn main() -> ExitCode {
-    let matches = match grammar::grammar().try_get_matches() {
+    let matches = match command_line::grammar::grammar().try_get_matches() {
         Ok(matches) => matches,
         // Help and version are no mistakes.
         Err(error) if !error.use_stderr() => error.exit(),
@@ -57,7 +39,7 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!(
                 "calltap: {}",
-                grammar::mistake(
+                command_line::grammar::mistake(
                     &error.to_string(),
                     &std::env::args_os().nth(1).unwrap_or_default().to_string_lossy()
                 )
@@ -106,22 +88,22 @@ fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
         "diff" => return diff::run(arguments),
         "import" => import::run(arguments)?,
         "merge" => merge::run(arguments)?,
-        "sites" => sites::run(arguments)?,
-        "recordmcount" => return Ok(recordmcount::run(arguments)),
-        "cc" => return cc::run(arguments),
-        "audit" => audit::run(arguments)?,
-        "debuginfo" => debuginfo::run(arguments)?,
+        "sites" => tools::sites::run(arguments)?,
+        "recordmcount" => return Ok(tools::recordmcount::run(arguments)),
+        "cc" => return tools::cc::run(arguments),
+        "audit" => tools::audit::run(arguments)?,
+        "debuginfo" => tools::debuginfo::run(arguments)?,
         "man" => {
             let mut out = Output::create(arguments)?;
-            grammar::manual(&mut out)?;
+            command_line::grammar::manual(&mut out)?;
             out.finish()?;
         }
         "completions" => {
             let mut out = Output::create(arguments)?;
-            grammar::completions(&arguments.text("shell").unwrap_or_default(), &mut out)?;
+            command_line::grammar::completions(&arguments.text("shell").unwrap_or_default(), &mut out)?;
             out.finish()?;
         }
-        "install-completions" => install::run(arguments)?,
+        "install-completions" => tools::install::run(arguments)?,
         view => views::run(view, arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -2,8 +2,9 @@
 //!
 //! Processes of a list may end before theirs has attached: the others are looked at all the same.
 
-use crate::arguments::Arguments;
-use crate::{ending, processes};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
+use crate::ending;
 use anyhow::{Context, Result};
 use calltap_session::{Error, ProcessError, Reason, process_exists};
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,10 +1,10 @@
 //! `calltap merge`: several recordings of one machine as one trace.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use crate::import;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units::counted;
-use calltap_import::{Recording, join};
+use calltap_import::{Others, Recording, join};
 use calltap_session::TraceFile;
 use calltap_trace::TraceReader;
 use std::fs;
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         recordings.push(Recording { name, reader });
     }
-    let joined = join(&recordings, output.path()).map_err(|error| anyhow!("{error}"));
+    let joined = join(&recordings, Others::Kept, output.path()).map_err(|error| anyhow!("{error}"));
     let joined = joined.inspect_err(|_| remove(output.path()))?;
     output.keep();
     let (events, threads) = (counted(joined.events, "event"), counted(joined.threads, "thread"));

@@ -1,15 +1,23 @@
 //! `calltap record`.
 
-use crate::units::{bytes, ms};
-use crate::{
-    arguments::Arguments, ending, grammar, keep, many, processes, progress, repeat::Runs, select, started,
-    values,
-};
+mod kernel;
+
+use crate::command_line::arguments::Arguments;
+use crate::command_line::grammar;
+use crate::command_line::keep;
+use crate::command_line::processes;
+use crate::command_line::select;
+use crate::command_line::values;
+use crate::terminal::progress;
+use crate::terminal::started;
+use crate::terminal::units::{bytes, ms};
+use crate::{ending, many, repeat::Runs};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{Clock, Discovery, Options, Outcome, Stops, Subject, Totals};
 use calltap_trace::TracerKind;
+use kernel::Kernel;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -28,7 +36,7 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
 
 /// The program, or the process.
 fn subject(arguments: &Arguments) -> Result<Subject> {
-    let (command, pid) = (arguments.words("operand"), crate::processes::one(arguments)?);
+    let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
         (false, None) => Ok(Subject::Program(command)),
@@ -52,13 +60,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return many::run(pids, Some(&arguments.path("output").unwrap_or_default()), None);
     }
     let runs = Runs::of(arguments)?;
-    let options = options(arguments, runs.as_ref())?;
+    let mut options = options(arguments, runs.as_ref())?;
+    let kernel = Kernel::of(arguments, &options)?;
+    options.kernel = kernel.as_ref().map(Kernel::functions);
     let recorded = calltap_session::record(&options);
     progress::clear();
-    let outcome = match recorded {
+    let mut outcome = match recorded {
         Ok(outcome) => outcome,
         Err(error) => return Ok(many::refused(&error)),
     };
+    if let Some(kernel) = kernel {
+        kernel.finish(&options.output, &mut outcome);
+    }
     let is_lost = tell(&options, &outcome, arguments.is_set("quiet"));
     let code = end_as(&outcome, is_lost && arguments.is_set("fail-on-loss"));
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
@@ -106,6 +119,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
         wakings,
         system_calls,
         incidents,
+        kernel: None,
         version: env!("CARGO_PKG_VERSION"),
         tell: if arguments.is_set("quiet") { progress::keep_quiet } else { progress::tell },
         started: if arguments.is_set("quiet") { started::keep_quiet } else { started::tell },

@@ -2,7 +2,7 @@
 //!
 //! After a run calltap executes itself for the next: what a run leaves in a process, as threads that wait for signals, is not there in the next one.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use std::env;
 use std::ffi::OsString;

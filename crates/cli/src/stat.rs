@@ -1,9 +1,10 @@
 //! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
 
-use crate::arguments::Arguments;
-use crate::output::{self, Output};
-use crate::view_flags;
-use crate::{live, processes};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
+use crate::command_line::view_flags;
+use crate::live;
+use crate::terminal::output::{self, Output};
 use anyhow::{Result, bail};
 use calltap_analysis::{Word, stat, units};
 use calltap_selection::Profiled;

@@ -1,11 +1,11 @@
 //! `report`, `replay`, `graph`, `info`, `export`: a trace, looked at.
 
-use crate::arguments::Arguments;
-use crate::output::{self, Lines, Output};
-use crate::part;
-use crate::progress::Progress;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::part;
+use crate::command_line::view_flags::{list, must_match, table_format};
 use crate::stat;
-use crate::view_flags::{list, must_match, table_format};
+use crate::terminal::output::{self, Lines, Output};
+use crate::terminal::progress::Progress;
 use anyhow::{Result, bail};
 use calltap_analysis::paths::By;
 use calltap_analysis::{Names, Part, Source, Totals, Word, graph, info, limited, replay, report, units};

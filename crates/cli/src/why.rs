@@ -1,10 +1,16 @@
 //! `calltap why`, `calltap locks`: what slow calls waited for, and who kept them waiting.
 
 use crate::answers::{Of, take_trace};
-use crate::arguments::Arguments;
-use crate::output::Output;
-use crate::table::MAX_WAIT;
-use crate::{ending, keep, live, many, progress, record, select, started, values, view_flags};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::keep;
+use crate::command_line::select;
+use crate::command_line::table::MAX_WAIT;
+use crate::command_line::values;
+use crate::command_line::view_flags;
+use crate::terminal::output::Output;
+use crate::terminal::progress;
+use crate::terminal::started;
+use crate::{ending, live, many, record};
 use anyhow::{Context, Result, bail};
 use calltap_analysis::why::{self, Rule, Why};
 use calltap_selection::{ParsedSelection, Selection};

@@ -6,7 +6,7 @@
 mod rule;
 
 use calltap_abi::frames::Copied;
-use calltap_process::maps::Region;
+use calltap_process::memory::maps::Region;
 use calltap_process::target::TextSegment;
 use calltap_process::unwind::Module;
 use calltap_sites::open_itself;

@@ -15,18 +15,20 @@ use crate::callers::Unwinding;
 use crate::goroutines::Goroutines;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
-use crate::kernel::Kernel;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
+use crate::pairing::OpenCalls;
 use crate::profile::Sums;
+use crate::reader::history::History;
 use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
-use crate::switches::Switches;
+use crate::waits::kernel::Kernel;
+use crate::waits::switches::Switches;
 use calltap_abi::Clock;
 use calltap_process::clock;
-use calltap_trace::{ClockPair, Error, Record};
+use calltap_trace::{ClockPair, Error, Process, Record};
 use held::HeldThreads;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
@@ -149,6 +151,10 @@ pub struct Collector<'a> {
     ended_calls: u64,
     /// Events behind that are left out.
     until: u64,
+    /// What was read last of threads that have ended, by process and entry; oldest first.
+    histories: VecDeque<((u32, u32), History)>,
+    /// Of forked processes whose first thread is not read yet: the calls that were open at the fork.
+    copied: HashMap<u32, (OpenCalls, Process)>,
 }
 
 impl<'a> Collector<'a> {
@@ -192,6 +198,8 @@ impl<'a> Collector<'a> {
             calls: None,
             ended_calls: 0,
             until: u64::MAX,
+            histories: VecDeque::new(),
+            copied: HashMap::new(),
         }
     }
 

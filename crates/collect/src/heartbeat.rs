@@ -4,7 +4,7 @@
 //! over thousands of threads may take longer than the silence that an agent takes for death.
 
 use crate::shm::Shared;
-use calltap_process::urgent;
+use calltap_process::ptrace::urgent;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 use std::sync::atomic::{AtomicBool, Ordering::*};

@@ -1,18 +1,14 @@
 //! Collection: shared memory, the words that threads write there, the calls that these are, and where calls go.
 #![deny(unsafe_code)]
 
-mod addresses;
 mod blank;
 pub mod callers;
-pub mod chosen;
 pub mod collector;
 pub mod fault;
 mod goroutines;
 pub mod governor;
 pub mod heartbeat;
-mod holds;
-pub mod keeping;
-pub mod kernel;
+pub mod kept;
 pub mod living;
 pub mod memory;
 pub mod metadata;
@@ -27,6 +23,5 @@ pub mod shm;
 pub mod slow;
 pub mod snapshot;
 pub mod subtree;
-mod switches;
 pub mod trace_file;
-pub mod triggers;
+pub mod waits;

@@ -1,7 +1,7 @@
 //! Metadata that the planner adds to the trace: records, and sites that become records when they are written.
 
 use crate::callers::Mapped;
-use crate::keeping::Change;
+use crate::kept::keeping::Change;
 use calltap_sites::{Binary, Function, SiteKind};
 use calltap_trace::{Captured, Record, Site, SiteId};
 use std::collections::HashSet;

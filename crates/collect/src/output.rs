@@ -1,6 +1,6 @@
 //! Where events go: to a consumer, until it can take no more.
 
-use crate::keeping::Change;
+use crate::kept::keeping::Change;
 use crate::python::Introductions;
 use crate::shm::Shared;
 use calltap_trace::{

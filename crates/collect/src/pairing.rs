@@ -16,6 +16,7 @@
 //!
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
+mod copies;
 mod stacks;
 
 use crate::raw::RawEvent;
@@ -62,6 +63,8 @@ pub struct OpenCalls {
     aside: Aside,
     /// Entries at or below this slot are not in the place of the newest frame: another stack begins there.
     floor: u64,
+    /// The outermost frame that was open when events were lost: whether what lies in it is open is not certain.
+    doubtful: Frame,
 }
 
 /// What an event shows, in the order in which it is encoded.
@@ -97,6 +100,11 @@ pub fn frame_of(raw: RawEvent) -> Frame {
     raw.slot << SLOT | u64::from(raw.site().0)
 }
 
+/// Is an open frame the one that returns here?
+fn is_call_of(open: Frame, frame: Frame) -> bool {
+    open == frame || open == frame ^ (MUTED | FAR)
+}
+
 fn site_of(frame: Frame) -> SiteId {
     SiteId((frame & (TAIL - 1)) as u32)
 }
@@ -115,7 +123,8 @@ pub fn is_graph(code: u32) -> bool {
 impl OpenCalls {
     /// No open calls. `placed`: events have whole slots.
     pub fn new(placed: bool) -> OpenCalls {
-        OpenCalls { frames: vec![BOTTOM], depth: 0, placed, aside: Aside::default(), floor: 0 }
+        let frames = vec![BOTTOM];
+        OpenCalls { frames, depth: 0, placed, aside: Aside::default(), floor: 0, doubtful: BOTTOM }
     }
 
     /// Encodes the event, a return with its number of closed calls; in front of an entry, which frames it proves dead. True if it
@@ -244,6 +253,7 @@ impl OpenCalls {
     /// Events are missing: a frame that returns now may be another one than that which was left in its place.
     pub fn lose(&mut self) {
         self.aside.forget_frames();
+        self.doubtful = self.frames[1..=self.depth].first().copied().unwrap_or(BOTTOM);
     }
 
     /// How many of the newest calls a call without a return proves over, whose slot is known. They are left.
@@ -395,10 +405,9 @@ impl OpenCalls {
 
     /// Closes the newest open call of the frame and all above it.
     fn close(&mut self, frame: Frame) -> Shown {
-        let is_it = |open: &Frame| *open == frame || *open == frame ^ (MUTED | FAR);
         let shown =
             |left, resumed, pops: usize| Shown { left, resumed, kind: EventKind::Exit { pops: pops as u32 } };
-        if let Some(at) = self.frames[..=self.depth].iter().rposition(is_it) {
+        if let Some(at) = self.frames[..=self.depth].iter().rposition(|open| is_call_of(*open, frame)) {
             let closed = self.depth + 1 - at;
             let tails = self.frames[at + 1..=self.depth].iter().take_while(|open| **open & TAIL != 0).count();
             if self.placed {

@@ -177,20 +177,30 @@ impl Cursor {
 
     /// The time of the event that is read next, if it is there.
     pub fn next_ticks(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Option<u64> {
-        let words = chunk[self.offset / 8..].iter().map(|word| word.load(Relaxed));
         if sparse {
             // A block begins with a whole reading of the clock.
-            let start = words.clone().next().filter(|_| self.offset.is_multiple_of(SPARSE_BLOCK))?;
+            let start = chunk.get(self.offset / 8).filter(|_| self.offset.is_multiple_of(SPARSE_BLOCK))?;
+            let start = start.load(Relaxed);
             return (start as u32 != 0 && start >> 32 != 0)
                 .then_some(start & !(u64::from(SPARSE_HIGH) << 32));
         }
+        self.next_event(chunk).map(|raw| raw.ticks)
+    }
+
+    /// The event that is read next, if it is there, without its caller.
+    pub fn next_event(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> Option<RawEvent> {
+        let words = chunk[self.offset / 8..].iter().map(|word| word.load(Relaxed));
         let mut context = self.context;
         for word in words.take_while(|word| *word != 0) {
             match word as u32 & code::MASK {
                 code::EPOCH => context.high = word & !u64::from(code::MASK),
-                code::STACK | code::PAD | code::PARENT | code::DATA => {}
+                code::STACK => context.set_stack(word),
+                code::PAD | code::PARENT | code::DATA | code::GOROUTINE | code::GOROUTINE_AT => {}
                 code::ARGUMENTS | code::RESULTS | code::FRAMES => {}
-                _ => return Some(context.ticks(word)),
+                _ => {
+                    let (ticks, slot) = (context.ticks(word), context.slot(word));
+                    return Some(RawEvent { ticks, low: word as u32, slot, parent: 0 });
+                }
             }
         }
         None
@@ -232,6 +242,16 @@ impl Cursor {
 
     /// Reads 8-byte words until the end of the chunk or an empty slot.
     pub fn read(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sink: &mut impl Sink) {
+        self.read_copying(chunk, None, sink);
+    }
+
+    /// The same; the words that are read are added to `copy`.
+    pub fn read_copying(
+        &mut self,
+        chunk: &[AtomicU64; CHUNK_SIZE / 8],
+        mut copy: Option<&mut Vec<u64>>,
+        sink: &mut impl Sink,
+    ) {
         let mut at = self.offset / 8;
         let mut fetched = at;
         while at < CHUNK_LIMIT / 8 + OWED * usize::from(self.owed) {
@@ -261,9 +281,11 @@ impl Cursor {
                     break;
                 }
             }
-            for word in &chunk[at..at + words] {
-                word.store(0, Relaxed);
+            let done = &chunk[at..at + words];
+            if let Some(copy) = &mut copy {
+                copy.extend(done.iter().map(|word| word.load(Relaxed)));
             }
+            done.iter().for_each(|word| word.store(0, Relaxed));
             at += words;
         }
         self.offset = at * 8;

@@ -1,6 +1,8 @@
 //! Reads one thread: follows its chunks, and encodes what is in them.
 
 pub(crate) mod encode;
+mod forks;
+pub(crate) mod history;
 pub(crate) mod pairs;
 pub(crate) mod switching;
 
@@ -12,8 +14,10 @@ use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, GoEvent};
 use crate::shm::Shared;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE};
-use calltap_trace::{Event, EventKind, Loss, SiteId, ThreadEncoder, ThreadId};
+use calltap_trace::{Event, EventKind, Loss, Process, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
+use forks::Sought;
+use history::History;
 use pairs::Pairs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -80,6 +84,13 @@ pub struct Reader {
     until: u64,
     /// Events of goroutines, which may go on in other threads.
     pub of_go: Vec<GoEvent>,
+    /// Is kept for children that are forked?
+    keeps_history: bool,
+    history: Option<History>,
+    /// A child was forked behind this event of the thread; what was open then, once that is known.
+    sought: Option<Sought>,
+    /// Of the first thread of a forked process, in which calls are open that were at the fork: its process. They are written when its first event is there.
+    copied: Option<Process>,
 }
 
 impl Reader {
@@ -116,6 +127,10 @@ impl Reader {
             switching: Switching::default(),
             until: u64::MAX,
             of_go: Vec::new(),
+            keeps_history: false,
+            history: None,
+            sought: None,
+            copied: None,
         }
     }
 
@@ -143,15 +158,7 @@ impl Reader {
         // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
         let mut left = shared.chunk_count().min(most);
         loop {
-            let chunk = match self.chunk {
-                Some(chunk) => chunk,
-                None => {
-                    let first = shared.thread(self.entry).map_or(0, |entry| entry.first_chunk.load(Acquire));
-                    let Some(first) = first.checked_sub(1) else { return got };
-                    self.chunk = Some(first);
-                    first
-                }
-            };
+            let Some(chunk) = self.begun_chunk(shared) else { return got };
             let Some(header) = shared.chunk_header(chunk) else { return got };
             if extent == Extent::Full && header.next.load(Acquire) == 0 {
                 return got;
@@ -159,7 +166,15 @@ impl Reader {
             if !self.begun {
                 self.begin(shared, chunk);
             }
+            let may_wait = extent != Extent::Rest && header.next.load(Acquire) == 0;
+            if !self.go_on_from_fork(shared, chunk, output) && may_wait {
+                return got;
+            }
             got |= self.take(shared, chunk, unwinding);
+            self.seek_fork();
+            if self.has_found() {
+                return got;
+            }
             self.active |= got;
             if self.encoder.is_full() {
                 output.events(&mut self.encoder);
@@ -182,14 +197,7 @@ impl Reader {
             {
                 return got;
             }
-            if std::mem::take(&mut self.skipped) {
-                self.kept.push(chunk);
-            } else {
-                self.free(shared, chunk);
-            }
-            self.settled = self.settled.filter(|settled| *settled != chunk);
-            (self.chunk, self.is_blank) = (Some(next), false);
-            self.cursor.next_chunk();
+            self.go_on_in(shared, chunk, next);
             self.note_gap(shared, next, unwinding);
             match left.checked_sub(1) {
                 Some(fewer) => left = fewer,
@@ -199,6 +207,25 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// The chunk that is read: at first the thread's first one, if it has one.
+    fn begun_chunk(&mut self, shared: &Shared) -> Option<u32> {
+        let first = || shared.thread(self.entry)?.first_chunk.load(Acquire).checked_sub(1);
+        self.chunk = self.chunk.or_else(first);
+        self.chunk
+    }
+
+    /// A chunk is read to its end: the next one is.
+    fn go_on_in(&mut self, shared: &Shared, chunk: u32, next: u32) {
+        if std::mem::take(&mut self.skipped) {
+            self.kept.push(chunk);
+        } else {
+            self.free(shared, chunk);
+        }
+        self.settled = self.settled.filter(|settled| *settled != chunk);
+        (self.chunk, self.is_blank) = (Some(next), false);
+        self.cursor.next_chunk();
     }
 
     /// Notes what was lost in front of the first event, once that is there: nothing else says when it was. What was overwritten was in front of all
@@ -218,6 +245,7 @@ impl Reader {
     /// Reads what there is of a chunk; true if anything came.
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) -> bool {
         let before = self.cursor.offset;
+        self.follow(shared, chunk, unwinding);
         let unwinding = Some((unwinding, self.process));
         let pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         let sink = Encode::new(pairs, self.rates.as_deref(), &mut self.switching).until(self.until);
@@ -227,7 +255,8 @@ impl Reader {
                 self.cursor.read_sparse(words, &mut sink);
             }
         } else if let Some(words) = shared.chunk(chunk) {
-            self.cursor.read(words, &mut sink);
+            let copy = self.history.as_mut().and_then(History::words);
+            self.cursor.read_copying(words, copy, &mut sink);
         }
         sink.count(&mut self.totals);
         let got = self.cursor.offset != before;
@@ -248,6 +277,7 @@ impl Reader {
         };
         if dead {
             self.torn += 1;
+            self.close_history();
             self.cursor.skip_hole(words, self.sparse);
             self.skipped = true;
         }
@@ -345,6 +375,9 @@ impl Reader {
     fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+        if !self.switching.is_empty() {
+            self.history.iter_mut().for_each(History::close);
+        }
         // All of a thread that is quiet is read.
         if !self.active {
             self.switching.end_before(u64::MAX, &mut pairs);

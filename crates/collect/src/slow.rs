@@ -7,7 +7,7 @@
 
 mod lane;
 
-use crate::chosen::Chosen;
+use crate::kept::chosen::Chosen;
 use crate::output::Consumer;
 use calltap_names::Word;
 use calltap_trace::{

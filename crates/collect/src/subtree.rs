@@ -1,13 +1,13 @@
 //! Only calls of some functions and what they call go on, so many levels of them: `--graph f --depth 3` of `record`, `top`, `view` and snapshots.
 //!
 //! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
-//! [Triggers](crate::triggers) decide about the same: then what happens in an interval is held back until all threads were read.
+//! [Triggers](crate::kept::triggers) decide about the same: then what happens in an interval is held back until all threads were read.
 //!
 //! What is kept may be changed meanwhile, by `set --graph`. A recording that nothing was asked of lets everything pass as it comes, unread.
 
-use crate::keeping::{Change, Rules, Subtree};
+use crate::kept::keeping::{Change, Rules, Subtree};
+use crate::kept::triggers::Triggers;
 use crate::output::Consumer;
-use crate::triggers::Triggers;
 use calltap_trace::{
     Batch, ClockPair, Error, Event, EventKind, Incident, Loss, Record, Sieve, SiteId, Switch, SystemCall,
     ThreadEncoder, ThreadId, Unpacker, Waking,

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <ucontext.h>
@@ -209,6 +210,29 @@ static void users_and_threads(void) {
     pthread_join(creator, NULL);
 }
 
+// Memory is mapped all the time, where the kernel finds room: below what was mapped before, stacks of threads included.
+static void *map(void *p) {
+    unsigned seed = (uintptr_t)p;
+    struct { char *at; size_t length; } mapped[64] = {0};
+    for (long i = 0; !over; i++) {
+        int n = rand_r(&seed) % 64;
+        if (mapped[n].at) { munmap(mapped[n].at, mapped[n].length); mapped[n].at = NULL; continue; }
+        mapped[n].length = (rand_r(&seed) % 2048 + 1) * 4096ul;
+        mapped[n].at = mmap(NULL, mapped[n].length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped[n].at == MAP_FAILED) { FAIL("mmap\n"); break; }
+        *mapped[n].at = 1;
+        free(malloc(10));
+        check(i);
+    }
+    return NULL;
+}
+static void mappings(void) {
+    pthread_t t[4];
+    for (long i = 0; i < 3; i++) pthread_create(&t[i], NULL, map, (void *)(i + 1));
+    pthread_create(&t[3], NULL, create, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+}
+
 static void own_words(void) {
     for (long i = 0; !over; i++) {
         check(i);
@@ -219,7 +243,7 @@ static void own_words(void) {
 
 int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {{"queue", queue}, {"timer", timer}, {"users", users}, {"stacks", stacks}, {"allocator", allocator}, {"sequences", sequences}, {"linker", linker}, {"no tsc", no_tsc},
-        {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}};
+        {"leftovers", leftovers}, {"users and threads", users_and_threads}, {"own words", own_words}, {"mappings", mappings}};
     sigset_t every, none;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);

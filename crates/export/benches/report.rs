@@ -12,7 +12,14 @@ const SITES: u32 = 2_000;
 /// A program that wanders up and down its call stack; functions are reused unevenly, as real ones are.
 fn synthetic(threads: u32) -> MemorySource {
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-    source.meta.processes.push(Process { id: 0, pid: 1, parent: None, forked: false, comm: "bench".into() });
+    source.meta.processes.push(Process {
+        id: 0,
+        pid: 1,
+        parent: None,
+        forked: false,
+        resumed: false,
+        comm: "bench".into(),
+    });
     for id in 0..SITES {
         let name = format!("function_{id}");
         let (id, address) = (SiteId(id), 0x1000 + 16 * u64::from(id));

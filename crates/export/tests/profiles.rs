@@ -1,4 +1,4 @@
-//! What the tools for profiles get: Speedscope, pprof, KCachegrind, the Firefox Profiler. Their own readers are asked in `crates/e2e/tests/answers/exports.rs`.
+//! What the tools for profiles get: Speedscope, pprof, KCachegrind, the Firefox Profiler. Their own readers are asked in `crates/e2e/tests/answers/exchange/exports.rs`.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::{Call, Enter, MemorySource, Visitor, demangle, run_by_thread};

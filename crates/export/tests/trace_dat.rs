@@ -309,6 +309,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
         pid: 200,
         parent: Some(0),
         forked: false,
+        resumed: false,
         comm: "next".into(),
     });
     let range = (0x400000, 0x500000);

@@ -105,6 +105,7 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         pid: 1,
         parent: None,
         forked: false,
+        resumed: false,
         comm: comm.clone(),
     }))?;
     writer.record(&Record::Thread(Thread { id, process: 0, tid: 1, comm, goroutine: None }))?;

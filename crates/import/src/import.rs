@@ -29,14 +29,29 @@ pub struct Named<'n> {
 /// Writes the trace of a `trace.dat` to `output`, which is made or emptied once the file is known to hold events.
 pub fn import(file: &dyn Bytes, named: Named<'_>, output: &Path) -> Result<Summary, Error> {
     let head = Head::read(file)?;
+    let mut from = format!("imported from {}", named.file);
+    if !head.options.writer.is_empty() {
+        from += &format!(", written by {}", printable(&head.options.writer));
+    }
+    import_head(file, &head, named, from, output)
+}
+
+/// The same of a head that is known, and its pages; `from` says in the trace where it comes from.
+pub(crate) fn import_head(
+    file: &dyn Bytes,
+    head: &Head,
+    named: Named<'_>,
+    from: String,
+    output: &Path,
+) -> Result<Summary, Error> {
     let mut buffers = head.buffers.iter();
     // The top directory's, where it has events.
     let buffer = buffers.next().ok_or(Error::Empty)?;
     let is_own = head.options.writer.starts_with("calltap ");
-    let survey = Survey::of(file, &head, buffer, is_own)?;
-    let clock = Clock::of(&head, buffer, &survey);
+    let survey = Survey::of(file, head, buffer, is_own)?;
+    let clock = Clock::of(head, buffer, &survey);
     let names = names(&head.cmdlines, survey.names);
-    let session = session(&head, named, &clock, &survey.tracers, survey.first);
+    let session = session(head, named, &clock, &survey.tracers, survey.first);
     let known = Known {
         is_own,
         first: survey.first,
@@ -48,16 +63,12 @@ pub fn import(file: &dyn Bytes, named: Named<'_>, output: &Path) -> Result<Summa
     };
     let mut writer = Writer::new(output, session, &clock.pairs, known)?;
     let mut decoder = Decoder::new(&head.formats);
-    let mut merged = Merged::new(streams(file, &head, buffer)?, &mut decoder)?;
+    let mut merged = Merged::new(streams(file, head, buffer)?, &mut decoder)?;
     while let Some(item) = merged.take(&mut decoder)? {
         writer.take(item)?;
     }
     let [shown, not_shown] = decoder.counts();
     let other_buffers = buffers.map(|buffer| printable(&buffer.name).into_owned()).collect();
-    let mut from = format!("imported from {}", named.file);
-    if !head.options.writer.is_empty() {
-        from += &format!(", written by {}", printable(&head.options.writer));
-    }
     writer.finish(from, Summary { shown, not_shown, other_buffers, ..Summary::default() })
 }
 

@@ -1,4 +1,5 @@
 //! Files of trace-cmd's, imported.
 
+mod pages;
 mod round_trip;
 mod together;

@@ -30,7 +30,7 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
     let path = directory.join("original.data");
     let mut writer = TraceWriter::create(&path, session()).unwrap();
     let comm = || "app".to_owned();
-    let process = Process { id: 0, pid: 7, parent: None, forked: false, comm: comm() };
+    let process = Process { id: 0, pid: 7, parent: None, forked: false, resumed: false, comm: comm() };
     writer.record(&Record::Process(process)).unwrap();
     for id in 0..2 {
         let thread = Thread { id: ThreadId(id), process: 0, tid: 7 + id, comm: comm(), goroutine: None };

@@ -2,7 +2,7 @@
 
 use crate::round_trip::{original, replayed, session};
 use calltap_analysis::Source;
-use calltap_import::{Joined, Recording, Refused, join};
+use calltap_import::{Joined, Others, Recording, Refused, join};
 use calltap_trace::{
     ClockKind, ClockPair, Edge, End, Event, EventKind, KernelEvents, Module, Process, Record, RunState,
     Session, Site, SiteId, Switch, SystemCall, Thread, ThreadEncoder, ThreadId, TraceReader, TraceWriter,
@@ -11,7 +11,7 @@ use calltap_trace::{
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-const EXIT: EventKind = EventKind::Exit { pops: 1 };
+pub const EXIT: EventKind = EventKind::Exit { pops: 1 };
 
 /// A trace of one process: its threads, functions, and events by thread.
 fn write(
@@ -24,7 +24,7 @@ fn write(
 ) -> TraceWriter {
     let mut writer = TraceWriter::create(path, session).unwrap();
     let (pid, comm) = process;
-    let process = Process { id: 0, pid, parent: None, forked: false, comm: comm.into() };
+    let process = Process { id: 0, pid, parent: None, forked: false, resumed: false, comm: comm.into() };
     writer.record(&Record::Process(process)).unwrap();
     for (id, tid) in (0..).zip(tids) {
         let thread =
@@ -73,7 +73,7 @@ fn of(kind: ClockKind) -> Session {
 }
 
 /// Of a program, by the processor's counter, two ticks a nanosecond; both threads wait in `handle`, one of them for a signal, too.
-fn program(directory: &Path, kind: ClockKind) -> PathBuf {
+pub fn program(directory: &Path, kind: ClockKind) -> PathBuf {
     let path = directory.join("program.data");
     let first = [(2000, 0, EventKind::Entry), (3000, 1, EventKind::Entry), (7000, 1, EXIT), (8000, 0, EXIT)];
     let second = [(2500, 1, EventKind::Entry), (6000, 1, EXIT)];
@@ -116,11 +116,11 @@ fn joined(paths: &[&Path], output: &Path) -> Result<Joined, Refused> {
         name: path.file_name().unwrap().to_string_lossy().into_owned(),
         reader: TraceReader::open(path).unwrap(),
     };
-    join(&paths.iter().map(open).collect::<Vec<_>>(), output)
+    join(&paths.iter().map(open).collect::<Vec<_>>(), Others::Kept, output)
 }
 
 /// The events of a thread: time, function, what it did.
-fn events(reader: &TraceReader, thread: u32) -> Vec<(u64, String, EventKind)> {
+pub fn events(reader: &TraceReader, thread: u32) -> Vec<(u64, String, EventKind)> {
     let mut all = Vec::new();
     for batch in reader.thread_batches(ThreadId(thread)) {
         let name = |site: SiteId| reader.meta().sites[site.0 as usize].name.clone();

@@ -1,4 +1,4 @@
-//! The rule of docs/names.md.
+//! The rule of docs/reference/names.md.
 
 use crate::function::FunctionNames;
 use crate::set::GlobSet;

@@ -1,4 +1,4 @@
-//! A word by which a user names functions. docs/names.md has the rule for users.
+//! A word by which a user names functions. docs/reference/names.md has the rule for users.
 
 use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;

@@ -1,9 +1,9 @@
 //! The agent's three images: one that is loaded with a program, one that is loaded into a process that runs already, and one that the recorder
-//! places in programs without a dynamic linker that could (see [`crate::placed`]).
+//! places in programs without a dynamic linker that could (see [`crate::injection::placed`]).
 
-use crate::maps::{self, Region};
+use crate::memory::maps::{self, Region};
+use crate::memory::text::ProcessText;
 use crate::proc::{self, SessionId};
-use crate::text::ProcessText;
 use calltap_patch::{Avma, Text};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol};
@@ -87,7 +87,7 @@ impl Loaded {
         std::ptr::eq(self.image, &PLACED)
     }
 
-    /// Must it be told [where the thread library keeps a thread's id](crate::placed::owner_word)?
+    /// Must it be told [where the thread library keeps a thread's id](crate::injection::placed::owner_word)?
     pub fn needs_owner_word(&self) -> bool {
         !std::ptr::eq(self.image, &LIBRARY)
     }

@@ -16,10 +16,10 @@ pub use code::find;
 
 use crate::agent;
 use crate::go;
-use crate::maps::{Mappings, Region, text_of};
+use crate::memory::maps::{Mappings, Region, text_of};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::{Held, aside};
 use crate::target::Symbols;
-use crate::text::ProcessText;
-use crate::threads::{Held, aside};
 use calltap_abi::PAGE;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
@@ -74,13 +74,19 @@ impl Point {
         Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
     }
 
-    /// The stack that the thread is on, from its stack pointer to its control block, if that is near: where it begins, and its length. It may be less where the thread
-    /// has switched to another stack, and is never more: the mapping in which both lie goes on behind the block, or there is memory between that cannot be
-    /// read, which ends the stack.
+    /// From the stack pointer to the thread's control block and its first word, if that is near: where it begins, and its length. It may be less than the stack
+    /// where the thread has switched to another one, and is never more: both lie in one mapping, or memory between that cannot be read ends the stack.
     fn short_stack(&self) -> (u64, usize) {
         let start = self.top & !7;
-        let is_short = !go::is_on_heap(self.top) && (1..=SHORT).contains(&self.block.wrapping_sub(start));
-        (start, if is_short { (self.block - start) as usize } else { 0 })
+        let is_short = (1..=SHORT).contains(&self.block.wrapping_sub(start));
+        (start, if is_short { (self.block - start) as usize + WORD } else { 0 })
+    }
+
+    /// That stack, if the block is one: a thread library's begins with its own address. Go's runtime has a thread's words on its heap, with stacks of
+    /// goroutines below.
+    fn of_short<'a>(&self, read: &'a [u8]) -> Option<&'a [u8]> {
+        let (stack, own) = read.split_last_chunk::<WORD>()?;
+        (u64::from_le_bytes(*own) == self.block).then_some(stack)
     }
 }
 
@@ -108,7 +114,7 @@ impl Whereabouts {
         let short: Vec<(u64, usize)> = threads.iter().map(Point::short_stack).collect();
         let pieces = text.read_many(&short);
         let read = |(n, thread): (usize, &Point)| {
-            let first = pieces.get(n).filter(|first| !first.is_empty());
+            let first = pieces.get(n).and_then(|first| thread.of_short(first));
             Whereabouts::read(*thread, first, text, mappings, &mut handlers)
         };
         threads.iter().enumerate().map(read).collect()
@@ -206,7 +212,7 @@ impl Stack {
         if let Some(bytes) = first {
             stack.segments.push(Segment::new(top & !7, bytes.to_vec(), false));
         } else {
-            let limit = go::stack(block, top, text).map(|[_, high]| high);
+            let limit = go::stack(block, top, text).and_then(|stack| stack.high);
             stack.add(top, limit, block, text, mappings);
         }
         let mut next = 0;
@@ -217,11 +223,12 @@ impl Stack {
             let frames = handlers.frames(segment, text);
             segment.note_frames(&frames);
             for frame in frames {
-                stack.add(frame.interrupted, None, block, text, mappings);
+                let limit = go::stack(block, frame.interrupted, text).and_then(|stack| stack.high);
+                stack.add(frame.interrupted, limit, block, text, mappings);
                 let [start, size] = frame.alternate;
                 let is_mapped = || mappings.next(start).is_some_and(|region| region.contains(start));
-                // Another handler may have left the alternate stack with calls open.
-                if size > 0 && size <= LONGEST && is_mapped() {
+                // Another handler may have left the alternate stack with calls open. Of one that is in use, nothing below the stack pointer is.
+                if size > 0 && size <= LONGEST && !stack.is_on(start, size) && is_mapped() {
                     stack.add(start, Some(start + size), block, text, mappings);
                 }
             }
@@ -257,6 +264,11 @@ impl Stack {
         // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
         let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
         self.segments.push(Segment::new(start, bytes, cut));
+    }
+
+    /// Does one that holds open calls begin within this memory?
+    fn is_on(&self, start: u64, size: u64) -> bool {
+        self.segments.iter().any(|segment| segment.start.wrapping_sub(start) < size)
     }
 
     fn is_cut(&self) -> bool {

@@ -129,7 +129,7 @@ pub fn spawn_held<T>(
     })
 }
 
-/// Starts `command` with these libraries [preloaded](crate::preload::list). Call before starting threads.
+/// Starts `command` with these libraries [preloaded](crate::injection::preload::list). Call before starting threads.
 pub fn spawn(command: &[OsString], libraries: &OsStr) -> Result<Child, Error> {
     let before = env::var_os(PRELOAD);
     let mut value = libraries.to_owned();

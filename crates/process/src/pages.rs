@@ -1,8 +1,8 @@
 //! Pages of text that were written to, and are as in their files again: private copies, which the kernel can have back.
 
-use crate::maps::{self, Region};
+use crate::memory::maps::{self, Region};
+use crate::memory::text::ProcessText;
 use crate::target::Target;
-use crate::text::ProcessText;
 use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
 use std::fs::File;

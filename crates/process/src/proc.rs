@@ -1,4 +1,4 @@
-//! What `/proc` says of processes and threads, besides their [mappings](crate::maps).
+//! What `/proc` says of processes and threads, besides their [mappings](crate::memory::maps).
 
 use crate::error::Error;
 use calltap_abi::ProcessEntry;

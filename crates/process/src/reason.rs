@@ -1,4 +1,4 @@
-//! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reasons.md` lists them; a test compares it with this table.
+//! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use nix::errno::Errno;
 use std::io;
@@ -164,6 +164,6 @@ mod tests {
 
     #[test]
     fn codes_differ_and_the_document_has_them_all() {
-        assert_documented(Reason::ALL, include_str!("../../../docs/reasons.md"));
+        assert_documented(Reason::ALL, include_str!("../../../docs/reference/reasons.md"));
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::clock;
 use crate::error::Error;
-use crate::maps::{self, Region};
+use crate::memory::maps::{self, Region};
+use crate::memory::text::ProcessText;
 use crate::proc::{self, start_time};
+use crate::ptrace::sharing;
 use crate::reason::Reason;
-use crate::sharing;
-use crate::text::ProcessText;
 use object::elf::{self, FileHeader64, PF_X, PT_LOAD, ProgramHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef, StringTable};
@@ -78,6 +78,17 @@ fn comm(pid: u32) -> String {
     calltap_names::printable(String::from_utf8_lossy(&name).trim_end()).into_owned()
 }
 
+/// Another thread is the tracer: a debugger's, or one of another calltap that holds the process for a moment.
+fn traced_by(tracer: u32) -> Reason {
+    let by = comm(tracer);
+    let status = fs::read_to_string(format!("/proc/{tracer}/status")).unwrap_or_default();
+    let pid = proc::field(&status, "Tgid").and_then(|pid| pid.parse().ok()).unwrap_or(tracer);
+    if by == comm(std::process::id()) {
+        return Reason::Attaching { by: format!("PID {pid} ({by})") };
+    }
+    Reason::Traced { by, pid }
+}
+
 impl Target {
     /// Looks at a process. Nothing is done to it.
     pub fn find(pid: u32) -> Result<Target, Error> {
@@ -109,8 +120,7 @@ impl Target {
             _ => {}
         }
         if status.tracer != 0 {
-            let by = comm(status.tracer);
-            return Err(refuse(Reason::Traced { by, pid: status.tracer }));
+            return Err(refuse(traced_by(status.tracer)));
         }
         let regions = maps::read(pid).map_err(|error| refuse(denied(&error)))?;
         if regions.is_empty() {

@@ -2,9 +2,9 @@
 //!
 //! It is asked only where the words of a stack say too much: a large frame keeps what was left there long ago.
 
-use crate::maps::Region;
+use crate::memory::maps::Region;
+use crate::ptrace::threads::Held;
 use crate::target::TextSegment;
-use crate::threads::Held;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,

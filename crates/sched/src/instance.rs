@@ -33,8 +33,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Makes one whose times are CLOCK_MONOTONIC, with a buffer of so many kilobytes for each processor.
-    pub(crate) fn create(tracefs: &Tracefs, kilobytes: u32) -> io::Result<Instance> {
+    /// Makes one whose times are of this clock of the kernel, with a buffer of so many kilobytes for each processor.
+    pub(crate) fn create(tracefs: &Tracefs, clock: &str, kilobytes: u32) -> io::Result<Instance> {
         let instances = tracefs.open_directory("instances")?;
         let own = std::process::id();
         let started = start_time(own).ok_or(io::ErrorKind::NotFound)?;
@@ -43,16 +43,21 @@ impl Instance {
         let directory = openat(&instances, &name, directory_flags(), Mode::empty());
         let directory = directory.inspect_err(|_| remove(&instances, &name))?;
         let instance = Instance { instances, directory, name };
-        instance.write("trace_clock", "mono")?;
+        instance.write("trace_clock", clock)?;
         instance.write("buffer_size_kb", &kilobytes.to_string())?;
         // Kernels before 6.0 wake their readers otherwise, at each event or at half of the buffer.
         let _ = instance.write("buffer_percent", FILLING);
         Ok(instance)
     }
 
-    /// Leaves out what is of no thread of a process, nor of those that it begins. The threads that were there.
+    /// Leaves out events of no thread of a process, nor of those that it begins. The threads that were there.
     pub(crate) fn only(&self, pid: u32) -> io::Result<BTreeSet<u32>> {
-        self.write("options/event-fork", "1")?;
+        self.list_threads(pid, "options/event-fork", "set_event_pid")
+    }
+
+    /// Writes the threads of a process into a list, which those that they begin join by an option.
+    pub(crate) fn list_threads(&self, pid: u32, option: &str, list: &str) -> io::Result<BTreeSet<u32>> {
+        self.write(option, "1")?;
         let mut known = BTreeSet::new();
         for _ in 0..ROUNDS {
             let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
@@ -62,7 +67,7 @@ impl Instance {
                 break;
             }
             // The file adds to its list what is written to it.
-            new.iter().try_for_each(|tid| self.write("set_event_pid", &tid.to_string()))?;
+            new.iter().try_for_each(|tid| self.write(list, &tid.to_string()))?;
         }
         Ok(known)
     }
@@ -72,22 +77,31 @@ impl Instance {
         self.write(&format!("events/{event}/enable"), "1")
     }
 
-    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+    /// Writes to a file of it. Lists keep what they have.
+    pub(crate) fn write(&self, file: &str, text: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         File::from(openat(&self.directory, file, flags, Mode::empty())?).write_all(text.as_bytes())
     }
 
-    /// The buffers of all processors.
-    fn buffers(&self) -> io::Result<Vec<File>> {
+    /// What a file of it says.
+    pub(crate) fn read(&self, file: &str) -> io::Result<String> {
+        let mut text = String::new();
+        File::from(openat(&self.directory, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+            .read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// The buffers of all processors, by their numbers.
+    pub(crate) fn buffers(&self) -> io::Result<Vec<(u32, File)>> {
         let processors = openat(&self.directory, "per_cpu", directory_flags(), Mode::empty())?;
         let mut buffers = Vec::new();
         for entry in Dir::read_from(&processors)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy();
-            if name.starts_with("cpu") {
+            if let Some(Ok(cpu)) = name.strip_prefix("cpu").map(str::parse) {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let path = format!("{name}/trace_pipe_raw");
-                buffers.push(File::from(openat(&processors, path, flags, Mode::empty())?));
+                buffers.push((cpu, File::from(openat(&processors, path, flags, Mode::empty())?)));
             }
         }
         Ok(buffers)
@@ -165,7 +179,7 @@ impl<T> Pages<T> {
         decode: Box<Decode<T>>,
         read: Box<dyn FnMut() + Send>,
     ) -> io::Result<Pages<T>> {
-        let buffers = instance.buffers()?.into_iter().map(|file| Buffer { file, newest: 0 }).collect();
+        let buffers = instance.buffers()?.into_iter().map(|(_, file)| Buffer { file, newest: 0 }).collect();
         let page = vec![0; rustix::param::page_size()];
         Ok(Pages { buffers, layout, page, decode, read, _instance: instance })
     }
@@ -247,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_instance_ends_with_its_value_or_after_its_maker() {
-        let made = Tracefs::open().and_then(|tracefs| Ok((Instance::create(&tracefs, 8)?, tracefs)));
+        let made = Tracefs::open().and_then(|tracefs| Ok((Instance::create(&tracefs, "mono", 8)?, tracefs)));
         let (instance, tracefs) = match made {
             Ok(made) => made,
             Err(error) => {

@@ -1,10 +1,11 @@
 //! What the kernel tells of the threads of a process: when they run and when they do not (context switches, for unprivileged users where
-//! `kernel.perf_event_paranoid` is at most 2), who wakes them, and their system calls (with more privileges).
+//! `kernel.perf_event_paranoid` is at most 2), who wakes them, their system calls, and functions of the kernel that they run (with more privileges).
 //!
 //! Each is a [`Stream`], of perf events or, for wakings where that is allowed, of an instance of tracefs. An event of a thread is passed on to the threads and processes
 //! that it begins; the events of a processor share a ring. Once opened, nothing is done but to read the rings often enough.
 
 mod events;
+mod functions;
 mod happened;
 mod incidents;
 mod instance;
@@ -20,6 +21,7 @@ mod tracefs;
 mod tracepoints;
 mod wakings;
 
+pub use functions::{CLOCK, Functions, NoFunctions, Tracer};
 pub use happened::{Happened, Happening};
 pub use incidents::{Incidents, incidents};
 pub use names::Names;

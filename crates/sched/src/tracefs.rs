@@ -67,7 +67,8 @@ impl Tracefs {
         Ok(openat(&self.0, name, flags, Mode::empty())?)
     }
 
-    fn read(&self, name: &str) -> io::Result<String> {
+    /// What a file says.
+    pub(crate) fn read(&self, name: &str) -> io::Result<String> {
         let mut file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
         // The description of pages ends with the first read, whatever that had room for.
         let (mut bytes, mut length) = (vec![0; LONGEST], 0);

@@ -60,13 +60,13 @@ pub fn remove_left() {
     }
 }
 
-fn is_first_namespace() -> bool {
+pub(crate) fn is_first_namespace() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
 }
 
 fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
     let (waking, layout) = (tracefs.tracepoint(WAKING)?, tracefs.page_layout()?);
-    let instance = Instance::create(tracefs, RING)?;
+    let instance = Instance::create(tracefs, "mono", RING)?;
     let mut opening = Opening::new(NAMES_RING);
     // Without their records, processes are named as they are called when their wakings are read.
     let has_names =

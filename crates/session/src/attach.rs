@@ -1,7 +1,7 @@
 //! Attaching: the agent is [brought in](crate::enter), then sites are switched while everything runs; only sites of several instructions need
 //! one look at all threads, which are stopped for it.
 //!
-//! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
+//! All of it runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
 use crate::error::Error;
 use crate::options::Options;
@@ -16,13 +16,13 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
 use calltap_process::Reason;
 use calltap_process::frames::{self, Stacks};
-use calltap_process::inferior::Inferior;
-use calltap_process::maps::{self, Mappings};
+use calltap_process::injection::inferior::Inferior;
+use calltap_process::memory::maps::{self, Mappings};
+use calltap_process::memory::text::{ProcessText, Sync};
 use calltap_process::proc;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::threads::{Held, Keep};
 use calltap_process::target::Target;
-use calltap_process::text::{ProcessText, Sync};
-use calltap_process::threads::{Held, Keep};
 use nix::libc::user_regs_struct;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -171,11 +171,10 @@ impl Planner<'_> {
             self.check_values()?;
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over(target.pid);
-        let mapped = if self.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) };
-        // Also where that has failed: then nothing may lead there.
-        self.take_mapped(index, &mut records);
-        mapped?;
+        let mut map = |planner: &mut Planner<'_>| {
+            if planner.stubs.to_map.is_empty() { Ok(()) } else { map(target, stops) }
+        };
+        self.map_planned(index, target.pid, false, &mut map, emit)?;
         match self.arm(index, target, stops) {
             Err(why) if self.entering => {
                 return Err(target.refuse(Reason::Breakpoints { why }).into());

@@ -4,7 +4,7 @@
 //! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
 //! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
 //!
-//! All of it runs in a thread that ends soon (see [`calltap_process::threads`]).
+//! All of it runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
 mod one;
 
@@ -14,10 +14,10 @@ use crate::plan::past::Told;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent;
-use calltap_process::inferior::{Injected, await_tidy};
+use calltap_process::injection::inferior::{Injected, await_tidy};
 use calltap_process::proc;
-use calltap_process::sharing;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::sharing;
+use calltap_process::ptrace::stops::Stops;
 use calltap_process::target::Target;
 use one::detach_one;
 use std::collections::{HashMap, HashSet};

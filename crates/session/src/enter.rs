@@ -1,7 +1,7 @@
 //! Into a running process: one thread is borrowed to bring the agent in, and to have it join the session.
 //!
 //! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
-//! [placed](calltap_process::placed). In a process that was attached to before, it is there still.
+//! [placed](calltap_process::injection::placed). In a process that was attached to before, it is there still.
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
@@ -10,14 +10,14 @@ use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent::{LIBRARY, Loaded};
 use calltap_process::frames::Stacks;
-use calltap_process::guards::Guards;
-use calltap_process::inferior::{CALL, Inferior, TRY};
-use calltap_process::inject::{Call, Failed};
-use calltap_process::maps::{self, Mappings};
-use calltap_process::placed::{Frames, Placement, owner_word};
-use calltap_process::stops::Stops;
+use calltap_process::injection::guards::Guards;
+use calltap_process::injection::inferior::{CALL, Inferior, TRY};
+use calltap_process::injection::inject::{Call, Failed};
+use calltap_process::injection::placed::{Frames, Placement, owner_word};
+use calltap_process::memory::maps::{self, Mappings};
+use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::{Symbols, Target, is_libc};
-use calltap_process::threads::{Held, NotHeld};
 use calltap_process::{proc, seccomp};
 use std::path::Path;
 use std::sync::atomic::Ordering::*;

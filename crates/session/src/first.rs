@@ -9,11 +9,11 @@ use crate::plan::directory::Directory;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::go;
-use calltap_process::inferior::Inferior;
-use calltap_process::placed::owner_word_told;
+use calltap_process::injection::inferior::Inferior;
+use calltap_process::injection::placed::owner_word_told;
+use calltap_process::memory::text::ProcessText;
+use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::Target;
-use calltap_process::text::ProcessText;
-use calltap_process::threads::{Held, NotHeld};
 use std::path::Path;
 
 /// System calls before that: the C library looks at its tunables, gets memory.

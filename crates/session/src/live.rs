@@ -20,7 +20,7 @@ use calltap_collect::trace_file::TraceFile;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::launch;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
 use calltap_process::target::Target;
 use calltap_selection::{Listed, SiteRequest, Typed};
 use calltap_selection::{ParsedSelection, Profiled, Selection};

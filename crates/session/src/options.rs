@@ -4,15 +4,17 @@ use crate::plan::planner::PatchMode;
 use crate::plan::planner::{LargestLibrary, Started};
 use calltap_abi::Clock;
 use calltap_collect::collector::Totals;
-use calltap_collect::keeping::Subtree;
+use calltap_collect::kept::keeping::Subtree;
 use calltap_collect::slow::Slow;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
+use calltap_sched::Functions;
 use calltap_selection::ParsedSelection;
 use calltap_sites::Discovery;
 use calltap_trace::SlowRule;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 /// What to record.
@@ -66,6 +68,8 @@ pub struct Options {
     pub system_calls: bool,
     /// Also page faults, signals, and moves to other processors.
     pub incidents: bool,
+    /// Also functions of the kernel, which another reads.
+    pub kernel: Option<Weak<Mutex<Functions>>>,
     /// Version that goes into the trace.
     pub version: &'static str,
     /// Tells the user a sentence while it goes on.
@@ -106,6 +110,7 @@ impl Options {
             wakings: false,
             system_calls: false,
             incidents: false,
+            kernel: None,
             version: env!("CARGO_PKG_VERSION"),
             tell: |_| {},
             started: |_| {},

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::plan::directory::{Directory, Door};
 use crate::settings::Status;
 use calltap_abi::silence::Silence;
-use calltap_collect::keeping::Subtree;
+use calltap_collect::kept::keeping::Subtree;
 use calltap_process::Reason;
 use calltap_process::target::Target;
 use calltap_selection::Listed;

@@ -8,14 +8,14 @@ use crate::{enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
-use calltap_collect::kernel::Tracepoints;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
+use calltap_collect::waits::kernel::Tracepoints;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
-use calltap_sched::{Refused, Sched};
+use calltap_sched::{NoFunctions, Refused, Sched};
 use calltap_selection::Candidates;
 use calltap_selection::Typed;
 use calltap_sites::{Discovery, Function};
@@ -23,6 +23,7 @@ use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -188,8 +189,18 @@ pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
         }),
     ];
     let refused = refused.into_iter().flatten().filter(|refused| !refused.is_gone());
-    let notes = refused.map(ToString::to_string).collect();
+    let mut notes: Vec<String> = refused.map(ToString::to_string).collect();
+    notes.extend(watch_functions(options, clock, pid).err().map(|refused| refused.to_string()));
     FromKernel { sched, tracepoints, notes }
+}
+
+/// Begins to record functions of the kernel that a process's threads run.
+fn watch_functions(options: &Options, clock: Clock, pid: u32) -> Result<(), NoFunctions> {
+    let Some(functions) = options.kernel.as_ref().and_then(Weak::upgrade) else { return Ok(()) };
+    if clock != Clock::Tsc {
+        return Err(NoFunctions::OtherClock);
+    }
+    functions.lock().unwrap_or_else(PoisonError::into_inner).watch(pid)
 }
 
 /// Keeps the coarse clock.

@@ -1,6 +1,6 @@
 //! Why a function is not traced, only its entry is recorded, or a return stub sees its return: code, text and advice of each reason.
 //!
-//! `docs/reasons.md` lists them; a test compares it with this table.
+//! `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -44,7 +44,7 @@ macro_rules! reasons {
     };
 }
 
-/// For tests: panics unless the codes of `all` differ and a table of `document`, which is `docs/reasons.md`, has them all.
+/// For tests: panics unless the codes of `all` differ and a table of `document`, which is `docs/reference/reasons.md`, has them all.
 pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
     let codes: HashSet<&str> = all.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes.len(), all.len());
@@ -52,7 +52,7 @@ pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
         format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", ""))
     };
     let rows: String = all.iter().map(row).collect();
-    assert!(document.contains(&rows), "docs/reasons.md should have:\n{rows}");
+    assert!(document.contains(&rows), "docs/reference/reasons.md should have:\n{rows}");
 }
 
 reasons! {
@@ -123,7 +123,7 @@ reasons! {
     CallReturnsInto { byte: u64 } = "call-returns-into", "a call returns to its byte {byte}, where the jump would be", "trace its callers";
     CallThroughStack = "call-through-stack", "it begins with a call through its stack", "trace its callers";
     BeginsWith { instruction: String } = "begins-with", "it begins with {instruction}", "trace its callers";
-    OnlyBreakpoint { why: Box<Reason> } = "only-breakpoint", "{why}; --allow-int3 would trace it", "allow breakpoints, with the risks in docs/safety.md";
+    OnlyBreakpoint { why: Box<Reason> } = "only-breakpoint", "{why}; --allow-int3 would trace it", "allow breakpoints, with the risks in docs/explanation/safety.md";
 
     // Go.
     GoUnknown = "go-unknown",
@@ -192,6 +192,6 @@ mod tests {
 
     #[test]
     fn codes_differ_and_the_document_has_them_all() {
-        assert_documented(Reason::ALL, include_str!("../../../docs/reasons.md"));
+        assert_documented(Reason::ALL, include_str!("../../../docs/reference/reasons.md"));
     }
 }

@@ -1,4 +1,4 @@
-//! Chunks and what surrounds them, byte by byte (`docs/trace-format.md` draws the same).
+//! Chunks and what surrounds them, byte by byte (`docs/reference/trace-format.md` draws the same).
 
 use crate::codec::sealed::Span;
 use crate::meta::ThreadId;
@@ -340,7 +340,7 @@ fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Resul
 mod tests {
     use super::*;
 
-    /// `docs/trace-format.md` draws these; a file written today must be read for ever.
+    /// `docs/reference/trace-format.md` draws these; a file written today must be read for ever.
     #[test]
     fn sizes_are_as_drawn() {
         assert_eq!(size_of::<FileHeader>(), FILE_HEADER);

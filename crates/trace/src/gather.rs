@@ -256,6 +256,7 @@ impl Gather {
             pid: 0,
             parent: None,
             forked: false,
+            resumed: false,
             comm: UNKNOWN.to_owned(),
         });
         let known = meta.processes.len();

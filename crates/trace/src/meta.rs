@@ -99,6 +99,9 @@ pub struct Process {
     /// entries in its trace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forked: bool,
+    /// Those calls are known: they are [`EventKind::Resumed`](crate::EventKind::Resumed) in front of the first event of its first thread.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Command name.
     pub comm: String,
 }

@@ -33,6 +33,7 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
             pid: 1,
             parent: None,
             forked: false,
+            resumed: false,
             comm: "p".to_owned(),
         }))
         .unwrap();

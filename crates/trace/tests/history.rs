@@ -13,6 +13,7 @@ fn history(limit: u64) -> History {
         pid: 7,
         parent: None,
         forked: false,
+        resumed: false,
         comm: "app".into(),
     }));
     for id in 0..THREADS {

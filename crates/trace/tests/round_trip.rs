@@ -247,7 +247,8 @@ fn records_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     let mut writer = TraceWriter::create(&path, session(ClockKind::Tsc)).unwrap();
-    let process = Process { id: 0, pid: 77, parent: None, forked: false, comm: "prog".to_owned() };
+    let process =
+        Process { id: 0, pid: 77, parent: None, forked: false, resumed: false, comm: "prog".to_owned() };
     let mut module = Module {
         id: 0,
         process: 0,
@@ -289,7 +290,7 @@ fn records_come_back() {
     assert_eq!(reader.clock().to_ns(500), 1250);
 }
 
-/// Measured 0.22 and 0.60 (see `docs/trace-format.md`); the bounds leave room for another zstd.
+/// Measured 0.22 and 0.60 (see `docs/reference/trace-format.md`); the bounds leave room for another zstd.
 #[test]
 fn bytes_per_event_stay_low() {
     let folder = tempfile::tempdir().unwrap();

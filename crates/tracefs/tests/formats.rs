@@ -42,6 +42,7 @@ fn directory() -> Tracefs {
         pid: 100,
         parent: None,
         forked: false,
+        resumed: false,
         comm: "sh".into(),
     }));
     tracefs.record(&Record::Module(Module {

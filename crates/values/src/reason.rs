@@ -1,4 +1,4 @@
-//! Why an argument, a result or a condition cannot be read: code, text and advice of each reason. `docs/reasons.md` lists them; a test compares it with this table.
+//! Why an argument, a result or a condition cannot be read: code, text and advice of each reason. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use calltap_sites::types::Unread;
 use std::fmt;
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn codes_differ_and_the_document_has_them_all() {
         for all in [Reason::ALL, Unread::ALL] {
-            assert_documented(all, include_str!("../../../docs/reasons.md"));
+            assert_documented(all, include_str!("../../../docs/reference/reasons.md"));
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn command(words: &[&str]) -> Result<()> {
     }
 }
 
-/// Measures all, or the parts with these words in their names; prints tables, and writes them into `docs/performance.md`.
+/// Measures all, or the parts with these words in their names; prints tables, and writes them into `docs/explanation/performance.md`.
 fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let bench = bench(quick)?;
     if !bench.uftrace {
@@ -123,7 +123,7 @@ fn head(bench: &Bench) -> String {
 }
 
 fn replace(text: &str) -> Result<()> {
-    let path = shell::root().join("docs/performance.md");
+    let path = shell::root().join("docs/explanation/performance.md");
     let old = fs::read_to_string(&path).unwrap_or_else(|_| format!("# Performance\n\n{BEGIN}\n{END}\n"));
     let (before, rest) =
         old.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", path.display()))?;

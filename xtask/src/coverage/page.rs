@@ -4,7 +4,7 @@ use crate::shell;
 use anyhow::{Context, Result};
 use std::fs;
 
-const PAGE: &str = "docs/coverage.md";
+const PAGE: &str = "docs/reference/coverage.md";
 const END: &str = "<!-- end -->";
 
 /// Puts a table between its mark and the next end.

@@ -26,8 +26,8 @@ pub use lines::{Form, Lines};
 pub use span::{Side, Spans};
 pub use stacks::Stacks;
 
-use crate::drive::{Progress, feed_batch, stack_of};
-use crate::source::{Damage, Source, next_readable};
+use crate::sources::drive::{Progress, feed_batch, stack_of};
+use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use crate::values::Shown;
 use calltap_trace::{Batch, Callers, Record, SiteId, Switch, ThreadId};
@@ -369,7 +369,7 @@ impl<Q: Question> Listener<Q> {
             let lane = || Lane::new(stack_of(source, batch.thread).unwrap_or_default());
             self.lanes.entry(batch.thread).or_insert_with(lane);
             self.happen(&batch);
-            crate::drive::tell(&mut progress, self.totals.events);
+            crate::sources::drive::tell(&mut progress, self.totals.events);
         }
         self.finish_with(source.meta().open_at_end());
         let mut totals = self.totals.clone();

@@ -4,7 +4,7 @@ use super::functions::Functions;
 use super::numbers::{self, Numbers, Spread, Spreads};
 use super::{Diff, Options, Row, Sources};
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::sums::{self, Extra, Sum};
 use calltap_trace::SiteId;
 use std::collections::HashMap;

@@ -5,7 +5,7 @@ use super::numbers::{Numbers, Squares, States, Times};
 use super::{Diff, Options, Row, Sources};
 use crate::error::Error;
 use crate::paths::{self, NODES, Of, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::tree::{Call, Totals};
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};

@@ -21,12 +21,12 @@ pub use measure::Measure;
 pub use noise::Verdict;
 pub use outcome::{Finding, Holds, Outcome};
 
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::head::head;
 use crate::limited;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::source::Source;
 use crate::tree::Totals;
 use calltap_names::{FunctionNames, ShortNames, Word};
 use calltap_trace::ClockKind;
@@ -157,7 +157,7 @@ pub fn collect(
     let of_side = |side: &[(&str, _)]| side.iter().map(|(_, source)| *source).collect();
     let [a, b]: [Vec<&dyn Source>; 2] = sides.map(of_side);
     let sources: Sources<'_> = [&a, &b];
-    let mut tell = |done: u64| crate::drive::tell(&mut progress, done);
+    let mut tell = |done: u64| crate::sources::drive::tell(&mut progress, done);
     let mut diff = if options.by_path {
         by_path::collect(sources, options, &mut tell)?
     } else {

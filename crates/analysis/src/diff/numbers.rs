@@ -3,7 +3,7 @@
 use super::Measure;
 use super::measure::PERMILLES;
 use crate::histogram::{Counts, Histograms};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::sums::{Extra, Stats, variance};
 use crate::tree::Call;
 

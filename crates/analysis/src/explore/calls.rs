@@ -1,9 +1,9 @@
 //! Single calls: the slowest of each function, and those that took so long. A call whose end is not known has no duration, and is not among them.
 
 use super::{Bar, Explorer, Function};
-use crate::drive::run_by_thread;
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::drive::run_by_thread;
+use crate::sources::source::Source;
 use crate::tree::{Call, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Reverse;

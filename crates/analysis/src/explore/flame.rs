@@ -4,7 +4,7 @@ use super::{Explorer, Function};
 use crate::boxes::{Place, places, widths};
 use crate::off::Off;
 use crate::paths::{By, Children, Of, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::SiteId;
 
 /// One box.

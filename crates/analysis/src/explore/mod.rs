@@ -10,7 +10,6 @@ pub use calls::SlowCall;
 pub use flame::{Box, Flame};
 pub use window::Window;
 
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::graph::function;
 use crate::histogram::{Counts, Histograms};
@@ -18,7 +17,8 @@ use crate::names::Names;
 use crate::paths::{self, Children, NODES, Of, Paths};
 use crate::report::collect::{merged, same_functions, times};
 use crate::report::{self, PERMILLES, Times};
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::source::Source;
 use crate::sums;
 use crate::timeline::{Block, Limits, Timeline};
 use crate::tree::Totals;

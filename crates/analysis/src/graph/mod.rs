@@ -4,12 +4,12 @@ pub(crate) mod function;
 mod nodes;
 mod table;
 
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::head::head;
 use crate::names::Names;
 use crate::paths::{self, NODES, Of};
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::source::Source;
 use crate::units::counted;
 use calltap_names::{Word, nearest_names};
 use std::io::Write;

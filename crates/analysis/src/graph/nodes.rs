@@ -3,7 +3,7 @@
 use super::Options;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::percent;
 use calltap_trace::SiteId;
 use serde_json::{Value, json};

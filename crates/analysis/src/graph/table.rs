@@ -3,7 +3,7 @@
 use super::Options;
 use crate::names::Names;
 use crate::paths::{By, NodeOff, Of, Paths};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::{count, duration, one_line, percent};
 use std::io::{self, Write};
 
@@ -58,7 +58,7 @@ impl<'a> Table<'a> {
             }
             let gap = if timed { " " } else { "" };
             let name = match paths.of(node) {
-                Of::Site(site) => self.names.function(site).to_owned(),
+                Of::Site(site) => self.names.marked(site).into_owned(),
                 Of::Thread(thread) => self.names.task(thread),
                 Of::Root => String::new(),
             };

@@ -2,7 +2,7 @@
 
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -40,7 +40,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         .collect();
     let mut info = json!({
         "session": meta.session,
-        "events": source.event_count(),
+        "events": source.event_count() - super::marks(source),
+        "marks": super::marks(source),
         "functions": meta.sites.len(),
         "calls": Entered::sum(source),
         "processes": meta.processes,

@@ -4,7 +4,7 @@ mod json;
 mod text;
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::ThreadId;
 use std::io::Write;
 
@@ -67,6 +67,14 @@ impl Entered {
             },
         )
     }
+}
+
+/// Events of a whole recording that the program did not record, but the recorder marked.
+fn marks(source: &dyn Source) -> u64 {
+    let sum = Entered::sum(source);
+    let recorded = sum.recorded.saturating_add(sum.exits_recorded);
+    let is_whole = source.meta().end.is_some() && recorded > 0;
+    if is_whole { source.event_count().saturating_sub(recorded) } else { 0 }
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC from a thread's first to its last event.

@@ -1,8 +1,9 @@
 //! The description as text.
 
 use super::{Entered, Options, active_ns, sites_by_module};
+use crate::head::events_and_marks;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
 use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, TracerKind};
 use std::io::{self, Write};
@@ -11,7 +12,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     let meta = source.meta();
     session(meta, out)?;
     clock(source, out)?;
-    let events = counted(source.event_count(), "event");
+    let events = events_and_marks(source.event_count(), super::marks(source));
     line(out, "events", &format!("{events}, {}", counted(meta.sites.len() as u64, "function")))?;
     let sum = Entered::sum(source);
     if !meta.loss.is_empty() {

@@ -5,7 +5,7 @@ use super::graph_text::lost;
 use super::waits::Wait;
 use crate::bytes::push_decimal;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::Enter;
@@ -70,7 +70,7 @@ impl<'a> FunctionText<'a> {
         let shown = values::show(self.source, enter.site, false, values, &mut |address| {
             self.symbols.code(thread, enter.ticks, address)
         });
-        let name = one_line(self.names.function(enter.site)).into_owned();
+        let name = one_line(&self.names.marked(enter.site)).into_owned();
         buffer.extend_from_slice(values::call(&name, &shown).as_bytes());
         if enter.parent != 0 {
             buffer.extend_from_slice(b" <-");

@@ -5,7 +5,7 @@ use super::waits::Wait;
 use super::{Closed, Happening, Options};
 use crate::bytes::push_decimal;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter};
@@ -224,7 +224,7 @@ impl<'a> GraphText<'a> {
         if arguments.is_empty() {
             return self.function(buffer, site, true);
         }
-        let name = one_line(self.names.function(site)).into_owned();
+        let name = one_line(&self.names.marked(site)).into_owned();
         buffer.extend_from_slice(values::call(&name, arguments).as_bytes());
     }
 
@@ -236,7 +236,7 @@ impl<'a> GraphText<'a> {
 
     /// A function's name with parentheses, and the length of the name alone.
     fn called(&self, site: SiteId) -> (String, usize) {
-        let mut text = one_line(self.names.function(site)).into_owned();
+        let mut text = one_line(&self.names.marked(site)).into_owned();
         let length = text.len();
         // C++ names bring their parameter lists.
         if !text.ends_with(')') {

@@ -1,6 +1,6 @@
 //! Threads merged by time.
 
-use crate::source::{BatchStream, Damage, Source, next_readable, threads_with_events};
+use crate::sources::source::{BatchStream, Damage, Source, next_readable, threads_with_events};
 use calltap_trace::{Batch, Event, ThreadId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -9,11 +9,11 @@ mod merge;
 mod spent;
 mod waits;
 
-use crate::drive::{Progress, checked_site, tell};
 use crate::error::Error;
 use crate::head::{damage, forked, limited, part};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::drive::{Progress, checked_site, tell};
+use crate::sources::source::Source;
 use crate::stamp::Stamp;
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};

@@ -2,7 +2,7 @@
 
 use super::{Closed, Happening};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::percent;
 use calltap_names::Word;
 use calltap_trace::{Site, SiteId};

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::incidents;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::states::{State, states};
 use crate::units::duration;
 use calltap_trace::{Incident, IncidentKind, RunState, ThreadId};

@@ -1,13 +1,13 @@
 //! From sums to rows.
 
 use super::{Column, Options, PERMILLES, Report, Row, Times};
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::head::head;
 use crate::histogram::Histograms;
 use crate::incidents::{self, Incidents};
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::source::Source;
 use crate::sums::{self, Extra, Sum};
 use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Ordering;

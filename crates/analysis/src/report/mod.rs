@@ -13,11 +13,11 @@ mod output;
 pub use column::Column;
 pub(crate) use column::PERMILLES;
 
-use crate::drive::Progress;
 use crate::error::Error;
 use crate::incidents::Incidents;
 use crate::off::Off;
-use crate::source::Source;
+use crate::sources::drive::Progress;
+use crate::sources::source::Source;
 use crate::tree::Totals;
 use calltap_names::Word;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! From calls as they end to tracks.
 
 use super::block::{Block, push};
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Open, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::sync::Arc;

@@ -12,9 +12,9 @@ mod gather;
 pub use band::{Band, Piece};
 pub use block::Block;
 
-use crate::drive::{Progress, feed_batch, tell};
 use crate::error::Error;
-use crate::source::{Damage, Source, threads_with_events};
+use crate::sources::drive::{Progress, feed_batch, tell};
+use crate::sources::source::{Damage, Source, threads_with_events};
 use crate::states::states;
 use crate::tree::{Stack, Totals};
 use block::{coarser, push, within};

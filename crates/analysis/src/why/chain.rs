@@ -5,7 +5,7 @@
 use super::lane::{Lane, Segment, State, Wait, Within};
 use super::stacks::{Moment, Run, Stacks};
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{ThreadId, Waking};
 use std::collections::{BTreeMap, HashMap};
 

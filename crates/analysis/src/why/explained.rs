@@ -2,7 +2,7 @@
 
 use super::chain::Chain;
 use super::slow::Slow;
-use crate::source::Source;
+use crate::sources::source::Source;
 
 /// Slow calls and their chains.
 pub(crate) struct Explained {

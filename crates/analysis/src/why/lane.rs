@@ -1,7 +1,7 @@
 //! What the kernel told of one thread, and the states that follow from that.
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
 
 /// A thread as the kernel saw it. Times are in ticks.

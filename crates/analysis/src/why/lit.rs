@@ -6,7 +6,7 @@ use super::text;
 use super::told::Told;
 use crate::error::Error;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 

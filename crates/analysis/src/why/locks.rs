@@ -7,7 +7,7 @@ use super::system_calls;
 use super::told::Told;
 use crate::error::Error;
 use crate::names::Names;
-use crate::source::{Source, threads_with_events};
+use crate::sources::source::{Source, threads_with_events};
 use crate::units::duration;
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};

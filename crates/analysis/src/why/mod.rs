@@ -21,7 +21,7 @@ pub use system_calls::name as system_call_name;
 use crate::error::Error;
 use crate::head;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use crate::units::counted;
 use chain::Chains;
 use explained::Explained;

@@ -1,9 +1,9 @@
 //! The calls that are asked about: those that take longer than a time, outermost where they contain each other.
 
-use crate::drive::run_by_thread;
 use crate::error::Error;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::drive::run_by_thread;
+use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_names::Word;
 use calltap_trace::ThreadId;

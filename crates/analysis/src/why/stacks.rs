@@ -1,8 +1,8 @@
 //! Open calls of threads at some moments, and whose time some stretches were: asked for first, and answered in one pass over the events.
 
-use crate::drive::checked_site;
 use crate::error::Error;
-use crate::source::{Damage, Source, next_readable};
+use crate::sources::drive::checked_site;
+use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{Batch, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};

@@ -5,7 +5,7 @@ use super::lane::Within;
 use super::stacks::{Frame, Moment, Stacks};
 use super::system_calls;
 use crate::names::Names;
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{Address, SiteId, ThreadId};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What a question is about: a program, a process, or a trace.
 
-use crate::arguments::Arguments;
-use crate::processes;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
 use anyhow::{Result, bail};
 use calltap_trace::TraceReader;
 use std::ffi::OsString;

@@ -1,8 +1,9 @@
 //! What the command line asks, of whom, and what is traced for that.
 
 use super::read::{self, Read};
-use crate::arguments::Arguments;
-use crate::{select, values};
+use crate::command_line::arguments::Arguments;
+use crate::command_line::select;
+use crate::command_line::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{

@@ -1,7 +1,7 @@
 //! Which values of calls are read for a question: `malloc@arg1`, `accept@retval .. close@arg1`.
 
-use crate::arguments::Arguments;
-use crate::values;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
 use anyhow::{Result, bail};
 use calltap_analysis::answers::{Side, Widths};
 use calltap_analysis::{Names, Word};

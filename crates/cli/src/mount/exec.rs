@@ -1,6 +1,6 @@
 //! `calltap exec`: a command that finds the process's directory where it looks for the kernel's.
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs;
@@ -52,7 +52,7 @@ exec "$@"
 
 /// Runs the command; calltap ends with its exit code.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pid: u32 = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pid: u32 = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
     let words = arguments.words("operand");
     if words.is_empty() {
         bail!("which command?");

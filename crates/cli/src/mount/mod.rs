@@ -13,9 +13,9 @@ mod worker;
 
 pub use exec::run as exec;
 
-use crate::arguments::Arguments;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
 use crate::live::say;
-use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_selection::{ParsedSelection, Selection, TracerSelection};
 use calltap_session::{Options, PatchMode, SessionOutcome, Subject, Watch, interruption, watch};
@@ -59,7 +59,7 @@ impl std::error::Error for Said {}
 
 /// Mounts, and returns when the directory can be used; it is served by a process of its own.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = crate::processes::one(arguments)?;
+    let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
     let place = place(arguments, "operand")?;
     if let Some(there) = pid.and_then(mounted) {
         bail!("the directory of this process is mounted already: {}", there.display());

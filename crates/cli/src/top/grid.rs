@@ -2,7 +2,7 @@
 
 use super::switches::{State, Switches};
 use super::view::{self, heading};
-use crate::search;
+use crate::terminal::search;
 use calltap_analysis::ShortNames;
 use calltap_analysis::live::{Column, Interval, Row};
 use calltap_analysis::units::{duration, one_line};

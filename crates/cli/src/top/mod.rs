@@ -7,12 +7,12 @@ pub mod screen;
 pub mod switches;
 pub mod view;
 
-use crate::arguments::Arguments;
-use crate::keep;
-use crate::output;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::keep;
+use crate::command_line::select;
+use crate::command_line::values;
 use crate::record;
-use crate::select;
-use crate::values;
+use crate::terminal::output;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::live::{Column, Interval};
 use calltap_selection::ParsedSelection;
@@ -59,7 +59,7 @@ impl Show {
 
 /// Attaches, shows the table until the user ends it, and leaves the process as it was.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: u32 = crate::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pid: u32 = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
     let show = Show::new(arguments)?;
     let options = options(pid, arguments)?;
     let switches = Switches::new(pid);
@@ -112,7 +112,7 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         buffer_size: values::buffer_size(arguments)?,
         patch_mode: values::patch_mode(arguments, false)?,
         subtree,
-        started: crate::started::tell,
+        started: crate::terminal::started::tell,
         ..Options::new(subject, selection)
     })
 }

@@ -2,7 +2,7 @@
 
 use super::rows::{Column, FILE, LIVE, Line};
 use super::shown::Shown;
-use crate::search;
+use crate::terminal::search;
 use calltap_analysis::explore::{Around, Relative};
 use calltap_analysis::live::Row;
 use calltap_analysis::units::one_line;

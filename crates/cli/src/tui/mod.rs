@@ -7,11 +7,11 @@ mod shown;
 mod states;
 mod table;
 
-use crate::arguments::Arguments;
-use crate::keep;
-use crate::output;
-use crate::progress::Progress;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::keep;
 use crate::seen::Seen;
+use crate::terminal::output;
+use crate::terminal::progress::Progress;
 use crate::top::{self, screen, view::heading};
 use anyhow::{Result, anyhow, bail};
 use app::{Act, App};
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows it until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = crate::processes::one(arguments)?;
+    let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
     let path = arguments.shown();
     if pid.is_some() && path.is_some() {
         bail!("a trace, or a process with -p: not both");

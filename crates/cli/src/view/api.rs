@@ -121,7 +121,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
         "timed": explorer.source.has_time(),
         "switched": explorer.source.has_switches(),
         "end": explorer.timeline.end(),
-        "events": totals.events,
+        "events": totals.events - totals.marks,
         "calls": totals.calls,
         "lost": lost.0.max(totals.lost_entries) + lost.1.max(totals.lost_exits),
         "threads": threads.collect::<Vec<_>>(),

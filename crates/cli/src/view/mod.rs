@@ -6,11 +6,13 @@ mod save;
 mod server;
 mod subject;
 
-use crate::arguments::Arguments;
-use crate::progress::Progress;
+use crate::command_line::arguments::Arguments;
+use crate::command_line::keep;
+use crate::command_line::values;
 use crate::seen::Seen;
-use crate::units::bytes;
-use crate::{keep, top, values};
+use crate::terminal::progress::Progress;
+use crate::terminal::units::bytes;
+use crate::top;
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
@@ -30,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
-    let pid: Option<u32> = crate::processes::one(arguments)?;
+    let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
     if let Some(page) = arguments.path("save") {
         return match pid {
             None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page),

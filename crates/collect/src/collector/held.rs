@@ -3,7 +3,7 @@
 use crate::shm::Shared;
 use calltap_abi::waits::{self, COUNT};
 use calltap_process::clock;
-use calltap_process::standstill::Watch;
+use calltap_process::ptrace::standstill::Watch;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::*;
 

@@ -2,8 +2,8 @@
 
 use super::Collector;
 use super::held::{Held, HeldThreads};
-use crate::kernel::{Kernel, Tracepoints};
-use crate::switches::{self, Switches};
+use crate::waits::kernel::{Kernel, Tracepoints};
+use crate::waits::switches::{self, Switches};
 use calltap_sched::{Refused, Sched};
 use calltap_trace::Record;
 

@@ -100,11 +100,13 @@ impl Collector<'_> {
             kernel.end(reader.totals.thread, &mut self.output);
         }
         self.output.end(reader.totals.thread);
-        let Some(entry) = self.shared.thread(reader.entry) else { return };
+        let entry = reader.entry;
+        self.keep_history(reader);
+        let (index, Some(entry)) = (entry, self.shared.thread(entry)) else { return };
         if let Ok(mut sums) = self.sums.lock() {
             sums.take(self.shared, entry);
         }
         entry.state.store(ThreadState::Free as u32, Release);
-        self.shared.free_thread(reader.entry);
+        self.shared.free_thread(index);
     }
 }

@@ -1,13 +1,20 @@
 //! The processes and threads of a session as they come: their ids and names, and what reads them.
 
 use super::Collector;
+use crate::pairing::OpenCalls;
 use crate::reader::Reader;
+use crate::reader::history::Fork;
 use calltap_abi::{ThreadEntry, ThreadState};
 use calltap_names::printable_bytes;
 use calltap_process::proc;
 use calltap_trace::{Process, Record, Thread, ThreadId};
 use std::fs;
 use std::sync::atomic::Ordering::*;
+
+/// What was read last is kept of so many threads that live, 64 KiB each at most,
+const MOST_HISTORIES: u32 = 256;
+/// and of so many that have ended.
+const HISTORIES: usize = 64;
 
 impl Collector<'_> {
     /// Looks for processes and threads that have joined.
@@ -22,6 +29,11 @@ impl Collector<'_> {
             self.take_records();
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
+            if forked.is_some() {
+                // The thread that has forked may be new, too.
+                self.find_new_threads();
+            }
+            let open = forked.and_then(|parent| self.open_at_fork(index, parent));
             self.processes.push(pid);
             parent.into_iter().for_each(|parent| self.unwinding.fork(parent, index));
             self.replaced.push(false);
@@ -31,18 +43,55 @@ impl Collector<'_> {
             self.totals.processes += 1;
             let comm = self.name_of(index, pid);
             let forked = forked.is_some();
-            self.output.record(&Record::Process(Process { id: index, pid, parent, forked, comm }));
+            let resumed = open.is_some();
+            let process = Process { id: index, pid, parent, forked, resumed, comm };
+            self.output.record(&Record::Process(process.clone()));
+            open.into_iter().for_each(|open| drop(self.copied.insert(index, (open, process.clone()))));
         }
+        self.find_new_threads();
+        self.switched_off.clear();
+    }
+
+    /// Begins to read threads of processes that are known.
+    fn find_new_threads(&mut self) {
         for index in self.shared.threads() {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
                 continue;
             }
             let Some(entry) = self.shared.thread(index) else { break };
-            if entry.state.load(Acquire) == ThreadState::Live as u32 {
-                self.begin(index, entry.process.load(Relaxed), entry.tid.load(Relaxed));
+            let is_live = entry.state.load(Acquire) == ThreadState::Live as u32;
+            let process = entry.process.load(Relaxed);
+            if is_live && (process as usize) < self.processes.len() {
+                self.begin(index, process, entry.tid.load(Relaxed));
             }
         }
-        self.switched_off.clear();
+    }
+
+    /// The calls that were open in the thread that has forked a process, if they are known.
+    fn open_at_fork(&mut self, process: u32, parent: u32) -> Option<OpenCalls> {
+        let fork = match Fork::of(self.shared.process(process)?)? {
+            Fork::BeforeAll => return Some(OpenCalls::new(!self.sparse)),
+            Fork::At(fork) => fork,
+        };
+        let ended = self.histories.iter().rev().find(|(of, ..)| *of == (parent, fork.thread));
+        match self.readers.get_mut(fork.thread as usize).and_then(Option::as_mut) {
+            Some(reader) if reader.process == parent => {
+                let open = reader.open_at(fork, self.shared, &mut self.output, &mut self.unwinding);
+                open.or_else(|| ended?.1.open_at(&fork))
+            }
+            _ => ended?.1.open_at(&fork),
+        }
+    }
+
+    /// Keeps what was read last of a thread that has ended, for children that it has forked.
+    pub(super) fn keep_history(&mut self, reader: Reader) {
+        let of = (reader.process, reader.entry);
+        if let Some(history) = reader.into_history() {
+            self.histories.push_back((of, history));
+        }
+        if self.histories.len() > HISTORIES {
+            self.histories.pop_front();
+        }
     }
 
     /// The id by which calltap knows a thread, which may run in another pid namespace.
@@ -97,7 +146,12 @@ impl Collector<'_> {
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));
         let reader = Reader::new(id, entry, process, tid, self.sparse, self.rates.clone());
-        let mut reader = reader.until(self.until);
+        let keeps_history = !self.overwrite && self.threads <= MOST_HISTORIES;
+        let mut reader = reader.until(self.until).keeping_history(keeps_history);
+        let is_first = self.shared.process(process).is_some_and(|process| process.pid.load(Relaxed) == tid);
+        if let Some((open, process)) = is_first.then(|| self.copied.remove(&process)).flatten() {
+            reader = reader.copied(open, process);
+        }
         self.switched_off.iter().for_each(|off| reader.switch_off(off));
         let place = entry as usize;
         self.readers.resize_with(self.readers.len().max(place + 1), || None);

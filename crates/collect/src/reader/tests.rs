@@ -1,9 +1,10 @@
 //! Calls of functions that are switched off while they are open, written as texts; and what was lost, in front of events that were written by hand.
 
+use super::history::{ChunkOfThread, ForkPoint};
 use super::*;
 use crate::output::Consumer;
 use crate::raw::{RawEvent, Sink};
-use calltap_abi::event::{code, epoch_word, event_word};
+use calltap_abi::event::{code, epoch_word, event_word, stack_word};
 use calltap_trace::{Batch, Calls, ClockPair, Ending, Error, Record, Unpacker};
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -207,4 +208,55 @@ fn what_was_overwritten_was_in_front_of_all_that_is_there() {
     let mut lossy = Lossy::new((9, 4), true);
     lossy.link((0, 0), 700);
     assert_eq!(lossy.read(950, true), "9/4@700 @700 @705");
+}
+
+/// Words of a thread: `f@N` enters, `/f@N` returns. Behind how many of them a child was forked, and which calls are open in it then, outermost first.
+fn check_fork(events: &str, behind: usize, expected: Option<&str>) {
+    const TOP: u64 = 0x7fff_0000_0000;
+    let shared = Shared::map(&tempfile::tempfile().expect("a file"), 8, 8).expect("its mapping");
+    let words: Vec<u64> = (1_u64..)
+        .zip(events.split_whitespace())
+        .flat_map(|(n, word)| {
+            let call = word.trim_start_matches('/');
+            let (name, at) = call.split_once('@').expect("f@N");
+            let code = if call == word { code::ENTRY } else { code::EXIT };
+            let slot = TOP - 8 * at.parse::<u64>().expect("a number");
+            let low = (slot as u32) << 22 ^ (u32::from(name.as_bytes()[0]) << 5 | code);
+            [stack_word(slot, low), epoch_word(1000 * n), event_word(1000 * n, slot, low)]
+        })
+        .collect();
+    let chunk = shared.chunk(0).expect("a chunk");
+    chunk[CHUNK_DATA / 8..].iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
+    shared.chunk_header(0).expect("a header").number.store(7, Relaxed);
+    shared.thread(0).expect("an entry").first_chunk.store(1, Release);
+    let mut reader = Reader::new(ThreadId(0), 0, 0, 7, false, None).keeping_history(true);
+    let mut consumer = Words::default();
+    let (mut output, mut unwinding) = (Output::new(&mut consumer), Unwinding::default());
+    for number in [7, 8] {
+        let offset = CHUNK_DATA + 8 * (3 * behind - 1);
+        let fork = ForkPoint { thread: 0, chunk: ChunkOfThread { index: 0, number }, offset };
+        // The first time it is read up to there, and beyond; then it was.
+        for _ in 0..2 {
+            let open = reader.open_at(fork, &shared, &mut output, &mut unwinding);
+            let names =
+                |open: OpenCalls| open.sites().iter().map(|site| site.0 as u8 as char).collect::<String>();
+            let expected = expected.filter(|_| number == 7).map(str::to_owned);
+            assert_eq!(open.map(names), expected, "{events}: {behind}, chunk {number}");
+        }
+    }
+}
+
+#[test]
+fn what_was_open_at_a_fork_is_known_however_far_the_thread_is_read() {
+    for (behind, expected) in
+        [(1, "m"), (2, "mf"), (3, "mfg"), (4, "mf"), (5, "m"), (6, "mh"), (7, "m"), (8, "")]
+    {
+        check_fork("m@1 f@2 g@3 /g@3 /f@2 h@2 /h@2 /m@1", behind, Some(expected));
+    }
+    // What the thread has left is not open, once that is known.
+    check_fork("m@1 f@2 g@3 f@2 /m@1", 3, Some("mfg"));
+    check_fork("m@1 f@2 g@3 f@2 /m@1", 4, Some("mf"));
+    check_fork("m@1 f@2 /f@2", 9, None);
+    // Where the calls of the thread lie on two stacks, not all is known.
+    check_fork("m@1 c@900000 d@900001 m@2 e@900002", 4, None);
 }

@@ -24,9 +24,9 @@ fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[Stri
 }
 
 /// Of every function, depth and caller as many calls as the program has noted, in the words of the export.
-fn check_callers(program: &Program, flags: &[&'static str]) {
-    let flags: Vec<Flags> = vec![flags.to_vec()];
-    let recording = check(program, &flags, &Expect { uncounted: true, ..Expect::default() });
+fn check_callers(program: &Program, arguments: &[&str]) -> Recording {
+    let flags: Vec<Flags> = vec![vec![]];
+    let recording = check(program, &flags, &Expect { arguments, uncounted: true, ..Expect::default() });
     let noted: BTreeMap<String, u64> = recording
         .run
         .stdout
@@ -61,6 +61,7 @@ fn check_callers(program: &Program, flags: &[&'static str]) {
         }
     }
     assert_eq!(seen, noted, "{}", recording.what);
+    recording
 }
 
 #[test]
@@ -221,5 +222,27 @@ fn coroutines_that_yield_within_calls_have_their_own_callers() {
         for arguments in [["near"].as_slice(), &["far"], &["near", "tick"], &["far", "tick"]] {
             check_own_stacks(build, arguments);
         }
+    }
+}
+
+/// Children that return through calls that were open at the fork have these for callers, and no view says that they are not known.
+fn check_forked(build: &Build, arguments: &[&str]) {
+    let program = compile(build, &["forked.c"], &["-pthread"]);
+    let recording = check_callers(&program, arguments);
+    let trace = recording.trace.to_string_lossy().into_owned();
+    for view in ["report", "graph", "replay"] {
+        let text = calltap_run(&[view, "-i", &trace]).stdout;
+        assert!(!text.contains("callers from before the fork"), "{}: {text}", recording.what);
+    }
+    // The rest of a call that its child goes on with is no second call, and has no duration.
+    let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
+    assert!(replay.contains("forks() { /* resumed */"), "{}: {replay}", recording.what);
+}
+
+#[test]
+fn a_forked_child_goes_on_in_the_calls_of_its_parent() {
+    for build in [GCC, &BARE[0]] {
+        check_forked(build, &[]);
+        check_forked(build, &["threads"]);
     }
 }

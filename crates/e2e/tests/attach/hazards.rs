@@ -75,7 +75,24 @@ fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
     hazard("leftovers", &[], &[]);
 }
 
-/// Detaches while a coroutine is suspended by a tail call, and has it resumed.
+/// A place that is free when its mappings are read may be taken when something is to be mapped there: then another one does.
+#[test]
+fn functions_of_a_library_are_traced_while_memory_is_mapped_all_the_time() {
+    for flags in [&[][..], &["-static"]] {
+        let program = compile(&BARE[0], &["hazards.c"], &[&["-lrt"], flags].concat());
+        program.add(&BARE[0], &["slow_library.c"], "slow_library.so", &["-shared", "-fPIC"]);
+        let resident = Resident::start(&program, &["mappings"]);
+        for _ in 0..12 {
+            let has_calls = |resident: &Resident| resident.sound().0 > 0;
+            let run = resident.attach_until(&["-F", "malloc"], has_calls);
+            assert!(run.status.success() && !run.stderr.contains("mapped"), "{flags:?}: {}", run.stderr);
+            assert_eq!(resident.view("info")["notes"].to_string().find("mapped"), None, "{flags:?}");
+        }
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{flags:?}: {status} {output}{errors}");
+    }
+}
+
 /// Takes what was recorded, and leaves the process.
 fn snapshot_and_detach(resident: &Resident, build: &Build) {
     let (pid, trace) = (resident.pid.to_string(), resident.trace());
@@ -85,6 +102,7 @@ fn snapshot_and_detach(resident: &Resident, build: &Build) {
     }
 }
 
+/// Detaches while a coroutine is suspended by a tail call, and has it resumed.
 fn resumes_after_detaching(build: &Build, flags: &[&str]) {
     let program = compile(build, &["swaps_last.c"], flags);
     for tracers in [&[][..], &["--tracer", "function", "--tracer", "function_graph", "--tracer", "profile"]] {

@@ -227,6 +227,29 @@ fn two_at_once_are_told_of_each_other() {
     assert!(resident.end().0.success());
 }
 
+/// One that comes while another leaves attaches, or is told of it.
+#[test]
+fn those_who_attach_again_and_again_are_told_of_each_other() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    let attaches = || {
+        let trace = tempfile::NamedTempFile::new().expect("a file");
+        let trace = trace.path().to_string_lossy().into_owned();
+        let record = || calltap_run(&["record", "-q", "-p", &pid, "-o", &trace, "--duration", "1ms"]);
+        for _ in 0..30 {
+            let run = record();
+            let is_told =
+                run.stderr.lines().count() == 1 && run.stderr.contains("already being attached to by");
+            assert!(run.status.success() || is_told, "{}", run.stderr);
+        }
+    };
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(attaches))));
+    assert!(resident.runs());
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    assert!(resident.end().0.success());
+}
+
 #[test]
 fn the_proc_of_another_pid_namespace_is_refused() {
     // SAFETY: a system call without arguments.

@@ -21,7 +21,7 @@ fn no_rarer_wait_ends_with_eintr() {
 }
 
 #[test]
-#[ignore = "cannot hold, see docs/safety.md: a call that has transferred something already returns that, short"]
+#[ignore = "cannot hold, see docs/explanation/safety.md: a call that has transferred something already returns that, short"]
 fn no_transfer_is_cut_short() {
     waits(&["recv_all", "write_big"], 4);
 }
@@ -47,7 +47,7 @@ fn a_thread_that_waits_for_its_vfork_child_is_waited_for() {
 }
 
 #[test]
-#[ignore = "cannot hold, see docs/safety.md: the end of a child ends waits of the thread that the kernel has gone over to, also untraced"]
+#[ignore = "cannot hold, see docs/explanation/safety.md: the end of a child ends waits of the thread that the kernel has gone over to, also untraced"]
 fn programs_started_all_the_time() {
     waits(&["spawns", "epoll_wait", "recv_limit"], 6);
 }

@@ -1,32 +1,21 @@
 //! Programs of every kind, built in every way: they give the same results traced, and every call is counted.
 
 mod calling;
-mod first_calls;
 mod follow;
 mod go;
 mod input;
-mod int3;
-mod landing;
-mod libcalls;
 mod library;
 mod limits;
 mod loss;
-mod patch_modes;
 mod processes;
-mod profiling_calls;
 mod python;
 mod recorder;
-mod recordmcount;
 mod registers;
-mod resolvers;
-mod static_programs;
-mod stepping;
+mod sites;
 mod surroundings;
 mod switched;
 mod tail_calls;
 mod threads;
 mod timeline;
 mod tracers;
-mod unmodified;
 mod unwinding;
-mod xray;

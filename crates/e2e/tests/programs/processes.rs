@@ -33,10 +33,10 @@ fn grandchildren_too() {
 }
 
 /// Views say of how many processes the callers from before a fork are not known.
-fn check_forked(how: &str, children: usize) {
+fn check_forked(how: &str, flags: &[&'static str], children: usize) {
     let program = compile(&BUILDS[0], &["processes.c"], &[]);
     let expect = Expect { arguments: &[how], ..Expect::default() };
-    let recording = check(&program, &plain(), &expect);
+    let recording = check(&program, &[flags.to_vec()], &expect);
     let trace = recording.trace.to_string_lossy().into_owned();
     for view in ["report", "graph", "replay"] {
         let text = calltap_run(&[view, "-i", &trace]).stdout;
@@ -47,10 +47,15 @@ fn check_forked(how: &str, children: usize) {
 }
 
 #[test]
-fn views_say_that_callers_from_before_a_fork_are_not_known() {
-    check_forked("fork", 20);
-    check_forked("double", 2);
-    check_forked("others", 0);
+fn views_say_where_callers_from_before_a_fork_are_not_known() {
+    for how in ["fork", "double", "threads", "others"] {
+        check_forked(how, &[], 0);
+    }
+    for clock in ["coarse", "counter"] {
+        check_forked("fork", &["--clock", clock], 0);
+    }
+    check_forked("fork", &["--tracer", "function"], 0);
+    check_forked("fork", &["--clock", "sparse"], 20);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::bytes::{Bytes, Cursor};
 use crate::compression::Compression;
 use crate::error::Error;
 use calltap_ringbuffer::PageLayout;
-use options::Options;
+pub(crate) use options::Options;
 use std::collections::BTreeSet;
 
 /// The file's first bytes.

@@ -66,6 +66,13 @@ impl<'r> Events<'r> {
     }
 }
 
+/// How many calls and returns there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) entries: u64,
+    pub(super) exits: u64,
+}
+
 /// One thread.
 pub(super) struct Lane<'r> {
     own: Events<'r>,
@@ -75,6 +82,8 @@ pub(super) struct Lane<'r> {
     open: u32,
     cut: u64,
     count: u64,
+    /// Calls of the kernel, and returns of them.
+    of_kernel: Counts,
     encoder: ThreadEncoder,
 }
 
@@ -90,7 +99,15 @@ impl<'r> Lane<'r> {
         let events = |part| Events::new(recordings, timeline, tables, part);
         let kernel = row.beside.filter(|_| row.is_nested).map(events);
         let encoder = ThreadEncoder::new(row.thread.id);
-        Lane { own: events(row.own), kernel, open: 0, cut: 0, count: 0, encoder }
+        Lane {
+            own: events(row.own),
+            kernel,
+            open: 0,
+            cut: 0,
+            count: 0,
+            of_kernel: Counts::default(),
+            encoder,
+        }
     }
 
     /// The time of the next event, if there is one.
@@ -144,17 +161,27 @@ impl<'r> Lane<'r> {
         let (mut event, _) = kernel.take(time);
         match &mut event.kind {
             EventKind::Exit { pops } | EventKind::Left { pops } => {
-                let known = *pops > 0;
                 *pops = (*pops).min(self.open);
                 self.open -= *pops;
-                if known && *pops == 0 {
-                    // It was cut.
+                if *pops == 0 {
+                    // It was cut, or its entry is not known.
                     return;
                 }
             }
+            // The kernel has lost events of some thread: of this one, only the kernel's calls may be over.
+            EventKind::Lost { .. } => {
+                let pops = std::mem::take(&mut self.open);
+                if pops == 0 {
+                    return;
+                }
+                event.kind = EventKind::Left { pops };
+            }
             kind => self.open += u32::from(kind.enters().is_some()),
         }
-        self.count += u64::from(event.kind.begins_call() || matches!(event.kind, EventKind::Exit { .. }));
+        let (begins, ends) = (event.kind.begins_call(), matches!(event.kind, EventKind::Exit { .. }));
+        self.of_kernel.entries += u64::from(begins);
+        self.of_kernel.exits += u64::from(ends);
+        self.count += u64::from(begins || ends);
         self.encoder.push(event);
     }
 
@@ -166,13 +193,18 @@ impl<'r> Lane<'r> {
         Ok(())
     }
 
-    /// Writes what waits: nothing follows.
-    pub(super) fn finish(&mut self, trace: &mut TraceWriter, joined: &mut Joined) -> Result<(), Refused> {
+    /// Writes what waits: nothing follows. Returns what there is of the kernel within the program's calls, if that may be.
+    pub(super) fn finish(
+        &mut self,
+        trace: &mut TraceWriter,
+        joined: &mut Joined,
+    ) -> Result<Option<Counts>, Refused> {
         trace.events(&mut self.encoder)?;
         joined.events += self.count;
         joined.cut += self.cut;
         joined.nested += u64::from(self.kernel.is_some());
         joined.damaged += self.own.damaged + self.kernel.as_ref().map_or(0, |kernel| kernel.damaged);
-        Ok(())
+        joined.of_kernel += self.of_kernel.entries;
+        Ok(self.kernel.as_ref().map(|_| self.of_kernel))
     }
 }

@@ -13,18 +13,27 @@ pub use refused::Refused;
 
 use crate::writer::PROCESS;
 use calltap_trace::{
-    ClockMap, End, KernelEvents, Loss, Meta, Record, Scheduling, Session, TraceReader, TraceWriter,
+    ClockMap, End, KernelEvents, Loss, Meta, Record, Scheduling, Session, ThreadId, TraceReader, TraceWriter,
 };
 use clocks::Timeline;
-use lane::Lane;
+use lane::{Counts, Lane};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::path::Path;
 use tables::Tables;
 
+/// What becomes of threads of the kernel's recordings that no recording of a program has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Others {
+    /// They are threads of the trace.
+    Kept,
+    /// They are left out, and so is what happened before the first call of a program, and after the last.
+    LeftOut,
+}
+
 /// A recording.
 pub struct Recording {
-    /// How the user calls it.
+    /// How the user calls it; empty if the user knows no such file.
     pub name: String,
     /// What is in it.
     pub reader: TraceReader,
@@ -47,6 +56,8 @@ pub struct Joined {
     pub threads: u64,
     /// Threads of the program whose calls have those of the kernel in them.
     pub nested: u64,
+    /// Calls of the kernel within those of the program, or of its threads outside of calls.
+    pub of_kernel: u64,
     /// Calls of the kernel that were open where the thread ran the program's code: they end there without a return.
     pub cut: u64,
     /// Parts of the recordings that could not be read.
@@ -74,16 +85,16 @@ impl Joined {
 const TURN: usize = 1024;
 
 /// Writes one trace of all recordings to `output`, which is made or emptied once it is known that their times can be related.
-pub fn join(recordings: &[Recording], output: &Path) -> Result<Joined, Refused> {
+pub fn join(recordings: &[Recording], others: Others, output: &Path) -> Result<Joined, Refused> {
     let timeline = Timeline::of(recordings)?;
-    let tables = Tables::of(recordings, &timeline);
+    let tables = Tables::of(recordings, others, &timeline);
     let mut trace = TraceWriter::create(output, session(recordings, &timeline, &tables))?;
     tables.write(&mut trace)?;
     timeline.pairs.iter().try_for_each(|pair| trace.record(&Record::Clock(*pair)))?;
     let mut joined = Joined { threads: tables.threads.len() as u64, ..Joined::default() };
-    events(recordings, &timeline, &tables, &mut trace, &mut joined)?;
+    let nested = events(recordings, &timeline, &tables, &mut trace, &mut joined)?;
     logs::write(recordings, &timeline, &tables, &mut trace)?;
-    facts(recordings, &tables, &mut trace)?;
+    facts(recordings, &tables, &nested, &mut trace)?;
     for text in notes(recordings).into_iter().chain(joined.sentences()) {
         trace.record(&Record::Note { text })?;
     }
@@ -115,7 +126,7 @@ fn events(
     tables: &Tables,
     trace: &mut TraceWriter,
     joined: &mut Joined,
-) -> Result<(), Refused> {
+) -> Result<HashMap<ThreadId, Counts>, Refused> {
     let mut lanes: Vec<Lane<'_>> =
         (0..tables.threads.len()).map(|thread| Lane::new(recordings, timeline, tables, thread)).collect();
     let mut next = BinaryHeap::new();
@@ -134,23 +145,33 @@ fn events(
         lane.relieve(trace)?;
         next.extend(lane.time()?.map(|time| Reverse((time, place))));
     }
-    for lane in &mut lanes {
-        lane.finish(trace, joined)?;
+    let mut nested = HashMap::new();
+    for (lane, row) in lanes.iter_mut().zip(&tables.threads) {
+        let counts = lane.finish(trace, joined)?;
+        nested.extend(counts.map(|counts| (row.thread.id, counts)));
     }
-    Ok(())
+    Ok(nested)
 }
 
 /// Everything that is known of recordings as a whole, and of threads when they have ended.
-fn facts(recordings: &[Recording], tables: &Tables, trace: &mut TraceWriter) -> Result<(), Refused> {
+fn facts(
+    recordings: &[Recording],
+    tables: &Tables,
+    nested: &HashMap<ThreadId, Counts>,
+    trace: &mut TraceWriter,
+) -> Result<(), Refused> {
     let mut losses = BTreeMap::new();
     for (place, recording) in recordings.iter().enumerate() {
         let ids = &tables.ids[place];
         let Meta { loss, profile, slow, limited, addresses, .. } = recording.reader.meta();
         for own in loss {
-            let thread = ids.thread(own.thread);
+            let Some(thread) = ids.thread(own.thread) else { continue };
             let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
-            all.entries += own.entries;
-            all.exits += own.exits;
+            // Not all of the kernel's calls may have become part of the thread.
+            let counts = Counts { entries: own.entries, exits: own.exits };
+            let counts = nested.get(&thread).filter(|_| recording.is_imported()).copied().unwrap_or(counts);
+            all.entries += counts.entries;
+            all.exits += counts.exits;
             all.lost_entries += own.lost_entries;
             all.lost_exits += own.lost_exits;
             all.dropped_entries += own.dropped_entries;
@@ -202,8 +223,10 @@ fn facts(recordings: &[Recording], tables: &Tables, trace: &mut TraceWriter) -> 
 
 /// Where the trace comes from, and what its parts say of themselves.
 fn notes(recordings: &[Recording]) -> Vec<String> {
-    let names: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
-    let mut notes = vec![format!("merged of {}", names.join(", "))];
+    let names = recordings.iter().map(|recording| &*recording.name).filter(|name| !name.is_empty());
+    let names: Vec<&str> = names.collect();
+    let merged = (!names.is_empty()).then(|| format!("merged of {}", names.join(", ")));
+    let mut notes: Vec<String> = merged.into_iter().collect();
     for Recording { name, reader } in recordings {
         let own = reader.meta().notes.iter().map(String::as_str);
         // The file has one clock: what is wrong with that, its reader says.
@@ -212,7 +235,8 @@ fn notes(recordings: &[Recording]) -> Vec<String> {
         let complaints = reader.complaints().iter().filter(|complaint| !of_clock.contains(complaint));
         let complaints = complaints.map(String::as_str);
         let cut = reader.meta().end.is_none().then_some("the recording did not end properly");
-        notes.extend(own.chain(complaints).chain(cut).map(|note| format!("{name}: {note}")));
+        let of = if name.is_empty() { String::new() } else { format!("{name}: ") };
+        notes.extend(own.chain(complaints).chain(cut).map(|note| format!("{of}{note}")));
     }
     notes
 }
@@ -222,9 +246,11 @@ fn end(recordings: &[Recording], timeline: &Timeline) -> End {
         let programs = recordings.iter().filter(|recording| !recording.is_imported());
         programs.filter_map(|recording| recording.reader.meta().end.as_ref())
     };
+    let span = timeline.end(recordings).saturating_sub(timeline.start(recordings));
     End {
         status: ends().next().map_or(End::DETACHED, |end| &end.status).to_owned(),
-        wall_ns: timeline.end(recordings).saturating_sub(timeline.start(recordings)),
+        // A program runs before its first call, and after its last.
+        wall_ns: ends().map(|end| end.wall_ns).fold(span, u64::max),
         cpu_ns: ends().map(|end| end.cpu_ns).sum(),
         recorder_cpu_ns: ends().map(|end| end.recorder_cpu_ns).sum(),
     }

@@ -1,7 +1,7 @@
 //! The processes, threads, modules and sites of all recordings, with ids of one file.
 
-use super::Recording;
 use super::clocks::Timeline;
+use super::{Others, Recording};
 use crate::writer::PROCESS;
 use calltap_trace::{
     Error, Module, Process, Record, Site, SiteId, Thread, ThreadId, TraceReader, TraceWriter, TracerInfo,
@@ -12,7 +12,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(super) struct Ids {
     processes: Vec<u32>,
-    threads: Vec<ThreadId>,
+    /// None: left out.
+    threads: Vec<Option<ThreadId>>,
     modules: Vec<u32>,
     sites: Vec<SiteId>,
 }
@@ -22,8 +23,8 @@ impl Ids {
         self.processes.get(id as usize).copied().unwrap_or(0)
     }
 
-    pub(super) fn thread(&self, id: ThreadId) -> ThreadId {
-        self.threads.get(id.0 as usize).copied().unwrap_or_default()
+    pub(super) fn thread(&self, id: ThreadId) -> Option<ThreadId> {
+        self.threads.get(id.0 as usize).copied().flatten()
     }
 
     pub(super) fn site(&self, id: SiteId) -> SiteId {
@@ -43,8 +44,10 @@ pub(super) struct Part {
 /// A thread of the file.
 pub(super) struct Row {
     pub(super) thread: Thread,
-    /// The time of its first event.
+    /// The time of its first event,
     first: u64,
+    /// and of its last.
+    last: u64,
     /// Its events.
     pub(super) own: Part,
     /// What a recording of the kernel has of the same thread, beside it,
@@ -66,7 +69,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn of(recordings: &[Recording], timeline: &Timeline) -> Tables {
+    pub(super) fn of(recordings: &[Recording], others: Others, timeline: &Timeline) -> Tables {
         let mut tables = Tables::default();
         let mut known = Known::default();
         for recording in recordings {
@@ -83,7 +86,7 @@ impl Tables {
         }
         let of_programs = tables.threads.len();
         for place in places(true) {
-            tables.add_imported(place, &recordings[place].reader, timeline, of_programs);
+            tables.add_imported(place, &recordings[place].reader, others, timeline, of_programs);
         }
         tables
     }
@@ -167,11 +170,11 @@ impl Tables {
             let id = ThreadId(self.threads.len() as u32);
             let process = self.ids[recording].process(thread.process);
             let own = Part { recording, thread: thread.id, from: 0, until: u64::MAX };
-            let first =
-                reader.thread_span(own.thread).map_or(0, |(first, _)| timeline.ticks(recording, first));
+            let span = reader.thread_span(own.thread).unwrap_or((0, 0));
+            let [first, last] = [span.0, span.1].map(|at| timeline.ticks(recording, at));
             let thread = Thread { id, process, ..thread.clone() };
-            self.threads.push(Row { thread, first, own, beside: None, is_nested: false });
-            self.ids[recording].threads.push(id);
+            self.threads.push(Row { thread, first, last, own, beside: None, is_nested: false });
+            self.ids[recording].threads.push(Some(id));
         }
     }
 
@@ -180,16 +183,18 @@ impl Tables {
         &mut self,
         recording: usize,
         reader: &TraceReader,
+        others: Others,
         timeline: &Timeline,
         of_programs: usize,
     ) {
-        // What was lost is of no thread, and would cut the calls of all.
-        let is_whole = reader.meta().loss.iter().all(|loss| loss.lost_entries + loss.lost_exits == 0);
+        let (first, last) = match others {
+            Others::Kept => (0, u64::MAX),
+            Others::LeftOut => self.span(of_programs),
+        };
         for thread in &reader.meta().threads {
             let own = Part { recording, thread: thread.id, from: 0, until: u64::MAX };
             let same = self.same(thread.tid, of_programs);
-            let is_nested = is_whole
-                && !same.is_empty()
+            let is_nested = !same.is_empty()
                 && same.iter().all(|row| timeline.are_in_order(self.threads[*row].own.recording, recording));
             let mut process = self.ids[recording].process(thread.process);
             for (at, row) in same.iter().enumerate() {
@@ -197,21 +202,31 @@ impl Tables {
                 let from = if at == 0 { 0 } else { self.threads[*row].first };
                 let until = same.get(at + 1).map_or(u64::MAX, |next| self.threads[*next].first);
                 let row = &mut self.threads[*row];
-                row.beside = Some(Part { from, until, ..own });
+                row.beside =
+                    Some(Part { from: from.max(first), until: until.min(last.saturating_add(1)), ..own });
                 row.is_nested = is_nested;
                 process = row.thread.process;
             }
             let id = match same.first() {
-                Some(row) if is_nested => self.threads[*row].thread.id,
+                Some(row) if is_nested => Some(self.threads[*row].thread.id),
+                // What a processor has lost is no thread's, and is told all the same.
+                None if others == Others::LeftOut && thread.tid != 0 => None,
                 _ => {
                     let id = ThreadId(self.threads.len() as u32);
                     let thread = Thread { id, process, ..thread.clone() };
-                    self.threads.push(Row { thread, first: 0, own, beside: None, is_nested: false });
-                    id
+                    self.threads.push(Row { thread, first: 0, last: 0, own, beside: None, is_nested: false });
+                    Some(id)
                 }
             };
             self.ids[recording].threads.push(id);
         }
+    }
+
+    /// When the first call of a program was, and the last event.
+    fn span(&self, of_programs: usize) -> (u64, u64) {
+        let rows = || self.threads[..of_programs].iter().filter(|row| row.first > 0);
+        let first = rows().map(|row| row.first).min().unwrap_or(0);
+        (first, rows().map(|row| row.last).max().unwrap_or(u64::MAX))
     }
 
     /// The threads of programs that have had an id, oldest first, if no other recording of the kernel is beside them.

@@ -2,8 +2,8 @@
 
 use super::{WORD, words};
 use crate::agent::Loaded;
+use crate::memory::text::ProcessText;
 use crate::proc;
-use crate::text::ProcessText;
 use calltap_abi::PAGE;
 use calltap_abi::{profile, stub};
 use calltap_patch::{Avma, Text};

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // the tests and the benchmark use different parts
 
 use calltap_patch::{Avma, Bias, Change, Demand, Site, State, carry_out};
-use calltap_process::text::ProcessText;
+use calltap_process::memory::text::ProcessText;
 use calltap_sites::{SiteForm, Svma};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

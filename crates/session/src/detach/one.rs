@@ -13,15 +13,16 @@ use calltap_process::Reason;
 use calltap_process::agent::{self, Loaded};
 use calltap_process::frames::{self, Stacks};
 use calltap_process::go;
-use calltap_process::inferior::Inferior;
-use calltap_process::maps::{self, Mappings};
+use calltap_process::injection::inferior::Inferior;
+use calltap_process::memory::maps::{self, Mappings};
+use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
 use calltap_process::proc;
-use calltap_process::stops::Stops;
+use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::threads::{Held, NotHeld, aside};
 use calltap_process::target::Target;
-use calltap_process::text::{KeepMapped, ProcessText, Sync};
-use calltap_process::threads::{Held, NotHeld, aside};
 use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::Receiver;
@@ -61,10 +62,9 @@ pub(super) fn detach_one(
         pause = (pause * 2).min(LONGEST_PAUSE);
         let last = match leaving.attempt(stops)? {
             Attempt::Left => return Ok(leaving.told),
-            Attempt::InTheWay => None,
-            Attempt::NotHeld(why) => Some(why),
+            Attempt::InTheWay(why) => why,
         };
-        if let Some(why) = leaving.gives_up(last) {
+        if let Some(why) = leaving.gives_up(&last) {
             leaving.told.ours.push(format!("process {}: {why}", target.pid));
             return Ok(leaving.told);
         }
@@ -74,10 +74,56 @@ pub(super) fn detach_one(
 /// What came of an attempt.
 enum Attempt {
     Left,
-    /// A thread is in calltap's code, or may come back to it.
-    InTheWay,
+    InTheWay(InTheWay),
+}
+
+/// Why a process is not left at once: a thread is in calltap's code, or may come back to it.
+#[derive(Debug)]
+enum InTheWay {
     /// Not all threads could be stopped.
     NotHeld(NotHeld),
+    /// This thread runs there.
+    Runs { thread: u32, at: u64 },
+    /// A signal handler of this thread has interrupted it.
+    Interrupted { thread: u32 },
+    /// What this thread unwinds has copies of return addresses that lead there.
+    Unwinds { thread: u32 },
+    /// A stack could not be searched to its end.
+    StackNotSearched,
+    /// Threads have begun or ended meanwhile.
+    OtherThreads,
+    /// All threads are on stacks without room for the call that unmaps it.
+    NoRoom,
+    /// A thread comes back into instructions that are written at last.
+    ComesBack,
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InTheWay::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
+            InTheWay::Runs { thread, at } => {
+                write!(out, "thread {thread} is still in calltap's code, at {at:#x}")
+            }
+            InTheWay::Interrupted { thread } => {
+                write!(
+                    out,
+                    "a signal handler of thread {thread} has interrupted calltap's code, and has not returned"
+                )
+            }
+            InTheWay::Unwinds { thread } => {
+                write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
+            }
+            InTheWay::StackNotSearched => {
+                out.write_str("a thread's stack is too large to be searched for calltap's code")
+            }
+            InTheWay::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
+            InTheWay::NoRoom => out.write_str("no thread's stack has room for a call"),
+            InTheWay::ComesBack => {
+                out.write_str("a thread comes back into instructions that calltap has moved")
+            }
+        }
+    }
 }
 
 /// A process that is being left.
@@ -194,22 +240,24 @@ impl<'a> Leaving<'a> {
         let plan = self.past.prepare(|mark| !live || mark.needs_stop(), &mut self.inferior.text);
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,
-            Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => return Ok(Attempt::NotHeld(why)),
+            Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
+                return Ok(Attempt::InTheWay(InTheWay::NotHeld(why)));
+            }
             Err(why) => return Err(self.target.refuse(why).into()),
         };
         let (began, since) = (held.longest(), Instant::now());
-        let left = self.leave_stopped(&mut held, plan)?;
+        let in_the_way = self.leave_stopped(&mut held, plan)?;
         drop(held);
         stops.add(began + since.elapsed());
-        if !left {
-            return Ok(Attempt::InTheWay);
+        if let Some(why) = in_the_way {
+            return Ok(Attempt::InTheWay(why));
         }
         self.unmap(stops);
         Ok(Attempt::Left)
     }
 
-    /// The last step with all threads stopped. False if one is in calltap's code, or may come back to it.
-    fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<bool, Error> {
+    /// The last step with all threads stopped. Says what is in its way, if something is.
+    fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<InTheWay>, Error> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
@@ -217,9 +265,9 @@ impl<'a> Leaving<'a> {
         self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
         let Inferior { text, regions, .. } = &mut self.inferior;
         let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
-        let outside = match self.leave_hooks(held, &mut stacks) {
+        let inside = match self.leave_hooks(held, &mut stacks) {
             // A thread has ended meanwhile: all are looked at again.
-            Err(NotHeld::Gone) => false,
+            Err(NotHeld::Gone) => Some(InTheWay::OtherThreads),
             other => other.map_err(|why| self.target.refuse(why))?,
         };
         self.whole = stacks.are_whole();
@@ -227,46 +275,51 @@ impl<'a> Leaving<'a> {
         self.forget_unmapped();
         let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
-        Ok(outside && self.whole && !unwinding && self.close(held, &stacks))
+        let unsearched = || (!self.whole).then_some(InTheWay::StackNotSearched);
+        let unwinds = unwinding.map(|thread| InTheWay::Unwinds { thread });
+        Ok(inside.or_else(unsearched).or(unwinds).or_else(|| self.close(held, &stacks)))
     }
 
-    /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. False if that does not help, as
-    /// where a signal handler runs that has interrupted a hook. Mappings, and the stacks of the threads that ran, are read again.
-    fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<bool, NotHeld> {
+    /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. Says who is
+    /// there after all. Mappings, and the stacks of the threads that ran, are read again.
+    fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<Option<InTheWay>, NotHeld> {
+        let mut last = None;
         for _ in 0..ROUNDS {
             let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, &self.ours)).collect();
             if inside.is_empty() {
-                return Ok(true);
+                return Ok(None);
             }
             for n in &inside {
                 let thread = &mut held[*n];
-                if !frames::find(&self.ours, thread.regs.rip) {
-                    return Ok(false);
+                let at = thread.regs.rip;
+                if !frames::find(&self.ours, at) {
+                    return Ok(Some(InTheWay::Interrupted { thread: thread.tid }));
                 }
+                last = Some(InTheWay::Runs { thread: thread.tid, at });
                 thread.run()?;
                 thread::sleep(MOMENT);
                 thread.halt()?;
             }
             // A thread that ran may have started others, which are not stopped.
             if !Held::are_all(self.target.pid, held) {
-                return Ok(false);
+                return Ok(Some(InTheWay::OtherThreads));
             }
             let Inferior { text, regions, .. } = &mut self.inferior;
             *regions = maps::code_and_files(self.target.pid).unwrap_or_default();
             stacks.read_again(&inside, held, text, &Mappings::asked(self.target.pid, regions));
         }
-        Ok(false)
+        Ok(last)
     }
 
-    /// With all threads stopped outside calltap's code: afterwards nothing leads there. False if a thread is in the way.
-    fn close(&mut self, held: &[Held], stacks: &Stacks) -> bool {
+    /// With all threads stopped outside calltap's code: afterwards nothing leads there. Says what is in the way, if something is.
+    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<InTheWay> {
         let text = &mut self.inferior.text;
         // One of them will be borrowed.
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
-            return false;
+            return Some(InTheWay::NoRoom);
         }
         if !self.past.restore(text, stacks, &mut self.told.ours) {
-            return false;
+            return Some(InTheWay::ComesBack);
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
@@ -276,7 +329,7 @@ impl<'a> Leaving<'a> {
             // CPython may call the agent's profile function as soon as its threads go on.
             let _ = text.write(Avma(gate), &[0; 8]);
         }
-        true
+        None
     }
 
     /// Has a thread unmap what nothing leads to any more, while the others run.
@@ -307,21 +360,15 @@ impl<'a> Leaving<'a> {
         stops.add(thread.release());
     }
 
-    /// Why it is not tried again: it was tried for long enough. `last`: why the threads could not be stopped now.
-    fn gives_up(&self, last: Option<NotHeld>) -> Option<String> {
-        let tried = self.since.elapsed();
-        if !self.whole && tried > UNWINDING {
-            let why = "a thread's stack is too large to be searched for calltap's code: what is mapped stays, and nothing leads to it any more";
-            return Some(why.to_owned());
-        }
-        let limit = if matches!(last, Some(NotHeld::Shared(_))) { UNWINDING } else { TRY };
-        let why = || {
-            last.map_or_else(
-                || "threads are still in calltap's code".to_owned(),
-                |why| Reason::from(why).to_string(),
-            )
+    /// Why it is not tried again: it was tried for long enough. `last`: what was in the way now.
+    fn gives_up(&self, last: &InTheWay) -> Option<String> {
+        let limit = match last {
+            InTheWay::NotHeld(NotHeld::Shared(_)) => UNWINDING,
+            _ if !self.whole => UNWINDING,
+            _ => TRY,
         };
-        (tried > limit).then(|| format!("{}: what is mapped stays, and nothing new leads to it", why()))
+        let leads = if self.whole { "nothing new leads to it" } else { "nothing leads to it any more" };
+        (self.since.elapsed() > limit).then(|| format!("{last}: what is mapped stays, and {leads}"))
     }
 }
 
@@ -330,13 +377,20 @@ impl<'a> Leaving<'a> {
 struct Suspects(HashMap<u32, Duration>);
 
 impl Suspects {
-    /// May one of these threads unwind, so long after the first look?
-    fn unwind<'h>(&mut self, pid: u32, threads: impl Iterator<Item = &'h Held>, since: Duration) -> bool {
-        let mut unwind = false;
+    /// One of these threads that may unwind, so long after the first look.
+    fn unwind<'h>(
+        &mut self,
+        pid: u32,
+        threads: impl Iterator<Item = &'h Held>,
+        since: Duration,
+    ) -> Option<u32> {
+        let mut unwind = None;
         for thread in threads {
             let used = proc::cpu_of_thread(pid, thread.tid).unwrap_or_default();
             let before = *self.0.entry(thread.tid).or_insert(used);
-            unwind |= may_unwind(since, thread.system_call.is_some(), used.saturating_sub(before));
+            if may_unwind(since, thread.system_call.is_some(), used.saturating_sub(before)) {
+                unwind = Some(thread.tid);
+            }
         }
         unwind
     }

@@ -2,7 +2,7 @@
 
 use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
-use calltap_process::text::ProcessText;
+use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
 
 const AHEAD: usize = 1 << 16;

@@ -5,7 +5,7 @@
 //! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
 //!
 //! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
-//! from becoming so meanwhile. `docs/safety.md` says what is left.
+//! from becoming so meanwhile. `docs/explanation/safety.md` says what is left.
 
 use crate::plan::loaded::Loaded;
 use crate::plan::planner::{PatchMode, Planner};
@@ -15,11 +15,12 @@ use calltap_abi::traps::answer;
 use calltap_collect::governor::Costly;
 use calltap_collect::metadata::Metadata;
 use calltap_process::agent;
-use calltap_process::inferior::Inferior;
-use calltap_process::stops::Stops;
+use calltap_process::injection::inferior::Inferior;
+use calltap_process::memory::maps;
+use calltap_process::proc;
+use calltap_process::ptrace::stops::Stops;
+use calltap_process::ptrace::tracee::shares_memory;
 use calltap_process::target::Target;
-use calltap_process::tracee::shares_memory;
-use calltap_process::{maps, proc};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::fs;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
-use calltap_process::maps;
+use calltap_process::memory::maps;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, prefix_of, remove_stale};
@@ -192,6 +192,10 @@ impl Directory {
 
     /// Opens the one that a process has, if it has one, and waits a little for its controller.
     pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
+        again(|| Directory::open_once_for(target))
+    }
+
+    fn open_once_for(target: &Target) -> Result<Option<Directory>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
         // Incomplete files are of a controller that was killed before it did anything, or after it had undone everything.
@@ -211,6 +215,10 @@ impl Directory {
                 return Err(busy(target, &place));
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+        // Its session was over before it was locked.
+        if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+            return Err(place.error("lock", io::ErrorKind::NotFound.into()));
         }
         let (control, code) = (open("control")?, open("code")?);
         let journal = Journal::new(open("journal")?);
@@ -387,9 +395,9 @@ impl Drop for RemoveOnError<'_> {
     }
 }
 
-/// Makes a directory that another calltap may remove before it is locked.
-fn again(mut make: impl FnMut() -> Result<Directory, Error>) -> Result<Directory, Error> {
-    let is_gone = |made: &Result<Directory, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
+/// Makes or opens a directory that another calltap may remove before it is locked.
+fn again<T>(mut make: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let is_gone = |made: &Result<T, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
     let mut made = make();
     for _ in 0..TRIES {
         if !is_gone(&made) {

@@ -11,7 +11,7 @@ use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
-use calltap_process::maps::Region;
+use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
 use calltap_sites::{Binary, Function, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};

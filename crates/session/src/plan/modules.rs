@@ -4,7 +4,7 @@ use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
 use calltap_names::printable;
 use calltap_patch::{Avma, Bias};
-use calltap_process::maps::Region;
+use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_sites::Binary;
 use calltap_sites::open_itself;

@@ -5,8 +5,8 @@ use crate::plan::journal::{self, Entry, NO_FILE};
 use calltap_collect::shm::Shared;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, carry_out};
 use calltap_process::frames::Stacks;
-use calltap_process::maps::{self, Region};
-use calltap_process::text::ProcessText;
+use calltap_process::memory::maps::{self, Region};
+use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 

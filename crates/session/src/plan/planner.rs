@@ -2,6 +2,7 @@
 
 mod disable;
 mod first;
+mod mapping;
 mod mode;
 mod modules;
 mod processes;
@@ -21,17 +22,17 @@ use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped};
-use crate::plan::stubs::{Stubs, VeneerRange};
+use crate::plan::stubs::Stubs;
 use crate::python;
-use calltap_abi::plan::{self, Phase};
+use calltap_abi::plan::Phase;
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_names::GlobSet;
 use calltap_patch::Avma;
-use calltap_process::maps::{self, Region};
+use calltap_process::memory::maps::{self, Region};
+use calltap_process::memory::text::ProcessText;
 use calltap_process::proc;
-use calltap_process::text::ProcessText;
 use calltap_selection::Candidates;
 use calltap_selection::{Listed, Selector, SiteRequest, Typed};
 use calltap_sites::types::Types;
@@ -265,9 +266,12 @@ impl<'a> Planner<'a> {
             self.look(index, pid, true, &mut records);
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over(pid);
-        if self.ask(index, pid, [Phase::Asked, Phase::Planned], Phase::Writing) {
-            self.take_mapped(index, &mut records);
+        let mut waits_in = Phase::Asked;
+        let mut ask = |planner: &mut Planner<'_>| {
+            let from = std::mem::replace(&mut waits_in, Phase::Writing);
+            planner.ask(index, pid, [from, Phase::Planned], Phase::Writing).then_some(()).ok_or(())
+        };
+        if self.map_planned(index, pid, true, &mut ask, emit).is_ok() {
             self.keep_traps_waiting(index, pid, &mut records);
             // Unless the agent has given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
@@ -297,11 +301,10 @@ impl<'a> Planner<'a> {
             self.look(0, pid, true, &mut records);
         }
         records.drain(..).for_each(&mut *emit);
-        self.hand_over(pid);
-        if !self.stubs.to_map.is_empty() {
-            remote(remote::MAP)?;
-        }
-        self.take_mapped(0, &mut records);
+        let mut map = |planner: &mut Planner<'_>| {
+            if planner.stubs.to_map.is_empty() { Ok(()) } else { remote(remote::MAP) }
+        };
+        self.map_planned(0, pid, true, &mut map, emit)?;
         self.keep_traps_held(pid, remote, &mut records);
         self.patch(0, pid, true, &mut records);
         if let Some(process) = self.processes.get_mut(&0) {
@@ -425,48 +428,5 @@ impl<'a> Planner<'a> {
     fn warn(&mut self, text: &str, records: &mut Vec<Metadata>) {
         self.warnings.push(text.to_owned());
         records.push(Record::Note { text: text.to_owned() }.into());
-    }
-
-    /// Writes down what will be done, and what a process has to map into the plan area.
-    pub(crate) fn hand_over(&mut self, pid: u32) {
-        // If that fails, the file system is full: then stubs could not be written either.
-        let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
-        let ranges = &self.stubs.to_map;
-        let Some((header, maps)) = self.shared.plan(ranges.len()) else {
-            if let Some((header, _)) = self.shared.plan(0) {
-                header.maps.store(0, Release);
-            }
-            return;
-        };
-        for (map, range) in maps.iter().zip(ranges) {
-            map.address.store(range.address, Relaxed);
-            map.offset.store(range.offset, Relaxed);
-            map.length.store(range.length, Relaxed);
-            map.errno.store(u64::MAX, Relaxed); // until the agent has come to it
-        }
-        // Reading a filter would take a stop, and a filter may kill the process for a call that it does not know.
-        let may_duplicate = || !proc::threads(pid).into_iter().any(proc::is_filtered);
-        header.may_duplicate.store(u32::from(!ranges.is_empty() && may_duplicate()), Relaxed);
-        header.maps.store(maps.len() as u32, Release);
-    }
-
-    /// Takes back the stubs whose veneers could not be mapped.
-    pub(crate) fn take_mapped(&mut self, index: u32, records: &mut Vec<Metadata>) {
-        let ranges = std::mem::take(&mut self.stubs.to_map);
-        let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);
-        let errno = |n: usize| maps.get(n).map_or(u64::MAX, |map| map.errno.load(Relaxed));
-        let lost: Vec<(&VeneerRange, u64)> =
-            ranges.iter().enumerate().map(|(n, range)| (range, errno(n))).filter(|(_, e)| *e != 0).collect();
-        for (range, errno) in lost {
-            let (start, end) = (range.address, range.address + range.length);
-            let Some(process) = self.processes.get_mut(&index) else { continue };
-            process.modules.iter_mut().for_each(|module| module.lose_veneers(start, end));
-            let is_lost = |through: &Avma| (start..end).contains(&through.0);
-            process.watch_through = process.watch_through.filter(|through| !is_lost(through));
-            let text = format!(
-                "process {index}: could not map jumps at {start:#x} (errno {errno}): the functions near there are not traced"
-            );
-            records.push(Record::Note { text }.into());
-        }
     }
 }

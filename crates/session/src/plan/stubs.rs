@@ -8,7 +8,7 @@ use calltap_collect::metadata::Metadata;
 use calltap_collect::programs::Programs;
 use calltap_collect::shm::Shared;
 use calltap_patch::{Agent, Avma, Bias, HookSet, Leaves, Site, copy_room, exit_targets, reaches};
-use calltap_process::maps::{self, Region, gap_near, gap_within};
+use calltap_process::memory::maps::{self, Region, gap_near, gap_within};
 use calltap_sites::{Exit, Returns, SiteForm, Svma};
 use std::fs::File;
 use std::io;

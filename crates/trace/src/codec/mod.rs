@@ -1,6 +1,6 @@
 //! Events to bytes and back: prediction, streams, and how time is stored.
 //!
-//! `docs/trace-format.md` draws the result; [`encode`] and [`decode`] mirror each other around [`predictor`].
+//! `docs/reference/trace-format.md` draws the result; [`encode`] and [`decode`] mirror each other around [`predictor`].
 
 mod callers;
 pub(crate) mod decode;

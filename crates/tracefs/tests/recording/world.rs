@@ -43,6 +43,7 @@ impl World {
             pid: 100,
             parent: None,
             forked: false,
+            resumed: false,
             comm: "cc".into(),
         }));
         for (id, tid, comm) in [(0, 100, "cc"), (1, 101, "a-long-worker-name")] {
@@ -121,6 +122,7 @@ impl World {
                     pid: number(1),
                     parent: Some(0),
                     forked: false,
+                    resumed: false,
                     comm,
                 }));
                 tracefs.record(&Record::Thread(thread(number(2), 1, number(3))));

@@ -6,7 +6,7 @@ use crate::plan::ahead::Ahead;
 use crate::plan::journal::Entry;
 use crate::plan::stubs::Stubs;
 use calltap_patch::{Avma, Site};
-use calltap_process::text::ProcessText;
+use calltap_process::memory::text::ProcessText;
 use calltap_selection::SiteRequest;
 use calltap_sites::Function;
 use std::collections::HashMap;

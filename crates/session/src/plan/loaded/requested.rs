@@ -6,7 +6,7 @@ use crate::plan::journal::Entry;
 use crate::plan::stubs::{Added, Batch, BatchRoom, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
 use calltap_patch::{Demand, HookSet, Site, State};
-use calltap_process::maps::Region;
+use calltap_process::memory::maps::Region;
 use calltap_selection::SiteRequest;
 use calltap_sites::{Binary, Function};
 use calltap_trace::{Captured, Record};

@@ -8,7 +8,7 @@ use crate::plan::modules::{Identity, Mapped, mapped};
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
-use calltap_process::maps::{self, Region};
+use calltap_process::memory::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_selection::Candidates;

@@ -9,7 +9,7 @@ use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::python::MODULE;
 use calltap_patch::{Agent, Avma, Bias, HookSet};
-use calltap_process::maps::Region;
+use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{SAVE_THREAD, SiteRequest, ValueReason};

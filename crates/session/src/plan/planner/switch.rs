@@ -11,9 +11,9 @@ use calltap_patch::{
 };
 use calltap_process::Reason;
 use calltap_process::agent;
-use calltap_process::maps;
-use calltap_process::text::{KeepMapped, ProcessText, Sync};
-use calltap_process::threads::stop_machine;
+use calltap_process::memory::maps;
+use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
+use calltap_process::ptrace::threads::stop_machine;
 use calltap_trace::Record;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use super::Planner;
 use crate::plan::modules::mapped;
 use calltap_collect::callers::Mapped;
 use calltap_collect::metadata::Metadata;
-use calltap_process::maps::{self, Region};
+use calltap_process::memory::maps::{self, Region};
 use calltap_process::target::TextSegment;
 use calltap_trace::{Module, Record};
 use object::{Object, ReadCache};

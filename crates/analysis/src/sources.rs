@@ -1,0 +1,9 @@
+//! Where the events of a view come from, which part of them it takes, and the engine that runs over them.
+
+pub(crate) mod drive;
+pub(crate) mod memory;
+pub mod part;
+pub(crate) mod reader;
+pub(crate) mod recent;
+pub(crate) mod share;
+pub(crate) mod source;

@@ -1,0 +1,328 @@
+//! A part of a trace: some threads, some time, some functions and what they call, some levels, long calls.
+//!
+//! It is a [`Source`] in front of every view, which sees the part as if it had been recorded so. A call that began before the part or goes on
+//! after it is cut ([`calltap_trace::Ending::Outside`]): it has no duration, and its time within the part is its callers' and callees' context.
+
+use crate::error::Error;
+use crate::names::Names;
+use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
+use crate::units::{counted, duration};
+use calltap_names::Word;
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+/// Which part. Times are nanoseconds of CLOCK_MONOTONIC.
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    /// Only these threads; none: all.
+    pub threads: Option<Vec<ThreadId>>,
+    /// Not before.
+    pub from: Option<u64>,
+    /// Before this.
+    pub until: Option<u64>,
+    /// Only calls of functions that match, and what they call; empty: all.
+    pub roots: Vec<Word>,
+    /// Only calls of functions that match, and the calls that lead to them; empty: all.
+    pub targets: Vec<Word>,
+    /// So many levels, of all calls or from those functions on.
+    pub depth: Option<usize>,
+    /// Only calls that take longer, nanoseconds.
+    pub longer: Option<u64>,
+}
+
+/// What passes.
+struct Rules {
+    sifting: Sifting,
+    /// By site: is it one of the functions whose calls are shown, with what they call?
+    roots: Vec<bool>,
+    /// The same, with what leads to them?
+    targets: Vec<bool>,
+}
+
+impl Rules {
+    fn of(&self, site: SiteId) -> Said {
+        let is = |all: &[bool]| all.get(site.0 as usize).copied().unwrap_or(false);
+        Said { is_root: is(&self.roots), is_target: is(&self.targets), levels: None }
+    }
+}
+
+/// A part of a source.
+pub struct Part<'a> {
+    source: &'a dyn Source,
+    threads: Option<Vec<ThreadId>>,
+    rules: Option<Rules>,
+    said: Option<String>,
+    spans: OnceCell<BTreeMap<ThreadId, (u64, u64)>>,
+}
+
+impl<'a> Part<'a> {
+    /// A part, or all if nothing is asked for.
+    pub fn new(source: &'a dyn Source, which: Which) -> Part<'a> {
+        let clauses = clauses(source, &which);
+        let said = (!clauses.is_empty()).then(|| clauses.join("; "));
+        let rules = rules(source, &which);
+        Part { source, threads: which.threads, rules, said, spans: OnceCell::new() }
+    }
+
+    /// When the recording began, nanoseconds of CLOCK_MONOTONIC: what times that are shown count from. A recorder that waits for a processor may compare the
+    /// clocks for the first time when events are there already.
+    pub fn beginning(source: &dyn Source) -> u64 {
+        let meta = source.meta();
+        let clock = meta.clock.first().map(|pair| pair.monotonic_ns);
+        let began = clock.or(meta.session.as_ref().map(|session| session.start_monotonic_ns));
+        let threads = (0..meta.threads.len() as u32).map(ThreadId);
+        let event =
+            threads.filter_map(|thread| source.thread_span(thread)).map(|(first, _)| source.to_ns(first));
+        began.into_iter().chain(event).min().unwrap_or(0)
+    }
+
+    /// When its last event was, nanoseconds of CLOCK_MONOTONIC; none of an empty one.
+    pub fn end(source: &dyn Source) -> Option<u64> {
+        let threads = (0..source.meta().threads.len() as u32).map(ThreadId);
+        threads.filter_map(|thread| source.thread_span(thread)).map(|(_, last)| source.to_ns(last)).max()
+    }
+
+    fn has(&self, thread: ThreadId) -> bool {
+        self.threads.as_ref().is_none_or(|threads| threads.contains(&thread))
+    }
+
+    /// The threads that have events in the part, with the first and the last.
+    fn spans(&self, rules: &Rules) -> &BTreeMap<ThreadId, (u64, u64)> {
+        self.spans.get_or_init(|| {
+            let threads = (0..self.source.meta().threads.len() as u32).map(ThreadId);
+            threads.filter_map(|thread| Some((thread, self.span(thread, rules)?))).collect()
+        })
+    }
+
+    fn span(&self, thread: ThreadId, rules: &Rules) -> Option<(u64, u64)> {
+        let (first, last) = self.source.thread_span(thread).filter(|_| self.has(thread))?;
+        if first >= rules.sifting.to {
+            return None;
+        }
+        let mut stream = self.thread_batches(thread);
+        let (mut batch, mut damage) = (Batch::default(), crate::sources::source::Damage::default());
+        while next_readable(&mut *stream, &mut batch, &mut damage) {
+            if let Some(event) = batch.events.first() {
+                return Some((event.ticks, last.clamp(event.ticks, rules.sifting.to.max(event.ticks))));
+            }
+        }
+        None
+    }
+}
+
+fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
+    let Which { from, until, roots, targets, depth, longer, .. } = which;
+    let chooses = !roots.is_empty() || !targets.is_empty() || depth.is_some() || longer.is_some();
+    if from.is_none() && until.is_none() && !chooses {
+        return None;
+    }
+    let names = Names::new(source.meta(), false);
+    let named = |words: &[Word]| -> Vec<bool> {
+        let is = |site| words.iter().any(|word| names.is(SiteId(site), word));
+        (0..source.meta().sites.len() as u32).map(is).collect()
+    };
+    let tick = |ns: u64| first_tick(ns, |ticks| source.to_ns(ticks));
+    let longest =
+        |ns: u64| first_tick(ns.saturating_add(1), |ticks| source.duration_ns(ticks)).saturating_sub(1);
+    Some(Rules {
+        sifting: Sifting {
+            from: from.map_or(0, tick),
+            to: until.map_or(u64::MAX, tick),
+            rooted: !roots.is_empty(),
+            targeted: !targets.is_empty(),
+            depth: depth.unwrap_or(usize::MAX),
+            longer: longer.map(longest),
+        },
+        roots: named(roots),
+        targets: named(targets),
+    })
+}
+
+/// The first tick at or after a time; later ticks never have earlier times.
+fn first_tick(ns: u64, to_ns: impl Fn(u64) -> u64) -> u64 {
+    let (mut low, mut high) = (0, u64::MAX);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if to_ns(middle) >= ns { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// What is said of a part.
+fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
+    let start = Part::beginning(source);
+    let seconds = |ns: &u64| {
+        let since = ns.saturating_sub(start);
+        format!("{}.{:06} s", since / 1_000_000_000, since / 1000 % 1_000_000)
+    };
+    let mut clauses = Vec::new();
+    clauses.extend(which.from.as_ref().map(|ns| format!("from {}", seconds(ns))));
+    clauses.extend(which.until.as_ref().map(|ns| format!("until {}", seconds(ns))));
+    if let Some(threads) = &which.threads {
+        let all = source.meta().threads.len() as u64;
+        clauses.push(format!("{} of {}", threads.len(), counted(all, "thread")));
+    }
+    if !which.roots.is_empty() {
+        let globs: Vec<&str> = which.roots.iter().map(Word::text).collect();
+        clauses.push(format!("{} and what it calls", globs.join(", ")));
+    }
+    if !which.targets.is_empty() {
+        let globs: Vec<&str> = which.targets.iter().map(Word::text).collect();
+        clauses.push(format!("{} and what leads to it", globs.join(", ")));
+    }
+    clauses.extend(which.depth.map(|depth| format!("{} deep", counted(depth as u64, "level"))));
+    let longer = |ns| format!("calls longer than {} (others count as their callers' own time)", duration(ns));
+    clauses.extend(which.longer.map(longer));
+    clauses
+}
+
+/// The events of a part, of one thread after the other or of all as the file has them.
+struct Sifted<'a> {
+    part: &'a Part<'a>,
+    rules: &'a Rules,
+    stream: Box<dyn BatchStream + 'a>,
+    sieves: BTreeMap<ThreadId, Sieve>,
+    /// One thread only: nothing has to be read behind its part.
+    single: bool,
+    read: Batch,
+}
+
+impl BatchStream for Sifted<'_> {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        loop {
+            batch.events.clear();
+            batch.values.clear();
+            let over = self.single && self.sieves.values().all(Sieve::is_over) && !self.sieves.is_empty();
+            if over || !self.stream.next_into(&mut self.read)? {
+                return Ok(self.finish(batch));
+            }
+            let thread = self.read.thread;
+            if !self.part.has(thread) {
+                continue;
+            }
+            batch.thread = thread;
+            let sieve = self.sieves.entry(thread).or_insert_with(|| Sieve::new(self.rules.sifting));
+            for (place, event) in self.read.events.iter().enumerate() {
+                sieve.take(event, self.rules.of(event.site), self.read.values.of(place), batch);
+            }
+            if !batch.events.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Sifted<'_> {
+    /// What threads have open whose events came to their ends.
+    fn finish(&mut self, batch: &mut Batch) -> bool {
+        for (thread, sieve) in self.sieves.iter_mut().filter(|(_, sieve)| !sieve.is_over()) {
+            batch.thread = *thread;
+            sieve.finish(batch);
+            if !batch.events.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The threads of a part one after the other.
+struct Chain<'a> {
+    part: &'a Part<'a>,
+    threads: std::vec::IntoIter<ThreadId>,
+    current: Option<Box<dyn BatchStream + 'a>>,
+}
+
+impl BatchStream for Chain<'_> {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        loop {
+            if let Some(stream) = &mut self.current
+                && stream.next_into(batch)?
+            {
+                return Ok(true);
+            }
+            let Some(thread) = self.threads.next() else { return Ok(false) };
+            self.current = Some(self.part.thread_batches(thread));
+        }
+    }
+}
+
+impl Source for Part<'_> {
+    fn meta(&self) -> &Meta {
+        self.source.meta()
+    }
+
+    fn part(&self) -> Option<&str> {
+        self.said.as_deref()
+    }
+
+    fn complaints(&self) -> &[String] {
+        self.source.complaints()
+    }
+
+    fn event_count(&self) -> u64 {
+        self.source.event_count()
+    }
+
+    fn has_time(&self) -> bool {
+        self.source.has_time()
+    }
+
+    fn to_ns(&self, ticks: u64) -> u64 {
+        self.source.to_ns(ticks)
+    }
+
+    fn duration_ns(&self, ticks: u64) -> u64 {
+        self.source.duration_ns(ticks)
+    }
+
+    fn batches(&self) -> Box<dyn BatchStream + '_> {
+        match (&self.rules, &self.threads) {
+            (None, None) => self.source.batches(),
+            // Others need not be read.
+            (_, Some(threads)) => {
+                Box::new(Chain { part: self, threads: threads.clone().into_iter(), current: None })
+            }
+            (Some(rules), None) => Box::new(self.sifted(rules, self.source.batches(), false)),
+        }
+    }
+
+    fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
+        let stream = self.source.thread_batches(thread);
+        match &self.rules {
+            Some(rules) => Box::new(self.sifted(rules, stream, true)),
+            None => stream,
+        }
+    }
+
+    fn has_switches(&self) -> bool {
+        self.source.has_switches()
+    }
+
+    fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        self.source.switches(thread)
+    }
+
+    fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
+        self.source.incidents(thread)
+    }
+
+    fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
+        match &self.rules {
+            Some(rules) => self.spans(rules).get(&thread).copied(),
+            None => self.source.thread_span(thread).filter(|_| self.has(thread)),
+        }
+    }
+
+    fn shared(&self) -> Option<&dyn SharedSource> {
+        let is_all = self.rules.is_none() && self.threads.is_none();
+        self.source.shared().filter(|_| is_all)
+    }
+}
+
+impl<'a> Part<'a> {
+    fn sifted(&'a self, rules: &'a Rules, stream: Box<dyn BatchStream + 'a>, single: bool) -> Sifted<'a> {
+        Sifted { part: self, rules, stream, sieves: BTreeMap::new(), single, read: Batch::default() }
+    }
+}

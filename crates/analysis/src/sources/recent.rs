@@ -1,0 +1,259 @@
+//! The newest events of a process that is watched: a recording without a beginning, at any moment.
+
+use crate::error::Error;
+use crate::sources::drive::feed_batch;
+use crate::sources::source::{BatchStream, Source};
+use crate::tree::{Stack, Totals, Visitor};
+use calltap_trace::{
+    Batch, ClockKind, ClockMap, ClockPair, Event, EventKind, Meta, Record, Switch, ThreadId,
+};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Keeps the newest events, and what they need to be understood.
+pub struct Recent {
+    meta: Arc<Meta>,
+    /// The first moment that is known, and the newest.
+    moments: Option<(ClockPair, ClockPair)>,
+    batches: VecDeque<Arc<Batch>>,
+    /// Events in them.
+    held: usize,
+    limit: usize,
+    /// What was open before the events that are held, by thread.
+    before: HashMap<ThreadId, Stack>,
+    forgotten: u64,
+}
+
+struct Ignore;
+
+impl Visitor for Ignore {}
+
+impl Recent {
+    /// Keeps so many events, and not more than another batch.
+    pub fn new(limit: usize) -> Recent {
+        Recent {
+            meta: Arc::default(),
+            moments: None,
+            batches: VecDeque::new(),
+            held: 0,
+            limit,
+            before: HashMap::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// Takes a record.
+    pub fn record(&mut self, record: &Record) {
+        if let Record::Clock(pair) = record {
+            return self.moment(*pair);
+        }
+        let meta = Arc::make_mut(&mut self.meta);
+        match record.clone() {
+            Record::Session(session) => meta.session = Some(session),
+            Record::Process(process) => put(&mut meta.processes, process.id, process),
+            Record::Thread(thread) => put(&mut meta.threads, thread.id.0, thread),
+            Record::Module(module) => put(&mut meta.modules, module.id, module),
+            Record::Sites { sites } => {
+                sites.into_iter().for_each(|site| put(&mut meta.sites, site.id.0, site));
+            }
+            Record::Limited { functions } => meta.limited.extend(functions),
+            Record::Note { text } => meta.notes.push(text),
+            _ => {}
+        }
+    }
+
+    /// Takes events of one thread.
+    pub fn events(&mut self, batch: &Batch) {
+        self.held += batch.events.len();
+        self.batches.push_back(Arc::new(batch.clone()));
+        while self.held > self.limit && self.batches.len() > 1 {
+            let Some(old) = self.batches.pop_front() else { return };
+            self.held -= old.events.len();
+            self.forgotten += old.events.len() as u64;
+            let sites = self.meta.sites.len() as u32;
+            let stack = self.before.entry(old.thread).or_default();
+            feed_batch(stack, old.thread, &old, sites, &mut Ignore, &mut Totals::default());
+            if stack.depth() == 0 {
+                self.before.remove(&old.thread);
+            }
+        }
+    }
+
+    /// Everything was taken that happened until then.
+    pub fn moment(&mut self, at: ClockPair) {
+        let (first, _) = *self.moments.get_or_insert((at, at));
+        self.moments = Some((first, at));
+    }
+
+    /// What is held now.
+    pub fn snapshot(&self) -> Snapshot {
+        let kind = self.meta.session.as_ref().map_or(ClockKind::Tsc, |session| session.clock);
+        let pairs = self.moments.map(|(first, last)| [first, last]);
+        let (clock, _) = ClockMap::new(kind, pairs.as_ref().map_or(&[], |pairs| &pairs[..]));
+        let mut threads: HashMap<ThreadId, Held> = HashMap::new();
+        // Of a thread that nothing explains, nothing is shown.
+        for batch in self.batches.iter().filter(|batch| (batch.thread.0 as usize) < self.meta.threads.len()) {
+            let held = threads.entry(batch.thread).or_insert_with(|| self.open(batch.thread));
+            held.batches.push(batch.clone());
+        }
+        Snapshot {
+            meta: self.meta.clone(),
+            clock,
+            threads,
+            events: self.held as u64,
+            forgotten: self.forgotten,
+        }
+    }
+
+    /// A thread, and what was open in it before.
+    fn open(&self, thread: ThreadId) -> Held {
+        let open = self.before.get(&thread).into_iter().flat_map(Stack::open);
+        let events =
+            open.map(|open| Event { ticks: open.start, site: open.site, kind: EventKind::Entry }).collect();
+        Held { open: Batch { thread, events, ..Batch::default() }, batches: Vec::new() }
+    }
+}
+
+/// Puts something at its place in a list; what comes before it and was never told of is the same.
+fn put<T: Clone>(list: &mut Vec<T>, at: u32, new: T) {
+    let at = at as usize;
+    if at >= list.len() {
+        list.resize(at + 1, new);
+    } else {
+        list[at] = new;
+    }
+}
+
+/// What is held of a thread.
+struct Held {
+    /// Entries of what was open before.
+    open: Batch,
+    batches: Vec<Arc<Batch>>,
+}
+
+impl Held {
+    fn all(&self) -> impl Iterator<Item = &Batch> {
+        [&self.open].into_iter().chain(self.batches.iter().map(Arc::as_ref))
+    }
+}
+
+/// What was held at a moment.
+pub struct Snapshot {
+    meta: Arc<Meta>,
+    clock: ClockMap,
+    threads: HashMap<ThreadId, Held>,
+    events: u64,
+    /// Events that came before those that are held.
+    pub forgotten: u64,
+}
+
+struct Stream<'a>(Box<dyn Iterator<Item = &'a Batch> + 'a>);
+
+impl BatchStream for Stream<'_> {
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(next) = self.0.next() else { return Ok(false) };
+        batch.clone_from(next);
+        Ok(true)
+    }
+}
+
+impl Source for Snapshot {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn complaints(&self) -> &[String] {
+        &[]
+    }
+
+    fn event_count(&self) -> u64 {
+        self.events
+    }
+
+    fn has_time(&self) -> bool {
+        self.clock.has_time()
+    }
+
+    fn to_ns(&self, ticks: u64) -> u64 {
+        self.clock.to_ns(ticks)
+    }
+
+    fn duration_ns(&self, ticks: u64) -> u64 {
+        self.clock.duration_ns(ticks)
+    }
+
+    fn batches(&self) -> Box<dyn BatchStream + '_> {
+        Box::new(Stream(Box::new(self.threads.values().flat_map(Held::all))))
+    }
+
+    fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_> {
+        Box::new(Stream(Box::new(self.threads.get(&thread).into_iter().flat_map(Held::all))))
+    }
+
+    /// Calls that were open before do not make it longer.
+    fn has_switches(&self) -> bool {
+        false
+    }
+
+    fn switches(&self, _: ThreadId) -> Result<Option<Vec<Switch>>, Error> {
+        Ok(None)
+    }
+
+    fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
+        let mut events = self.threads.get(&thread)?.batches.iter().flat_map(|batch| &batch.events);
+        let first = events.next()?.ticks;
+        let last = self.threads.get(&thread)?.batches.iter().rev().find_map(|batch| batch.events.last());
+        Some((first, last.map_or(first, |last| last.ticks.max(first))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::drive::run_by_thread;
+    use crate::tree::Call;
+    use calltap_trace::{SiteId, Thread};
+
+    #[derive(Default)]
+    struct Calls(Vec<(u32, u64, u64)>);
+
+    impl Visitor for Calls {
+        fn close(&mut self, _: ThreadId, call: &Call) {
+            self.0.push((call.site.0, call.start, call.end));
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_its_open_calls() {
+        let mut recent = Recent::new(4);
+        let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".into(), goroutine: None };
+        recent.record(&Record::Thread(thread));
+        let event = |ticks, site, kind| Event { ticks, site: SiteId(site), kind };
+        let (entry, exit) = (EventKind::Entry, EventKind::Exit { pops: 1 });
+        for site in 0..2 {
+            let site = calltap_trace::Site {
+                id: SiteId(site),
+                module: 0,
+                address: 16 * u64::from(site),
+                size: 16,
+                name: format!("f{site}"),
+                kind: "nop".into(),
+                tracers: 1,
+                aliases: Vec::new(),
+                captured: None,
+            };
+            recent.record(&Record::Sites { sites: vec![site] });
+        }
+        let batch = |events: &[Event]| Batch { events: events.to_vec(), ..Batch::default() };
+        recent.events(&batch(&[event(1, 0, entry)]));
+        recent.events(&batch(&[event(10, 1, entry), event(12, 1, exit)]));
+        recent.events(&batch(&[event(20, 1, entry), event(23, 1, exit)]));
+        recent.events(&batch(&[event(30, 1, entry), event(34, 1, exit), event(40, 0, exit)]));
+        let snapshot = recent.snapshot();
+        assert_eq!((snapshot.forgotten, snapshot.event_count()), (5, 3));
+        assert_eq!(snapshot.thread_span(ThreadId(0)), Some((30, 40)));
+        let mut calls = Calls::default();
+        let totals = run_by_thread(&snapshot, &mut calls, None).unwrap();
+        assert_eq!((calls.0, totals.orphans), (vec![(1, 30, 34), (0, 1, 40)], 0));
+    }
+}

@@ -1,0 +1,11 @@
+//! What the user typed: the table of commands and flags, its parser, and what the words mean.
+
+pub mod arguments;
+pub mod grammar;
+pub mod keep;
+pub mod part;
+pub mod processes;
+pub mod select;
+pub mod table;
+pub mod values;
+pub mod view_flags;

@@ -1,0 +1,223 @@
+//! `--slow`, `--graph` with `--depth`, `--on`, and `--snapshot-on`: which part of what happens is kept.
+
+use crate::command_line::arguments::Arguments;
+use crate::command_line::values;
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_session::{CallTrigger, Flight, Kept, Slow, Subject, Subtree, Trigger};
+use calltap_trace::{Action, SlowRule};
+
+/// Said where a trace is to be shown.
+pub const OF_PROCESS: &str =
+    "--graph, --callers and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
+
+/// `handle_request>10ms`
+pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
+    let (function, time) = text.rsplit_once('>').unwrap_or((text, ""));
+    let (function, time) = (function.trim(), time.trim());
+    if function.is_empty() || time.is_empty() {
+        bail!("{flag}: '{text}' is not a function and a time, as in 'handle_request>10ms'");
+    }
+    let ns = values::time(time).with_context(|| format!("{flag}: '{text}'"))?.as_nanos();
+    Ok(SlowRule { function: function.to_owned(), ns: u64::try_from(ns).unwrap_or(u64::MAX) })
+}
+
+/// What overwriting rings and a counter cannot tell.
+fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
+    if arguments.is_set("overwrite") {
+        bail!("--{flag} and --overwrite exclude each other: what is overwritten cannot be judged");
+    }
+    if arguments.text("clock").as_deref() == Some("counter") {
+        bail!("--{flag}: the counter clock does not tell how long calls take");
+    }
+    Ok(())
+}
+
+/// What `--slow` asks for.
+pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
+    let rules = arguments.names("slow");
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let rules = rules.iter().map(|text| rule("--slow", text)).collect::<Result<Vec<SlowRule>>>()?;
+    must_see_all("slow", arguments)?;
+    let memory = values::size(&arguments.text("slow-memory").unwrap_or_default())?;
+    Ok(Some(Slow { rules, memory }))
+}
+
+/// What calls of functions do: `--on 'f:trace_on'`, `trace_off`, `snapshot`, `depth=N`.
+fn triggers(arguments: &Arguments) -> Result<Vec<CallTrigger>> {
+    arguments.names("on").iter().map(|text| trigger(text)).collect()
+}
+
+/// `FUNCTION:ACTION[:COUNT]`
+fn trigger(text: &str) -> Result<CallTrigger> {
+    let wrong = || {
+        anyhow!(
+            "--on: '{text}' is not FUNCTION:ACTION[:COUNT]; actions are trace_on, trace_off, snapshot and depth=N"
+        )
+    };
+    let action = |text: &str| match text {
+        // Without the line below, as ftrace writes them.
+        "trace_on" | "traceon" => Some(Action::TraceOn),
+        "trace_off" | "traceoff" => Some(Action::TraceOff),
+        "snapshot" => Some(Action::Snapshot),
+        other => {
+            let levels = other.strip_prefix("depth=")?.parse().ok().filter(|levels| *levels > 0)?;
+            Some(Action::Depth(levels))
+        }
+    };
+    let (before, last) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let (function, action, count) = match (action(last), before.rsplit_once(':')) {
+        (Some(found), _) => (before, found, None),
+        (None, Some((function, word))) => {
+            let count = last.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+            (function, action(word).ok_or_else(wrong)?, Some(count))
+        }
+        (None, None) => return Err(wrong()),
+    };
+    if function.is_empty() {
+        return Err(wrong());
+    }
+    if let (Action::Depth(_), Some(_)) = (action, count) {
+        bail!("--on: '{text}': a depth is kept at every call, and has no count");
+    }
+    Ok(CallTrigger { function: function.to_owned(), action, count })
+}
+
+/// What `set --graph`, `--callers` and `--depth` ask for: an empty word clears one.
+pub fn kept(arguments: &Arguments) -> Result<Kept> {
+    let names = |flag| (!arguments.texts(flag).is_empty()).then(|| arguments.names(flag));
+    let depth = match arguments.text("depth") {
+        Some(text) if text.is_empty() => Some(0),
+        _ => levels(arguments)?,
+    };
+    Ok(Kept { roots: names("graph"), targets: names("callers"), depth })
+}
+
+/// `--depth`
+fn levels(arguments: &Arguments) -> Result<Option<usize>> {
+    let levels = arguments.number("depth")?;
+    if levels == Some(0) {
+        bail!("--depth: no call is 0 levels deep; 1 is the outermost calls");
+    }
+    Ok(levels)
+}
+
+/// What `--graph`, `--callers`, `--depth` and `--on` ask for, but for snapshots.
+pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
+    let (roots, targets) = (arguments.names("graph"), arguments.names("callers"));
+    let depth = levels(arguments)?;
+    let mut triggers = triggers(arguments)?;
+    triggers.retain(|trigger| trigger.action != Action::Snapshot);
+    let subtree = Subtree { roots, targets, depth, triggers };
+    if subtree.is_all() {
+        return Ok(None);
+    }
+    let switches = subtree.triggers.iter().any(|trigger| trigger.action.switches());
+    if let Some(clock) = arguments.text("clock").filter(|clock| switches && clock != "tsc") {
+        bail!("--on: with '--clock {clock}' it is not known which of two threads' calls was first");
+    }
+    for flag in ["slow", "snapshot-on"] {
+        if !arguments.texts(flag).is_empty() {
+            bail!(
+                "--graph, --callers, --depth and --on do not go with --{flag}: use a part of the trace when it is read"
+            );
+        }
+    }
+    if arguments.is_set("overwrite") {
+        bail!(
+            "--graph, --callers, --depth and --on do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
+        );
+    }
+    if triggers_snapshots(arguments)? {
+        bail!(
+            "--on: a snapshot is taken of all calls, and goes with no other action, nor with --graph, --callers and --depth"
+        );
+    }
+    Ok(Some(subtree))
+}
+
+fn triggers_snapshots(arguments: &Arguments) -> Result<bool> {
+    Ok(triggers(arguments)?.iter().any(|trigger| trigger.action == Action::Snapshot))
+}
+
+/// What `--snapshot-on`, and `--on` with snapshots, ask for.
+pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>> {
+    let texts = arguments.names("snapshot-on");
+    if texts.is_empty() && !triggers_snapshots(arguments)? {
+        return Ok(None);
+    }
+    let trigger = |text: &String| {
+        Ok(match text.as_str() {
+            "signal" => Trigger::Signal,
+            "crash" if matches!(subject, Subject::Process { .. }) => {
+                bail!(
+                    "--snapshot-on crash: only the parent of a process learns how it ends; 'exit' works with -p"
+                )
+            }
+            "crash" => Trigger::Crash,
+            "exit" => Trigger::Exit,
+            text if !text.contains('>') => {
+                bail!("--snapshot-on: '{text}' is none of signal, crash, exit, nor 'FUNCTION>TIME'")
+            }
+            text => Trigger::Slow(rule("--snapshot-on", text)?),
+        })
+    };
+    let mut on = texts.iter().map(trigger).collect::<Result<Vec<Trigger>>>()?;
+    let calls = triggers(arguments)?.into_iter().filter(|trigger| trigger.action == Action::Snapshot);
+    on.extend(calls.map(|CallTrigger { function, count, .. }| Trigger::Called { function, count }));
+    must_see_all("snapshot-on", arguments)?;
+    if !arguments.texts("slow").is_empty() {
+        bail!("--snapshot-on and --slow exclude each other: one keeps what was last, the other what is slow");
+    }
+    let files = arguments.number("snapshots")?.unwrap_or(0);
+    if files == 0 {
+        bail!("--snapshots: at least 1");
+    }
+    let last = values::time(&arguments.text("last").unwrap_or_default())?;
+    let memory = values::size(&arguments.text("history").unwrap_or_default())?;
+    Ok(Some(Flight { on, last, memory, files }))
+}
+
+/// The functions whose calls are judged: they have to be traced.
+pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<&Flight>) -> Vec<String> {
+    let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
+        Trigger::Slow(rule) => Some(&rule.function),
+        Trigger::Called { function, .. } => Some(function),
+        Trigger::Signal | Trigger::Crash | Trigger::Exit => None,
+    });
+    let rules = slow.into_iter().flat_map(|slow| &slow.rules).map(|rule| &rule.function);
+    let of_subtree = subtree.into_iter().flat_map(Subtree::functions);
+    rules.chain(of_flight).chain(of_subtree).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triggers_name_functions_as_filters_do() {
+        let check = |text: &str, expected: Option<(&str, Action, Option<i64>)>| {
+            let found = trigger(text).ok();
+            let found = found.as_ref().map(|found| (found.function.as_str(), found.action, found.count));
+            assert_eq!(found, expected, "{text}");
+        };
+        check("f:trace_on", Some(("f", Action::TraceOn, None)));
+        check("ns::Srv::handle(int):traceoff:3", Some(("ns::Srv::handle(int)", Action::TraceOff, Some(3))));
+        check("libssl:SSL_*:snapshot", Some(("libssl:SSL_*", Action::Snapshot, None)));
+        check("f:depth=2", Some(("f", Action::Depth(2), None)));
+        for wrong in [
+            "f",
+            "f:",
+            ":trace_on",
+            "f:stop",
+            "f:trace_on:0",
+            "f:trace_on:x",
+            "f:depth=0",
+            "f:depth=2:1",
+            "trace_on:3",
+        ] {
+            check(wrong, None);
+        }
+    }
+}

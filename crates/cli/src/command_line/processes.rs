@@ -1,0 +1,129 @@
+//! The processes that `-p` names: by id, by name, several, with their children.
+
+use crate::command_line::arguments::Arguments;
+use anyhow::{Result, bail};
+use calltap_analysis::units::one_line;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, IsTerminal};
+
+/// A calltap that is told this in its environment is one of several: where its process has ended, the others go on.
+pub const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
+
+/// Processes that are listed in a message.
+const LISTED: usize = 8;
+
+/// Is this calltap one of several, each of which looks at a process of its own?
+pub fn is_one_of_many() -> bool {
+    std::env::var_os(ONE_OF_MANY).is_some()
+}
+
+/// The one process that is named, if one is.
+pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
+    match &all(arguments)?[..] {
+        [] => Ok(None),
+        [pid] => Ok(Some(*pid)),
+        many => {
+            let text = arguments.text("pid").unwrap_or_default();
+            bail!("-p {text}: that is {} processes, and this command takes one: {}", many.len(), listed(many))
+        }
+    }
+}
+
+/// Of commands that take `--children`: says on a terminal that a process has some, where it was not given.
+pub fn tell_of_children(pid: u32, arguments: &Arguments) {
+    let is_asked = arguments.is_set("children") || arguments.is_set("quiet");
+    if is_asked || is_one_of_many() || !io::stderr().is_terminal() {
+        return;
+    }
+    let mut family = vec![pid];
+    add_children(&mut family);
+    match family.len() - 1 {
+        0 => {}
+        1 => eprintln!("calltap: {} has a child process: --children looks at that, too", title(pid)),
+        n => eprintln!("calltap: {} has {n} child processes: --children looks at them, too", title(pid)),
+    }
+}
+
+/// Name and id of a process: `nginx-3111`.
+pub fn title(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{}-{pid}", one_line(name.trim_end()))
+}
+
+/// All that are named; none without `-p`.
+pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
+    let Some(text) = arguments.text("pid") else {
+        if arguments.is_set("children") {
+            bail!("--children: of which process? -p PID");
+        }
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        found.extend(named(word)?);
+    }
+    if arguments.is_set("children") {
+        add_children(&mut found);
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|pid| seen.insert(*pid));
+    Ok(found)
+}
+
+/// The processes with this id or name.
+fn named(word: &str) -> Result<Vec<u32>> {
+    if let Ok(pid) = word.parse::<u32>() {
+        return Ok(vec![pid]);
+    }
+    if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+        bail!("-p {word}: no process id");
+    }
+    let own = std::process::id();
+    let found: Vec<u32> = living().into_iter().filter(|pid| *pid != own && is_called(*pid, word)).collect();
+    if found.is_empty() {
+        bail!("-p {word}: no process of this name runs ('ps -e' lists them)");
+    }
+    Ok(found)
+}
+
+fn living() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// By the name that `ps` shows, or that of its program's file.
+fn is_called(pid: u32, name: &str) -> bool {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let file = program.file_name().unwrap_or_default().to_string_lossy();
+    comm.trim_end() == name || file.trim_end_matches(" (deleted)") == name
+}
+
+/// Adds the children of processes, and theirs.
+fn add_children(pids: &mut Vec<u32>) {
+    let parents: Vec<(u32, u32)> = living().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut at = 0;
+    while let Some(&pid) = pids.get(at) {
+        let children = parents.iter().filter(|(child, parent)| *parent == pid && !pids.contains(child));
+        let children: Vec<u32> = children.map(|(child, _)| *child).collect();
+        pids.extend(children);
+        at += 1;
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets, and may have any character in it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// `12, 13 and 4 more`
+fn listed(pids: &[u32]) -> String {
+    let first: Vec<String> = pids.iter().take(LISTED).map(u32::to_string).collect();
+    let more = pids.len().saturating_sub(LISTED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", first.join(", "))
+}

@@ -1,0 +1,36 @@
+//! The selection that the command line names.
+
+use crate::command_line::arguments::Arguments;
+use anyhow::{Result, bail};
+use calltap_selection::{Selection, add_python, tracer};
+
+/// The words of the command line.
+pub fn words(given: &Arguments) -> Result<Selection> {
+    let mut tracers = Vec::new();
+    for text in given.texts("tracer") {
+        // An empty word clears what was set: what is left is the default.
+        tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
+    }
+    let (filter, notrace) = (given.names("filter"), given.names("notrace"));
+    let [arguments, results, conditions] = ["arguments", "results", "if"].map(|flag| given.texts(flag));
+    let (futures, int3) = (given.is_set("async"), given.is_set("allow-int3"));
+    let words =
+        Selection { tracers, filter, notrace, arguments, results, conditions, ..Selection::default() };
+    if given.is_set("libcalls") && given.text("discovery").as_deref() == Some("first-call") {
+        bail!(
+            "--libcalls and --discovery first-call exclude each other: the linker's stubs are known at load"
+        );
+    }
+    let mut words = Selection { futures, int3, libcalls: given.is_set("libcalls"), ..words };
+    add_python(&mut words, &python(given)?);
+    Ok(words)
+}
+
+/// The Python functions that the command line names: globs.
+pub fn python(given: &Arguments) -> Result<Vec<String>> {
+    let python = given.texts("python");
+    match python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {
+        Some(glob) => bail!("--python: '{glob}': only * and ? stand for other characters in its patterns"),
+        None => Ok(python),
+    }
+}

@@ -1,0 +1,121 @@
+//! Sizes, times and numbers as users write them.
+
+use crate::command_line::arguments::Arguments;
+use anyhow::{Result, bail};
+use calltap_session::{Discovery, PatchMode};
+use std::time::Duration;
+
+/// `64K`, `256M`, `1G`, or bytes.
+pub fn size(text: &str) -> Result<u64> {
+    let (number, unit) = split(text);
+    let factor = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => bail!("'{text}' is not a size (bytes, or a number with K, M or G)"),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(bytes) => Ok(bytes),
+        None => bail!("'{text}' is not a size (bytes, or a number with K, M or G)"),
+    }
+}
+
+/// `--buffer-size`; None: as many threads need.
+pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
+    match arguments.text("buffer-size").as_deref() {
+        None | Some("auto") => Ok(None),
+        Some(text) => size(text).map(Some),
+    }
+}
+
+/// `100ms`, `2s`, `500us`, `1.5s`; a number alone is seconds.
+pub fn time(text: &str) -> Result<Duration> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = &text[..text.len() - unit.len()];
+    let digits = match unit {
+        "ns" => Some(0),
+        "us" => Some(3),
+        "ms" => Some(6),
+        "s" | "" => Some(9),
+        _ => None,
+    };
+    match digits.and_then(|digits| scaled(number, digits)) {
+        Some(ns) => Ok(Duration::from_nanos(ns)),
+        None => bail!("'{text}' is not a time (seconds, or a number with ns, us, ms or s)"),
+    }
+}
+
+/// A decimal number, so many places farther left; what is behind those must not be anything.
+fn scaled(number: &str, places: usize) -> Option<u64> {
+    let (whole, part) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, part)) => (whole, part.trim_end_matches('0')),
+        None => (number, ""),
+    };
+    if whole.is_empty() || part.len() > places {
+        return None;
+    }
+    format!("{whole}{part:0<places$}").parse().ok()
+}
+
+/// `--patch-mode`. A process that runs already is past its start.
+pub fn patch_mode(arguments: &Arguments, starts: bool) -> Result<PatchMode> {
+    let word = arguments.text("patch-mode").unwrap_or_default();
+    let mode = PatchMode::NAMES.iter().find(|(_, name)| *name == word);
+    let mode = mode.map_or_else(PatchMode::default, |(mode, _)| *mode);
+    if mode == PatchMode::BeforeStart && !starts {
+        bail!("--patch-mode before-start is for a program that is started: 'record -- PROGRAM'");
+    }
+    Ok(mode)
+}
+
+/// `--discovery`.
+pub fn discovery(arguments: &Arguments) -> Discovery {
+    match arguments.text("discovery").as_deref() {
+        Some("first-call") => Discovery::FirstCall,
+        _ => Discovery::AtLoad,
+    }
+}
+
+/// `5%` as 0.05; `none` is no limit.
+pub fn share(text: &str) -> Result<Option<f64>> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    match number.filter(|number| number.is_finite() && *number > 0.0) {
+        Some(percent) => Ok(Some(percent / 100.0)),
+        None => bail!("'{text}' is not a percentage (as in 5%), nor 'none'"),
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_understood_or_refused() {
+        assert_eq!(size("4096").unwrap(), 4096);
+        assert_eq!(size("64K").unwrap(), 65536);
+        assert_eq!(size("2MiB").unwrap(), 2 << 20);
+        assert_eq!(time("100ms").unwrap(), Duration::from_millis(100));
+        assert_eq!(time("2").unwrap(), Duration::from_secs(2));
+        assert_eq!(time("0.3s").unwrap(), Duration::from_millis(300));
+        assert_eq!(time("1.50us").unwrap(), Duration::from_nanos(1500));
+        assert_eq!(share("5%").unwrap(), Some(0.05));
+        assert_eq!(share("none").unwrap(), None);
+        assert!(share("-1%").is_err() && share("much").is_err());
+        for bad in ["", "M", "1X", "-1", "99999999999999999999"] {
+            assert!(size(bad).is_err(), "{bad}");
+            assert!(time(bad).is_err(), "{bad}");
+        }
+        for bad in ["5.", "5.s", ".5s", "1.2.3s", "0.5ns", "-1s", "1 s", "99999999999999999999ns"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Flags that several views share: functions that the trace must have, lists of columns, forms of tables.
+
+use crate::command_line::arguments::Arguments;
+use anyhow::{Result, anyhow, bail};
+use calltap_analysis::{Names, Word, demangle, nearest_names, report};
+use calltap_trace::Meta;
+use std::str::FromStr;
+
+/// A pattern that names nothing in the trace is a mistake, and the nearest names help.
+pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
+    let (word, names) = (Word::new(pattern), Names::new(meta, false));
+    if meta.sites.iter().any(|site| names.is(site.id, &word)) {
+        return Ok(());
+    }
+    let readable: Vec<String> = meta.sites.iter().map(|site| demangle(&site.name)).collect();
+    let near = nearest_names(word.pattern(), readable.iter().map(String::as_str), 3);
+    let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    bail!("no function of the trace matches '{pattern}'{hint}")
+}
+
+/// A list of columns.
+pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
+    let list = arguments.text(flag).unwrap_or_default();
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()
+}
+
+/// `--format` of a table.
+pub fn table_format(arguments: &Arguments) -> report::Format {
+    match arguments.format().as_deref() {
+        Some("csv") => report::Format::Csv,
+        Some("json") => report::Format::Json,
+        _ => report::Format::Text,
+    }
+}

@@ -1,0 +1,203 @@
+//! `record --kernel`: functions of the kernel beneath the calls of the program.
+//!
+//! A thread moves the kernel's pages into a file without a name while the recording goes on. At its end they are imported as those of a trace.dat
+//! are, and joined with the program's trace as by `calltap merge`.
+
+use crate::command_line::arguments::Arguments;
+use anyhow::{Context, Result, anyhow, bail};
+use calltap_analysis::units::{count, counted};
+use calltap_import::{
+    Described, Error, Joined, Named, Others, Pages, Recording, Summary, import_pages, join,
+};
+use calltap_session::{Clock, KERNEL_CLOCK, KernelFunctions, Options, Outcome};
+use calltap_trace::TraceReader;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{io, mem};
+
+/// Between two looks at the kernel's buffers.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A file that is there as long as this lives.
+struct Passing(PathBuf);
+
+impl Passing {
+    fn beside(output: &Path, suffix: &str) -> Passing {
+        let mut path = output.as_os_str().to_owned();
+        path.push(suffix);
+        Passing(path.into())
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// What records functions of the kernel.
+pub(super) struct Kernel {
+    globs: String,
+    functions: Arc<Mutex<KernelFunctions>>,
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<io::Result<Pages>>>,
+}
+
+fn lock(functions: &Mutex<KernelFunctions>) -> MutexGuard<'_, KernelFunctions> {
+    functions.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kernel {
+    /// As the command line asks for; refused before the program is started.
+    pub(super) fn of(arguments: &Arguments, options: &Options) -> Result<Option<Kernel>> {
+        let Some(globs) = arguments.text("kernel") else { return Ok(None) };
+        check(arguments, options)?;
+        let words: Vec<String> =
+            globs.split(',').map(|glob| glob.trim().to_owned()).filter(|glob| !glob.is_empty()).collect();
+        if words.is_empty() {
+            bail!("--kernel: which functions: --kernel 'vfs_*,ext4_*' ('*' is all that can be traced)");
+        }
+        let functions = KernelFunctions::choose(&words)?;
+        let file = spool(&options.output)?;
+        let mut pages = Pages::new(file, functions.page_size());
+        let (functions, stop) = (Arc::new(Mutex::new(functions)), Arc::new(AtomicBool::new(false)));
+        let (of_reader, stopped) = (Arc::clone(&functions), Arc::clone(&stop));
+        let read = move || {
+            loop {
+                let is_last = stopped.load(Acquire);
+                lock(&of_reader).read(&mut |cpu, page| pages.push(cpu, page))?;
+                if is_last {
+                    return Ok(pages);
+                }
+                thread::park_timeout(LOOK);
+            }
+        };
+        Ok(Some(Kernel { globs: words.join(","), functions, stop, reader: Some(thread::spawn(read)) }))
+    }
+
+    /// What the session tells whose functions they are.
+    pub(super) fn functions(&self) -> Weak<Mutex<KernelFunctions>> {
+        Arc::downgrade(&self.functions)
+    }
+
+    /// Stops, and takes what was recorded.
+    fn stop(&mut self) -> Option<io::Result<Pages>> {
+        let reader = self.reader.take()?;
+        let stopped = lock(&self.functions).stop();
+        self.stop.store(true, Release);
+        reader.thread().unpark();
+        let pages = reader.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads failed")));
+        Some(stopped.and(pages))
+    }
+
+    /// Adds what was recorded to the trace, and says so in what came of the recording.
+    pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) {
+        let Some(pages) = self.stop() else { return };
+        // Why they were not recorded is told by then.
+        if !lock(&self.functions).is_watching() {
+            return;
+        }
+        let added = pages.map_err(anyhow::Error::from).and_then(|pages| self.add(&pages, output));
+        match added {
+            Ok(note) => outcome.notes.push(note),
+            Err(error) => outcome.notes.push(format!(
+                "the trace has no functions of the kernel: they could not be added: {error:#}"
+            )),
+        }
+        outcome.file_size = fs::metadata(output).map_or(outcome.file_size, |meta| meta.len());
+    }
+
+    fn add(&self, pages: &Pages, output: &Path) -> Result<String> {
+        let kernel = Passing::beside(output, ".kernel.part");
+        let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
+        let summary = {
+            let functions = lock(&self.functions);
+            let described = Described {
+                header_page: functions.header_page(),
+                formats: functions.formats(),
+                kallsyms: &kallsyms,
+                clock: KERNEL_CLOCK,
+            };
+            let from = format!("functions of the kernel: {} ({})", self.globs, functions.tracer().name());
+            let named = Named { file: &from, calltap: env!("CARGO_PKG_VERSION") };
+            import_pages(pages, described, named, &kernel.0)
+        };
+        let summary = match summary {
+            Err(Error::Empty) => {
+                return Ok(format!("no function of the kernel that matches {} was called", self.globs));
+            }
+            summary => summary?,
+        };
+        let mut whole = Passing::beside(output, ".joined.part");
+        let open = |path: &Path| -> Result<Recording> {
+            Ok(Recording { name: String::new(), reader: TraceReader::open(path)? })
+        };
+        let recordings = [open(output)?, open(&kernel.0)?];
+        let joined = join(&recordings, Others::LeftOut, &whole.0).map_err(|refused| anyhow!("{refused}"))?;
+        fs::rename(&whole.0, output).with_context(|| output.display().to_string())?;
+        mem::take(&mut whole.0);
+        Ok(self.told(&summary, &joined))
+    }
+
+    /// `1,234 calls of functions of the kernel (vfs_*) within the calls of 2 threads`, and what is missing.
+    fn told(&self, summary: &Summary, joined: &Joined) -> String {
+        let mut text = format!(
+            "{} of functions of the kernel ({}) by {}, within the program's calls in {}",
+            counted(joined.of_kernel, "call"),
+            self.globs,
+            lock(&self.functions).tracer().name(),
+            counted(joined.nested, "thread"),
+        );
+        if summary.lost > 0 {
+            text += &format!(
+                "; {}{} LOST in the kernel's buffers: name fewer functions",
+                if summary.lost_more { "at least " } else { "" },
+                count(summary.lost)
+            );
+        }
+        text
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // The instance of tracefs ends with its last owner.
+        drop(self.stop());
+    }
+}
+
+/// What does not go together with functions of the kernel.
+fn check(arguments: &Arguments, options: &Options) -> Result<()> {
+    if options.clock != Clock::Tsc {
+        bail!("--kernel needs the clock that the kernel's functions are stamped with: --clock tsc");
+    }
+    let partial = [
+        ("--slow", options.slow.is_some()),
+        ("--snapshot-on", options.flight.is_some()),
+        ("--graph and --on", options.subtree.is_some()),
+        ("--overwrite", options.overwrite),
+    ];
+    if let Some((flag, _)) = partial.into_iter().find(|(_, is_set)| *is_set) {
+        bail!(
+            "--kernel and {flag} exclude each other: the kernel's functions would be kept without the calls that they are within"
+        );
+    }
+    let output = arguments.path("output").unwrap_or_default();
+    if output == Path::new("-") || fs::metadata(&options.output).is_ok_and(|meta| !meta.is_file()) {
+        bail!(
+            "--kernel: the trace is written a second time with the kernel's functions: name a file (-o FILE)"
+        );
+    }
+    Ok(())
+}
+
+/// A file without a name where the trace will be.
+fn spool(output: &Path) -> Result<File> {
+    let named = Passing::beside(output, ".pages.part");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&named.0);
+    file.with_context(|| named.0.display().to_string())
+}

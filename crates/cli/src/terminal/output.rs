@@ -1,0 +1,194 @@
+//! Where a view goes: a file that appears only when it is complete, or standard output.
+
+use crate::command_line::arguments::Arguments;
+use crate::terminal::pager::{self, Pager};
+use anyhow::{Context, Result};
+use std::cmp::Ordering;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Are names shortened, and lines cut at the terminal's edge? Only what a person reads at once: files, pipes and forms for programs have all of it.
+pub fn is_short(arguments: &Arguments) -> bool {
+    let is_text = arguments.format().is_none_or(|format| format == "text");
+    let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
+    is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
+}
+
+/// Cuts lines at the terminal's edge.
+struct Fit<W> {
+    to: W,
+    width: usize,
+    /// Characters of the line so far.
+    at: usize,
+    /// That of the last column: it is written if the line ends there.
+    held: Option<char>,
+}
+
+impl<W: Write> Write for Fit<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.write_piece(&String::from_utf8_lossy(line))?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Fit<W> {
+    fn write_piece(&mut self, piece: &str) -> io::Result<()> {
+        let (text, end) = piece.strip_suffix('\n').map_or((piece, ""), |text| (text, "\n"));
+        for c in text.chars() {
+            self.at += 1;
+            match self.at.cmp(&self.width) {
+                Ordering::Less => write!(self.to, "{c}")?,
+                Ordering::Equal => self.held = Some(c),
+                Ordering::Greater => {
+                    if self.held.take().is_some() {
+                        self.to.write_all("\u{2026}".as_bytes())?;
+                    }
+                }
+            }
+        }
+        if !end.is_empty() {
+            if let Some(last) = self.held.take() {
+                write!(self.to, "{last}")?;
+            }
+            self.at = 0;
+        }
+        self.to.write_all(end.as_bytes())
+    }
+}
+
+/// Characters of a line, where lines are made to fit.
+pub fn line_width(arguments: &Arguments) -> Option<usize> {
+    let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
+    // What has names in full has long lines.
+    let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
+    width().filter(|_| fits)
+}
+
+/// Columns of the terminal at standard output.
+fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width >= 20)
+}
+
+/// The output of a view.
+pub struct Output {
+    to: Box<dyn Write>,
+    /// The file being written, and its final name.
+    file: Option<(PathBuf, PathBuf)>,
+}
+
+/// Standard output, as a terminal wants it where it is one.
+fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
+    let to = BufWriter::with_capacity(1 << 16, io::stdout());
+    let plain: Box<dyn Write> = match line_width(arguments) {
+        Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
+        None => Box::new(to),
+    };
+    let pages = arguments.has_switch("no-pager") && !arguments.is_set("no-pager");
+    match pager::wanted().filter(|_| pages) {
+        Some(command) => Box::new(BufWriter::with_capacity(1 << 16, Pager::new(command, plain))),
+        None => plain,
+    }
+}
+
+impl Output {
+    /// To the value of `--output`, or to standard output.
+    pub fn create(arguments: &Arguments) -> Result<Output> {
+        let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
+            return Ok(Output { to: to_stdout(arguments), file: None });
+        };
+        // A device or a pipe is written to directly.
+        if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+            let file = File::options().write(true).open(&path).with_context(|| path.display().to_string())?;
+            return Ok(Output { to: Box::new(BufWriter::new(file)), file: None });
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        let file = File::create(&part).with_context(|| path.display().to_string())?;
+        Ok(Output { to: Box::new(BufWriter::with_capacity(1 << 16, file)), file: Some((part, path)) })
+    }
+
+    /// All was written.
+    pub fn finish(mut self) -> Result<()> {
+        self.to.flush()?;
+        if let Some((part, path)) = self.file.take() {
+            fs::rename(&part, &path).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some((part, _)) = &self.file {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+/// Passes on so many lines, then refuses more.
+pub struct Lines<'a> {
+    to: &'a mut dyn Write,
+    left: Option<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// No limit with `None`.
+    pub fn new(to: &'a mut dyn Write, limit: Option<usize>) -> Lines<'a> {
+        Lines { to, left: limit }
+    }
+
+    /// Were all lines written that may be?
+    pub fn is_full(&self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+impl Write for Lines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(left) = &mut self.left else { return self.to.write(bytes) };
+        if *left == 0 {
+            return Err(io::Error::other("enough lines"));
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
+        self.to.write_all(&bytes[..end])?;
+        *left -= usize::from(bytes[..end].ends_with(b"\n"));
+        Ok(end)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_at_the_edge() {
+        let mut fit = Fit { to: Vec::new(), width: 4, at: 0, held: None };
+        fit.write_all("abcd\nabcde\nab".as_bytes()).unwrap();
+        fit.write_all("c\n\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\n".as_bytes()).unwrap();
+        let expected = "abcd\nabc\u{2026}\nabc\n\u{e4}\u{e4}\u{e4}\u{2026}\n";
+        assert_eq!(String::from_utf8(fit.to).unwrap(), expected);
+    }
+}

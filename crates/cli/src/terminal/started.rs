@@ -1,0 +1,104 @@
+//! What is on, in a sentence.
+
+use crate::terminal::progress;
+use calltap_analysis::units;
+use calltap_session::{Elsewhere, LargestLibrary, Started};
+
+/// Modules that are named; the others are counted.
+const SHOWN: usize = 3;
+
+/// Tells what was switched on.
+pub fn tell(started: &Started) {
+    progress::clear();
+    eprintln!("calltap: {}", sentence(started));
+    started.nameless.iter().for_each(|hint| eprintln!("calltap: {hint}"));
+}
+
+/// Tells nothing.
+pub fn keep_quiet(_: &Started) {}
+
+/// `1 function on, in haproxy; libssl.so.3 has 476 more: -F 'libssl:SSL_*'`
+fn sentence(started: &Started) -> String {
+    let all: usize = started.modules.iter().map(|(_, on)| on).sum();
+    let functions = units::counted(all as u64, "function");
+    let shown = |(module, on): &(String, usize)| format!("{} in {module}", units::count(*on as u64));
+    let modules = match &started.modules[..] {
+        [] => String::new(),
+        [(module, _)] => format!(", in {module}"),
+        [first @ .., last] if first.len() < SHOWN => {
+            let first: Vec<String> = first.iter().map(shown).collect();
+            format!(": {} and {}", first.join(", "), shown(last))
+        }
+        many => {
+            let (first, rest) = many.split_at(SHOWN);
+            let first: Vec<String> = first.iter().map(shown).collect();
+            let on: usize = rest.iter().map(|(_, on)| on).sum();
+            let modules = units::counted(rest.len() as u64, "other module");
+            format!(": {} and {} in {modules}", first.join(", "), units::count(on as u64))
+        }
+    };
+    format!("{functions} on{modules}{}", elsewhere(&started.elsewhere))
+}
+
+/// What else the user's words could have meant.
+fn elsewhere(found: &[Elsewhere]) -> String {
+    let [first, rest @ ..] = found else { return String::new() };
+    let modules: std::collections::BTreeSet<&str> =
+        rest.iter().map(|found| found.module.as_str()).filter(|module| *module != first.module).collect();
+    let others = match modules.len() {
+        0 => String::new(),
+        1 => "; so has 1 other library".to_owned(),
+        n => format!("; so have {n} other libraries"),
+    };
+    let (module, count) = (&first.module, units::count(first.count as u64));
+    format!("; {module} has {count} more: -F '{}:{}'{others}", stem(module), first.word)
+}
+
+/// `libssl` of `libssl.so.3`
+fn stem(module: &str) -> &str {
+    module.split(".so").next().unwrap_or(module)
+}
+
+/// Where the code of a program is that is the start of a library.
+pub fn code_is_in(library: &LargestLibrary) -> String {
+    let LargestLibrary { module, stem, program } = library;
+    format!(
+        "{program} has next to no code of its own: most is in {module}; to trace that: -F '{stem}:*' --later"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_in_words() {
+        let module = |(name, on): &(&str, usize)| ((*name).to_owned(), *on);
+        let check = |modules: &[(&str, usize)], elsewhere: &[(&str, &str, usize)], expected: &str| {
+            let found = |(word, module, count): &(&str, &str, usize)| Elsewhere {
+                word: (*word).to_owned(),
+                module: (*module).to_owned(),
+                count: *count,
+            };
+            let started = Started {
+                nameless: None,
+                modules: modules.iter().map(module).collect(),
+                elsewhere: elsewhere.iter().map(found).collect(),
+            };
+            assert_eq!(sentence(&started), expected);
+        };
+        check(&[], &[], "0 functions on");
+        check(&[("redis-server", 1842)], &[], "1,842 functions on, in redis-server");
+        check(
+            &[("haproxy", 1)],
+            &[("SSL_*", "libssl.so.3", 476)],
+            "1 function on, in haproxy; libssl.so.3 has 476 more: -F 'libssl:SSL_*'",
+        );
+        check(&[("a", 3), ("libb.so", 2)], &[], "5 functions on: 3 in a and 2 in libb.so");
+        check(
+            &[("a", 5), ("b", 4), ("c", 3), ("d", 2), ("e", 1)],
+            &[("f", "x.so", 2), ("f", "y.so", 1), ("g", "z.so", 1)],
+            "15 functions on: 5 in a, 4 in b, 3 in c and 3 in 2 other modules; x.so has 2 more: -F 'x:f'; so have 2 other libraries",
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! `calltap audit`.
+
+use crate::command_line::arguments::Arguments;
+use crate::terminal::output::Output;
+use anyhow::{Context, Result, bail};
+use calltap_analysis::units;
+use calltap_patch::Audit;
+use calltap_patch::log::Entry;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+
+/// Faults that are named.
+const SHOWN: usize = 20;
+
+/// Checks a log.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let path = arguments.path("operand").unwrap_or_default();
+    let name = path.display().to_string();
+    let file = File::open(&path).with_context(|| name.clone())?;
+    let mut audit = Audit::default();
+    let mut lines = 0;
+    let mut lines_of_file = BufReader::new(file).lines().peekable();
+    while let Some(line) = lines_of_file.next() {
+        let line = line.with_context(|| name.clone())?;
+        lines += 1;
+        match line.parse::<Entry>() {
+            Ok(entry) => audit.add(entry),
+            // Its writer was killed.
+            Err(_) if lines_of_file.peek().is_none() && lines > 1 => {}
+            Err(_) => bail!("{name}: line {lines} is not of a log of code changes"),
+        }
+    }
+    let audit = audit.finish();
+    let mut out = Output::create(arguments)?;
+    for (line, what) in audit.faults.iter().take(SHOWN) {
+        writeln!(out, "line {line}: {what}")?;
+    }
+    let count = |n: usize| units::count(n as u64);
+    writeln!(
+        out,
+        "batches  {}, {} cut short",
+        count(audit.batches + audit.cut_short),
+        count(audit.cut_short)
+    )?;
+    writeln!(out, "changes  {}, {} refused", count(audit.changes), count(audit.refused))?;
+    writeln!(out, "writes   {}", count(audit.writes))?;
+    writeln!(out, "syncs    {}", count(audit.syncs))?;
+    writeln!(out, "faults   {}", count(audit.faults.len()))?;
+    out.finish()?;
+    match audit.faults.len() {
+        0 => Ok(()),
+        1 => bail!("{name}: a rule was broken"),
+        n => bail!("{name}: rules were broken {n} times"),
+    }
+}

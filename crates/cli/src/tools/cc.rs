@@ -1,0 +1,181 @@
+//! `calltap cc`: runs a compiler, then does what `recordmcount` does to the object files that it made.
+
+use crate::command_line::arguments::Arguments;
+use crate::ending::end_as;
+use crate::tools::recordmcount;
+use anyhow::Result;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+/// Response files in response files, at most so deep.
+const DEEPEST: usize = 16;
+
+/// Runs the compiler, with whose exit status calltap ends.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let words = arguments.words("operand");
+    let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::from(2)) };
+    let mut command = Command::new(compiler);
+    command.args(rest);
+    let mut all = Vec::new();
+    expand(rest, 0, &mut all);
+    // Nothing remains that could be recorded: the compiler takes this process's place.
+    if !all.iter().any(|word| word == "-c" || word == "--compile" || word == "-r") {
+        return Ok(not_run(compiler, &command.exec()));
+    }
+    let objects = objects(&all);
+    let before: Vec<Option<Stamp>> = objects.iter().map(|object| stamp(object)).collect();
+    let status = match command.spawn() {
+        Ok(child) => wait(child)?,
+        Err(error) => return Ok(not_run(compiler, &error)),
+    };
+    if status.success() {
+        for (object, before) in objects.iter().zip(before) {
+            if stamp(object) != before && fs::metadata(object).is_ok_and(|metadata| metadata.is_file()) {
+                recorded(object)?;
+            }
+        }
+    }
+    Ok(end_as(status))
+}
+
+/// Adds the list to what the compiler made. No object is left if that fails, as a compiler that fails leaves none.
+fn recorded(object: &Path) -> Result<()> {
+    let Err(error) = recordmcount::record(object) else { return Ok(()) };
+    // Bitcode, assembly, another machine's object: what a compiler makes, too.
+    if error
+        .downcast_ref::<calltap_recordmcount::Error>()
+        .is_some_and(calltap_recordmcount::Error::is_foreign)
+    {
+        return Ok(());
+    }
+    let _ = fs::remove_file(object);
+    Err(error)
+}
+
+fn not_run(compiler: &OsStr, error: &io::Error) -> ExitCode {
+    eprintln!("calltap: {}: {error}", compiler.display());
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Waits for the compiler to end; it gets the signals that calltap gets.
+fn wait(mut child: Child) -> io::Result<ExitStatus> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let handle = signals.handle();
+    let pid = Pid::from_child(&child);
+    let forward = std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if let Some(signal) = Signal::from_named_raw(signal) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    });
+    // Its number stays its own until no signals are sent to it any more.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), ended).is_err_and(|error| error == Errno::INTR) {}
+    handle.close();
+    let _ = forward.join();
+    child.wait()
+}
+
+/// The files in which the compiler may put objects: after `-o`, or named as the sources are. Which of the words are sources does not
+/// matter: only what it has written is looked at.
+fn objects(words: &[OsString]) -> Vec<PathBuf> {
+    let mut words_left = words.iter();
+    let (mut output, mut sources) = (None, Vec::new());
+    while let Some(word) = words_left.next() {
+        let bytes = word.as_bytes();
+        if word == "-o" || word == "--output" {
+            output = words_left.next().map(PathBuf::from);
+        } else if let Some(path) = bytes.strip_prefix(b"--output=").or_else(|| bytes.strip_prefix(b"-o")) {
+            output = Some(OsStr::from_bytes(path).into());
+        } else if !bytes.starts_with(b"-") || bytes == b"-" {
+            sources.extend(Path::new(word).file_stem());
+        }
+    }
+    let object = |source: &OsStr| {
+        let mut name = source.to_owned();
+        name.push(".o");
+        PathBuf::from(name)
+    };
+    output.map_or_else(|| sources.into_iter().map(object).collect(), |output| vec![output])
+}
+
+/// The arguments, with those of response files (`@FILE`) in their places.
+fn expand(words: &[OsString], depth: usize, all: &mut Vec<OsString>) {
+    for word in words {
+        let file = word.as_bytes().strip_prefix(b"@").filter(|_| depth < DEEPEST);
+        match file.and_then(|file| fs::read(OsStr::from_bytes(file)).ok()) {
+            Some(content) => expand(&split(&content), depth + 1, all),
+            None => all.push(word.clone()),
+        }
+    }
+}
+
+/// The words of a response file: between spaces, or within quotes; a backslash takes the next byte as it is.
+fn split(content: &[u8]) -> Vec<OsString> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    let mut bytes = content.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => word.get_or_insert_default().extend(bytes.next()),
+            _ if quote == Some(byte) => quote = None,
+            b'"' | b'\'' if quote.is_none() => {
+                quote = Some(byte);
+                word.get_or_insert_default();
+            }
+            _ if byte.is_ascii_whitespace() && quote.is_none() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(byte),
+        }
+    }
+    words.extend(word);
+    words.into_iter().map(OsString::from_vec).collect()
+}
+
+/// What changes when a file is written.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let of = |file: Metadata| {
+        let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+        (file.dev(), file.ino(), file.size(), times)
+    };
+    fs::metadata(path).ok().map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        split(text.as_bytes())
+    }
+
+    #[test]
+    fn response_files_are_split_as_by_the_compiler() {
+        assert_eq!(words("-c  'a b.c'\n-o\"x y\".o \\'q\\  \"\""), ["-c", "a b.c", "-ox y.o", "'q ", ""]);
+        assert_eq!(words(" \n"), Vec::<OsString>::new());
+    }
+
+    #[test]
+    fn where_objects_may_be() {
+        let check = |line: &str, expected: &[&str]| {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(objects(&words(line)), expected, "{line}");
+        };
+        check("-c a.c -o out/b.o", &["out/b.o"]);
+        check("-c a.c -oout/b.o -O2", &["out/b.o"]);
+        check("-c src/a.c b.tar.cpp -", &["a.o", "b.tar.o", "-.o"]);
+        check("-c", &[]);
+        check("-c a.c -o", &["a.o"]);
+    }
+}

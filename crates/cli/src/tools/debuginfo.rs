@@ -1,0 +1,181 @@
+//! `calltap tools debuginfo`: fetches debugging files from the servers that DEBUGINFOD_URLS names, by build-id.
+//!
+//! They are kept where elfutils and gdb keep theirs, `~/.cache/debuginfod_client/BUILD-ID/debuginfo`: each finds what another has fetched. curl does the
+//! transfer, with the user's proxies and certificates.
+
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
+use crate::command_line::values;
+use crate::terminal::units::bytes;
+use anyhow::{Context, Result, bail};
+use calltap_selection::debug_files::{fetched, fetched_files, servers};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// What is kept of all files together: those that were fetched longest ago go first.
+const KEPT: u64 = 4 << 30;
+/// Beside a file that calltap has fetched: what others have fetched into the same directory is theirs to remove.
+const OWN: &str = "fetched-by-calltap";
+/// A server that cannot be reached costs no more than this,
+const CONNECT_S: &str = "5";
+/// one that sends less than a kilobyte a second for so long is left.
+const STALLS_S: &str = "20";
+
+/// Fetches the files of the programs and libraries that are named.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let servers = servers();
+    if servers.is_empty() {
+        bail!(
+            "DEBUGINFOD_URLS is not set: it names the servers to ask, as in DEBUGINFOD_URLS=https://debuginfod.debian.net"
+        );
+    }
+    let limit = values::size(&arguments.text("max-size").unwrap_or_default())?;
+    let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
+    files.extend(processes::all(arguments)?.iter().map(|pid| format!("/proc/{pid}/exe").into()));
+    if files.is_empty() {
+        bail!("of which program or library: a file, or '-p PID'");
+    }
+    let mut failed = None;
+    for file in files {
+        let done = fetch_for(&file, &servers, limit).with_context(|| file.display().to_string());
+        if let Err(error) = done {
+            failed.replace(error).iter().for_each(|error| eprintln!("calltap: {error:#}"));
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
+    let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file))?;
+    let id = calltap_sites::build_id_of(&data).context("it has no build-id, by which servers find files")?;
+    let to = fetched(&id).context("neither HOME nor XDG_CACHE_HOME says where to keep it")?;
+    let known = fs::read_link(file).unwrap_or_else(|_| file.to_owned());
+    if to.exists() {
+        eprintln!("calltap: {}: {} is there already", known.display(), to.display());
+        return Ok(());
+    }
+    let directory = to.parent().unwrap_or(&to);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let new = directory.join(format!("debuginfo.{}", std::process::id()));
+    let got = fetch(servers, &id, &new, limit);
+    let keep = || File::create(directory.join(OWN)).and_then(|_| fs::rename(&new, &to));
+    let size = got.and_then(|size| keep().map(|()| size).context("keeping it"));
+    let _ = fs::remove_file(&new);
+    if size.is_err() {
+        let _ = fs::remove_file(directory.join(OWN));
+    }
+    // An empty directory says to elfutils that the file is known to be nowhere.
+    let _ = fs::remove_dir(directory);
+    fetched_files().iter().for_each(|place| trim(place, &to, KEPT));
+    eprintln!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
+    Ok(())
+}
+
+/// From the first server that has it: the size. Else why the last has not.
+fn fetch(servers: &[String], id: &str, to: &Path, limit: u64) -> Result<u64> {
+    let mut why = None;
+    for server in servers {
+        let url = format!("{server}/buildid/{id}/debuginfo");
+        match transfer(&url, to, limit).and_then(|size| check(to, id).map(|()| size)) {
+            Ok(size) => return Ok(size),
+            Err(error) => why = Some(error.context(url)),
+        }
+    }
+    Err(why.unwrap_or_else(|| anyhow::anyhow!("no server")))
+}
+
+fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
+    let mut curl = Command::new("curl")
+        .args(["--fail", "--silent", "--show-error", "--location", "--proto", "=http,https"])
+        .args(["--connect-timeout", CONNECT_S, "--speed-limit", "1024", "--speed-time", STALLS_S, "--", url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("curl, which fetches files (Debian: apt install curl)")?;
+    let mut out = curl.stdout.take().context("curl's output")?.take(limit.saturating_add(1));
+    let mut file = File::create(to)?;
+    let size = io::copy(&mut out, &mut file);
+    if size.as_ref().map_or(true, |size| *size > limit) {
+        let _ = curl.kill();
+    }
+    let ended = curl.wait_with_output()?;
+    let size = size?;
+    if size > limit {
+        bail!("it is larger than {}: --max-size", bytes(limit));
+    }
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+        bail!("{}", said.trim_start_matches("curl: "));
+    }
+    Ok(size)
+}
+
+/// What came has to be the debugging file of this build.
+fn check(file: &Path, id: &str) -> Result<()> {
+    let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file));
+    let found = calltap_sites::build_id_of(&data.context("what the server sent is no ELF file")?);
+    if found.as_deref() != Some(id) {
+        bail!("what the server sent is of another build ({})", found.as_deref().unwrap_or("none"));
+    }
+    Ok(())
+}
+
+/// Removes what calltap has fetched longest ago, until the rest of it is small enough; not what has just come.
+fn trim(place: &Path, newest: &Path, kept: u64) {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
+        .filter(|entry| entry.path().join(OWN).exists())
+        .filter_map(|entry| {
+            let path = entry.path().join("debuginfo");
+            let meta = fs::symlink_metadata(&path).ok()?;
+            Some((meta.modified().ok()?, meta.len(), path)).filter(|_| meta.is_file())
+        })
+        .filter(|(_, _, path)| path != newest)
+        .collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let mut sum = fs::metadata(newest).map_or(0, |meta| meta.len());
+    for (_, size, path) in all {
+        sum += size;
+        if sum > kept {
+            let directory = path.parent().unwrap_or(place);
+            let _ = fs::remove_file(&path).and_then(|()| fs::remove_file(directory.join(OWN)));
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OWN, trim};
+    use std::fs::{self, File, FileTimes};
+    use std::path::PathBuf;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn what_others_have_fetched_stays() {
+        let place = std::env::temp_dir().join(format!("calltap-trim-{}", std::process::id()));
+        let file = |name: &str, age: u64, is_own: bool| -> PathBuf {
+            let path = place.join(name).join("debuginfo");
+            fs::create_dir_all(place.join(name)).unwrap();
+            fs::write(&path, [0; 100]).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(age);
+            File::open(&path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+            if is_own {
+                File::create(place.join(name).join(OWN)).unwrap();
+            }
+            path
+        };
+        let (oldest, old) = (file("a", 900, true), file("b", 800, true));
+        let (of_gdb, newest) = (file("c", 1000, false), file("d", 0, true));
+        trim(&place, &newest, 250);
+        let there = [&oldest, &old, &of_gdb, &newest].map(|path| path.exists());
+        let is_gone = !place.join("a").exists();
+        fs::remove_dir_all(&place).unwrap();
+        assert_eq!((there, is_gone), ([false, true, true, true], true));
+    }
+}

@@ -1,0 +1,243 @@
+//! `calltap sites`: every function of a binary, traceable or not.
+
+use crate::command_line::arguments::Arguments;
+use crate::terminal::output::Output;
+use anyhow::{Context, Result, bail};
+use calltap_analysis::demangle;
+use calltap_analysis::units::one_line;
+use calltap_selection::debug_files::missing_names;
+use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// A row of the list.
+#[derive(Serialize)]
+struct Row<'a> {
+    function: String,
+    module: &'a str,
+    address: u64,
+    size: u64,
+    kind: &'a str,
+    traceable: bool,
+    /// Only if a filter names it.
+    on_demand: bool,
+    reason: String,
+    reason_code: Option<&'static str>,
+    /// Its exits, if they are rewritten: else a stub's address takes the place of its return address.
+    exits: Option<usize>,
+    /// Why they are not.
+    exits_reason: String,
+    exits_reason_code: Option<&'static str>,
+    /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
+    unseen_reason: String,
+    unseen_reason_code: Option<&'static str>,
+    /// Its other names.
+    aliases: &'a [String],
+    /// What it chooses from, if it is a resolver (IFUNC).
+    choices: Vec<u64>,
+}
+
+/// A row of the list of inlined functions.
+#[derive(Serialize)]
+struct InlinedRow {
+    function: String,
+    places: u64,
+    /// It can be called as well.
+    remains: bool,
+}
+
+/// Lists the functions of the binary given as operand.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let path = arguments.path("operand").unwrap_or_default();
+    let shown = one_line(&path.to_string_lossy()).into_owned();
+    if arguments.is_set("inlined") {
+        return inlined(arguments, &path);
+    }
+    let data = calltap_sites::open(&path)
+        .and_then(|file| calltap_sites::load(&file))
+        .with_context(|| shown.to_string())?;
+    // A process has mapped what a link leads to, and is traced by that name.
+    let file = fs::canonicalize(&path)?;
+    let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    let module = one_line(&module).into_owned();
+    let mut binary = calltap_sites::read(&data, &module).with_context(|| shown.to_string())?;
+    calltap_sites::find_prologues(&data, &mut binary, arguments.is_set("allow-int3"))
+        .with_context(|| shown.to_string())?;
+    let link = || calltap_sites::debug_link(&data);
+    calltap_selection::debug_files::name_functions(&mut binary, link, &file, Path::new("/"));
+    for complaint in &binary.complaints {
+        eprintln!("calltap: {shown}: {complaint}");
+    }
+    let linker_names = arguments.is_set("linker-names");
+    let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));
+    let mut out = Output::create(arguments)?;
+    if arguments.format().as_deref() == Some("json") {
+        let rows: Vec<Row<'_>> = binary
+            .functions
+            .iter()
+            .map(|function| {
+                let (traceable, name) = row(function);
+                Row {
+                    function: name,
+                    module: &module,
+                    address: function.address.0,
+                    size: function.size,
+                    kind: function.kind.name(),
+                    traceable,
+                    on_demand: function.on_demand,
+                    reason: text_of(function.reason.as_ref()),
+                    reason_code: function.reason.as_ref().map(Reason::code),
+                    exits: exits(function),
+                    exits_reason: text_of(exits_reason(function)),
+                    exits_reason_code: exits_reason(function).map(Reason::code),
+                    unseen_reason: text_of(unseen_reason(function)),
+                    unseen_reason_code: unseen_reason(function).map(Reason::code),
+                    aliases: &function.aliases,
+                    choices: choices(&binary, function).collect(),
+                }
+            })
+            .collect();
+        serde_json::to_writer(&mut out, &rows)?;
+        writeln!(out)?;
+    } else {
+        text(&mut out, &binary, &path, linker_names)?;
+    }
+    out.finish()
+}
+
+/// How many exits of a function are rewritten.
+fn exits(function: &Function) -> Option<usize> {
+    match &function.returns {
+        Returns::Exits { at_entry, elsewhere, .. } => {
+            let others: usize = elsewhere.iter().map(|exit| exit.leaves.len()).sum();
+            Some(at_entry.len() + others)
+        }
+        Returns::Stub(_) => None,
+    }
+}
+
+/// How it is seen that a function returns, in one word.
+fn returns(function: &Function) -> String {
+    match exits(function) {
+        Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
+        Some(_) => "none".to_owned(),
+        // Of Go's functions there are entries only.
+        None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
+        None if function.form.is_some() => "stub".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+fn exits_reason(function: &Function) -> Option<&Reason> {
+    match &function.returns {
+        Returns::Stub(reason) => reason.as_ref(),
+        Returns::Exits { .. } => None,
+    }
+}
+
+fn unseen_reason(function: &Function) -> Option<&Reason> {
+    match &function.returns {
+        Returns::Exits { unseen, .. } => unseen.as_ref(),
+        Returns::Stub(_) => None,
+    }
+}
+
+/// Empty where there is no reason.
+fn text_of(reason: Option<&Reason>) -> String {
+    reason.map(Reason::to_string).unwrap_or_default()
+}
+
+fn row_name(function: &Function, linker_names: bool) -> String {
+    if linker_names { function.name.clone() } else { demangle(&function.name) }
+}
+
+/// What a resolver chooses from.
+fn choices(binary: &Binary, function: &Function) -> impl Iterator<Item = u64> {
+    let found = binary.resolvers.binary_search_by_key(&function.address, |resolver| resolver.address);
+    let choices = found.map_or(&[][..], |n| &binary.resolvers[n].choices);
+    choices.iter().map(|address| address.0)
+}
+
+/// Lists the functions that were inlined.
+fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
+    let Some(found) =
+        calltap_selection::debug_files::inlined_functions(&fs::canonicalize(path)?, Path::new("/"))
+    else {
+        bail!("{}: no debugging information: what was inlined is not known", path.display());
+    };
+    let name = |found: &Inlined| match arguments.is_set("linker-names") {
+        true => found.name.clone(),
+        false => demangle(&found.name),
+    };
+    let mut out = Output::create(arguments)?;
+    if arguments.format().as_deref() == Some("json") {
+        let row = |found| InlinedRow { function: name(found), places: found.places, remains: found.remains };
+        let rows: Vec<InlinedRow> = found.iter().map(row).collect();
+        serde_json::to_writer(&mut out, &rows)?;
+        writeln!(out)?;
+        return out.finish();
+    }
+    writeln!(out, "# {}: {} functions were inlined", path.display(), found.len())?;
+    writeln!(out, "# {:>6}  {:<10}  function", "places", "called")?;
+    for found in &found {
+        let called = if found.remains { "elsewhere" } else { "nowhere" };
+        writeln!(out, "{:>8}  {called:<10}  {}", found.places, name(found))?;
+    }
+    out.finish()
+}
+
+fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
+    let functions = &binary.functions;
+    let traceable = functions.iter().filter(|function| function.form.is_some()).count();
+    // They are listed, as they have addresses of their own, but nothing can call them.
+    let parts = functions.iter().filter(|function| function.is_part()).count();
+    write!(
+        out,
+        "# {}: {} functions, {traceable} traceable",
+        one_line(&path.to_string_lossy()),
+        functions.len() - parts
+    )?;
+    match functions.iter().filter(|function| returns(function).starts_with("exits")).count() {
+        0 => {}
+        rewritten => write!(out, ", {rewritten} of them with their exits rewritten")?,
+    }
+    match parts {
+        0 => writeln!(out)?,
+        1 => writeln!(out, "; and 1 cold part of a function")?,
+        parts => writeln!(out, "; and {parts} cold parts of functions")?,
+    }
+    if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
+        writeln!(out, "# {names}")?;
+    }
+    writeln!(out, "# {:>14}  {:>7}  {:<10}  {:<8}  function", "address", "size", "kind", "returns")?;
+    for function in functions {
+        let name = row_name(function, linker_names);
+        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind)?;
+        write!(out, "{:<8}  {name}", returns(function))?;
+        match function.form {
+            Some(SiteForm::Prefix { .. }) => write!(out, "  (jump in front of the function)")?,
+            Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
+            _ => {}
+        }
+        if function.on_demand && function.form.is_some() {
+            write!(out, "  (if a filter names it)")?;
+        }
+        if !function.aliases.is_empty() {
+            write!(out, "  = {}", function.aliases.join(", "))?;
+        }
+        let choices = choices(binary, function).count();
+        if choices > 0 {
+            write!(out, "  (chooses one of {choices} functions)")?;
+        }
+        match (&function.reason, exits_reason(function), unseen_reason(function)) {
+            (None, None, None) => {}
+            (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
+            (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,
+            (Some(reason), ..) => write!(out, "  # {reason}")?,
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

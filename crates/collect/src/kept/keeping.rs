@@ -1,0 +1,129 @@
+//! Which calls a recording keeps, of all that the program records: `--graph`, `--callers`, `--depth`, `--on`; and changes of that while it goes on.
+
+use crate::kept::chosen::Chosen;
+use crate::kept::triggers::{Trigger, Triggers};
+use calltap_names::Word;
+use calltap_trace::{Event, Record, Said, Sifting};
+
+/// Calls that are kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Subtree {
+    /// Functions, as globs, whose calls are kept with what they call; none: all.
+    pub roots: Vec<String>,
+    /// Functions, as globs, whose calls are kept with the calls that lead to them; none: all.
+    pub targets: Vec<String>,
+    /// Levels from there on.
+    pub depth: Option<usize>,
+    /// What calls of some functions do to that.
+    pub triggers: Vec<Trigger>,
+}
+
+impl Subtree {
+    /// Is every call kept?
+    pub fn is_all(&self) -> bool {
+        *self == Subtree::default()
+    }
+
+    /// The functions that it names: they have to be traced.
+    pub fn functions(&self) -> impl Iterator<Item = &String> {
+        let triggers = self.triggers.iter().map(|trigger| &trigger.function);
+        self.roots.iter().chain(&self.targets).chain(triggers)
+    }
+
+    /// What a trace says of it.
+    pub fn note(&self) -> Record {
+        Record::Note { text: format!("only calls {} were kept", self.describe()) }
+    }
+
+    /// `only calls of handle and what it calls are kept`
+    pub fn sentence(&self) -> String {
+        match self.is_all() {
+            true => "all calls are kept".to_owned(),
+            false => format!("only calls {} are kept", self.describe()),
+        }
+    }
+
+    /// As a sentence says it: `of handle and what it calls, 3 levels deep`.
+    pub fn describe(&self) -> String {
+        let mut of = Vec::new();
+        of.extend((!self.roots.is_empty()).then(|| format!("{} and what it calls", self.roots.join(", "))));
+        of.extend(
+            (!self.targets.is_empty()).then(|| format!("{} and what leads to it", self.targets.join(", "))),
+        );
+        let of = if of.is_empty() { "all functions".to_owned() } else { of.join(", of these ") };
+        let levels = match self.depth {
+            None => String::new(),
+            Some(1) => ", 1 level deep".to_owned(),
+            Some(depth) => format!(", {depth} levels deep"),
+        };
+        let triggers = if self.triggers.is_empty() { "" } else { ", as triggers had it" };
+        format!("of {of}{levels}{triggers}")
+    }
+}
+
+/// The functions that it names, resolved as the trace describes them.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub sifting: Sifting,
+    roots: Chosen<()>,
+    targets: Chosen<()>,
+    triggers: Triggers,
+}
+
+impl Rules {
+    pub fn new(subtree: &Subtree) -> Rules {
+        let chosen = |globs: &[String]| Chosen::new(globs.iter().map(|glob| (Word::new(glob), ())));
+        Rules {
+            sifting: Sifting {
+                from: 0,
+                to: u64::MAX,
+                rooted: !subtree.roots.is_empty(),
+                targeted: !subtree.targets.is_empty(),
+                depth: subtree.depth.unwrap_or(usize::MAX),
+                longer: None,
+            },
+            roots: chosen(&subtree.roots),
+            targets: chosen(&subtree.targets),
+            triggers: Triggers::new(&subtree.triggers),
+        }
+    }
+
+    /// Takes notice of modules and functions.
+    pub fn record(&mut self, record: &Record) {
+        self.roots.record(record);
+        self.targets.record(record);
+        self.triggers.record(record);
+    }
+
+    /// What they say of an event's function.
+    pub fn of(&self, event: &Event) -> Said {
+        Said {
+            is_root: self.roots.of(event.site).is_some(),
+            is_target: self.targets.of(event.site).is_some(),
+            levels: self.triggers.levels(event),
+        }
+    }
+}
+
+/// Something else is kept from a moment on.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// In ticks of the events' clock.
+    pub(crate) at: u64,
+    pub(crate) rules: Rules,
+    text: String,
+}
+
+impl Change {
+    /// `known`: tells which modules and functions there are by now.
+    pub fn new(subtree: &Subtree, at: u64, known: impl FnOnce(&mut dyn FnMut(&Record))) -> Change {
+        let mut rules = Rules::new(subtree);
+        known(&mut |record| rules.record(record));
+        Change { at, rules, text: format!("from here on {}", subtree.sentence()) }
+    }
+
+    /// What a trace says of it.
+    pub(crate) fn note(&self) -> Record {
+        Record::Note { text: self.text.clone() }
+    }
+}

@@ -1,0 +1,49 @@
+//! The open calls of a thread as a forked child has them: its stack is a copy of the thread's, and so are the frames on it.
+
+use super::stacks::Aside;
+use super::{OpenCalls, frame_of, is_call_of, site_of};
+use crate::raw::RawEvent;
+use calltap_abi::event::code;
+use calltap_trace::SiteId;
+
+/// Threads with more open calls than these are not followed for the sake of children.
+const DEEPEST: usize = 4096;
+
+impl OpenCalls {
+    /// A copy for a thread that is at the same place. None where it is not certain that all of these are open, or where the thread has frames on several stacks, of which
+    /// not all is known.
+    pub(crate) fn of_one_stack(&self) -> Option<OpenCalls> {
+        let open = &self.frames[..=self.depth];
+        let is_certain = self.placed && self.aside.is_one_stack() && self.depth <= DEEPEST;
+        if !is_certain || open.get(1).is_some_and(|outermost| *outermost == self.doubtful) {
+            return None;
+        }
+        let (depth, placed, doubtful) = (self.depth, self.placed, self.frames[0]);
+        Some(OpenCalls { frames: open.to_vec(), depth, placed, aside: Aside::default(), floor: 0, doubtful })
+    }
+
+    /// Follows an event, without encoding it.
+    pub(crate) fn follow(&mut self, raw: RawEvent) {
+        self.show(raw.code(), frame_of(raw), raw.parent);
+    }
+
+    /// Takes away the innermost calls whose return is not recorded any more: they may be over.
+    pub(crate) fn leave_muted(&mut self) {
+        self.depth -= self.muted();
+    }
+
+    /// The functions of the open calls, outermost first.
+    pub(crate) fn sites(&self) -> Vec<SiteId> {
+        self.frames[1..=self.depth].iter().map(|frame| site_of(*frame)).collect()
+    }
+
+    /// Does the first event of a thread show that it is on the stack of these calls? It returns from one of them, or enters a function next to one.
+    pub(crate) fn is_stack_of(&self, first: RawEvent) -> bool {
+        let frame = frame_of(first);
+        match first.code() {
+            code::EXIT => self.frames[1..=self.depth].iter().any(|open| is_call_of(*open, frame)),
+            code::CALL => true,
+            code => self.next_to(frame, code).is_some(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Children that are forked: what of the calls of the thread that forks is open in the child's first thread.
+
+use super::history::{ChunkOfThread, ForkPoint, History};
+use super::pairs::Pairs;
+use super::{Extent, Reader};
+use crate::callers::Unwinding;
+use crate::output::Output;
+use crate::pairing::OpenCalls;
+use crate::shm::Shared;
+use calltap_trace::{Event, EventKind, Process, Record};
+use std::sync::atomic::Ordering::Acquire;
+
+/// What is looked for in the events of a thread.
+#[derive(Debug)]
+pub(super) struct Sought {
+    fork: ForkPoint,
+    found: Option<OpenCalls>,
+}
+
+impl Reader {
+    /// The same; what it reads is kept for children that are forked.
+    pub(crate) fn keeping_history(self, keeps_history: bool) -> Reader {
+        Reader { keeps_history: keeps_history && !self.sparse, ..self }
+    }
+
+    /// The same, of the first thread of a forked process, in which these calls are open.
+    pub(crate) fn copied(self, open: OpenCalls, process: Process) -> Reader {
+        let copied = (!open.is_empty()).then_some(process);
+        Reader { open, copied, ..self }
+    }
+
+    /// The calls that were open at a fork. Reads up to it, if that was not yet: all that the thread has recorded before the fork is there when
+    /// the child is.
+    pub(crate) fn open_at(
+        &mut self,
+        fork: ForkPoint,
+        shared: &Shared,
+        output: &mut Output<'_>,
+        unwinding: &mut Unwinding,
+    ) -> Option<OpenCalls> {
+        self.sought = Some(Sought { fork, found: None });
+        self.seek_fork();
+        if !self.has_found() {
+            self.read(shared, Extent::Partial, u32::MAX, output, unwinding);
+        }
+        self.sought.take()?.found
+    }
+
+    /// What was read of the chunk that is read, for children whose first event comes when the thread has ended.
+    pub(crate) fn into_history(self) -> Option<History> {
+        self.history
+    }
+
+    /// Not all that happens to open calls from here on follows from words.
+    pub(super) fn close_history(&mut self) {
+        self.history.iter_mut().for_each(History::close);
+    }
+
+    pub(super) fn seek_fork(&mut self) {
+        let Some(sought) = self.sought.as_mut().filter(|sought| sought.found.is_none()) else { return };
+        sought.found = self.history.as_ref().and_then(|history| history.open_at(&sought.fork));
+    }
+
+    pub(super) fn has_found(&self) -> bool {
+        self.sought.as_ref().is_some_and(|sought| sought.found.is_some())
+    }
+
+    /// Keeps what is read from here on, if all before it is settled.
+    pub(super) fn follow(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
+        if !self.keeps_history {
+            return;
+        }
+        if !self.switching.is_empty() {
+            // Functions that were switched off long before the next event are, by now.
+            let next = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, false));
+            let unwinding = Some((unwinding, self.process));
+            let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
+            next.into_iter().for_each(|next| self.switching.end_before(next, &mut pairs));
+            self.close_history();
+        }
+        let Some(header) = shared.chunk_header(chunk) else { return };
+        let chunk = ChunkOfThread { index: chunk, number: header.number.load(Acquire) };
+        if self.switching.is_empty()
+            && !self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk))
+        {
+            self.history = History::begin(chunk, &self.cursor, &self.open);
+        }
+    }
+
+    /// Writes that the calls are open which were at the fork, in front of the first event, unless that shows that the thread is on another stack, or others are
+    /// missing. False: the first event is not there yet.
+    pub(super) fn go_on_from_fork(&mut self, shared: &Shared, chunk: u32, output: &mut Output<'_>) -> bool {
+        let Some(process) = self.copied.take() else { return true };
+        let Some(first) = shared.chunk(chunk).and_then(|words| self.cursor.next_event(words)) else {
+            self.copied = Some(process);
+            return false;
+        };
+        if (self.totals.lost_entries, self.totals.lost_exits) == (0, 0) && self.open.is_stack_of(first) {
+            for site in self.open.sites() {
+                self.encoder.push(Event { ticks: first.ticks, site, kind: EventKind::Resumed });
+            }
+        } else {
+            self.open = OpenCalls::new(true);
+            output.record(&Record::Process(Process { resumed: false, ..process }));
+        }
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! What a thread has recorded in the chunk that is read, kept for a child that was forked meanwhile.
+//!
+//! A child's first event may come when its parent's thread is read far beyond the fork. The agent knows exactly after which event of the thread that was
+//! ([`Newest`](calltap_abi::ProcessEntry::forked_by)): from the open calls where a chunk begins, and its words up to that event, the calls follow that were
+//! open at the fork. They are open in the child.
+
+use crate::pairing::OpenCalls;
+use crate::raw::{Cursor, Goroutine, RawEvent, Sink};
+use calltap_abi::event::has_parent;
+use calltap_abi::{CHUNK_SIZE, NO_EVENTS, ProcessEntry};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What is known of where a process was forked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fork {
+    /// Its parent's thread had recorded nothing.
+    BeforeAll,
+    /// Behind this event.
+    At(ForkPoint),
+}
+
+/// An event of a thread that forks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ForkPoint {
+    /// The thread's entry.
+    pub(crate) thread: u32,
+    pub(super) chunk: ChunkOfThread,
+    /// Bytes into the chunk.
+    pub(super) offset: usize,
+}
+
+/// A chunk, as long as a thread has it: its index, and the how manieth of the thread it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChunkOfThread {
+    pub(crate) index: u32,
+    pub(crate) number: u32,
+}
+
+impl Fork {
+    /// That of a process, if its agent knows.
+    pub(crate) fn of(process: &ProcessEntry) -> Option<Fork> {
+        let by = process.forked_by.load(Relaxed);
+        if by == NO_EVENTS {
+            return Some(Fork::BeforeAll);
+        }
+        let thread = by.checked_sub(1)?;
+        let [index, number, offset] = [&process.forked_chunk, &process.forked_number, &process.forked_offset]
+            .map(|word| word.load(Relaxed));
+        Some(Fork::At(ForkPoint { thread, chunk: ChunkOfThread { index, number }, offset: offset as usize }))
+    }
+}
+
+/// The words of a chunk that were read, and what was open in front of them.
+#[derive(Debug)]
+pub(crate) struct History {
+    chunk: ChunkOfThread,
+    begin: Cursor,
+    open: OpenCalls,
+    words: Vec<u64>,
+    /// What is read behind them does not follow from them alone.
+    is_closed: bool,
+}
+
+impl History {
+    /// Begins where reading stands. None where other calls than those of one stack are open, which are not followed.
+    pub(crate) fn begin(chunk: ChunkOfThread, cursor: &Cursor, open: &OpenCalls) -> Option<History> {
+        Some(History {
+            chunk,
+            begin: cursor.clone(),
+            open: open.of_one_stack()?,
+            words: Vec::new(),
+            is_closed: false,
+        })
+    }
+
+    /// Does what is read of this chunk follow the words that it has?
+    pub(crate) fn goes_on_in(&self, chunk: ChunkOfThread) -> bool {
+        self.chunk == chunk && !self.is_closed
+    }
+
+    /// Where words that are read next are put.
+    pub(crate) fn words(&mut self) -> Option<&mut Vec<u64>> {
+        (!self.is_closed).then_some(&mut self.words)
+    }
+
+    /// Takes no more words.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// The calls that were open at a fork, if it lies among these words.
+    pub(crate) fn open_at(&self, fork: &ForkPoint) -> Option<OpenCalls> {
+        let begin = self.begin.offset;
+        let place = fork.offset.checked_sub(begin)? / 8;
+        let low = *self.words.get(place)? as u32;
+        let end = place + if has_parent(low & calltap_abi::event::code::MASK) { 2 } else { 1 };
+        if self.chunk != fork.chunk || end > self.words.len() {
+            return None;
+        }
+        let chunk: Vec<AtomicU64> = (0..CHUNK_SIZE / 8).map(|_| AtomicU64::new(0)).collect();
+        let read = &chunk[begin / 8..begin / 8 + end];
+        read.iter().zip(&self.words).for_each(|(place, word)| place.store(*word, Relaxed));
+        let chunk: &[AtomicU64; CHUNK_SIZE / 8] = chunk.as_slice().try_into().ok()?;
+        let (mut cursor, mut open) = (self.begin.clone(), self.open.clone());
+        cursor.read(chunk, &mut Follow(&mut open));
+        if cursor.offset != begin + 8 * end {
+            return None;
+        }
+        open.leave_muted();
+        open.of_one_stack()
+    }
+}
+
+/// Follows which calls are open.
+struct Follow<'a>(&'a mut OpenCalls);
+
+impl Sink for Follow<'_> {
+    fn take(&mut self, raw: RawEvent, _: &[u8], _: &[u8]) {
+        self.0.follow(raw);
+    }
+
+    fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine) {
+        if goroutine.number == 0 {
+            self.0.follow(RawEvent { slot: raw.slot.wrapping_add(goroutine.at >> 3), ..raw.plain() });
+        }
+    }
+
+    fn take_graph<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
+        0
+    }
+
+    fn take_calls<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
+        0
+    }
+}

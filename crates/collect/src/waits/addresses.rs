@@ -1,0 +1,168 @@
+//! What is at the addresses that threads wait at: the symbol of a global object, or the kind of memory.
+
+use crate::output::Output;
+use calltap_process::memory::maps::{self, Region};
+use calltap_trace::{Address, Record};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Addresses that are looked up, in all.
+const MOST: usize = 1 << 14;
+
+/// A file's objects, by their addresses in it: size and name.
+#[derive(Default)]
+struct Objects {
+    by_address: BTreeMap<u64, (u64, String)>,
+    /// Segments: offset in the file, its size there, and address.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+/// Looks addresses up, each once.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// The control file of the session.
+    control: u64,
+    /// Ids of the processes, by their indices.
+    processes: HashMap<u32, u32>,
+    known: BTreeSet<(u32, u64)>,
+    new: Vec<(u32, u64)>,
+    files: HashMap<(String, u64), Objects>,
+}
+
+impl Addresses {
+    /// For a session whose control file has this inode.
+    pub(crate) fn new(control: u64) -> Addresses {
+        Addresses { control, ..Addresses::default() }
+    }
+
+    /// The process of this index has this id.
+    pub(crate) fn know(&mut self, process: u32, pid: u32) {
+        self.processes.insert(process, pid);
+    }
+
+    /// A thread of the process waits there.
+    pub(crate) fn see(&mut self, process: u32, address: u64) {
+        if self.known.len() < MOST && self.known.insert((process, address)) {
+            self.new.push((process, address));
+        }
+    }
+
+    /// Tells what was seen.
+    pub(crate) fn tell(&mut self, output: &mut Output<'_>) {
+        if self.new.is_empty() {
+            return;
+        }
+        let (mut regions, mut addresses) = (HashMap::<u32, Vec<Region>>::new(), Vec::new());
+        for (process, address) in std::mem::take(&mut self.new) {
+            let Some(pid) = self.processes.get(&process).copied() else { continue };
+            let regions = regions.entry(pid).or_insert_with(|| maps::read(pid).unwrap_or_default());
+            if let Some(region) = maps::at(regions, address) {
+                addresses.push(self.look_up(process, pid, region, address));
+            }
+        }
+        if !addresses.is_empty() {
+            output.record(&Record::Addresses { addresses });
+        }
+    }
+
+    fn look_up(&mut self, process: u32, pid: u32, region: &Region, address: u64) -> Address {
+        let place = match region.path.to_string_lossy() {
+            path if path.is_empty() => "anonymous memory".to_owned(),
+            path => path.trim_matches(['[', ']']).to_owned(),
+        };
+        let recorder = region.file.1 != 0 && region.file.1 == self.control;
+        let has_file = region.file.1 != 0 && !recorder;
+        let name =
+            if has_file { self.name(pid, region, address) } else { self.name_in_bss(pid, region, address) };
+        Address { process, address, name, place, recorder }
+    }
+
+    /// A symbol of the file that is mapped there.
+    fn name(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
+        let objects = self.files.entry(region.file.clone()).or_insert_with(|| read(pid, region));
+        objects.name(region, address - region.start + region.offset)
+    }
+
+    /// Zeros behind a file's last page are memory of no file: the objects there are those of the file before.
+    fn name_in_bss(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
+        if !region.path.as_os_str().is_empty() {
+            return None;
+        }
+        let regions = maps::read(pid).ok()?;
+        let before = regions.iter().rfind(|other| other.end == region.start && other.file.1 != 0)?;
+        self.name(pid, before, address)
+    }
+}
+
+fn read(pid: u32, region: &Region) -> Objects {
+    let parse = || -> Option<Objects> {
+        let file = region.open(pid).ok()?;
+        let data = calltap_sites::load(&file).ok()?;
+        let elf = object::File::parse(&*data).ok()?;
+        let segments = elf.segments().map(|segment| {
+            let (offset, size) = segment.file_range();
+            (offset, size.max(segment.size()), segment.address())
+        });
+        let mut objects = Objects { segments: segments.collect(), ..Objects::default() };
+        for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
+            let is_object = symbol.kind() == SymbolKind::Data && symbol.is_definition();
+            if let (true, Ok(name)) = (is_object && symbol.size() > 0, symbol.name()) {
+                objects.by_address.insert(symbol.address(), (symbol.size(), name.to_owned()));
+            }
+        }
+        Some(objects)
+    };
+    parse().unwrap_or_default()
+}
+
+impl Objects {
+    /// The object at an offset in the file, which may lie behind its end (zeros).
+    fn name(&self, region: &Region, offset: u64) -> Option<String> {
+        // The mapping of a segment begins at the start of its page.
+        let page = |offset: u64| offset & !0xfff;
+        let of_region = |(start, size, _): &&(u64, u64, u64)| {
+            (page(*start)..start + size).contains(&offset) && page(*start) <= region.offset
+        };
+        let (start, _, address) = self.segments.iter().rfind(of_region)?;
+        self.at(address.wrapping_add(offset.wrapping_sub(*start)))
+    }
+
+    fn at(&self, address: u64) -> Option<String> {
+        let (start, (size, name)) = self.by_address.range(..=address).next_back()?;
+        let name = calltap_names::demangle(name);
+        match address - start {
+            0 => Some(name),
+            offset if offset < *size => Some(format!("{name}+{offset}")),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    static LOCK: Mutex<[u64; 4]> = Mutex::new([1; 4]);
+    static ZEROS: Mutex<[u64; 4096]> = Mutex::new([0; 4096]);
+
+    #[test]
+    fn objects_of_this_program_are_found_by_address() {
+        let mut addresses = Addresses::default();
+        let pid = std::process::id();
+        let regions = maps::read(pid).unwrap();
+        let mut look = |address: u64| {
+            let region = maps::at(&regions, address).unwrap();
+            addresses.look_up(0, pid, region, address)
+        };
+        let lock = look(&raw const LOCK as u64);
+        assert!(lock.name.as_ref().is_some_and(|name| name.ends_with("LOCK")), "{lock:?}");
+        let inside = look(&raw const ZEROS as u64 + 24);
+        assert!(inside.name.as_ref().is_some_and(|name| name.ends_with("ZEROS+24")), "{inside:?}");
+        let local = 5;
+        let stack = look(&raw const local as u64);
+        assert_eq!(stack.name, None);
+        let made = Box::new(5);
+        assert_eq!(look(&raw const *made as u64).name, None);
+    }
+}

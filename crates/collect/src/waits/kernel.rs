@@ -1,0 +1,388 @@
+//! Who woke the session's threads, and their system calls, on their way from the kernel to the consumer.
+
+use crate::output::Output;
+use crate::shm::Shared;
+use crate::waits::addresses::Addresses;
+use calltap_sched::{Change, Happened, Happening, Incidents, Names, Refused, Stream, Timed};
+use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
+use std::collections::{HashMap, VecDeque};
+
+/// Entries that are kept of threads that have recorded nothing yet, all together.
+const UNCLAIMED: usize = 1 << 16;
+/// Entries of a thread that wait for the next hand-over, before they are handed over at once.
+const WAITING: usize = 1 << 16;
+
+/// What is recorded besides context switches, or why it is not.
+#[derive(Default)]
+pub struct Tracepoints {
+    /// Who wakes whom; None: not asked for.
+    pub wakings: Option<Result<calltap_sched::Wakings, Refused>>,
+    /// System calls, likewise.
+    pub system_calls: Option<Result<Stream<SystemCall>, Refused>>,
+    /// Page faults, signals and moves, likewise.
+    pub incidents: Option<Result<Incidents, Refused>>,
+}
+
+/// A stretch of time of which all is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Piece<T> {
+    from: u64,
+    entries: Vec<T>,
+    until: u64,
+}
+
+/// What one of the session's threads has, and was not handed over.
+#[derive(PartialEq, Eq, Debug)]
+struct Lane<T> {
+    /// Those that a loss has ended.
+    over: Vec<Piece<T>>,
+    from: u64,
+    entries: Vec<T>,
+    /// So many of them were looked at.
+    seen: usize,
+}
+
+impl<T> Lane<T> {
+    fn lose(&mut self, from: u64, to: u64) {
+        let entries = std::mem::take(&mut self.entries);
+        self.seen = 0;
+        let until = from.max(self.from);
+        self.over.push(Piece { from: self.from, entries, until });
+        self.from = to.max(until);
+    }
+
+    fn take(&mut self, until: u64) -> Vec<Piece<T>> {
+        let mut pieces = std::mem::take(&mut self.over);
+        if until > self.from {
+            let entries = std::mem::take(&mut self.entries);
+            self.seen = 0;
+            pieces.push(Piece { from: self.from, entries, until });
+            self.from = until;
+        }
+        pieces
+    }
+}
+
+/// The entries of one stream, by thread.
+struct Lanes<T> {
+    stream: Stream<T>,
+    lanes: HashMap<u32, Lane<T>>,
+    /// Of threads that have recorded nothing yet.
+    unclaimed: VecDeque<(u32, T)>,
+    /// Everything since then is in `unclaimed`.
+    unclaimed_since: u64,
+    until: u64,
+}
+
+impl<T: Timed + Clone> Lanes<T> {
+    fn new(stream: Stream<T>) -> Lanes<T> {
+        let since = stream.since();
+        Lanes {
+            stream,
+            lanes: HashMap::new(),
+            unclaimed: VecDeque::new(),
+            unclaimed_since: since,
+            until: since,
+        }
+    }
+
+    /// The thread is the session's.
+    fn claim(&mut self, tid: u32) {
+        // A program that a process becomes has its thread's id, and goes on with its entries.
+        self.lanes.entry(tid).or_insert_with(|| {
+            let own = self.unclaimed.iter().filter(|(of, _)| *of == tid).map(|(_, entry)| entry.clone());
+            Lane { over: Vec::new(), from: self.unclaimed_since, entries: own.collect(), seen: 0 }
+        });
+    }
+
+    fn read(&mut self) {
+        let Self { stream, lanes, unclaimed, unclaimed_since, until } = self;
+        *until = stream.read(&mut |change| Self::change(lanes, unclaimed, unclaimed_since, change));
+    }
+
+    fn change(
+        lanes: &mut HashMap<u32, Lane<T>>,
+        unclaimed: &mut VecDeque<(u32, T)>,
+        since: &mut u64,
+        change: Change<T>,
+    ) {
+        match change {
+            Change::Of(tid, entry) => match lanes.get_mut(&tid) {
+                Some(lane) => lane.entries.push(entry),
+                None => {
+                    if unclaimed.len() >= UNCLAIMED
+                        && let Some((_, oldest)) = unclaimed.pop_front()
+                    {
+                        *since = oldest.at().saturating_add(1).max(*since);
+                    }
+                    unclaimed.push_back((tid, entry));
+                }
+            },
+            Change::Lost { from, to } => {
+                unclaimed.clear();
+                *since = to.max(*since);
+                lanes.values_mut().for_each(|lane| lane.lose(from, to));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.lanes.values().any(|lane| lane.entries.len() >= WAITING)
+    }
+
+    /// The last entries of a thread that has ended.
+    fn end(&mut self, tid: u32) -> Vec<Piece<T>> {
+        let Self { stream, lanes, unclaimed, unclaimed_since, .. } = self;
+        stream.rest_of(tid, &mut |change| Self::change(lanes, unclaimed, unclaimed_since, change));
+        let last = |lane: &Lane<T>| lane.entries.last().map_or(0, Timed::at);
+        let lane = lanes.remove(&tid);
+        lane.map(|mut lane| lane.take(last(&lane).max(self.until))).unwrap_or_default()
+    }
+}
+
+/// Where threads were last, by their ids: a thread that comes to another processor has moved.
+#[derive(Default)]
+struct Places(HashMap<u32, u32>);
+
+/// Threads whose places are kept: more are forgotten, and their next moves with them.
+const PLACES: usize = 1 << 16;
+
+impl Places {
+    /// What it is for the trace, if it is anything.
+    fn see(&mut self, tid: u32, Happened { at, cpu: to, what }: Happened) -> Option<Incident> {
+        if self.0.len() >= PLACES && !self.0.contains_key(&tid) {
+            self.0.clear();
+        }
+        let before = self.0.insert(tid, to);
+        let what = match what {
+            Happening::PageFault { address, major } => IncidentKind::PageFault { address, major },
+            Happening::Signal { number } => IncidentKind::Signal { number },
+            Happening::Comes => {
+                let from = before.filter(|from| *from != to)?;
+                IncidentKind::Migration { from, to }
+            }
+        };
+        Some(Incident { at, what })
+    }
+}
+
+/// Takes what the tracepoints tell of all threads, and gives what is of the session's to the consumer.
+pub(crate) struct Kernel {
+    wakings: Option<Lanes<Waking>>,
+    calls: Option<Lanes<SystemCall>>,
+    incidents: Option<Lanes<Happened>>,
+    /// Signals are among them.
+    has_signals: bool,
+    places: Places,
+    /// The ids of the session's threads, and their processes.
+    ids: HashMap<ThreadId, (u32, u32)>,
+    refused: Vec<String>,
+    /// What the processes are called that have woken a thread.
+    names: Names,
+    addresses: Addresses,
+}
+
+impl Kernel {
+    /// None if nothing was asked for.
+    pub(crate) fn new(tracepoints: Tracepoints, shared: &Shared) -> Option<Kernel> {
+        let Tracepoints { wakings, system_calls, incidents } = tracepoints;
+        if wakings.is_none() && system_calls.is_none() && incidents.is_none() {
+            return None;
+        }
+        let mut refused = Vec::new();
+        let mut note = |error: Refused| refused.push(error.to_string());
+        let wakings = wakings.and_then(|opened| opened.map_err(&mut note).ok());
+        let names = wakings.as_ref().map(|wakings| wakings.names.clone()).unwrap_or_default();
+        let wakings = wakings.map(|wakings| Lanes::new(wakings.stream));
+        let calls = system_calls.and_then(|opened| opened.map_err(&mut note).ok()).map(Lanes::new);
+        let incidents = incidents.and_then(|opened| opened.map_err(&mut note).ok());
+        let has_signals = incidents.as_ref().is_some_and(|incidents| incidents.signals.is_none());
+        let incidents = incidents.map(|Incidents { stream, signals }| {
+            signals.into_iter().for_each(&mut note);
+            Lanes::new(stream)
+        });
+        let addresses = Addresses::new(shared.inode());
+        let (ids, places) = (HashMap::new(), Places::default());
+        Some(Kernel { wakings, calls, incidents, has_signals, places, ids, refused, names, addresses })
+    }
+
+    /// A thread of a process (by its index, and by its id) has recorded something; the recorder knows it as `tid`.
+    pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32, process: (u32, u32)) {
+        // The former owner of the id is gone.
+        self.ids.retain(|_, (known, _)| *known != tid);
+        self.ids.insert(thread, (tid, process.0));
+        self.addresses.know(process.0, process.1);
+        self.wakings.iter_mut().for_each(|lanes| lanes.claim(tid));
+        self.calls.iter_mut().for_each(|lanes| lanes.claim(tid));
+        self.incidents.iter_mut().for_each(|lanes| lanes.claim(tid));
+    }
+
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.wakings.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+            || self.calls.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+            || self.incidents.as_ref().is_some_and(|lanes| lanes.stream.is_filling())
+    }
+
+    /// Reads the kernel's rings.
+    pub(crate) fn read(&mut self, output: &mut Output<'_>) {
+        self.wakings.iter_mut().for_each(Lanes::read);
+        self.calls.iter_mut().for_each(Lanes::read);
+        self.incidents.iter_mut().for_each(Lanes::read);
+        // What is mapped at an address can be asked while the process lives.
+        if let Some(lanes) = &mut self.calls {
+            for (tid, process) in self.ids.values() {
+                let Some(lane) = lanes.lanes.get_mut(tid) else { continue };
+                let new = lane.entries[lane.seen..].iter().filter_map(futex);
+                new.for_each(|address| self.addresses.see(*process, address));
+                lane.seen = lane.entries.len();
+            }
+        }
+        self.addresses.tell(output);
+        if self.wakings.as_ref().is_some_and(Lanes::is_full)
+            || self.calls.as_ref().is_some_and(Lanes::is_full)
+            || self.incidents.as_ref().is_some_and(Lanes::is_full)
+        {
+            self.hand_over(output);
+        }
+    }
+
+    /// Hands over what is complete.
+    pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
+        let Self { wakings, calls, incidents, places, ids, names, .. } = self;
+        for (thread, (tid, _)) in ids {
+            if let Some(lanes) = wakings {
+                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
+                give_wakings(*thread, pieces.unwrap_or_default(), names, output);
+            }
+            if let Some(lanes) = calls {
+                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
+                give_calls(*thread, &pieces.unwrap_or_default(), output);
+            }
+            if let Some(lanes) = incidents {
+                let pieces = lanes.lanes.get_mut(tid).map(|lane| lane.take(lanes.until));
+                give_incidents(*thread, *tid, pieces.unwrap_or_default(), places, output);
+            }
+        }
+        // What has ended before may have woken threads until then.
+        if let Some(wakings) = wakings {
+            names.forget_before(wakings.until);
+        }
+    }
+
+    /// A thread has ended.
+    pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
+        let Some((tid, _)) = self.ids.remove(&thread) else { return };
+        if let Some(lanes) = &mut self.wakings {
+            give_wakings(thread, lanes.end(tid), &self.names, output);
+        }
+        if let Some(lanes) = &mut self.calls {
+            give_calls(thread, &lanes.end(tid), output);
+        }
+        if let Some(lanes) = &mut self.incidents {
+            let pieces = lanes.end(tid);
+            give_incidents(thread, tid, pieces, &mut self.places, output);
+            self.places.0.remove(&tid);
+        }
+    }
+
+    /// How that went.
+    pub(crate) fn outcome(&self) -> Record {
+        let lost = self.wakings.as_ref().map_or(0, |lanes| lanes.stream.lost())
+            + self.calls.as_ref().map_or(0, |lanes| lanes.stream.lost())
+            + self.incidents.as_ref().map_or(0, |lanes| lanes.stream.lost());
+        Record::KernelEvents(KernelEvents {
+            wakings: self.wakings.is_some(),
+            system_calls: self.calls.is_some(),
+            incidents: self.incidents.is_some(),
+            signals: self.has_signals,
+            refused: self.refused.clone(),
+            lost,
+            recorder: std::process::id(),
+        })
+    }
+}
+
+fn give_wakings(thread: ThreadId, pieces: Vec<Piece<Waking>>, names: &Names, output: &mut Output<'_>) {
+    for Piece { from, mut entries, until } in pieces {
+        for waking in entries.iter_mut().filter(|waking| !waking.interrupt) {
+            waking.comm = names.of(waking.pid, waking.at);
+        }
+        output.wakings(thread, from, &entries, until);
+    }
+}
+
+fn give_calls(thread: ThreadId, pieces: &[Piece<SystemCall>], output: &mut Output<'_>) {
+    for Piece { from, entries, until } in pieces {
+        output.system_calls(thread, *from, entries, *until);
+    }
+}
+
+fn give_incidents(
+    thread: ThreadId,
+    tid: u32,
+    pieces: Vec<Piece<Happened>>,
+    places: &mut Places,
+    output: &mut Output<'_>,
+) {
+    for (number, Piece { from, entries, until }) in pieces.into_iter().enumerate() {
+        if number > 0 {
+            // It may have moved in what is lost.
+            places.0.remove(&tid);
+        }
+        let incidents: Vec<Incident> =
+            entries.into_iter().filter_map(|happened| places.see(tid, happened)).collect();
+        output.incidents(thread, from, &incidents, until);
+    }
+}
+
+/// The address that a thread waits at, or wakes others at.
+fn futex(call: &SystemCall) -> Option<u64> {
+    match call.edge {
+        Edge::Enter(arguments) if i64::from(call.number) == libc::SYS_futex => Some(arguments[0]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waking(at: u64) -> Waking {
+        Waking { at, interrupt: false, pid: 1, tid: 1, comm: String::new() }
+    }
+
+    #[test]
+    fn a_thread_that_comes_to_another_processor_has_moved() {
+        let mut places = Places::default();
+        let mut come = |tid, at, cpu| places.see(tid, Happened { at, cpu, what: Happening::Comes });
+        let moved = |at, from, to| Some(Incident { at, what: IncidentKind::Migration { from, to } });
+        let came = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
+        assert_eq!(came, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);
+    }
+
+    #[test]
+    fn a_loss_ends_what_is_known_and_it_goes_on_behind() {
+        let mut lane = Lane { over: Vec::new(), from: 10, entries: vec![waking(12)], seen: 0 };
+        lane.lose(20, 30);
+        lane.entries.push(waking(35));
+        let pieces = lane.take(40);
+        let expected = [
+            Piece { from: 10, entries: vec![waking(12)], until: 20 },
+            Piece { from: 30, entries: vec![waking(35)], until: 40 },
+        ];
+        assert_eq!(pieces, expected);
+        assert_eq!(lane.take(40), []);
+        assert_eq!(lane.take(50), [Piece { from: 40, entries: vec![], until: 50 }]);
+    }
+
+    #[test]
+    fn entries_of_threads_that_record_nothing_take_bounded_memory() {
+        let (mut lanes, mut unclaimed, mut since) = (HashMap::new(), VecDeque::new(), 5);
+        for at in 0..2 * UNCLAIMED as u64 {
+            Lanes::change(&mut lanes, &mut unclaimed, &mut since, Change::Of(1, waking(at)));
+        }
+        // What is forgotten is not said to be known.
+        assert_eq!((unclaimed.len(), since), (UNCLAIMED, UNCLAIMED as u64));
+    }
+}

@@ -1,0 +1,239 @@
+//! The context switches of the session's threads, on their way from the kernel to the consumer.
+
+use crate::output::Output;
+use crate::waits::holds::Holds;
+use calltap_process::clock;
+use calltap_sched::{Change, Refused, Sched};
+use calltap_trace::{RunState, Scheduling, Switch, ThreadId};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+
+/// Switches that are kept of a thread that has recorded nothing yet: as many as it makes until its first events are read, and more.
+const UNCLAIMED: usize = 4096;
+/// Threads that have recorded nothing, in addition to those that have, before the oldest are forgotten,
+const STRANGERS: usize = 1024;
+/// if they have made no switch for so long.
+const SILENT_NS: u64 = 10_000_000_000;
+
+/// A thread, by its id.
+struct Lane {
+    /// Not handed over yet.
+    switches: Vec<Switch>,
+    state: RunState,
+    /// When its last switch was made.
+    last: u64,
+    /// It is not known that it ran when it was first watched: it is taken to, unless its first switch says otherwise.
+    is_assumed: bool,
+    /// When it was seen to have recorded something.
+    claimed: Option<u64>,
+    holds: Holds,
+}
+
+impl Lane {
+    fn new(assumed: Option<u64>) -> Lane {
+        let mut lane = Lane {
+            switches: Vec::new(),
+            state: RunState::Unknown,
+            last: 0,
+            is_assumed: assumed.is_some(),
+            claimed: None,
+            holds: Holds::default(),
+        };
+        if let Some(at) = assumed {
+            (lane.state, lane.last) = (RunState::Running, at);
+            lane.switches.push(Switch { at, to: RunState::Running });
+        }
+        lane
+    }
+
+    fn push(&mut self, switch: Switch) {
+        if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown)
+        {
+            // It comes back, so it was away; or it may have come back in what is lost.
+            self.switches.clear();
+            self.state = RunState::Unknown;
+        }
+        // A thread with two events, its own and an inherited one, is told of twice.
+        if switch.to != self.state {
+            self.switches.push(switch);
+            (self.state, self.last) = (switch.to, switch.at.max(self.last));
+        }
+        if self.claimed.is_none() && self.switches.len() >= 2 * UNCLAIMED {
+            self.switches.drain(..UNCLAIMED);
+        }
+    }
+
+    fn doubt(&mut self) {
+        let unknown = |switch: &mut Switch| {
+            if matches!(switch.to, RunState::Runnable | RunState::Blocked) {
+                switch.to = RunState::Unknown;
+            }
+        };
+        self.switches.iter_mut().for_each(unknown);
+    }
+
+    /// What is complete until `until`, if that says anything.
+    fn take(&mut self, until: u64) -> Option<Vec<Switch>> {
+        // Its events were seen at some time after it had come back for them; if it had to.
+        if self.is_assumed && self.claimed.is_none_or(|claimed| until < claimed) {
+            return None;
+        }
+        self.is_assumed = false;
+        let switches = std::mem::take(&mut self.switches);
+        Some(self.holds.tell(switches, until))
+    }
+}
+
+/// Takes the switches of all threads, and gives those of the session's to the consumer.
+pub(crate) struct Switches {
+    sched: Sched,
+    lanes: HashMap<u32, Lane>,
+    /// Threads that were watched from the start and have made no switch.
+    first: BTreeSet<u32>,
+    /// The ids of the session's threads.
+    ids: HashMap<ThreadId, u32>,
+    until: u64,
+}
+
+impl Switches {
+    pub(crate) fn new(mut sched: Sched) -> Switches {
+        let first = sched.take_threads();
+        Switches { until: sched.since(), sched, lanes: HashMap::new(), first, ids: HashMap::new() }
+    }
+
+    fn lane<'l>(
+        lanes: &'l mut HashMap<u32, Lane>,
+        first: &mut BTreeSet<u32>,
+        since: u64,
+        tid: u32,
+    ) -> &'l mut Lane {
+        lanes.entry(tid).or_insert_with(|| Lane::new(first.remove(&tid).then_some(since)))
+    }
+
+    /// A thread, whose id is `tid` in calltap's pid namespace, has recorded something.
+    pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32) {
+        // The former owner of the id is gone.
+        self.ids.retain(|_, known| *known != tid);
+        self.ids.insert(thread, tid);
+        let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.since(), tid);
+        lane.claimed = Some(clock::monotonic_ns());
+    }
+
+    /// Whether one of the kernel's rings is to be read soon.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.sched.is_filling()
+    }
+
+    /// Reads the kernel's rings.
+    pub(crate) fn read(&mut self) {
+        let Self { sched, lanes, first, until, .. } = self;
+        let since = sched.since();
+        *until = sched.read(&mut |change| Self::change(lanes, first, since, change));
+        let claimed = lanes.values().filter(|lane| lane.claimed.is_some()).count();
+        if lanes.len() > 2 * claimed + STRANGERS {
+            lanes.retain(|_, lane| lane.claimed.is_some() || lane.last + SILENT_NS > *until);
+        }
+    }
+
+    fn change(lanes: &mut HashMap<u32, Lane>, first: &mut BTreeSet<u32>, since: u64, change: Change<Switch>) {
+        match change {
+            Change::Of(tid, switch) => Self::lane(lanes, first, since, tid).push(switch),
+            Change::Lost { from: at, .. } => {
+                first.clear();
+                lanes.values_mut().for_each(|lane| lane.push(Switch { at, to: RunState::Unknown }));
+            }
+        }
+    }
+
+    /// calltap has held a thread then, nanoseconds of CLOCK_MONOTONIC: whatever kept it off its processor was that. To be told between reading and handing over;
+    /// a later word on the same number takes the place of the earlier.
+    pub(crate) fn hold(&mut self, tid: u32, number: u64, time: RangeInclusive<u64>) {
+        let Self { lanes, first, sched, .. } = self;
+        Self::lane(lanes, first, sched.since(), tid).holds.add(number, time);
+    }
+
+    /// Some of what was read last may have been waits for calltap, and it is not known which: nothing of it is told.
+    pub(crate) fn doubt(&mut self) {
+        self.lanes.values_mut().for_each(Lane::doubt);
+    }
+
+    /// Hands over what is complete.
+    pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
+        for (thread, tid) in &self.ids {
+            if let Some(switches) = self.lanes.get_mut(tid).and_then(|lane| lane.take(self.until)) {
+                output.switches(*thread, &switches, self.until);
+            }
+        }
+    }
+
+    /// A thread has ended.
+    pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
+        let Some(tid) = self.ids.remove(&thread) else { return };
+        let Self { sched, lanes, first, .. } = self;
+        let since = sched.since();
+        sched.rest_of(tid, &mut |change| Self::change(lanes, first, since, change));
+        if let Some(switches) = self.lanes.remove(&tid).and_then(|mut lane| lane.take(u64::MAX)) {
+            output.switches(thread, &switches, clock::monotonic_ns());
+        }
+    }
+
+    /// How that went.
+    pub(crate) fn outcome(&self) -> Scheduling {
+        Scheduling { refused: None, lost: self.sched.lost() }
+    }
+}
+
+/// That nothing will come of it.
+pub(crate) fn refusal(refused: &Refused) -> Scheduling {
+    Scheduling { refused: Some(refused.to_string()), lost: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunState::*;
+    use super::*;
+
+    fn lane(assumed: Option<u64>, switches: &[(u64, RunState)]) -> Lane {
+        let mut lane = Lane::new(assumed);
+        switches.iter().for_each(|(at, to)| lane.push(Switch { at: *at, to: *to }));
+        lane
+    }
+
+    fn told(lane: &mut Lane, until: u64) -> Option<Vec<(u64, RunState)>> {
+        Some(lane.take(until)?.iter().map(|switch| (switch.at, switch.to)).collect())
+    }
+
+    #[test]
+    fn a_thread_that_first_leaves_was_running_and_one_that_first_comes_was_not() {
+        assert_eq!(told(&mut lane(Some(5), &[(9, Blocked)]), 20), Some(vec![(5, Running), (9, Blocked)]));
+        assert_eq!(told(&mut lane(Some(5), &[(9, Running)]), 20), Some(vec![(9, Running)]));
+        assert_eq!(told(&mut lane(None, &[(9, Runnable)]), 20), Some(vec![(9, Runnable)]));
+        let lost = [(9, Unknown), (12, Blocked)];
+        assert_eq!(told(&mut lane(Some(5), &lost), 20), Some(vec![(12, Blocked)]));
+    }
+
+    #[test]
+    fn a_thread_without_switches_ran_if_it_has_recorded_something() {
+        let mut quiet = lane(Some(5), &[]);
+        assert_eq!(told(&mut quiet, 20), None, "it may sleep");
+        quiet.claimed = Some(15);
+        assert_eq!(told(&mut quiet, 14), None, "it may have come back after that");
+        assert_eq!(told(&mut quiet, 15), Some(vec![(5, Running)]));
+        assert_eq!(told(&mut quiet, 30), Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_told_twice_counts_once() {
+        let twice = [(1, Running), (1, Running), (5, Blocked), (6, Blocked), (9, Running)];
+        assert_eq!(told(&mut lane(None, &twice), 20), Some(vec![(1, Running), (5, Blocked), (9, Running)]));
+    }
+
+    #[test]
+    fn a_thread_that_records_nothing_takes_bounded_memory() {
+        let many: Vec<(u64, RunState)> =
+            (0..100_000).map(|at| (at, RunState::ALL[at as usize % 3])).collect();
+        let mut busy = lane(None, &many);
+        assert!(busy.switches.len() <= 2 * UNCLAIMED);
+        assert_eq!(told(&mut busy, 100_000).unwrap().last(), many.last());
+    }
+}

@@ -1,0 +1,227 @@
+//! Waits of servers as distributions ship them, and of the processes that they fork: redis, postgres, nginx. Each as root, who learns who woke whom, and
+//! as a user without privileges.
+
+use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
+use calltap_e2e::{Server, have, have_switches, skipped, wait_until};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const MS: u64 = 1_000_000;
+
+/// A server in a directory of its own.
+struct Service {
+    user: User,
+    server: Server,
+    directory: TempDir,
+}
+
+impl Service {
+    fn start(user: User, program: &str, arguments: &[&str], directory: TempDir) -> Service {
+        let mut command = user.command(program);
+        command.args(arguments).current_dir(directory.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Server(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")));
+        Service { user, server, directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What is recorded of it while something is done.
+    fn record(&self, functions: &[&str], act: impl FnOnce()) -> PathBuf {
+        let recorder = Recorder::attach(self.user, self.server.0.id(), self.directory.path(), functions);
+        act();
+        recorder.end()
+    }
+}
+
+/// Sends a line to redis, and reads one.
+fn tell_redis(socket: &Path, line: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("redis");
+    stream.write_all(format!("{line}\r\n").as_bytes()).expect("redis");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("an answer");
+    answer.trim_end().to_owned()
+}
+
+/// `DEBUG SLEEP` sleeps in `debugCommand`. The child that `BGSAVE` forks sleeps 2 ms after each of 100 keys.
+fn redis(user: User) {
+    let directory = user.directory();
+    let arguments = ["--port", "0", "--unixsocket", "s", "--save", "", "--enable-debug-command", "yes"];
+    let redis = Service::start(user, "redis-server", &arguments, directory);
+    let socket = redis.path("s");
+    wait_until("redis", || UnixStream::connect(&socket).is_ok());
+    for line in ["DEBUG POPULATE 100", "CONFIG SET rdb-key-save-delay 2000"] {
+        assert_eq!(tell_redis(&socket, line), "+OK");
+    }
+    let trace = redis.record(&["rdbSave*", "debugCommand", "call"], || {
+        assert_eq!(tell_redis(&socket, "BGSAVE"), "+Background saving started");
+        assert_eq!(tell_redis(&socket, "DEBUG SLEEP 0.2"), "+OK");
+        wait_until("the child's end", || {
+            tell_redis(&socket, "LASTSAVE");
+            redis.path("dump.rdb").exists()
+        });
+    });
+    let rows = user.rows(&trace);
+    let saved = one(&rows, "rdbSaveDb");
+    assert!(all_known(saved) && blocked(saved) >= 200 * MS, "100 naps of 2 ms: {saved}");
+    assert!(all_known(one(&rows, "rdbSaveKeyValuePair")), "{rows}");
+    let told = user.why(&trace, "call>150ms");
+    let nap = &waits_of(&told, "call")[0];
+    assert!(nap["ns"].as_u64().is_some_and(|ns| ns >= 190 * MS), "{nap:#}");
+    assert_eq!(nap["path"][0], "debugCommand", "{nap:#}");
+    if user.is_privileged() {
+        assert_eq!(
+            (&nap["in"], &nap["woken_by"]["kind"]),
+            (&"clock_nanosleep()".into(), &"interrupt".into())
+        );
+        let told = user.why(&trace, "rdbSaveRio>100ms");
+        let nap = &waits_of(&told, "rdbSaveRio")[0];
+        assert!(nap["times"].as_u64().is_some_and(|times| times >= 90), "{nap:#}");
+        assert_eq!(
+            (&nap["in"], &nap["woken_by"]["kind"]),
+            (&"clock_nanosleep()".into(), &"interrupt".into())
+        );
+    }
+}
+
+#[test]
+fn redis_sleeps_and_so_does_the_child_that_saves() {
+    if have("redis-server") && have_switches() {
+        User::all().into_iter().for_each(redis);
+    }
+}
+
+/// Where Debian has the programs of postgres; None where they are not.
+fn postgres_programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|entry| entry.path().join("bin")).find(|path| path.join("postgres").exists());
+    if found.is_none() {
+        skipped("no postgres here");
+    }
+    found
+}
+
+fn psql(programs: &Path, directory: &Path, statement: &str) -> Server {
+    let mut command = std::process::Command::new(programs.join("psql"));
+    command.args(["-X", "-q", "-U", "it", "-h"]).arg(directory).args(["postgres", "-c", statement]);
+    Server(command.stdout(Stdio::null()).spawn().expect("psql"))
+}
+
+fn is_done(mut client: Server) -> bool {
+    client.0.wait().is_ok_and(|status| status.success())
+}
+
+/// Two sessions want one row: the second waits until the first, which sleeps in its transaction, has committed.
+fn postgres(user: User, programs: &Path) {
+    let directory = user.directory();
+    let place = directory.path().display().to_string();
+    let (data, program) = (format!("{place}/data"), |name: &str| programs.join(name).display().to_string());
+    let mut initdb = user.command(&program("initdb"));
+    initdb.args(["-D", &data, "-A", "trust", "-U", "it", "--no-sync", "--no-locale"]).current_dir(&place);
+    let made = initdb.output().expect("initdb");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let flags = ["-D", &data, "-k", &place, "-c", "listen_addresses=", "-c", "fsync=off"];
+    let postgres = Service::start(user, &program("postgres"), &flags, directory);
+    let at = postgres.directory.path().to_owned();
+    let table = "create table if not exists one (id int, value int); insert into one values (1, 0)";
+    wait_until("postgres", || postgres.path(".s.PGSQL.5432").exists() && is_done(psql(programs, &at, table)));
+    let functions =
+        ["heap_update", "pg_sleep", "PortalRun", "ProcSleep", "SetLatch", "CommitTransactionCommand"];
+    let trace = postgres.record(&functions, || {
+        let update = "update one set value = value + 1";
+        let first = psql(programs, &at, &format!("{update}; select pg_sleep(0.5)"));
+        thread::sleep(Duration::from_millis(150));
+        let second = psql(programs, &at, update);
+        assert!(is_done(first) && is_done(second));
+    });
+    let waits = one(&user.rows(&trace), "ProcSleep").clone();
+    assert!(all_known(&waits) && blocked(&waits) >= 100 * MS, "{waits}");
+    let told = user.why(&trace, "heap_update>100ms");
+    let wait = &waits_of(&told, "heap_update")[0];
+    assert_eq!(wait["path"][0], "ProcSleep", "{wait:#}");
+    if user.is_privileged() {
+        assert!(wait["in"].as_str().is_some_and(|call| call.starts_with("epoll_wait(")), "{wait:#}");
+        is_woken_by(wait, "postgres", "CommitTransactionCommand");
+        let nap = &wait["meanwhile"]["blocked"][0];
+        assert_eq!((&nap["path"][0], &nap["path"][1]), (&"pg_sleep".into(), &"PortalRun".into()), "{wait:#}");
+    }
+}
+
+#[test]
+fn a_session_of_postgres_waits_for_the_row_that_another_has_changed() {
+    // postgres refuses to be run by root.
+    let users = User::all().into_iter().filter(|user| !user.is_root());
+    if let Some(programs) = postgres_programs().filter(|_| have_switches()) {
+        users.for_each(|user| postgres(user, &programs));
+    }
+}
+
+/// Answers the first request that comes after a nap.
+fn answer_late(socket: UnixListener, nap: Duration) {
+    let (mut stream, _) = socket.accept().expect("a request");
+    let mut bytes = [0; 4096];
+    let _ = stream.read(&mut bytes);
+    thread::sleep(nap);
+    let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok");
+}
+
+/// nginx passes a request on to a server, which takes its time. The worker has been forked by the master.
+fn nginx(user: User) {
+    let directory = user.directory();
+    let place = directory.path().display().to_string();
+    let runs_as = if user.is_root() { "user root;" } else { "" };
+    let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let paths = paths.map(|name| format!("{name}_temp_path {place}/{name};")).concat();
+    let configuration = format!(
+        "daemon off; {runs_as} worker_processes 1; pid {place}/pid; error_log {place}/errors;\n\
+         events {{ worker_connections 64; }}\n\
+         http {{ access_log off; {paths}\n\
+         server {{ listen unix:{place}/front; location / {{ proxy_pass http://unix:{place}/back:/; }} }} }}\n"
+    );
+    fs::write(directory.path().join("conf"), configuration).expect("a file");
+    let upstream = UnixListener::bind(directory.path().join("back")).expect("a socket");
+    user.owns(&directory.path().join("back"));
+    let conf = format!("{place}/conf");
+    let nginx = Service::start(user, "nginx", &["-p", &place, "-c", &conf, "-e", "errors"], directory);
+    wait_until("nginx", || UnixStream::connect(nginx.path("front")).is_ok());
+    let worker = nginx.user.child(nginx.server.0.id());
+    let functions = ["ngx_process_events_and_timers", "ngx_http_process_request"];
+    let recorder = Recorder::attach(user, worker, nginx.directory.path(), &functions);
+    let server = thread::spawn(move || answer_late(upstream, Duration::from_millis(300)));
+    let mut client = UnixStream::connect(nginx.path("front")).expect("nginx");
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("nginx");
+    let mut page = String::new();
+    client.read_to_string(&mut page).expect("a page");
+    assert!(page.ends_with("ok"), "{page}");
+    server.join().expect("the server");
+    let trace = recorder.end();
+    let told = user.why(&trace, "ngx_process_events_and_timers>250ms");
+    let all: Vec<&Value> = waits_of(&told, "ngx_process_events_and_timers").iter().collect();
+    let wait = all.iter().find(|wait| wait["ns"].as_u64().is_some_and(|ns| ns >= 250 * MS));
+    let wait = wait.unwrap_or_else(|| panic!("{told:#}"));
+    if user.is_privileged() {
+        assert!(wait["in"].as_str().is_some_and(|call| call.starts_with("epoll_wait(")), "{wait:#}");
+        let waker = &wait["woken_by"];
+        assert_eq!(
+            (&waker["kind"], &waker["pid"]),
+            (&"process".into(), &std::process::id().into()),
+            "{wait:#}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_of_nginx_waits_for_the_server_behind_it() {
+    if have("nginx") && have_switches() {
+        User::all().into_iter().for_each(nginx);
+    }
+}

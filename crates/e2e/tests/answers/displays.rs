@@ -1,0 +1,6 @@
+//! What is shown on a terminal and in a browser, while programs run and afterwards.
+
+mod terminal;
+mod top;
+mod tui;
+mod view;

@@ -1,0 +1,132 @@
+//! `record --kernel`: functions of the kernel within the calls of the program, as often as the program makes them run.
+
+use crate::guest::{Steps, kernels, run_script};
+use calltap_e2e::{GCC, compile, one_line};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// What the program does in `save`, in two processes, and in `load`.
+const WRITES: u64 = 203;
+const READS: u64 = 7;
+
+const SCRIPT: &str = r#"
+step record calltap record --kernel vfs_write,vfs_read -o whole.data -- files /tmp/file
+step report calltap report --format json -i whole.data
+step chrome calltap export --to chrome -i whole.data
+step replay calltap replay -i whole.data
+step graph calltap graph -i whole.data
+step missing calltap record --kernel 'vfs_write,no_such*' -o missing.data -- files /tmp/file
+step clock calltap record --kernel 'vfs_*' --clock coarse -o clock.data -- files /tmp/file
+step user /opt/setpriv --reuid 1000 --clear-groups calltap record --kernel 'vfs_*' -o user.data -- files /tmp/other
+mkdir /tmp/tracing
+mount -t tracefs nodev /tmp/tracing
+step before ls /tmp/tracing/instances
+files /tmp/file on &
+program=$!
+calltap record -q -p $program --kernel vfs_write -o killed.data &
+recorder=$!
+for i in $(seq 300); do
+    cat /tmp/tracing/instances/*/current_tracer 2>/dev/null | grep -q function && break
+    usleep 100000
+done
+step switched_on cat /tmp/tracing/instances/*/current_tracer
+kill -9 $recorder
+wait $recorder
+step left ls /tmp/tracing/instances
+step detach calltap detach -p $program
+step after ls /tmp/tracing/instances
+step attach calltap record -p $program --duration 300ms --kernel vfs_write -o attached.data
+step attached calltap report --format json -i attached.data
+kill -9 $program
+"#;
+
+fn rows(steps: &Steps, step: &str) -> Vec<Value> {
+    serde_json::from_str(steps.output(step)).expect("rows")
+}
+
+fn calls(rows: &[Value], function: &str) -> u64 {
+    let own = rows.iter().filter(|row| row["function"] == function);
+    own.map(|row| row["calls"].as_u64().expect("a number")).sum()
+}
+
+/// Calls of a function that lie in one of another. Times of a thread do not run backwards.
+fn calls_within(chrome: &Value, inner: &str, outer: &str) -> u64 {
+    let mut threads: HashMap<u64, (f64, Vec<&str>)> = HashMap::new();
+    let mut within = 0;
+    for event in chrome["traceEvents"].as_array().expect("events") {
+        let ("B" | "E", Some(tid), Some(at)) =
+            (event["ph"].as_str().unwrap_or_default(), event["tid"].as_u64(), event["ts"].as_f64())
+        else {
+            continue;
+        };
+        let (last, open) = threads.entry(tid).or_default();
+        assert!(at >= *last, "{event} behind {last}");
+        *last = at;
+        if event["ph"] == "E" {
+            open.pop().expect("an open call");
+            continue;
+        }
+        let name = event["name"].as_str().expect("a name");
+        within += u64::from(name == inner && open.last() == Some(&outer));
+        open.push(name);
+    }
+    within
+}
+
+fn check(kernel: &Path) {
+    let program = compile(GCC, &["files.c"], &["-pthread"]);
+    let steps = run_script(kernel, &[&program.path, Path::new("/usr/bin/setpriv")], SCRIPT);
+    let what = kernel.display();
+    let said = &steps.of("record").stderr;
+    let by_graph = said.contains(" by function_graph, ");
+    assert!(by_graph || said.contains(" by function, "), "{what}: {said}");
+    assert!(said.contains("210 calls of functions of the kernel (vfs_write,vfs_read)"), "{what}: {said}");
+    assert!(said.contains("in 3 threads\n") && !said.contains("LOST"), "{what}: {said}");
+    let report = rows(&steps, "report");
+    assert_eq!([calls(&report, "vfs_write"), calls(&report, "vfs_read")], [WRITES, READS], "{what}");
+    assert_eq!([calls(&report, "save"), calls(&report, "load")], [21, 1], "{what}");
+    let is_of_kernel = |row: &Value| row["module"] == "[kernel]";
+    assert_eq!(report.iter().filter(|row| is_of_kernel(row)).count(), 2, "{what}: {report:?}");
+    if by_graph {
+        let chrome = serde_json::from_str(steps.output("chrome")).expect("JSON");
+        assert_eq!(calls_within(&chrome, "vfs_write", "save"), WRITES, "{what}");
+        assert_eq!(calls_within(&chrome, "vfs_read", "load"), READS, "{what}");
+        assert_eq!(steps.output("replay").matches("vfs_write [kernel]();").count() as u64, WRITES);
+    }
+    let graph = steps.output("graph");
+    let ends = |name: &str| graph.lines().filter(|line| line.ends_with(name)).count();
+    assert_eq!([ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")], [2, 1], "{what}: {graph}");
+    refuses(&steps);
+    leaves_nothing(&steps, said.contains("function_graph"));
+    let attached = rows(&steps, "attached");
+    let [writes, saves] = [calls(&attached, "vfs_write"), calls(&attached, "save")];
+    // It may be attached to, and left, within a call.
+    assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{what}: {writes} in {saves} calls");
+}
+
+fn refuses(steps: &Steps) {
+    let refused = |name: &str, words: &[&str]| {
+        let run = steps.of(name);
+        assert!(!run.status.success(), "{name}: {}", run.stderr);
+        one_line(run, words);
+    };
+    refused("missing", &["'no_such*' matches none", "available_filter_functions"]);
+    refused("clock", &["--kernel", "--clock tsc"]);
+    refused("user", &["tracefs is for root", "run calltap as root"]);
+}
+
+/// A recorder that was killed leaves its instance, which the next one removes with what is switched on in it.
+fn leaves_nothing(steps: &Steps, by_graph: bool) {
+    assert_eq!(steps.output("before"), "");
+    let tracer = if by_graph { "function_graph\n" } else { "function\n" };
+    assert_eq!(steps.output("switched_on"), tracer);
+    assert!(steps.output("left").starts_with("calltap-"));
+    steps.output("detach");
+    assert_eq!(steps.output("after"), "");
+}
+
+#[test]
+fn functions_of_the_kernel_are_within_the_calls_that_run_them() {
+    kernels().iter().for_each(|kernel| check(kernel));
+}

@@ -1,0 +1,177 @@
+//! A machine under QEMU that runs a script with calltap, and what each step of the script said.
+//!
+//! Its system is busybox, calltap, programs, and the libraries that these are linked with. The script writes to the second serial port, which QEMU
+//! writes to a file; the kernel's own messages go to the first.
+
+use calltap_e2e::{Run, calltap, have, output_of, run_timeout, skipped};
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A machine that QEMU emulates instruction by instruction takes half a minute.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Older ones emulate the code that recent kernels patch into themselves wrongly, and the kernel crashes now and then.
+const OLDEST_QEMU: u32 = 10;
+
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin 2>/dev/null
+export PATH=/opt:/bin HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /tmp
+chmod 1777 /tmp
+cd /tmp
+stty -F /dev/ttyS1 raw
+step() {
+    name=$1
+    shift
+    "$@" >/tmp/stdout 2>/tmp/stderr
+    echo "@step $name $?"
+    cat /tmp/stdout
+    echo "@stderr"
+    cat /tmp/stderr
+}
+(
+    . /script
+    echo "@end"
+) >/dev/ttyS1 2>&1
+poweroff -f
+"#;
+
+/// The kernels to be tested: `vmlinuz-*` in the directory that CALLTAP_KERNELS names.
+pub fn kernels() -> Vec<PathBuf> {
+    let Some(directory) = std::env::var_os("CALLTAP_KERNELS") else {
+        skipped("no kernel for QEMU here: CALLTAP_KERNELS names no directory of vmlinuz-*");
+        return Vec::new();
+    };
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_kernel =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
+    let mut kernels: Vec<PathBuf> = entries.filter(is_kernel).collect();
+    kernels.sort();
+    assert!(!kernels.is_empty(), "CALLTAP_KERNELS: no vmlinuz-* in {}", directory.display());
+    if have_machine() { kernels } else { Vec::new() }
+}
+
+fn have_machine() -> bool {
+    if !have("qemu-system-x86_64") || !have("busybox") {
+        return false;
+    }
+    let version = output_of("qemu-system-x86_64", &["--version"]).unwrap_or_default();
+    let major =
+        version.split_whitespace().nth(3).and_then(|word| word.split('.').next()?.parse::<u32>().ok());
+    if major.is_none_or(|major| major < OLDEST_QEMU) {
+        skipped(&format!(
+            "QEMU {OLDEST_QEMU} or newer runs recent kernels; here is {}",
+            version.lines().next().unwrap_or("none")
+        ));
+        return false;
+    }
+    true
+}
+
+/// Files that a dynamically linked program needs, as `ldd` lists them.
+fn libraries(program: &Path) -> Vec<String> {
+    let listed = output_of("ldd", &[&program.to_string_lossy()]).expect("the dynamic linker");
+    let words = listed.split_whitespace().filter(|word| word.starts_with('/') && word.contains(".so"));
+    words.map(|word| word.trim_end_matches(':').to_owned()).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().expect("a directory")).expect("directories");
+    fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+}
+
+/// The system, as the kernel unpacks it.
+fn system(directory: &Path, programs: &[&Path], script: &str) -> PathBuf {
+    let root = directory.join("root");
+    for name in ["bin", "proc", "sys", "dev", "tmp"] {
+        fs::create_dir_all(root.join(name)).expect("a directory");
+    }
+    let busybox = output_of("sh", &["-c", "command -v busybox"]).expect("a shell");
+    copy(Path::new(busybox.trim()), &root.join("bin/busybox"));
+    let calltap = calltap();
+    for program in programs.iter().copied().chain([&*calltap]) {
+        copy(program, &root.join("opt").join(program.file_name().expect("a name")));
+        for library in libraries(program) {
+            copy(Path::new(&library), &root.join(library.trim_start_matches('/')));
+        }
+    }
+
+    fs::write(root.join("init"), INIT).expect("the first program");
+    fs::set_permissions(root.join("init"), Permissions::from_mode(0o755)).expect("a mode");
+    fs::write(root.join("script"), script).expect("the script");
+    let image = directory.join("system");
+    let mut pack = Command::new("sh");
+    pack.args(["-c", "cd \"$1\" && find . | busybox cpio -o -H newc | gzip -1 > \"$2\"", "sh"])
+        .arg(&root)
+        .arg(&image);
+    let packed = run_timeout(pack, b"", LIMIT);
+    assert!(packed.status.success(), "{}", packed.stderr);
+    image
+}
+
+/// What the steps of a script said, by their names.
+pub struct Steps(BTreeMap<String, Run>);
+
+impl Steps {
+    /// The step of this name.
+    pub fn of(&self, name: &str) -> &Run {
+        self.0.get(name).unwrap_or_else(|| panic!("no step {name}: {:?}", self.0.keys()))
+    }
+
+    /// Its output, of one that has succeeded.
+    pub fn output(&self, name: &str) -> &str {
+        let run = self.of(name);
+        assert!(run.status.success(), "{name}: {:?}\n{}\n{}", run.status, run.stdout, run.stderr);
+        &run.stdout
+    }
+
+    fn parse(text: &str) -> Steps {
+        let mut all = BTreeMap::new();
+        for part in text.split("@step ").skip(1) {
+            let part = part.split("@end\n").next().unwrap_or_default();
+            let (head, rest) = part.split_once('\n').expect("a line");
+            let (name, status) = head.split_once(' ').expect("a name and a status");
+            let (stdout, stderr) = rest.split_once("@stderr\n").expect("errors");
+            let status = ExitStatus::from_raw(status.trim().parse::<i32>().expect("a number") << 8);
+            let run = Run { status, stdout: stdout.to_owned(), stderr: stderr.to_owned() };
+            all.insert(name.to_owned(), run);
+        }
+        Steps(all)
+    }
+}
+
+/// Runs a script of `step NAME COMMAND...` on a machine with this kernel.
+pub fn run_script(kernel: &Path, programs: &[&Path], script: &str) -> Steps {
+    let directory = TempDir::new().expect("a directory");
+    let image = system(directory.path(), programs, script);
+    let file = |name: &str| format!("file:{}", directory.path().join(name).display());
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "512", "-nic", "none"]);
+    qemu.args(["-display", "none", "-monitor", "none", "-no-reboot"]);
+    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(&image);
+    qemu.args(["-append", "console=ttyS0 quiet clocksource=tsc tsc=reliable rdinit=/init panic=-1"]);
+    qemu.args(["-serial", &file("console"), "-serial", &file("said")]);
+    let ended = run_timeout(qemu, b"", LIMIT);
+    let read = |name: &str| {
+        let bytes = fs::read(directory.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let said = read("said");
+    assert!(
+        ended.status.success() && said.contains("@end"),
+        "{}: {:?} {}\n{said}\n{}",
+        kernel.display(),
+        ended.status,
+        ended.stderr,
+        read("console")
+    );
+    Steps::parse(&said)
+}

@@ -1,0 +1,285 @@
+//! Locks that loading the agent needs: may a stopped thread be made to call `dlopen`?
+//!
+//! `dlopen` allocates memory and takes the dynamic linker's locks. A thread that holds one of the allocator's or the thread library's locks
+//! would wait for itself; where another thread is in the dynamic linker, it would wait for that one, which may take long and may in turn
+//! wait for something that the borrowed thread holds. A thread qualifies where it is proven to hold none; everything that cannot be
+//! proven counts as held.
+
+use crate::frames::{Handlers, Stack, find, words};
+use crate::injection::linker::LinkerLocks;
+use crate::memory::maps::{Mappings, Region, text_of};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::Held;
+use crate::target::{Symbols, is_libc};
+use crate::unwind::Unwinder;
+use std::cell::{Cell, OnceCell};
+use std::collections::HashSet;
+use std::fmt;
+
+/// Where a thread may hold a lock that loading the agent needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inside {
+    /// The dynamic linker, in this thread or another.
+    Linker,
+    /// The C library, at a place that is not known to hold no lock.
+    Libc,
+    /// The allocator, or what else holds its locks.
+    Allocator,
+}
+
+impl fmt::Display for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Inside::Linker => "the dynamic linker",
+            Inside::Libc => "the C library",
+            Inside::Allocator => "the allocator",
+        })
+    }
+}
+
+/// Code in which a thread may hold locks that loading the agent needs.
+pub struct Guards {
+    /// The dynamic linker.
+    linker: Vec<(u64, u64)>,
+    locks: LinkerLocks,
+    /// The C library's allocator, and its functions that hold such locks otherwise: fork, thread creation.
+    allocator: Vec<(u64, u64)>,
+    /// Other objects that define the allocator's functions, which may be the program itself.
+    other_allocators: Vec<(u64, u64)>,
+    /// All of the C library.
+    libc: Vec<(u64, u64)>,
+    /// Its functions that wait for another thread and hold no lock meanwhile.
+    waits: Vec<(u64, u64)>,
+    /// Its function by which other code makes system calls.
+    syscall: Option<(u64, u64)>,
+    /// Of this process; its unwinding information, once it was [read](Guards::read_unwinder).
+    pid: u32,
+    unwinder: OnceCell<Unwinder>,
+    /// It was needed.
+    wants_unwinder: Cell<bool>,
+}
+
+/// All of the C library's allocator lies between these.
+const ALLOCATOR: &[&str] = &[
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallopt",
+    "malloc_stats",
+    "malloc_info",
+    "mallinfo",
+    "mallinfo2",
+];
+
+/// Others that hold its locks, or the dynamic linker's.
+const LOCKING: &[&str] = &[
+    "fork",
+    "_Fork",
+    "dlopen",
+    "dlclose",
+    "dlsym",
+    "dladdr",
+    "dl_iterate_phdr",
+    "pthread_create",
+    "setuid",
+    "seteuid",
+    "setreuid",
+    "setresuid",
+    "setgid",
+    "setegid",
+    "setregid",
+    "setresgid",
+    "setgroups",
+];
+
+/// Functions of the C library that wait by a futex and hold no lock of its own meanwhile. All others may wait for one.
+const WAITS: &[&str] = &[
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_clockwait",
+    "pthread_mutex_lock",
+    "pthread_mutex_timedlock",
+    "pthread_mutex_clocklock",
+    "pthread_rwlock_rdlock",
+    "pthread_rwlock_wrlock",
+    "pthread_rwlock_timedrdlock",
+    "pthread_rwlock_timedwrlock",
+    "pthread_barrier_wait",
+    "pthread_join",
+    "sem_wait",
+    "sem_timedwait",
+    "sem_clockwait",
+];
+
+/// Objects that define one of these in their dynamic symbol table take the place of the C library's allocator.
+const REPLACED: &[&str] = &["malloc", "calloc", "realloc", "free"];
+
+/// System calls of [`WAITING`] that an allocator of unknown code may make while it holds its lock: to back off from another one, or to print.
+const BACKING_OFF: &[u64] = &[1, 20, 23, 35, 44, 46, 230, 270];
+
+/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor a thread that holds a lock
+/// of the thread library, unless a signal handler does the waiting.
+const WAITING: &[u64] = &[
+    0,   // read
+    1,   // write
+    7,   // poll
+    23,  // select
+    34,  // pause
+    35,  // nanosleep
+    43,  // accept
+    44,  // sendto
+    45,  // recvfrom
+    46,  // sendmsg
+    47,  // recvmsg
+    61,  // wait4
+    65,  // semop
+    69,  // msgsnd
+    70,  // msgrcv
+    73,  // flock
+    128, // rt_sigtimedwait
+    130, // rt_sigsuspend
+    208, // io_getevents
+    220, // semtimedop
+    230, // clock_nanosleep
+    232, // epoll_wait
+    247, // waitid
+    270, // pselect6
+    271, // ppoll
+    281, // epoll_pwait
+    288, // accept4
+    299, // recvmmsg
+    307, // sendmmsg
+    426, // io_uring_enter
+    441, // epoll_pwait2
+];
+const FUTEX: u64 = 202;
+/// Locks that are not the C library's wait for a futex by this function of its, which it does not use itself: so do Rust's.
+const SYSCALL: &str = "syscall";
+
+impl Guards {
+    /// Of a process.
+    pub fn new(pid: u32, regions: &[Region]) -> Guards {
+        let mut allocator = text_of(regions, |name| name.contains("malloc"));
+        let lists = [ALLOCATOR, LOCKING, WAITS, &[SYSCALL]];
+        let wanted = |name: &str| lists.iter().any(|list| list.contains(&name));
+        let (mut syscall, mut waits) = (None, Vec::new());
+        if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
+            let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
+            let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
+            allocator.extend(ends);
+            allocator.extend(LOCKING.iter().filter_map(|name| libc.range(name)));
+            waits.extend(WAITS.iter().flat_map(|name| libc.ranges_of(name)));
+            syscall = libc.range(SYSCALL);
+        }
+        let linker = text_of(regions, is_linker);
+        let locks = LinkerLocks::find(pid, regions, is_linker);
+        let libc = text_of(regions, is_libc);
+        allocator.sort();
+        waits.sort();
+        let (unwinder, wants_unwinder) = (OnceCell::new(), Cell::new(false));
+        let other_allocators = other_allocators(pid, regions);
+        Guards {
+            linker,
+            locks,
+            allocator,
+            other_allocators,
+            libc,
+            waits,
+            syscall,
+            pid,
+            unwinder,
+            wants_unwinder,
+        }
+    }
+
+    /// Reads the unwinding information if a thread could not be judged without it. It takes long, so no thread is stopped meanwhile.
+    pub fn read_unwinder(&self, regions: &[Region]) {
+        if self.wants_unwinder.get() {
+            self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
+        }
+    }
+
+    /// What a stopped thread may be in the middle of, if loading the agent could wait for it.
+    pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<Inside> {
+        if self.locks.are_held(text) {
+            return Some(Inside::Linker);
+        }
+        let mappings = Mappings::known(regions);
+        let stack = Stack::read(thread, text, &mappings, &mut Handlers::new(regions));
+        let in_handler = stack.is_in_handler();
+        let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
+        // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
+        let open: OnceCell<Option<Vec<u64>>> = OnceCell::new();
+        let open = || {
+            self.wants_unwinder.set(true);
+            open.get_or_init(|| self.unwinder.get()?.frames(thread, own)).as_deref()
+        };
+        let at = |ranges: &[(u64, u64)]| {
+            let may_be = || words(own).any(|word| find(ranges, word));
+            let is = || open().is_none_or(|open| open.iter().any(|at| find(ranges, *at)));
+            find(ranges, thread.regs.rip) || may_be() && is()
+        };
+        let rip = thread.regs.rip;
+        let calls = |all: &[u64]| thread.system_call.is_some_and(|call| all.contains(&call));
+        if calls(WAITING) && !find(&self.linker, rip) && !in_handler {
+            let backs_off = calls(BACKING_OFF) && at(&self.other_allocators);
+            return backs_off.then_some(Inside::Allocator);
+        }
+        // A thread that waits for a futex may wait for a lock of the C library's, and hold another one.
+        let waits = || open().is_some_and(|open| self.is_waiting(open));
+        if find(&self.libc, rip) && !(calls(&[FUTEX]) && waits()) {
+            return Some(Inside::Libc);
+        }
+        if at(&self.linker) {
+            return Some(Inside::Linker);
+        }
+        if at(&self.other_allocators) {
+            return Some(Inside::Allocator);
+        }
+        let caller = words(own).next().unwrap_or(0);
+        let is_own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
+        let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !is_own;
+        // Nothing that holds locks here calls other code meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
+        // have interrupted the allocator, though.
+        if by_others && !in_handler {
+            return None;
+        }
+        at(&self.allocator).then_some(Inside::Allocator)
+    }
+
+    /// Does the function of the C library that the program has called wait without a lock? These are the open calls, the newest first.
+    fn is_waiting(&self, open: &[u64]) -> bool {
+        let called = open.iter().take_while(|at| find(&self.libc, **at)).last();
+        called.is_some_and(|at| find(&self.waits, *at))
+            || self
+                .syscall
+                .is_some_and(|(start, end)| open.first().is_some_and(|at| (start..end).contains(at)))
+    }
+}
+
+fn is_linker(name: &str) -> bool {
+    name.starts_with("ld-linux") || name.starts_with("ld-2")
+}
+
+/// The text of objects, other than the C library and the dynamic linker, that define the allocator's functions for all.
+fn other_allocators(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
+    let of_file = |region: &&Region| region.executable && region.file.1 != 0;
+    let names: HashSet<&str> = regions.iter().filter(of_file).map(Region::name).collect();
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(|name| !is_libc(name) && !is_linker(name)) {
+        let symbols = Symbols::exported(pid, regions, |other| other == name, |name| REPLACED.contains(&name));
+        if symbols.is_some_and(|symbols| symbols.ranges().next().is_some()) {
+            found.extend(text_of(regions, |other| other == name));
+        }
+    }
+    found.sort();
+    found
+}

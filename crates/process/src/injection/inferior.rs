@@ -1,0 +1,261 @@
+//! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
+
+use crate::agent::Loaded;
+use crate::error::Error;
+use crate::frames::Stacks;
+use crate::go;
+use crate::injection::inject::{Call, Failed, Place};
+use crate::memory::maps::{self, Mappings, Region};
+use crate::memory::text::{ProcessText, Sync};
+use crate::proc;
+use crate::ptrace::threads::{self, Held, NotHeld};
+use crate::reason::Reason;
+use crate::target::{Target, TextSegment};
+use calltap_patch::{Avma, Text};
+use object::Endianness::{self, Little as LITTLE};
+use object::elf::FileHeader64;
+use object::read::ReadCache;
+use object::read::elf::FileHeader;
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an injected call may take.
+pub const CALL: Duration = Duration::from_secs(5);
+/// How long to look for a thread that can make a call.
+pub const TRY: Duration = Duration::from_secs(10);
+/// A thread that has child processes is spared for so long, while there are others.
+const SPARED: Duration = Duration::from_millis(100);
+
+/// A process that calltap operates on.
+pub struct Inferior<'a> {
+    target: &'a Target,
+    /// Its memory.
+    pub text: ProcessText,
+    /// Its mappings.
+    pub regions: Vec<Region>,
+    /// Where code and strings are injected.
+    pub place: Place,
+    /// Where the agent is loaded.
+    pub agent: Option<Loaded>,
+    /// A thread has not returned from an injected call.
+    late: bool,
+}
+
+impl<'a> Inferior<'a> {
+    /// Reads the mappings, picks a place for injected code, and finds the agent. Waits for code that an earlier calltap has injected and left.
+    pub fn new(target: &'a Target) -> Result<Self, Error> {
+        let (mut text, mut regions, mut places) = look(target)?;
+        // A thread in such code must not be hijacked: it would return into code that the new call has overwritten.
+        if places.iter().any(|place| place.is_left(&mut text)) {
+            if await_tidy(target) == Injected::Runs {
+                return Err(target.refuse(Reason::StillRuns));
+            }
+            (text, regions, places) = look(target)?;
+        }
+        places.retain(|place| !place.is_used(&mut text));
+        let place = places.into_iter().next().ok_or_else(|| target.refuse(Reason::NoPlace))?;
+        let agent = Loaded::find(&regions, &mut text);
+        Ok(Inferior { target, text, regions, place, agent, late: false })
+    }
+
+    /// Restores the bytes at the place, unless a late thread still executes them.
+    pub fn put_back(&mut self, thread: &Held) {
+        let late = self.late && !thread.has_ended();
+        if !late {
+            self.place.restore(&mut self.text);
+        }
+    }
+
+    /// Has a thread make a call. Returns what the function returned.
+    pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
+        let done = self.place.call(&mut self.text, thread, call, limit);
+        self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
+        done
+    }
+
+    /// Has a thread call an operation of the agent.
+    pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
+        let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
+        let call = Call {
+            function: function.ok_or(Failed::NoAgent)?,
+            arguments: [u64::from(operation), self.place.string_address()],
+            string: path.as_os_str().as_encoded_bytes(),
+            complaint: 0,
+            let_in: 0,
+        };
+        self.call(thread, &call, CALL).map(drop)
+    }
+
+    /// Stops any thread that has room on its stack.
+    pub fn any_thread(&mut self) -> Result<Held, Error> {
+        let mut last = NotHeld::Gone;
+        for tid in threads::list_politely(self.target.pid) {
+            match Held::take(self.target.pid, tid) {
+                Ok(thread)
+                    if go::has_room(&thread, &mut self.text)
+                        && !threads::has_children(self.target.pid, tid) =>
+                {
+                    return Ok(thread);
+                }
+                // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
+                other @ (Ok(_) | Err(NotHeld::Stuck)) => {
+                    drop(other);
+                    return self.thread_outside(TRY, |_, _, _| None::<&str>);
+                }
+                Err(why) => last = why,
+            }
+        }
+        Err(self.target.refuse(last))
+    }
+
+    /// Stops a thread that `inside` finds in no critical code; tries all of them until `patience` is over.
+    pub fn thread_outside<Place: fmt::Display>(
+        &mut self,
+        patience: Duration,
+        mut inside: impl FnMut(&Held, &mut ProcessText, &[Region]) -> Option<Place>,
+    ) -> Result<Held, Error> {
+        let start = Instant::now();
+        let mut last = Reason::NoThread;
+        while start.elapsed() < patience {
+            let pid = self.target.pid;
+            let tids = threads::list_politely(pid);
+            let has_other =
+                |tid| tids.iter().any(|other| *other != tid && !threads::has_children(pid, *other));
+            let is_spared =
+                |tid| start.elapsed() < SPARED && threads::has_children(pid, tid) && has_other(tid);
+            for tid in tids.iter().copied() {
+                if is_spared(tid) {
+                    last = Reason::Busy;
+                    continue;
+                }
+                match Held::take(pid, tid) {
+                    Ok(thread) if !go::has_room(&thread, &mut self.text) => {
+                        last = Reason::NoStack;
+                    }
+                    // It has begun one just now.
+                    Ok(_) if is_spared(tid) => last = Reason::Busy,
+                    Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
+                        None => return Ok(thread),
+                        Some(what) => last = Reason::Inside { what: what.to_string() },
+                    },
+                    Err(NotHeld::Refused(errno)) => {
+                        return Err(self.target.refuse(NotHeld::Refused(errno)));
+                    }
+                    Err(why) => last = why.into(),
+                }
+            }
+            if !self.target.lives() {
+                return Err(self.target.refuse(NotHeld::Gone));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(self.target.refuse(last))
+    }
+}
+
+/// A process's memory, its mappings, and the places for code in them.
+fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
+    let refuse = |error: std::io::Error| target.refuse(error);
+    let mut text = ProcessText::open(target.pid).map_err(refuse)?;
+    text.sync = Sync::Quiet; // no thread runs the place until one is sent there
+    let regions = maps::read(target.pid).map_err(refuse)?;
+    let places = Place::all(&regions, |region, size| match region.name() {
+        VDSO => behind_vdso(&mut text, region, size),
+        _ if region.file.1 != 0 => target.behind_text(region, size),
+        _ => None,
+    });
+    Ok((text, regions, places))
+}
+
+/// Code that a calltap had injected which was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Injected {
+    /// There was none.
+    Absent,
+    /// It was removed.
+    Removed,
+    /// A thread runs it still.
+    Runs,
+}
+
+/// Removes code that a killed calltap has injected. The thread that was to run it may not have had its turn yet: it is waited for, up to [`TRY`].
+pub fn await_tidy(target: &Target) -> Injected {
+    let (start, mut done) = (Instant::now(), Injected::Absent);
+    while let Ok((mut text, regions, places)) = look(target) {
+        if !places.iter().any(|place| place.is_left(&mut text)) {
+            return done;
+        }
+        if start.elapsed() > TRY {
+            return Injected::Runs;
+        }
+        done = Injected::Removed;
+        tidy(target, &mut text, &regions, &places);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    done
+}
+
+/// Removes code that a killed calltap has injected, unless a thread runs it still.
+fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
+    let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
+    if left.is_empty() {
+        return;
+    }
+    left.sort_by_key(|place| place.range());
+    let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
+    let Ok(held) = Held::take_all(target.pid) else { return };
+    // On its scratch memory a thread in the call has the way back.
+    let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
+    let stacks = Stacks::read(&held, text, &Mappings::known(&regions));
+    if !stacks.are_whole() {
+        return;
+    }
+    let inside = stacks.words_in(&ranges);
+    for place in left {
+        let (start, end) = place.range();
+        if !inside.iter().any(|word| (start..end).contains(word)) {
+            place.restore(text);
+        }
+    }
+}
+
+/// The kernel's library, which even a program without any other has.
+const VDSO: &str = "[vdso]";
+
+/// Where it ends, and what is behind it: nothing.
+fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+    let mut image = vec![0; (region.end - region.start) as usize];
+    text.read(Avma(region.start), &mut image).ok()?;
+    let header = FileHeader64::<Endianness>::parse(&*image).ok()?;
+    let sections = u64::from(header.e_shnum(LITTLE)) * u64::from(header.e_shentsize(LITTLE));
+    let end = header.e_shoff(LITTLE).checked_add(sections)?.max(TextSegment::of(&*image)?.size);
+    Some((region.start + end.next_multiple_of(16), vec![0; size]))
+}
+
+impl Target {
+    /// An error about this process. Of one that has ended, that is the reason.
+    pub fn refuse(&self, reason: impl Into<Reason>) -> Error {
+        let reason = match self.lives() {
+            true if proc::is_ending(self.pid) => Reason::Ending,
+            true => crate::limits::explain(self, reason.into()),
+            false => Reason::Ended,
+        };
+        Error::Attach { pid: self.pid, name: self.name.clone(), reason }
+    }
+
+    /// Where the text of the file ends that is mapped in a region, and what is behind it.
+    fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
+        let file = region.open(self.pid).ok()?;
+        let text = TextSegment::of(&ReadCache::new(&file))?;
+        let end = (text.offset + text.size).next_multiple_of(16);
+        // Behind the end of the file there are zeros.
+        let mut behind = vec![0; size];
+        let mut read = 0;
+        while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {
+            read += more;
+        }
+        Some((end.checked_sub(region.offset)? + region.start, behind))
+    }
+}

@@ -1,0 +1,103 @@
+//! The dynamic linker's locks, as they lie in the memory of a process.
+//!
+//! glibc keeps them, two or three recursive mutexes one behind the other, in its variable `_rtld_global`, at an offset that differs
+//! from version to version. They are found by what they look like: nothing else there is a row of recursive mutexes.
+
+use crate::memory::maps::Region;
+use crate::memory::text::ProcessText;
+use crate::target::Symbols;
+use calltap_patch::{Avma, Text};
+
+/// `struct pthread_mutex_t` of glibc on x86-64: lock, count, owner, users, kind; spins and elision; two pointers.
+const MUTEX: usize = 40;
+const KIND: usize = 16;
+/// PTHREAD_MUTEX_RECURSIVE_NP.
+const RECURSIVE: u32 = 1;
+/// Locks are unlocked, locked, or locked and waited for.
+const LOCK_STATES: u32 = 2;
+const VARIABLE: &str = "_rtld_global";
+/// No version's is larger.
+const LARGEST: u64 = 64 << 10;
+
+/// Where they are.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkerLocks {
+    /// Address and length of the variable they are part of; none in a process without that dynamic linker.
+    variable: Option<(u64, u64)>,
+}
+
+impl LinkerLocks {
+    /// Of a process.
+    pub fn find(pid: u32, regions: &[Region], is_linker: impl Fn(&str) -> bool) -> LinkerLocks {
+        let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
+        let variable = symbols.and_then(|symbols| symbols.range(VARIABLE));
+        LinkerLocks { variable: variable.map(|(start, end)| (start, (end - start).min(LARGEST))) }
+    }
+
+    /// Does a thread hold one of them? Also where they are not found in the variable: then it cannot be known.
+    pub fn are_held(&self, text: &mut ProcessText) -> bool {
+        let Some((start, length)) = self.variable else { return false };
+        let mut bytes = vec![0; length as usize];
+        text.read(Avma(start), &mut bytes).is_err() || are_held(&bytes)
+    }
+}
+
+fn are_held(bytes: &[u8]) -> bool {
+    let locks = locks(bytes);
+    locks.is_empty() || locks.iter().any(|[lock, count, owner, _]| [lock, count, owner] != [&0; 3])
+}
+
+/// The first four words of each lock: of the first row of at least two.
+fn locks(bytes: &[u8]) -> Vec<[u32; 4]> {
+    let starts = (0..bytes.len()).step_by(8);
+    let rows = starts.map(|at| bytes[at..].chunks_exact(MUTEX).map_while(mutex).collect::<Vec<_>>());
+    rows.into_iter().find(|row| row.len() >= 2).unwrap_or_default()
+}
+
+fn mutex(bytes: &[u8]) -> Option<[u32; 4]> {
+    let word = |at: usize| {
+        bytes.get(at..at + 4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+    };
+    let head = [word(0)?, word(4)?, word(8)?, word(12)?];
+    let is_one =
+        word(KIND)? == RECURSIVE && head[0] <= LOCK_STATES && bytes[KIND + 4..].iter().all(|byte| *byte == 0);
+    is_one.then_some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(head: [u32; 4]) -> Vec<u8> {
+        let words = [head[0], head[1], head[2], head[3], RECURSIVE, 0, 0, 0, 0, 0];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Memory with some pointers, these locks, and some more.
+    fn check(heads: &[[u32; 4]], expected: bool) {
+        let pointers = [0x7f12_3456_7890_u64, 1, 0, 3].map(u64::to_le_bytes).concat();
+        let locks = heads.iter().flat_map(|head| lock(*head));
+        let memory: Vec<u8> = pointers.iter().copied().chain(locks).chain(pointers.iter().copied()).collect();
+        assert_eq!(are_held(&memory), expected, "{heads:?}");
+    }
+
+    #[test]
+    fn locks_that_no_thread_holds_are_free() {
+        check(&[[0; 4], [0; 4]], false);
+        check(&[[0; 4], [0; 4], [0; 4]], false);
+    }
+
+    #[test]
+    fn a_lock_is_held_by_its_owner_and_while_it_changes_hands() {
+        check(&[[1, 1, 4711, 1], [0; 4]], true);
+        check(&[[0; 4], [2, 1, 4711, 1], [0; 4]], true);
+        check(&[[1, 0, 0, 0], [0; 4]], true);
+    }
+
+    #[test]
+    fn where_no_locks_are_found_they_may_be_held() {
+        check(&[], true);
+        check(&[[0; 4]], true);
+        check(&[[7, 0, 0, 0], [0; 4]], true);
+    }
+}

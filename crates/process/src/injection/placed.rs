@@ -1,0 +1,196 @@
+//! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
+//! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
+
+use crate::agent::{Loaded, PLACED};
+use crate::frames::is_unwinder;
+use crate::injection::inject::Mapping;
+use crate::memory::maps::{self, Region, gap_near};
+use crate::memory::text::ProcessText;
+use crate::ptrace::threads::Held;
+use crate::reason::Reason;
+use crate::target::{Symbols, Target};
+use crate::{go, proc};
+use calltap_abi::PAGE;
+use calltap_abi::{SYSINFO, THREAD_MAX};
+use calltap_patch::{Avma, Text};
+use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
+use object::{Endianness, elf};
+use std::fs;
+
+const LITTLE: Endianness = Endianness::Little;
+
+/// The agent, for one address.
+pub struct Placement {
+    /// The file to map there.
+    pub file: Vec<u8>,
+    /// In this order.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Placement {
+    /// Near the program, so that sites reach their stubs without veneers.
+    pub fn near(target: &Target, regions: &[Region]) -> Option<Placement> {
+        let program = program(target, regions)?;
+        let same = regions.iter().filter(|region| region.file == program.file);
+        let end = same.map(|region| region.end).max()?;
+        let image = PLACED.file()?;
+        let span = segments(&image).map(|segment| segment.end).max()?;
+        let base = gap_near(regions, program.start, end, span, maps::lowest_address())?;
+        Some(Placement { file: relocated(&image, base)?, mappings: mappings(&image, base, span) })
+    }
+}
+
+/// The executable mapping of the program itself.
+fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r Region> {
+    let path = fs::read_link(proc::place(target.pid).join("exe")).ok()?;
+    regions.iter().find(|region| region.executable && region.path == path)
+}
+
+struct Segment {
+    /// In whole pages.
+    start: u64,
+    end: u64,
+    /// In bytes.
+    address: u64,
+    offset: u64,
+    file_size: u64,
+    executable: bool,
+}
+
+fn segments<'a>(image: &'a ElfFile64<'static, Endianness>) -> impl Iterator<Item = Segment> + 'a {
+    let all = image.elf_program_headers().iter().filter(|header| header.p_type(LITTLE) == elf::PT_LOAD);
+    all.map(|header| {
+        let (address, size) = (header.p_vaddr(LITTLE), header.p_memsz(LITTLE));
+        Segment {
+            start: address / PAGE * PAGE,
+            end: (address + size).next_multiple_of(PAGE),
+            address,
+            offset: header.p_offset(LITTLE),
+            file_size: header.p_filesz(LITTLE),
+            executable: header.p_flags(LITTLE).0 & elf::PF_X.0 != 0,
+        }
+    })
+}
+
+/// The memory of the segments that have bytes in the file, as it is at `base`.
+fn relocated(image: &ElfFile64<'static, Endianness>, base: u64) -> Option<Vec<u8>> {
+    let of_file = || segments(image).filter(|segment| segment.file_size > 0);
+    let mut memory = vec![0; of_file().map(|segment| segment.end).max()? as usize];
+    for segment in of_file() {
+        let bytes = PLACED.bytes.get(segment.offset as usize..)?.get(..segment.file_size as usize)?;
+        memory.get_mut(segment.address as usize..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    }
+    for section in image.elf_section_table().iter() {
+        let Some((relocations, _)) = section.rela(LITTLE, PLACED.bytes).ok()? else { continue };
+        for relocation in relocations {
+            if relocation.r_type(LITTLE, false) != elf::R_X86_64_RELATIVE {
+                return None;
+            }
+            let value = base.wrapping_add_signed(relocation.r_addend(LITTLE));
+            let at = relocation.r_offset(LITTLE) as usize;
+            memory.get_mut(at..at + 8)?.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    Some(memory)
+}
+
+/// First its address range, then its data, then its text: where the text is mapped, all of it is.
+fn mappings(image: &ElfFile64<'static, Endianness>, base: u64, span: u64) -> Vec<Mapping> {
+    let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let mut all =
+        vec![Mapping { address: base, length: span, offset: 0, protection: libc::PROT_READ, flags: reserve }];
+    let mut of_file: Vec<Segment> = segments(image).filter(|segment| segment.file_size > 0).collect();
+    of_file.sort_by_key(|segment| segment.executable);
+    all.extend(of_file.iter().map(|segment| Mapping {
+        address: base + segment.start,
+        length: segment.end - segment.start,
+        offset: segment.start,
+        protection: libc::PROT_READ | if segment.executable { libc::PROT_EXEC } else { libc::PROT_WRITE },
+        flags: libc::MAP_PRIVATE | libc::MAP_FIXED,
+    }));
+    all
+}
+
+/// Where thread libraries keep a thread's id, counted from its thread pointer: musl (1.1.19 and later), glibc (2.4 and later).
+const OWNER_WORDS: [u64; 2] = [0x30, 0x2d0];
+
+/// Where this process's does, if it is a known one and a stopped thread's block is as expected.
+pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, Reason> {
+    let pointer = thread.regs.fs_base;
+    let mut word = [0; 8];
+    let known = pointer != 0 && text.read(Avma(pointer.wrapping_add(SYSINFO)), &mut word).is_ok();
+    let id = proc::inner_id(target.pid, thread.tid).unwrap_or(thread.tid);
+    let mut is_id = |at: &u64| {
+        let mut found = [0; 4];
+        text.read(Avma(pointer.wrapping_add(*at)), &mut found).is_ok() && u32::from_le_bytes(found) == id
+    };
+    let of_library = OWNER_WORDS.into_iter().find(|at| known && is_id(at));
+    match of_library.or_else(|| go::owner_word(thread, id, text).filter(|_| known)) {
+        // A small number is left over from an earlier session.
+        Some(_) if u64::from_le_bytes(word) > THREAD_MAX as u64 => Err(Reason::WordInUse),
+        Some(at) => Ok(at),
+        None => Err(Reason::UnknownThreads),
+    }
+}
+
+/// Where it will, of a thread that comes out of set_tid_address: glibc has just named the place, musl another one.
+pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
+    let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
+    let mut own = [0; 8];
+    // Both begin the block with its address.
+    text.read(Avma(pointer), &mut own)
+        .ok()
+        .filter(|()| pointer != 0 && u64::from_le_bytes(own) == pointer)?;
+    let [musl, glibc] = OWNER_WORDS;
+    Some(if named == pointer + glibc { glibc } else { musl })
+}
+
+/// How a program's unwinder is told of frames that no dynamic linker knows.
+pub struct Frames {
+    /// The function that does it; None: the program has no unwinder.
+    register: Option<u64>,
+    /// Code that may hold the unwinder's lock.
+    pub unwinder: Vec<(u64, u64)>,
+}
+
+/// Bytes of an unwinder's notes.
+const NOTES: usize = 48;
+const REGISTER: &str = "__register_frame_info";
+/// Functions of an unwinder that is linked in; others are called by these.
+const UNWINDER: &[&str] = &["_Unwind_Find_FDE", "__deregister_frame_info", REGISTER];
+
+impl Frames {
+    /// Of a program.
+    pub fn of(target: &Target, regions: &[Region]) -> Result<Frames, Reason> {
+        let mut unwinder = maps::text_of(regions, is_unwinder);
+        if !unwinder.is_empty() {
+            let library = Symbols::of(target.pid, regions, is_unwinder, |name| name == REGISTER);
+            let register = library.and_then(|library| library.address(REGISTER));
+            let register = register.ok_or(Reason::UnwinderUntold)?;
+            return Ok(Frames { register: Some(register), unwinder });
+        }
+        let name = program(target, regions).map(Region::name).ok_or(Reason::Unreadable)?;
+        let symbols =
+            Symbols::of(target.pid, regions, |other| other == name, |name| UNWINDER.contains(&name));
+        let symbols = symbols.ok_or(Reason::Unreadable)?;
+        let register = symbols.address(REGISTER);
+        if register.is_none() && symbols.has_handlers() {
+            return Err(Reason::UnwinderUnknown);
+        }
+        unwinder.extend(symbols.ranges());
+        unwinder.sort();
+        Ok(Frames { register, unwinder })
+    }
+
+    /// Has the unwinder written its notes?
+    pub fn are_known(&self, [_, notes]: [u64; 2], text: &mut ProcessText) -> bool {
+        let mut bytes = [0; NOTES];
+        text.read(Avma(notes), &mut bytes).is_ok() && bytes != [0; NOTES]
+    }
+
+    /// The call that does it: with the frames, and with memory for the unwinder's notes.
+    pub fn registration(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
+        let arguments = agent.section(".eh_frame").zip(agent.symbol("calltap_frame_object"))?;
+        Some((self.register?, arguments.into()))
+    }
+}

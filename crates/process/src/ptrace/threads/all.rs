@@ -1,0 +1,241 @@
+//! All threads of a process are stopped, and some of them kept so between two stops.
+
+use super::second::{MANY, Second};
+use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
+use crate::proc;
+use crate::ptrace::sharing;
+use crate::ptrace::traced::{self, Reaper};
+use crate::ptrace::urgent::Urgent;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// All threads of a process. Dropping this lets them go on as if nothing had been.
+#[derive(Debug)]
+pub struct Stopped {
+    held: Vec<Held>,
+    /// Those that had [children](has_children) before they were stopped.
+    parents: HashSet<u32>,
+}
+
+impl Deref for Stopped {
+    type Target = [Held];
+
+    fn deref(&self) -> &[Held] {
+        &self.held
+    }
+}
+
+impl DerefMut for Stopped {
+    fn deref_mut(&mut self) -> &mut [Held] {
+        &mut self.held
+    }
+}
+
+impl Stopped {
+    /// For how long the first of them has stood still, or worked for calltap.
+    pub fn longest(&self) -> Duration {
+        self.iter().map(Held::stopped_for).max().unwrap_or_default()
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let mut own = std::mem::take(&mut self.held);
+        // The end of a child would end waits of threads that run again, while the one that began it stands still. To look at each of many again would take long.
+        let are_few = own.len() < MANY;
+        let has_begun = |held: &Held| are_few && has_children(held.process, held.tid);
+        own.extract_if(.., |held| self.parents.contains(&held.tid) || has_begun(held)).for_each(drop);
+        let Some(second) = Second::known().filter(|_| own.len() >= MANY) else { return };
+        // What this thread keeps, no other can let go of.
+        let is_others = |held: &Held| held.is_seconds && !traced::stays(held.tid);
+        let others: Vec<Held> = own.extract_if(.., |held| is_others(held)).collect();
+        let done = second.begin(move || drop(others));
+        drop(own);
+        let _ = done.recv();
+    }
+}
+
+impl Held {
+    /// Stops all threads of a process.
+    pub fn take_all(process: u32) -> Result<Stopped, NotHeld> {
+        if let Some(other) = sharing::lasting(process, SHORT_PATIENCE) {
+            return Err(NotHeld::Shared(other));
+        }
+        let _reaper = Reaper::start();
+        let parents = proc::threads(process).into_iter().filter(|tid| has_children(process, *tid)).collect();
+        let _urgent = Urgent::now();
+        let mut held = Stopped { held: take_back(process, None), parents };
+        loop {
+            let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
+            let mut new = proc::threads(process);
+            new.retain(|tid| !known.contains(tid));
+            let before = held.len();
+            let Part { held: new, failed } = stop_those(process, new)?;
+            held.held.extend(new);
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
+            // Those that were running may have started others meanwhile. Counting is enough where all are held, and takes no time of a stop.
+            if held.len() == before || proc::count_threads(process) == Some(held.len()) {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
+    pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Stopped, NotHeld> {
+        let start = Instant::now();
+        loop {
+            match Held::take_all(process) {
+                Err(NotHeld::Stuck | NotHeld::Shared(_)) if start.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Are these all threads of a process?
+    pub fn are_all(process: u32, held: &[Held]) -> bool {
+        let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
+        proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
+    }
+}
+
+/// Stops threads of a process; many of them by two threads. Those that are not there any more are left out. Also those that were stopped before one could not be.
+fn stop_those(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
+    let second = if tids.len() >= MANY { Second::get() } else { None };
+    let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
+    let mut turn = false;
+    let mut is_others = |tid: u32| {
+        turn = !turn;
+        // The first thread's id may become that of another one, by execve, of which this one finds out.
+        turn && tid != process && !traced::is_traced(tid)
+    };
+    let (others, own): (Vec<u32>, Vec<u32>) = tids.into_iter().partition(|tid| is_others(*tid));
+    // All are seized before any is stopped, and all are told before any is waited for.
+    let others = second.begin(move || seize_part(others));
+    let own = seize_part(own);
+    let (others, own) = (others.recv().unwrap_or(Err(NotHeld::Stuck))?, own?);
+    let others = second.begin(move || Part::stop(process, others));
+    let mut all = Part::stop(process, own);
+    let mut others = others.recv().map_err(|_| NotHeld::Stuck)?;
+    others.held.iter_mut().for_each(|held| held.is_seconds = true);
+    all.held.extend(others.held);
+    all.failed = all.failed.or(others.failed);
+    Ok(all)
+}
+
+/// Makes this thread the tracer of others: of which.
+fn seize_part(mut tids: Vec<u32>) -> Result<Vec<u32>, NotHeld> {
+    let mut failed = None;
+    tids.retain(|tid| match seize(*tid) {
+        Ok(()) => true,
+        Err(NotHeld::Gone) => false,
+        Err(other) => {
+            failed = Some(other);
+            false
+        }
+    });
+    failed.map_or(Ok(tids), Err)
+}
+
+/// Threads that were stopped together.
+struct Part {
+    held: Vec<Held>,
+    /// Why another one could not be.
+    failed: Option<NotHeld>,
+}
+
+impl Part {
+    /// Stops threads that this one traces.
+    fn stop(process: u32, tids: Vec<u32>) -> Part {
+        let _urgent = Urgent::now();
+        let since = Instant::now();
+        for tid in &tids {
+            let _ = interrupt(*tid);
+        }
+        let mut part = Part { held: Vec::with_capacity(tids.len()), failed: None };
+        for tid in tids {
+            // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
+            match Held::stop(process, tid, since, SHORT_PATIENCE) {
+                Ok(thread) => part.held.push(thread),
+                Err(NotHeld::Gone) => {}
+                Err(other) => part.failed = Some(other),
+            }
+        }
+        part
+    }
+}
+
+thread_local! {
+    /// Threads that stay stopped after this thread's stops. None: it keeps none.
+    static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+}
+
+/// While this exists, threads that have asked for a change stay stopped between the stops that this thread makes. Such a thread waits for its answer in the
+/// kernel, where it cannot be stopped: it is answered as soon as a stop waits for it, and would see the change half done between that stop and the next.
+#[derive(Debug)]
+pub struct Keep(());
+
+impl Keep {
+    /// Begins to keep them.
+    pub fn begin() -> Keep {
+        KEPT.set(Some(Vec::new()));
+        Keep(())
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        // Nothing keeps what is let go now.
+        drop(KEPT.take());
+    }
+}
+
+/// Keeps a thread that is about to be let go, if it has to stay. Whether it does.
+pub(super) fn keep(held: &Held) -> bool {
+    KEPT.with_borrow_mut(|kept| {
+        let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
+            return false;
+        };
+        let Held { tid, regs, system_call, stopped, process, since, running, is_seconds, .. } = *held;
+        let _urgent = Arc::clone(&held._urgent);
+        kept.push(Held { tid, regs, system_call, stopped, process, since, running, is_seconds, _urgent });
+        true
+    })
+}
+
+/// The threads of a process that are kept, all or this one, as if they had been stopped now.
+pub(super) fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
+    let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
+    let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
+        kept.as_mut().map_or(Vec::new(), |kept| kept.extract_if(.., |held| is_wanted(held)).collect())
+    });
+    // Some may have been killed meanwhile.
+    back.retain(Held::stands);
+    back.iter_mut().for_each(|held| held.since = Instant::now());
+    back
+}
+
+/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
+/// whatever is still held. What this thread [keeps](Keep) no other can stop, nor keep for it.
+pub fn stop_machine<T: Send>(
+    process: u32,
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, Duration), NotHeld> {
+    let work = || {
+        let held = Held::take_all_patiently(process, LONG_PATIENCE)?;
+        let (began, since) = (held.longest(), Instant::now());
+        let done = work();
+        drop(held);
+        Ok((done, began + since.elapsed()))
+    };
+    if KEPT.with_borrow(Option::is_some) {
+        return work();
+    }
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or(Err(NotHeld::Gone))
+}

@@ -1,0 +1,142 @@
+//! A stopped thread is sent to other code and back.
+
+use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, registers, resume};
+use crate::ptrace::wait::{self, Report};
+use nix::libc::user_regs_struct;
+use std::time::Instant;
+
+/// Where a thread was that was sent to other code.
+#[derive(Clone, Copy, Debug)]
+pub struct Trip {
+    own: user_regs_struct,
+    /// The signals that it blocks.
+    mask: u64,
+}
+
+/// Why a thread did not come to the end of code that it was to execute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// It cannot be controlled any more.
+    Lost(NotHeld),
+    /// The code did this, and the thread stands where it stood before.
+    Fault(i32),
+    /// It takes too long; the thread goes on with it and finds its way back by itself.
+    Late,
+}
+
+impl From<NotHeld> for Interrupted {
+    fn from(why: NotHeld) -> Interrupted {
+        Interrupted::Lost(why)
+    }
+}
+
+impl Held {
+    /// Sends the thread to other code, with all signals blocked. It has to be brought [back](Held::come_back); for the case that this process
+    /// is killed meanwhile, the code must find its way back by itself.
+    pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
+        let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
+        // From here on the thread finds its way back by itself.
+        self.set(at)?;
+        self.regs = trip.own;
+        // Before the code does it itself: the handler of a signal that has come meanwhile must not run first.
+        self.block_signals()?;
+        Ok(trip)
+    }
+
+    /// Brings a thread back that stands at a system call: it stands where it stood before it was sent away, with the registers and the mask
+    /// that it had. So no signal frame leads to where it was, and a signal that has become pending is delivered as if the thread had been
+    /// stopped all the time.
+    pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        self.stop_in_signal_path()?;
+        self.put_back(trip)
+    }
+
+    /// Lets a thread that was sent away run to the next entry to or exit from a system call. Its registers there.
+    pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
+        let mut signal = 0;
+        loop {
+            resume(self.tid, Resume::ToSystemCall, signal)?;
+            match self.next_report(Some(until))? {
+                Some(Report::SystemCall) => return Ok(registers(self.tid)?),
+                Some(report) => signal = passed_on(report)?,
+                None => return Err(self.late()),
+            }
+        }
+    }
+
+    /// Lets a thread that was sent away run freely until something is so, and stops it then. Its registers there.
+    pub fn run_until(
+        &mut self,
+        until: Instant,
+        mut is_so: impl FnMut() -> bool,
+    ) -> Result<user_regs_struct, Interrupted> {
+        resume(self.tid, Resume::Freely, 0)?;
+        let (mut pauses, mut asked) = (Pauses::default(), false);
+        loop {
+            match wait::poll(self.tid) {
+                Report::Runs if !asked && is_so() => {
+                    interrupt(self.tid)?;
+                    (pauses, asked) = (Pauses::default(), true);
+                }
+                Report::Runs if Instant::now() > until => return Err(self.late()),
+                Report::Runs => pauses.wait(),
+                Report::Ended => return Err(NotHeld::Gone.into()),
+                Report::Interrupted if asked => return Ok(registers(self.tid)?),
+                report => {
+                    // Every stop uses up the request to stop.
+                    asked.then(|| interrupt(self.tid)).transpose()?;
+                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                }
+            }
+        }
+    }
+
+    /// Lets it go where it is now, to find its own way back.
+    pub fn let_run(&mut self) {
+        self.running = resume(self.tid, Resume::Freely, 0).is_ok();
+    }
+
+    fn late(&mut self) -> Interrupted {
+        self.running = true;
+        Interrupted::Late
+    }
+
+    /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
+    /// system call must be restarted. The thread executes nothing of its own in between.
+    fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
+        let until = Instant::now() + LONG_PATIENCE;
+        let mut signal = 0;
+        loop {
+            // Every stop uses up the request to stop.
+            interrupt(self.tid)?;
+            resume(self.tid, Resume::Freely, signal)?;
+            signal = 0;
+            match self.next_report(Some(until))? {
+                Some(Report::Interrupted | Report::GroupStop(_)) => return Ok(()),
+                Some(Report::Signal(other)) => signal = other,
+                Some(_) => {}
+                None => return Err(NotHeld::Stuck),
+            }
+        }
+    }
+
+    /// The same for one that was stopped by a fault.
+    pub fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        // In this order: should this process be killed in between, the code goes its own way back.
+        self.set_blocked_signals(trip.mask)?;
+        self.set(trip.own)
+    }
+}
+
+/// The signal that a thread which was sent away goes on with. Blocked signals are not delivered, so one that an instruction can raise is a
+/// fault of the code it was sent to.
+fn passed_on(report: Report) -> Result<i32, Interrupted> {
+    match report {
+        Report::Signal(fault) if FAULTS.contains(&fault) => Err(Interrupted::Fault(fault)),
+        Report::Signal(signal) => Ok(signal),
+        _ => Ok(0),
+    }
+}
+
+/// Signals that the kernel raises for what an instruction did.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
