@@ -1,4 +1,4 @@
-/* The same number of calls by any number of threads. */
+/* The same number of calls by any number of threads: all at once, or so many at a time. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +26,17 @@ int main(int argc, char **argv) {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 256 << 10);
-    for (long i = 0; i < threads; i++)
-        if (pthread_create(&all[i], &small, work, (void *)calls))
-            return 1;
-    for (long i = 0; i < threads; i++) {
-        void *result;
-        pthread_join(all[i], &result);
-        sum += (long)result;
+    long at_a_time = argc > 3 ? atol(argv[3]) : threads;
+    for (long first = 0; first < threads; first += at_a_time) {
+        long end = first + at_a_time < threads ? first + at_a_time : threads;
+        for (long i = first; i < end; i++)
+            if (pthread_create(&all[i], &small, work, (void *)calls))
+                return 1;
+        for (long i = first; i < end; i++) {
+            void *result;
+            pthread_join(all[i], &result);
+            sum += (long)result;
+        }
     }
     printf("%ld\n", sum);
 }

@@ -42,6 +42,11 @@ impl Histograms {
         Self { heads: vec![[0; BLOCKS]; functions], blocks: vec![[0; BLOCK]], free: Vec::new() }
     }
 
+    /// How many functions.
+    pub(crate) fn functions(&self) -> usize {
+        self.heads.len()
+    }
+
     #[inline(always)]
     pub(crate) fn record(&mut self, function: usize, ticks: u64) {
         let bucket = bucket(ticks);

@@ -1,7 +1,7 @@
 //! Page faults, signals and moves of each call, counted while a visitor is shown the calls of thread after thread.
 
 use crate::incidents::{Incidents, recorded};
-use crate::source::Source;
+use crate::sources::source::Source;
 use calltap_trace::{Incident, ThreadId};
 
 /// Counts what happens in calls themselves, not in those that they make.

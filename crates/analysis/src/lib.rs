@@ -49,7 +49,7 @@ pub use sources::drive::{Progress, run_by_thread, run_in_file_order, run_threads
 pub use sources::memory::MemorySource;
 pub use sources::part::Part;
 pub use sources::recent::{Recent, Snapshot};
-pub use sources::source::{BatchStream, Source, threads_with_events};
+pub use sources::source::{BatchStream, SharedSource, Source, threads_with_events};
 pub use stamp::Stamp;
 pub use tree::{Call, Ending, Enter, Totals, Visitor};
 pub use values::values_as_json;

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::off::Off;
 use crate::sources::drive::{Progress, run_by_thread};
+use crate::sources::share::run_shared;
 use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use crate::units::count;
@@ -229,6 +230,34 @@ impl Paths {
         Some(node)
     }
 
+    /// Adds the paths of threads that come behind: as if their calls had followed. False if that is not known, as there are too many paths.
+    fn add(&mut self, other: &Paths) -> bool {
+        if self.met.0 || other.met.0 {
+            return false;
+        }
+        let mut places = vec![0; other.nodes.len()];
+        for (at, node) in other.nodes.iter().enumerate() {
+            if at > 0 {
+                let Some(place) = self.child_by_key(places[node.parent as usize], node.key) else {
+                    return false;
+                };
+                places[at] = place;
+            }
+            let sum = &mut self.nodes[places[at] as usize];
+            sum.calls += node.calls;
+            sum.total = sum.total.saturating_add(node.total);
+            sum.own = sum.own.saturating_add(node.own);
+            sum.cut += node.cut;
+            sum.lost = sum.lost.saturating_add(node.lost);
+            if let Some(off) = other.off(at as u32).filter(|off| *off != NodeOff::default()) {
+                self.add_off(places[at], &off);
+            }
+        }
+        self.merged += other.merged;
+        self.met.1 |= other.met.1;
+        true
+    }
+
     /// Children of every node, in order of creation.
     pub fn children(&self) -> Children {
         let mut ends = vec![0u32; self.nodes.len() + 1];
@@ -366,7 +395,20 @@ pub fn collect(
     by_thread: bool,
     progress: Progress<'_>,
 ) -> Result<(Paths, Totals), Error> {
-    collect_each(source, limit, by_thread, |_, _| {}, progress)
+    let is_recorded = source.has_switches();
+    let make = || {
+        let paths = Paths::switching(limit, is_recorded);
+        Collector { paths, open: Vec::new(), by_thread, base: None, each: |_: u32, _: &Call| {} }
+    };
+    let (collectors, totals) = run_shared(source, &make, progress)?;
+    let mut all = collectors.into_iter().map(|collector| collector.paths);
+    let mut paths = all.next().unwrap_or_else(|| Paths::switching(limit, is_recorded));
+    if !all.all(|other| paths.add(&other)) {
+        // Which paths are kept is for a single reader to say.
+        return collect_each(source, limit, by_thread, |_, _| {}, None);
+    }
+    paths.sum_up();
+    Ok((paths, totals))
 }
 
 /// The same, and tells `each` of the calls that are over, and their nodes.

@@ -5,4 +5,5 @@ pub(crate) mod memory;
 pub mod part;
 pub(crate) mod reader;
 pub(crate) mod recent;
+pub(crate) mod share;
 pub(crate) mod source;

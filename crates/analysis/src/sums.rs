@@ -3,16 +3,20 @@
 use crate::error::Error;
 use crate::histogram::{Counts, Histograms};
 use crate::off::Off;
-use crate::sources::drive::{Progress, run_by_thread};
+use crate::sources::drive::Progress;
+use crate::sources::share::run_shared;
 use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
 /// What is kept of each function besides its [`Stats`]; `()` for nothing, at no cost.
-pub(crate) trait Extra {
+pub(crate) trait Extra: Send + Sync {
     /// What is kept of one function.
-    type Of: Default;
+    type Of: Default + Send;
+
+    /// Nothing kept yet, of as many functions.
+    fn fresh(&self) -> Self;
 
     /// A call of a function is over.
     fn close(&mut self, function: usize, call: &Call, outermost: bool);
@@ -27,6 +31,8 @@ pub(crate) trait Extra {
 impl Extra for () {
     type Of = ();
 
+    fn fresh(&self) {}
+
     #[inline(always)]
     fn close(&mut self, _: usize, _: &Call, _: bool) {}
 
@@ -37,6 +43,10 @@ impl Extra for () {
 
 impl Extra for Histograms {
     type Of = Counts;
+
+    fn fresh(&self) -> Histograms {
+        Histograms::new(self.functions())
+    }
 
     #[inline(always)]
     fn close(&mut self, function: usize, call: &Call, _: bool) {
@@ -63,6 +73,19 @@ pub(crate) struct Sum<T> {
     /// Of the time in `stats`, what the threads did not run; none where context switches were not recorded.
     pub(crate) offs: Option<SumOff>,
     pub(crate) extra: T,
+}
+
+impl<T> Sum<T> {
+    /// Adds what was summed up of the same function elsewhere.
+    pub(crate) fn add<E: Extra<Of = T>>(&mut self, other: &Self) {
+        self.stats.add(&other.stats);
+        self.marks += other.marks;
+        if let (Some(off), Some(more)) = (&mut self.offs, other.offs) {
+            off.outermost += more.outermost;
+            off.own += more.own;
+        }
+        E::add(&mut self.extra, &other.extra);
+    }
 }
 
 /// Time of a function in which its threads did not run, ticks.
@@ -221,19 +244,33 @@ pub(crate) fn collect<E: Extra>(
     progress: Progress<'_>,
 ) -> Result<Sums<E>, Error> {
     let sites = source.meta().sites.len() + 1;
-    let mut collector = Collector {
+    let has_switches = source.has_switches();
+    let make = || Collector {
         stats: vec![Stats::NONE; sites],
         marks: vec![0; sites],
-        offs: vec![SumOff::default(); if source.has_switches() { sites } else { 0 }],
+        offs: vec![SumOff::default(); if has_switches { sites } else { 0 }],
         open: vec![0; sites],
         touched: Vec::new(),
         by_thread,
-        extra,
+        extra: extra.fresh(),
         finished: Vec::new(),
     };
-    let totals = run_by_thread(source, &mut collector, progress)?;
-    if !by_thread {
-        collector.flush(ThreadId(0));
+    let (collectors, totals) = run_shared(source, &make, progress)?;
+    let mut sums: Vec<Sum<E::Of>> = Vec::new();
+    for mut collector in collectors {
+        if !by_thread {
+            collector.flush(ThreadId(0));
+        }
+        sums.append(&mut collector.finished);
     }
-    Ok((collector.finished, totals))
+    // Each function, of each thread where these are told apart, once.
+    sums.sort_by_key(|sum| (sum.thread, sum.site));
+    sums.dedup_by(|next, sum| {
+        let is_same = (next.thread, next.site) == (sum.thread, sum.site);
+        if is_same {
+            sum.add::<E>(next);
+        }
+        is_same
+    });
+    Ok((sums, totals))
 }

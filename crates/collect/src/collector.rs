@@ -10,13 +10,13 @@ mod moments;
 mod moves;
 mod profiles;
 mod settings;
+mod sweep;
 mod threads;
 
 use crate::callers::Unwinding;
 use crate::goroutines::Goroutines;
 use crate::governor::Rates;
 use crate::heartbeat::Heartbeat;
-use crate::living::Living;
 use crate::metadata::{Followed, Metadata, SwitchedOff};
 use crate::output::{Consumer, Output};
 use crate::pairing::OpenCalls;
@@ -26,8 +26,7 @@ use crate::reader::{Extent, Reader};
 use crate::shm::{self, Shared};
 use crate::waits::kernel::Kernel;
 use crate::waits::switches::Switches;
-use calltap_abi::{Clock, ThreadState};
-use calltap_process::proc;
+use calltap_abi::Clock;
 use calltap_trace::{ClockPair, Error, Process, Record};
 use held::HeldThreads;
 use std::collections::{HashMap, VecDeque};
@@ -36,6 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use sweep::Sweep;
 
 /// A pass that found events is followed by the next after this time,
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
@@ -57,17 +57,6 @@ const MOST_CHUNKS: u32 = 64;
 
 /// And so many where events wait for those of other threads, which takes memory.
 const MOST_WAITING: u32 = 8;
-
-/// Which threads are looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweep {
-    /// Those that have made no events for a while.
-    Quiet,
-    /// Those that have open calls: in one that has ended they do not go on.
-    Open,
-    /// All, as the recording ends.
-    All,
-}
 
 /// What a recording amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -136,6 +125,8 @@ pub struct Collector<'a> {
     goroutines: Goroutines,
     /// Threads that are read.
     threads: u32,
+    /// Those that have begun since ended ones were looked for.
+    begun: u32,
     /// How many there may be at once, before any of them is known.
     expected: u32,
     totals: Totals,
@@ -198,6 +189,7 @@ impl<'a> Collector<'a> {
             next_thread: 0,
             goroutines: Goroutines::default(),
             threads: 0,
+            begun: 0,
             expected: 0,
             totals: Totals::default(),
             namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino()),
@@ -261,6 +253,8 @@ impl<'a> Collector<'a> {
                 self.sweep(if last { Sweep::All } else { Sweep::Quiet });
                 swept = Instant::now();
                 until = SWEEP.max(SWEEP_SHARE * began.elapsed());
+            } else {
+                self.end_short_threads();
             }
             if !last && (self.wait_with_others() || sweep) {
                 self.read_moves();
@@ -389,81 +383,6 @@ impl<'a> Collector<'a> {
                 break;
             }
         }
-    }
-
-    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended.
-    fn sweep(&mut self, which: Sweep) {
-        let last = which == Sweep::All;
-        self.read_switches(last);
-        let (mut ended, mut living) = (Vec::new(), Living::default());
-        for reader in self.readers.iter_mut().flatten() {
-            if which == Sweep::Open && !reader.has_open_calls() {
-                continue;
-            }
-            if which == Sweep::Quiet && reader.active && !self.overwrite {
-                reader.active = false;
-                continue;
-            }
-            // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
-            let pid = self.processes.get(reader.process as usize).copied().filter(|_| {
-                let entry = self.shared.process(reader.process);
-                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.namespace
-            });
-            let replaced = self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
-            let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
-            let over = last || gone || replaced;
-            if !over && (self.overwrite || which == Sweep::Open) {
-                continue;
-            }
-            let extent = if over { Extent::Rest } else { Extent::Partial };
-            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
-            if over {
-                let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
-                ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
-            }
-        }
-        if !last && !ended.is_empty() {
-            // What the kernel told of them since.
-            self.read_switches(false);
-        }
-        if !ended.is_empty() {
-            self.complete_moves(last);
-        }
-        for (entry, process_goes_on) in ended {
-            if let Some(reader) = self.readers[entry as usize].take() {
-                self.end(*reader, process_goes_on);
-            }
-        }
-    }
-
-    fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
-        self.threads -= 1;
-        let freed = reader.freed;
-        let now = self.ticks_of(self.this_moment());
-        reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);
-        self.shared.tell_returned((reader.freed - freed) as u32);
-        self.take_goroutines_of(&mut reader);
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
-        add(&mut self.ended_calls, reader.totals.entries);
-        add(&mut self.totals.lost_entries, reader.totals.lost_entries);
-        add(&mut self.totals.lost_exits, reader.totals.lost_exits);
-        self.output.record(&Record::Loss(reader.totals));
-        if let Some(switches) = &mut self.switches {
-            switches.end(reader.totals.thread, &mut self.output);
-        }
-        if let Some(kernel) = &mut self.kernel {
-            kernel.end(reader.totals.thread, &mut self.output);
-        }
-        self.output.end(reader.totals.thread);
-        let entry = reader.entry;
-        self.keep_history(reader);
-        let (index, Some(entry)) = (entry, self.shared.thread(entry)) else { return };
-        if let Ok(mut sums) = self.sums.lock() {
-            sums.take(self.shared, entry);
-        }
-        entry.state.store(ThreadState::Free as u32, Release);
-        self.shared.free_thread(index);
     }
 
     fn flush(&mut self, now: ClockPair) {

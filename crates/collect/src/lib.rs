@@ -1,6 +1,7 @@
 //! Collection: shared memory, the words that threads write there, the calls that these are, and where calls go.
 #![deny(unsafe_code)]
 
+mod blank;
 pub mod callers;
 pub mod collector;
 pub mod fault;

@@ -234,9 +234,10 @@ impl Cursor {
         }
     }
 
-    /// Is there anything behind the empty slot this stands at?
-    pub fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> bool {
-        chunk[(self.offset / 8 + 1).min(CHUNK_SIZE / 8)..].iter().any(|word| word.load(Relaxed) != 0)
+    /// Is there anything behind the empty slot this stands at, up to a place in the chunk?
+    pub fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], end: usize) -> bool {
+        let end = (end / 8).min(CHUNK_SIZE / 8);
+        chunk[(self.offset / 8 + 1).min(end)..end].iter().any(|word| word.load(Relaxed) != 0)
     }
 
     /// Reads 8-byte words until the end of the chunk or an empty slot.

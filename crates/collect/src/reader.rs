@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, GoEvent};
 use crate::shm::Shared;
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE};
 use calltap_trace::{Event, EventKind, Loss, Process, SiteId, ThreadEncoder, ThreadId};
 use encode::Encode;
 use forks::Sought;
@@ -73,6 +73,8 @@ pub struct Reader {
     settled: Option<u32>,
     /// A slot of this chunk was stepped over.
     skipped: bool,
+    /// The pages of this chunk behind that of the cursor were never written to.
+    is_blank: bool,
     /// Chunks of which a slot was stepped over. Should its writer come back after all, it must not write into what is another
     /// thread's by then: they are kept until the thread ends.
     kept: Vec<u32>,
@@ -123,6 +125,7 @@ impl Reader {
             hole: None,
             settled: None,
             skipped: false,
+            is_blank: false,
             kept: Vec::new(),
             torn: 0,
             rates,
@@ -227,7 +230,7 @@ impl Reader {
             self.free(shared, chunk);
         }
         self.settled = self.settled.filter(|settled| *settled != chunk);
-        self.chunk = Some(next);
+        (self.chunk, self.is_blank) = (Some(next), false);
         self.cursor.next_chunk();
     }
 
@@ -271,7 +274,10 @@ impl Reader {
     fn skip_hole(&mut self, shared: &Shared, chunk: u32, next: Option<u32>, extent: Extent) -> bool {
         let Some(words) = shared.chunk(chunk) else { return false };
         let dead = if extent == Extent::Rest {
-            next.is_some() || self.cursor.more_behind(words)
+            next.is_some() || {
+                let end = self.find_end(shared, chunk);
+                self.cursor.more_behind(words, end)
+            }
         } else {
             next.is_some() && (self.settled.is_some() || self.waited_enough(shared, chunk))
         };
@@ -282,6 +288,13 @@ impl Reader {
             self.skipped = true;
         }
         dead
+    }
+
+    /// How far there may be anything in a chunk that its thread does not write to any more.
+    fn find_end(&mut self, shared: &Shared, chunk: u32) -> usize {
+        let end = (self.cursor.offset + 1).next_multiple_of(PAGE as usize);
+        self.is_blank = end < CHUNK_SIZE && shared.is_blank(chunk, end);
+        if self.is_blank { end } else { CHUNK_SIZE }
     }
 
     /// Has the wait for an empty slot been long enough? It counts for all chunks that were full when it began.
@@ -296,9 +309,10 @@ impl Reader {
     }
 
     fn free(&mut self, shared: &Shared, chunk: u32) {
+        let has_late = self.kept.contains(&chunk) || self.skipped;
         // What reading left: the room behind the limit, and in a chunk that was kept a late word.
-        if let Some(words) = shared.chunk(chunk) {
-            let from = if self.kept.contains(&chunk) || self.skipped { CHUNK_DATA } else { CHUNK_LIMIT };
+        if let Some(words) = shared.chunk(chunk).filter(|_| has_late || !std::mem::take(&mut self.is_blank)) {
+            let from = if has_late { CHUNK_DATA } else { CHUNK_LIMIT };
             for word in &words[from / 8..CHUNK_SIZE / 8] {
                 word.store(0, Relaxed);
             }

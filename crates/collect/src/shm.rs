@@ -301,7 +301,7 @@ impl Shared {
         self.chunks
     }
 
-    fn chunk_offset(&self, index: u32) -> Option<usize> {
+    pub(crate) fn chunk_offset(&self, index: u32) -> Option<usize> {
         (index < self.chunks).then(|| CHUNKS_AT + index as usize * CHUNK_SIZE)
     }
 

@@ -1,20 +1,17 @@
 //! A file of the dataset: rows in, columns out.
 
+use crate::pages::{Column, Dictionary, Text, plain};
 use crate::place::Part;
-use crate::row::Row;
-use bytes::Bytes;
-use calltap_analysis::{Ending, Names};
-use calltap_trace::{Meta, SiteId};
+use crate::row::{Group, Presence, Row};
+use crate::texts::{Texts, Values};
 use parquet::basic::Compression;
-use parquet::column::writer::{
-    ColumnCloseResult, ColumnWriter, get_column_writer, get_typed_column_writer_mut,
-};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::column::writer::{get_column_writer, get_typed_column_writer_mut};
+use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::{ColumnDescPtr, ColumnPath};
+use parquet::schema::types::ColumnDescPtr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::panic;
@@ -54,6 +51,10 @@ const SCHEMA: &str = "message calls {
 
 /// Rows that are kept until they are written together.
 pub const GROUP: usize = 1 << 17;
+/// Different numbers in a group, beyond which each is written for itself.
+const DISTINCT: usize = 1 << 12;
+/// Calls that are deeper are written likewise.
+const DEEPEST: i32 = 1 << 12;
 /// Groups of fewer rows are encoded by one thread.
 const WORTH_SHARING: usize = 1 << 12;
 /// The most threads that encode besides the one that reads.
@@ -61,99 +62,11 @@ const MOST_OTHERS: usize = 7;
 /// Rows of a file: some hundred megabytes at most.
 const ROWS: u64 = 1 << 23;
 
-/// What is the same in all rows of a function.
-struct Function {
-    name: ByteArray,
-    linker_name: Option<ByteArray>,
-    module: Option<ByteArray>,
-    build_id: Option<ByteArray>,
-}
-
-/// The texts of a trace, shared by all rows.
-pub struct Texts {
-    functions: Vec<Function>,
-    /// Of sites that the trace does not describe.
-    unknown: Function,
-    /// Of losses.
-    lost: Function,
-    threads: Vec<ByteArray>,
-    endings: [ByteArray; 9],
-}
-
-impl Texts {
-    /// Of a trace.
-    pub fn new(meta: &Meta, names: &Names<'_>) -> Texts {
-        let function = |index: u32| {
-            let site = SiteId(index);
-            let module =
-                meta.sites.get(index as usize).and_then(|site| meta.modules.get(site.module as usize));
-            Function {
-                name: names.function(site).into(),
-                linker_name: Some(names.linker(site).into()),
-                module: module.map(|module| module.path.as_str().into()),
-                build_id: module.and_then(|module| Some(module.build_id.as_deref()?.into())),
-            }
-        };
-        let nameless =
-            |name: &str| Function { name: name.into(), linker_name: None, module: None, build_id: None };
-        Texts {
-            functions: (0..meta.sites.len() as u32).map(function).collect(),
-            unknown: nameless("[unknown]"),
-            lost: nameless("[LOST]"),
-            threads: meta.threads.iter().map(|thread| thread.comm.as_str().into()).collect(),
-            endings: [
-                "returned",
-                "tail",
-                "left",
-                "unfinished",
-                "unknown",
-                "lost",
-                "switched_off",
-                "thread_ended",
-                "outside",
-            ]
-            .map(ByteArray::from),
-        }
-    }
-
-    fn function(&self, row: &Row) -> &Function {
-        match row.site {
-            None => &self.lost,
-            Some(site) => self.functions.get(site.0 as usize).unwrap_or(&self.unknown),
-        }
-    }
-
-    fn thread(&self, row: &Row) -> ByteArray {
-        self.threads.get(row.thread.0 as usize).cloned().unwrap_or_else(|| "".into())
-    }
-
-    fn parent(&self, row: &Row) -> Option<ByteArray> {
-        let caller = row.caller?;
-        Some(self.functions.get(caller.0 as usize).unwrap_or(&self.unknown).name.clone())
-    }
-
-    fn ending(&self, row: &Row) -> ByteArray {
-        let number = match (row.site, row.ending) {
-            (None, _) => 5,
-            (_, Some(Ending::Returned)) => 0,
-            (_, Some(Ending::Tail)) => 1,
-            (_, Some(Ending::Left | Ending::Resumed)) => 2,
-            (_, Some(Ending::Running | Ending::Detached)) => 3,
-            (_, Some(Ending::Lost)) => 5,
-            (_, Some(Ending::SwitchedOff)) => 6,
-            (_, Some(Ending::ThreadEnded)) => 7,
-            (_, Some(Ending::Outside)) => 8,
-            (_, None) => 4,
-        };
-        self.endings[number].clone()
-    }
-}
-
 /// A file being written.
 pub struct DatasetFile {
     part: Part,
     writer: SerializedFileWriter<BufWriter<File>>,
-    rows: Vec<Row>,
+    rows: Group,
 }
 
 /// Which file, and what happened.
@@ -178,27 +91,26 @@ impl DatasetFile {
             File::create(&part.now)
         };
         let file = open().map_err(|error| (part.now.clone(), error))?;
-        let plain = ["start", "start_ns", "duration_ns", "self_ns"];
         let properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("calltap ", env!("CARGO_PKG_VERSION")).to_owned());
-        // Hardly two are the same.
-        let properties = plain.into_iter().fold(properties, |properties, column| {
-            properties.set_column_dictionary_enabled(ColumnPath::from(column), false)
-        });
         let schema = parse_message_type(SCHEMA).map_err(|error| failed(&part, error))?;
         let writer = SerializedFileWriter::new(
             BufWriter::with_capacity(1 << 18, file),
             Arc::new(schema),
             Arc::new(properties.build()),
         );
-        Ok(DatasetFile { writer: writer.map_err(|error| failed(&part, error))?, part, rows: Vec::new() })
+        Ok(DatasetFile {
+            writer: writer.map_err(|error| failed(&part, error))?,
+            part,
+            rows: Group::default(),
+        })
     }
 
     /// Adds a row.
     pub fn push(&mut self, row: Row, texts: &Texts) -> Result<(), Failed> {
-        self.rows.push(row);
+        self.rows.push(row, texts);
         if self.rows.len() < GROUP { Ok(()) } else { self.write(texts) }
     }
 
@@ -215,25 +127,20 @@ impl DatasetFile {
     }
 
     fn write(&mut self, texts: &Texts) -> Result<(), Failed> {
-        let rows = std::mem::take(&mut self.rows);
-        if !rows.is_empty() {
-            self.part.rows += rows.len() as u64;
-            write_group(&mut self.writer, &rows, texts).map_err(|error| failed(&self.part, error))?;
+        if self.rows.len() > 0 {
+            self.part.rows += self.rows.len() as u64;
+            let written = write_group(&mut self.writer, &self.rows, texts);
+            self.rows.clear();
+            written.map_err(|error| failed(&self.part, error))?;
         }
-        // Its memory is used again.
-        self.rows = rows;
-        self.rows.clear();
         Ok(())
     }
 }
 
-/// A column of a group: its bytes, and what the file's index says of it.
-type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
-
 /// The columns are encoded by as many threads as there are processors, and put together in order: the file is the same, whichever does what.
 fn write_group(
     writer: &mut SerializedFileWriter<BufWriter<File>>,
-    rows: &[Row],
+    rows: &Group,
     texts: &Texts,
 ) -> Result<(), ParquetError> {
     let (columns, properties) = (writer.schema_descr().columns().to_vec(), writer.properties().clone());
@@ -269,73 +176,90 @@ fn write_group(
 fn encode(
     descriptor: &ColumnDescPtr,
     properties: &WriterPropertiesPtr,
-    rows: &[Row],
+    rows: &Group,
     texts: &Texts,
 ) -> Column {
-    let mut sink = TrackedWrite::new(Vec::new());
-    let pages = Box::new(SerializedPageWriter::new(&mut sink));
-    let mut column = get_column_writer(descriptor.clone(), properties.clone(), pages);
-    write_column(descriptor.name(), &mut column, rows, texts)?;
-    let written = column.close()?;
-    Ok((sink.into_inner()?.into(), written))
-}
-
-fn write_column(
-    name: &str,
-    column: &mut ColumnWriter<'_>,
-    rows: &[Row],
-    texts: &Texts,
-) -> Result<(), ParquetError> {
-    match name {
-        "pid" => all::<Int32Type>(column, rows, |row| row.pid as i32),
-        "tid" => all::<Int32Type>(column, rows, |row| row.tid as i32),
-        "thread" => all::<ByteArrayType>(column, rows, |row| texts.thread(row)),
-        "function" => all::<ByteArrayType>(column, rows, |row| texts.function(row).name.clone()),
-        "linker_name" => some::<ByteArrayType>(column, rows, |row| texts.function(row).linker_name.clone()),
-        "module" => some::<ByteArrayType>(column, rows, |row| texts.function(row).module.clone()),
-        "build_id" => some::<ByteArrayType>(column, rows, |row| texts.function(row).build_id.clone()),
-        "start" => some::<Int64Type>(column, rows, |row| row.start.map(|ns| ns.div_euclid(1000))),
-        "start_ns" => some::<Int64Type>(column, rows, |row| row.start),
-        "duration_ns" => some::<Int64Type>(column, rows, |row| row.times.map(|[all, _]| all as i64)),
-        "self_ns" => some::<Int64Type>(column, rows, |row| row.times.map(|[_, own]| own as i64)),
-        "depth" => all::<Int32Type>(column, rows, |row| row.depth as i32),
-        "parent" => some::<ByteArrayType>(column, rows, |row| texts.parent(row)),
-        "ending" => all::<ByteArrayType>(column, rows, |row| texts.ending(row)),
-        "calls" => all::<Int64Type>(column, rows, |row| i64::from(row.calls)),
-        "arguments" => some::<ByteArrayType>(column, rows, |row| row.arguments.as_deref().map(Into::into)),
-        "results" => some::<ByteArrayType>(column, rows, |row| row.results.as_deref().map(Into::into)),
-        "cpu_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[cpu, ..]| cpu as i64)),
-        "runnable_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[_, off, ..]| off as i64)),
-        "blocked_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off, _]| off as i64)),
-        "tracing_ns" => some::<Int64Type>(column, rows, |row| row.states.map(|[.., off]| off as i64)),
-        "faults" => some::<Int64Type>(column, rows, |row| row.incidents[0].map(|count| count as i64)),
-        "major_faults" => some::<Int64Type>(column, rows, |row| row.incidents[1].map(|count| count as i64)),
-        "migrations" => some::<Int64Type>(column, rows, |row| row.incidents[2].map(|count| count as i64)),
-        "signals" => some::<Int64Type>(column, rows, |row| row.incidents[3].map(|count| count as i64)),
+    let by_site = |values: &Values<ByteArray>| keyed_texts(descriptor, values, &rows.sites);
+    let counts = |(presence, values): &(Presence, Vec<i64>)| numbers(descriptor, Some(presence), values);
+    match descriptor.name() {
+        "pid" => keyed_ids(descriptor, &texts.pid, &rows.threads),
+        "tid" => keyed_ids(descriptor, &texts.tid, &rows.threads),
+        "thread" => keyed_texts(descriptor, &texts.thread, &rows.threads),
+        "function" => by_site(&texts.function),
+        "linker_name" => by_site(&texts.linker_name),
+        "module" => by_site(&texts.module),
+        "build_id" => by_site(&texts.build_id),
+        "start" => {
+            let (presence, start) = &rows.start;
+            plain(descriptor, Some(presence), start.iter().map(|ns| ns.div_euclid(1000)))
+        }
+        "start_ns" => plain(descriptor, Some(&rows.start.0), rows.start.1.iter().copied()),
+        "duration_ns" => numbers(descriptor, Some(&rows.timed), &rows.times[0]),
+        "self_ns" => numbers(descriptor, Some(&rows.timed), &rows.times[1]),
+        "depth" => depths(descriptor, &rows.depths),
+        "parent" => keyed_texts(descriptor, &texts.function, &rows.callers),
+        "ending" => keyed_texts(descriptor, &texts.ending, &rows.endings),
+        "calls" => numbers(descriptor, None, &rows.calls),
+        "arguments" => json(descriptor, properties, &rows.arguments),
+        "results" => json(descriptor, properties, &rows.results),
+        "cpu_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[0]),
+        "runnable_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[1]),
+        "blocked_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[2]),
+        "tracing_ns" => numbers(descriptor, Some(&rows.switched), &rows.states[3]),
+        "faults" => counts(&rows.incidents[0]),
+        "major_faults" => counts(&rows.incidents[1]),
+        "migrations" => counts(&rows.incidents[2]),
+        "signals" => counts(&rows.incidents[3]),
         other => Err(ParquetError::General(format!("a column {other} without values"))),
     }
 }
 
-fn all<T: DataType>(
-    column: &mut ColumnWriter<'_>,
-    rows: &[Row],
-    value: impl Fn(&Row) -> T::T,
-) -> Result<(), ParquetError> {
-    let values: Vec<T::T> = rows.iter().map(value).collect();
-    get_typed_column_writer_mut::<T>(column).write_batch(&values, None, None).map(drop)
+/// A column of the ids that keys have; each has one.
+fn keyed_ids(descriptor: &ColumnDescPtr, ids: &Values<i32>, keys: &[u32]) -> Column {
+    Dictionary::keyed(keys, ids, |id| *id).0.encode(descriptor, None)
 }
 
-fn some<T: DataType>(
-    column: &mut ColumnWriter<'_>,
-    rows: &[Row],
-    value: impl Fn(&Row) -> Option<T::T>,
-) -> Result<(), ParquetError> {
-    let mut levels = Vec::with_capacity(rows.len());
-    let mut values = Vec::new();
-    for row in rows {
-        let value = value(row);
-        levels.push(i16::from(value.is_some()));
-        values.extend(value);
+/// A column of the texts that keys have.
+fn keyed_texts(descriptor: &ColumnDescPtr, texts: &Values<ByteArray>, keys: &[u32]) -> Column {
+    let (dictionary, presence) = Dictionary::keyed(keys, texts, |text| Text(text.data()));
+    dictionary.encode(descriptor, Some(&presence).filter(|_| descriptor.max_def_level() > 0))
+}
+
+/// A column of depths, which are small.
+fn depths(descriptor: &ColumnDescPtr, depths: &[i32]) -> Column {
+    match depths.iter().max() {
+        Some(deepest @ 0..=DEEPEST) => {
+            let numbers = depths.iter().map(|depth| *depth as u32);
+            Dictionary::numbered(numbers, *deepest as usize + 1, |depth| depth as i32)
+                .encode(descriptor, None)
+        }
+        _ => plain(descriptor, None, depths.iter().copied()),
     }
-    get_typed_column_writer_mut::<T>(column).write_batch(&values, Some(&levels), None).map(drop)
+}
+
+/// A column of numbers: as places in a list of those that differ, where that is short. Short calls take one of a few times.
+fn numbers(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[i64]) -> Column {
+    match Dictionary::of(values, DISTINCT) {
+        Some(dictionary) => dictionary.encode(descriptor, presence),
+        None => plain(descriptor, presence, values.iter().copied()),
+    }
+}
+
+/// A column of JSON: the library looks for texts that are the same.
+fn json(
+    descriptor: &ColumnDescPtr,
+    properties: &WriterPropertiesPtr,
+    (presence, texts): &(Presence, Vec<Box<str>>),
+) -> Column {
+    if texts.is_empty() {
+        return Dictionary::numbered([].into_iter(), 0, |_| Text(&[])).encode(descriptor, Some(presence));
+    }
+    let mut sink = TrackedWrite::new(Vec::new());
+    let pages = Box::new(SerializedPageWriter::new(&mut sink));
+    let mut column = get_column_writer(descriptor.clone(), properties.clone(), pages);
+    let levels: Vec<i16> = presence.of.iter().map(|is_present| i16::from(*is_present)).collect();
+    let values: Vec<ByteArray> = texts.iter().map(|text| ByteArray::from(&**text)).collect();
+    get_typed_column_writer_mut::<ByteArrayType>(&mut column).write_batch(&values, Some(&levels), None)?;
+    let written = column.close()?;
+    Ok((sink.into_inner()?.into(), written))
 }

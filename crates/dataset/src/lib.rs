@@ -1,22 +1,25 @@
 //! A trace as files of a partitioned Parquet dataset: a row per call, in directories by host, process and day, so that the traces of many machines
 //! are one table.
 //!
-//! Data flows one way: the engine's calls -> `rows` (a call in some hundred bytes) -> `file` (columns) -> `place` (names of files, all at once).
+//! Data flows one way: the engine's calls -> `rows` (a call in some hundred bytes) -> `file` (columns, as `pages` encodes them) -> `place` (names of files, all at once).
 #![forbid(unsafe_code)]
 
 mod day;
 mod file;
+mod hybrid;
+mod pages;
 mod place;
 mod row;
 mod rows;
+mod texts;
 
 use calltap_analysis::{Names, Progress, Source, Totals, run_threads, threads_with_events};
 use calltap_trace::ThreadId;
-use file::Texts;
 use place::Place;
 use rows::Rows;
 use std::io;
 use std::path::{Path, PathBuf};
+use texts::Texts;
 
 /// Why a dataset could not be written.
 #[derive(Debug, thiserror::Error)]

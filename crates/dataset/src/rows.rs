@@ -1,9 +1,10 @@
 //! Calls become rows, and rows find their files.
 
 use crate::day;
-use crate::file::{DatasetFile, Failed, Texts};
+use crate::file::{DatasetFile, Failed};
 use crate::place::{Part, Place};
 use crate::row::Row;
+use crate::texts::Texts;
 use calltap_analysis::incidents_of_calls::{IncidentsOfCalls, counts};
 use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
@@ -67,14 +68,14 @@ impl<'a> Rows<'a> {
         self.source.has_time().then(|| (self.source.to_ns(ticks) as i64).wrapping_add(self.shift))
     }
 
+    /// Nanoseconds; mostly a call is never off its processor.
+    fn duration(&self, ticks: u64) -> u64 {
+        if ticks == 0 { 0 } else { self.source.duration_ns(ticks) }
+    }
+
     fn row(&self, thread: ThreadId, ticks: u64) -> Row {
-        let meta = self.source.meta();
-        let described = meta.threads.get(thread.0 as usize);
-        let process = described.and_then(|thread| meta.processes.get(thread.process as usize));
         Row {
             thread,
-            tid: described.map_or(0, |thread| thread.tid),
-            pid: process.map_or(0, |process| process.pid),
             site: None,
             caller: None,
             start: self.at(ticks),
@@ -159,14 +160,17 @@ impl Visitor for Rows<'_> {
             return;
         }
         let results = self.next.take().filter(|_| call.ending == Ending::Returned);
-        let times = [call.total, call.self_ticks].map(|ticks| self.source.duration_ns(ticks));
+        let total = self.duration(call.total);
+        // Most calls make none.
+        let times =
+            [total, if call.self_ticks == call.total { total } else { self.duration(call.self_ticks) }];
         let is_timed = self.source.has_time() && !call.ending.is_cut();
         let cpu = call.off.cpu(call.total).filter(|_| is_timed && self.source.has_switches());
         let states = cpu.map(|cpu| [cpu, call.off.runnable, call.off.blocked, call.off.tracing]);
         self.add(Row {
             site: Some(call.site),
             caller: call.caller,
-            states: states.map(|states| states.map(|ticks| self.source.duration_ns(ticks))),
+            states: states.map(|states| states.map(|ticks| self.duration(ticks))),
             times: Some(times).filter(|_| is_timed),
             incidents,
             depth: call.depth,

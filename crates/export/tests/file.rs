@@ -104,3 +104,54 @@ fn a_file_says_what_the_recording_said() {
     }
     std::fs::remove_file(&path).unwrap();
 }
+
+/// Threads of different lengths, with losses and calls that are open at the end: enough events for several readers.
+fn many() -> MemorySource {
+    let line = |thread: u64| {
+        let start = 1000 + 7 * thread;
+        format!(
+            "t{thread}: E main @{start}; E f{} @{}; X f{0} @{}; E g @{}; L 1/1 @{}; E g @{}; C tick <-0x401000 @{}\n",
+            thread % 5,
+            start + 10,
+            start + 10 + thread,
+            start + 40,
+            start + 50,
+            start + 60,
+            start + 61
+        )
+    };
+    let mut source = recording(&(0..12).map(line).collect::<String>());
+    let first = std::mem::take(&mut source.batches);
+    for Batch { thread, events, .. } in first {
+        let rounds: Vec<u64> = (0..12_000 + 500 * u64::from(thread.0)).collect();
+        for rounds in rounds.chunks(5000) {
+            let later = |round: u64| {
+                events.iter().map(move |event| Event { ticks: event.ticks + 100 * round, ..*event })
+            };
+            let events = rounds.iter().flat_map(|round| later(*round)).collect();
+            source.batches.push(Batch { thread, events, ..Batch::default() });
+        }
+    }
+    source
+}
+
+#[test]
+fn several_readers_report_what_one_does() {
+    let memory = many();
+    let path = std::env::temp_dir().join(format!("calltap-readers-{}.data", std::process::id()));
+    let file = through_file(&path, &memory);
+    assert!(file.event_count() > 1 << 20, "it is shared");
+    for by_thread in [false, true] {
+        let options = report::Options { by_thread, ..percentiles() };
+        let reported = |source: &dyn Source| {
+            output(|out| report::write(source, &options, report::Format::Csv, out, None))
+        };
+        let expected = reported(&memory);
+        assert!(expected.lines().count() > 7, "{expected}");
+        (0..3).for_each(|_| assert_eq!(reported(&file), expected));
+        let options = graph::Options { by_thread, ..Default::default() };
+        let drawn = |source: &dyn Source| output(|out| graph::write(source, &options, out, None));
+        assert_eq!(drawn(&file), drawn(&memory));
+    }
+    std::fs::remove_file(&path).unwrap();
+}

@@ -42,6 +42,12 @@ impl EventChunks {
         spans.map(|span| (span.low, span.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
+    /// How many events a thread has.
+    pub(crate) fn events(&self, thread: ThreadId) -> u64 {
+        let chunks = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
+        chunks.map(|span| u64::from(span.events)).sum()
+    }
+
     /// Reads the chunk with this number; that number must be below the count.
     pub(crate) fn read(&self, at: u32, batch: &mut Batch) -> Result<(), Error> {
         let entry = &self.chunks[at as usize];

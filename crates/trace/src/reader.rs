@@ -120,6 +120,11 @@ impl TraceReader {
         self.chunks.span(thread)
     }
 
+    /// Events of a thread, by the headers of its chunks.
+    pub fn events_of(&self, thread: ThreadId) -> u64 {
+        self.chunks.events(thread)
+    }
+
     /// What a thread did when, in ticks of the trace's clock; empty where context switches were not recorded. What cannot be read is
     /// [`crate::RunState::Unknown`].
     pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {

@@ -3,8 +3,10 @@
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
@@ -28,6 +30,23 @@ pub fn run(command: &mut Command) -> Result<Cost> {
         bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(Cost { cpu, wall })
+}
+
+/// Runs a command to its end; says how many kilobytes it had resident at most.
+pub fn peak(command: &mut Command) -> Result<f64> {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let (status, mut peak) = (format!("/proc/{}/status", child.id()), 0.0);
+    loop {
+        // The kernel's own maximum, as long as there is one.
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(peak);
+        match child.try_wait()? {
+            None => thread::sleep(Duration::from_millis(2)),
+            Some(status) if status.success() => return Ok(peak),
+            Some(status) => bail!("{command:?}: {status}"),
+        }
+    }
 }
 
 fn children() -> Result<f64> {

@@ -79,7 +79,21 @@ pub fn table(bench: &Bench) -> Result<String> {
         mega(after.resident)
     )?;
     writeln!(text, "| rings, resident, MB | | {:.2} | |", mega(after.rings))?;
+    text += &in_the_recorder(bench, graph)?;
     Ok(text)
+}
+
+/// Threads that are over soon: what is kept of them must not add up.
+fn in_the_recorder(bench: &Bench, graph: Subject) -> Result<String> {
+    let threads = workloads::ours("threads.c", "threads", &["10000", "2000000", "4"].map(str::to_owned))?;
+    let mut record = Command::new(&bench.calltap);
+    record.args(["record", "--quiet", "-o"]).arg(graph.data(bench));
+    record.arg("--").arg(&threads.nop).args(&threads.arguments);
+    let resident = at_most(measure::peak(&mut record)? / 1024.0, 60.0, 1);
+    Ok(format!(
+        "\n| in the recorder, at most | MB |\n|---|--:|\n\
+         | resident, of 10,000 threads of 199 calls each, 4 at a time | {resident} |\n"
+    ))
 }
 
 /// The sums of `/proc/PID/smaps`.

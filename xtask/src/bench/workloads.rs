@@ -20,7 +20,8 @@ pub struct Workload {
     pub pg: PathBuf,
     /// With calls that only return.
     pub returns: PathBuf,
-    arguments: Vec<String>,
+    /// Its arguments.
+    pub arguments: Vec<String>,
     input: Option<PathBuf>,
 }
 

@@ -161,6 +161,10 @@ impl Spreads {
 impl Extra for Spreads {
     type Of = Spread;
 
+    fn fresh(&self) -> Spreads {
+        Spreads::new(self.functions.len(), !self.states.is_empty())
+    }
+
     #[inline(always)]
     fn close(&mut self, function: usize, call: &Call, outermost: bool) {
         let (outer, own) = &mut self.functions[function];

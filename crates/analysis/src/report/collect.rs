@@ -104,15 +104,7 @@ pub(crate) fn merged<E: Extra>(
         }
         let at = *index.entry((sum.thread, functions[at])).or_insert(merged.len());
         match merged.get_mut(at) {
-            Some(before) => {
-                before.stats.add(&sum.stats);
-                before.marks += sum.marks;
-                if let (Some(off), Some(more)) = (&mut before.offs, sum.offs) {
-                    off.outermost += more.outermost;
-                    off.own += more.own;
-                }
-                E::add(&mut before.extra, &sum.extra);
-            }
+            Some(before) => before.add::<E>(&sum),
             None => merged.push(sum),
         }
     }

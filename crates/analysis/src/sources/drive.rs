@@ -1,7 +1,7 @@
 //! Runs the engine over a source, thread after thread or in file order.
 
 use crate::error::Error;
-use crate::sources::source::{Damage, Source, next_readable, threads_with_events};
+use crate::sources::source::{BatchStream, Damage, Source, next_readable, threads_with_events};
 use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
 
@@ -46,29 +46,43 @@ pub fn run_threads<V: Visitor>(
 ) -> Result<Totals, Error> {
     let (mut totals, mut damage) = (Totals::default(), Damage::default());
     let mut batch = Batch::default();
-    let sites = source.meta().sites.len() as u32;
     let mut stream = source.batches_of(threads);
     for &thread in threads {
-        totals.threads += 1;
-        let mut stack = stack_of(source, thread)?;
-        loop {
-            let before = damage.events;
-            let more = next_readable(&mut *stream, &mut batch, &mut damage);
-            if damage.events > before {
-                visitor.unreadable(thread, damage.events - before);
-            }
-            if !more {
-                break;
-            }
-            feed_batch(&mut stack, thread, &batch, sites, visitor, &mut totals);
-            visitor.batch_end()?;
-            tell(&mut progress, totals.events);
-        }
-        stack.finish(thread, source.meta().open_at_end(), visitor, &mut totals);
-        visitor.thread_end(thread)?;
+        let of = (source, thread, &mut *stream);
+        run_thread(of, &mut batch, visitor, (&mut totals, &mut damage), &mut |events| {
+            tell(&mut progress, events);
+        })?;
     }
     damage.report(&mut totals);
     Ok(totals)
+}
+
+/// Feeds all events of a thread, which its stream has next. `told` is told how many there were until now, those of threads before included.
+pub(crate) fn run_thread<V: Visitor>(
+    (source, thread, stream): (&dyn Source, ThreadId, &mut (dyn BatchStream + '_)),
+    batch: &mut Batch,
+    visitor: &mut V,
+    (totals, damage): (&mut Totals, &mut Damage),
+    told: &mut dyn FnMut(u64),
+) -> Result<(), Error> {
+    totals.threads += 1;
+    let sites = source.meta().sites.len() as u32;
+    let mut stack = stack_of(source, thread)?;
+    loop {
+        let before = damage.events;
+        let more = next_readable(stream, batch, damage);
+        if damage.events > before {
+            visitor.unreadable(thread, damage.events - before);
+        }
+        if !more {
+            break;
+        }
+        feed_batch(&mut stack, thread, batch, sites, visitor, totals);
+        visitor.batch_end()?;
+        told(totals.events);
+    }
+    stack.finish(thread, source.meta().open_at_end(), visitor, totals);
+    Ok(visitor.thread_end(thread)?)
 }
 
 /// Feeds batches as the file has them, so that threads are interleaved roughly by time. See [`run_by_thread`] for

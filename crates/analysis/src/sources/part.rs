@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::names::Names;
-use crate::sources::source::{BatchStream, Source, next_readable};
+use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
 use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
@@ -313,6 +313,11 @@ impl Source for Part<'_> {
             Some(rules) => self.spans(rules).get(&thread).copied(),
             None => self.source.thread_span(thread).filter(|_| self.has(thread)),
         }
+    }
+
+    fn shared(&self) -> Option<&dyn SharedSource> {
+        let is_all = self.rules.is_none() && self.threads.is_none();
+        self.source.shared().filter(|_| is_all)
     }
 }
 

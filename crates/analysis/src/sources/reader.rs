@@ -1,7 +1,7 @@
 //! Trace files as a source.
 
 use crate::error::Error;
-use crate::sources::source::{BatchStream, Source};
+use crate::sources::source::{BatchStream, SharedSource, Source};
 use calltap_trace::{
     Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId,
     TraceReader, Waking,
@@ -69,6 +69,16 @@ impl Source for TraceReader {
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         self.thread_span(thread)
+    }
+
+    fn shared(&self) -> Option<&dyn SharedSource> {
+        Some(self)
+    }
+}
+
+impl SharedSource for TraceReader {
+    fn events_of(&self, thread: ThreadId) -> u64 {
+        self.events_of(thread)
     }
 }
 

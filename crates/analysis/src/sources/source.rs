@@ -66,6 +66,16 @@ pub trait Source {
     }
     /// Ticks of the first and the last event of a thread; `None` when it has none.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
+    /// The same recording, if several threads may read it at once and it says how many events each thread has.
+    fn shared(&self) -> Option<&dyn SharedSource> {
+        None
+    }
+}
+
+/// A recording that several threads read at once.
+pub trait SharedSource: Source + Sync {
+    /// How many events a thread has.
+    fn events_of(&self, thread: ThreadId) -> u64;
 }
 
 /// Streams that are read one after the other, the last one first.

@@ -139,6 +139,7 @@ impl Collector<'_> {
         self.next_thread += 1;
         self.totals.threads += 1;
         self.threads += 1;
+        self.begun += 1;
         let pid = self.processes.get(process as usize).copied().unwrap_or(0);
         // The name of now, or if the thread is gone the name it began with.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();

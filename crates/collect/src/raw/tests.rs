@@ -179,11 +179,11 @@ fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
     let (mut cursor, mut taken) = (Cursor::default(), Taken::default());
     for _ in 0..3 {
         cursor.read(&chunk, &mut taken);
-        assert!(cursor.more_behind(&chunk));
+        assert!(cursor.more_behind(&chunk, CHUNK_SIZE));
         cursor.skip_hole(&chunk, false);
     }
     cursor.read(&chunk, &mut taken);
-    assert!(!cursor.more_behind(&chunk));
+    assert!(!cursor.more_behind(&chunk, CHUNK_SIZE));
     assert_eq!(taken.0, [(1, 1, code::ENTRY, 0), (6, 6, code::ENTRY, 0)]);
 }
 

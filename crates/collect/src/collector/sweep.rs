@@ -1,0 +1,115 @@
+//! Which threads have ended, and what lies in chunks that are not full.
+
+use super::Collector;
+use crate::living::Living;
+use crate::reader::{Extent, Reader};
+use calltap_abi::ThreadState;
+use calltap_process::proc;
+use calltap_trace::Record;
+use std::sync::atomic::Ordering::*;
+
+/// Where so many threads have begun since ended ones were last looked for, and as many as this share of those that are read, they are looked for at once: a
+/// program that begins one after the other has few at a time, and each that is not known to have ended keeps a chunk. By the share, each thread that begins
+/// pays for a bounded part of the lists of threads.
+const BEGUN: u32 = 16;
+const BEGUN_SHARE: u32 = 8;
+
+/// Which threads are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sweep {
+    /// Those that have ended, alone.
+    Ended,
+    /// Those that have made no events for a while.
+    Quiet,
+    /// Those that have open calls: in one that has ended they do not go on.
+    Open,
+    /// All, as the recording ends.
+    All,
+}
+
+impl Collector<'_> {
+    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended.
+    pub(super) fn sweep(&mut self, which: Sweep) {
+        let last = which == Sweep::All;
+        if which != Sweep::Open {
+            self.begun = 0;
+        }
+        self.read_switches(last);
+        let (mut ended, mut living) = (Vec::new(), Living::default());
+        for reader in self.readers.iter_mut().flatten() {
+            if which == Sweep::Open && !reader.has_open_calls() {
+                continue;
+            }
+            if which == Sweep::Quiet && reader.active && !self.overwrite {
+                reader.active = false;
+                continue;
+            }
+            // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+            let pid = self.processes.get(reader.process as usize).copied().filter(|_| {
+                let entry = self.shared.process(reader.process);
+                entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.namespace
+            });
+            let replaced = self.replaced.get(reader.process as usize).is_some_and(|replaced| *replaced);
+            let gone = reader.tid == 0 || pid.is_some_and(|pid| !living.has(pid, reader.tid));
+            let over = last || gone || replaced;
+            if !over && (self.overwrite || matches!(which, Sweep::Open | Sweep::Ended)) {
+                continue;
+            }
+            let extent = if over { Extent::Rest } else { Extent::Partial };
+            reader.read(self.shared, extent, u32::MAX, &mut self.output, &mut self.unwinding);
+            if over {
+                let goes_on = || reader.tid == 0 || pid.is_some_and(proc::goes_on);
+                ended.push((reader.entry, gone && reader.has_open_calls() && goes_on()));
+            }
+        }
+        if !last && !ended.is_empty() {
+            // What the kernel told of them since.
+            self.read_switches(false);
+        }
+        if !ended.is_empty() {
+            self.complete_moves(last);
+        }
+        for (entry, process_goes_on) in ended {
+            if let Some(reader) = self.readers[entry as usize].take() {
+                self.end(*reader, process_goes_on);
+            }
+        }
+    }
+
+    /// Lets go of threads that have ended, where many have begun.
+    pub(super) fn end_short_threads(&mut self) {
+        if self.begun >= BEGUN.max(self.threads / BEGUN_SHARE) {
+            self.sweep(Sweep::Ended);
+        }
+    }
+
+    fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
+        self.threads -= 1;
+        let freed = reader.freed;
+        let now = self.ticks_of(self.this_moment());
+        reader.end(self.shared, (process_goes_on, now), &mut self.output, &mut self.unwinding);
+        self.shared.tell_returned((reader.freed - freed) as u32);
+        self.take_goroutines_of(&mut reader);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.totals.events, reader.totals.entries + reader.totals.exits);
+        add(&mut self.ended_calls, reader.totals.entries);
+        add(&mut self.totals.lost_entries, reader.totals.lost_entries);
+        add(&mut self.totals.lost_exits, reader.totals.lost_exits);
+        self.output.record(&Record::Loss(reader.totals));
+        if let Some(switches) = &mut self.switches {
+            switches.end(reader.totals.thread, &mut self.output);
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.end(reader.totals.thread, &mut self.output);
+        }
+        self.output.end(reader.totals.thread);
+        let entry = reader.entry;
+        self.keep_history(reader);
+        let (index, Some(entry)) = (entry, self.shared.thread(entry)) else { return };
+        if let Ok(mut sums) = self.sums.lock() {
+            sums.take(self.shared, entry);
+        }
+        entry.state.store(ThreadState::Free as u32, Release);
+        self.shared.free_thread(index);
+    }
+}
