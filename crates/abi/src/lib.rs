@@ -307,7 +307,7 @@ pub struct ChunkHeader {
     pub lost_entries: AtomicU64,
     /// and [`ThreadEntry::lost_exits`].
     pub lost_exits: AtomicU64,
-    /// The how manieth chunk of events of its thread this is.
+    /// Which chunk of events of its thread this is, counted from 1.
     pub number: AtomicU32,
     #[doc(hidden)]
     pub _pad: [AtomicU32; 9],

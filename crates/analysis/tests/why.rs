@@ -133,6 +133,19 @@ fn threads_that_wait_for_each_other_are_followed_once() {
 }
 
 #[test]
+fn the_rest_of_a_call_in_a_forked_child_is_no_slow_call() {
+    // Within the rest, a call is as slow as it is.
+    let source = recording(
+        "child: R handle @10ms; E handle @11ms; X handle @31ms; X handle @50ms
+         other: R handle @10ms; X handle @50ms",
+    );
+    let told: Value = serde_json::from_str(&ask(&source, true, false)).expect("JSON");
+    let calls = told["calls"].as_array().expect("calls");
+    assert_eq!(calls.len(), 1, "{told:#}");
+    assert_eq!(calls[0]["duration_ns"], 20_000_000, "{told:#}");
+}
+
+#[test]
 fn locks_are_told_by_symbol() {
     let answer: Value =
         serde_json::from_str(&locks(&waiting(), false, None, true).expect("an answer")).expect("JSON");

@@ -1,5 +1,8 @@
 //! `calltap`: the command line.
 
+// It panics where standard error is closed, and leaves a process traced: `tell` does not.
+#![deny(clippy::print_stderr)]
+
 #[macro_use]
 mod terminal;
 

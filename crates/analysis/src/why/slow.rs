@@ -54,11 +54,11 @@ struct Search<'s> {
 
 impl Visitor for Search<'_> {
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
-        self.open += u32::from(self.limit(enter.site.0).is_some());
+        self.open += u32::from(!enter.is_rest && self.limit(enter.site.0).is_some());
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        let Some(ns) = self.limit(call.site.0) else { return };
+        let Some(ns) = self.limit(call.site.0).filter(|_| call.ending.is_of_call()) else { return };
         self.open = self.open.saturating_sub(1);
         if self.open > 0 || self.source.duration_ns(call.total) <= ns {
             return;

@@ -86,6 +86,7 @@ fn parse(source: &mut MemorySource, text: &str) -> Event {
         ("C", parent) => EventKind::Call { parent: parent.unwrap_or(0) },
         ("X", _) => EventKind::Exit { pops: number },
         ("<", _) => EventKind::Left { pops: number },
+        ("R", _) => EventKind::Resumed,
         ("off", _) => EventKind::SwitchedOff,
         ("end", _) => EventKind::ThreadEnded,
         ("L", _) => EventKind::Lost { entries: name.parse().unwrap(), exits: number },

@@ -117,7 +117,7 @@ impl Kernel {
                 Some(format!("the trace has no functions of the kernel: they could not be added: {error:#}"))
             }
         };
-        missing.iter().for_each(|missing| eprintln!("calltap: {missing}"));
+        missing.iter().for_each(|missing| tell!("calltap: {missing}"));
         outcome.file_size = fs::metadata(output).map_or(outcome.file_size, |meta| meta.len());
         missing.is_some()
     }

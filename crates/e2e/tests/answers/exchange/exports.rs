@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// By function: calls, total and own time in nanoseconds, and calls whose end is not known. The report has no times of these; a profile has what is
-/// known of them.
+/// By function: calls, total and own time in nanoseconds, and calls whose end is not known, or whose rest a forked child has. The report has no times of
+/// these; a profile has what is known of them.
 type Sums = BTreeMap<String, [u64; 4]>;
 
 fn reported(recording: &Recording) -> Sums {
@@ -26,6 +26,14 @@ fn reported(recording: &Recording) -> Sums {
     for call in fs::read_to_string(recording.export("csv")).expect("a file").lines() {
         if let [_, _, function, _, _, _, "", ..] = call.split(',').collect::<Vec<_>>()[..] {
             sums.entry(function.to_owned()).or_default()[3] += 1;
+        }
+    }
+    let replay = calltap_run(&["replay", "-i", &recording.trace.to_string_lossy()]);
+    for line in replay.stdout.lines() {
+        let rest =
+            line.split_once("() { /* resumed */").and_then(|(before, _)| before.split(' ').next_back());
+        if let Some(sum) = rest.and_then(|function| sums.get_mut(function)) {
+            sum[3] += 1;
         }
     }
     sums
