@@ -111,7 +111,9 @@ fn check(kernel: &Path) {
     }
     let graph = steps.output("graph");
     let ends = |name: &str| graph.lines().filter(|line| line.ends_with(name)).count();
-    assert_eq!([ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")], [2, 1], "{what}: {graph}");
+    // Where it is known what the forked child goes on in, its calls are those of one `save`.
+    let [writes, reads] = [ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")];
+    assert!([1, 2].contains(&writes) && reads == 1, "{what}: {graph}");
     refuses(&steps);
     tells_of_losses(&steps);
     leaves_nothing(&steps, said.contains("function_graph"));
