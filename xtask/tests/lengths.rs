@@ -2,11 +2,15 @@
 
 use crate::sources::{self, SOURCES, braces, files, ident, inside, is_punct};
 use proc_macro2::TokenTree;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Lines of a function, from its first to the brace that closes it.
 const FUNCTION: usize = 70;
 /// Lines of a file.
 const FILE: usize = 500;
+/// Files of a folder, beside folders in it.
+const FOLDER: usize = 25;
 /// A longer file says why in its first lines, behind these words.
 const REASON: &str = "More than 500 lines: ";
 const KINDS: [&str; 8] = ["rs", "s", "S", "c", "cpp", "h", "js", "mjs"];
@@ -61,6 +65,18 @@ fn files_are_short_or_say_why_not() {
         }
     }
     assert!(refused.is_empty(), "split them, or write '{REASON}...' at the top:\n{}", refused.join("\n"));
+}
+
+#[test]
+fn folders_are_small() {
+    let mut counts = BTreeMap::<PathBuf, usize>::new();
+    let kinds = [&KINDS[..], &["go", "py", "md", "png", "svg", "txt"]].concat();
+    for path in files(&[&SOURCES[..], &["docs"]].concat(), &kinds) {
+        *counts.entry(path.parent().expect("a folder").to_owned()).or_default() += 1;
+    }
+    assert!(counts.len() > 100, "only {} folders", counts.len());
+    counts.retain(|_, count| *count > FOLDER);
+    assert!(counts.is_empty(), "more than {FOLDER} files; a subject of some of them is a folder: {counts:?}");
 }
 
 #[test]

@@ -159,14 +159,19 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(done.status.success(), "{}", done.stderr);
 }
 
-pub(crate) fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+/// A file of the test programs, in whichever of their folders.
+pub fn source(name: &str) -> PathBuf {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let folders = fs::read_dir(&programs).expect("the test programs").flatten().map(|entry| entry.path());
+    let mut places = folders.chain([programs.clone()]).map(|folder| folder.join(name));
+    places.find(|path| path.exists()).unwrap_or_else(|| panic!("no {name} in {}", programs.display()))
 }
 
 fn run_compiler(build: &Build, sources: &[&str], output: &Path, flags: &[&str]) {
     let is_cpp = sources.iter().any(|source| source.ends_with(".cpp"));
     let mut command = Command::new(build.compilers[usize::from(is_cpp)]);
     command.args(build.flags).args(["-g", "-pthread", "-Wall", "-o"]).arg(output);
+    command.arg(concat!("-I", env!("CARGO_MANIFEST_DIR"), "/programs"));
     command.args(sources.iter().map(|name| source(name))).args(flags).arg("-lm").arg("-ldl");
     finish(command);
 }

@@ -18,7 +18,7 @@ pub fn kernelshark() -> Option<&'static Path> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("kernelshark");
         let mut command = Command::new("gcc");
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/kernelshark.c")).arg("-o").arg(&path);
+        command.arg(crate::compile::source("kernelshark.c")).arg("-o").arg(&path);
         command.args(["-I/usr/include/kernelshark", "-lkshark"]);
         let built = run(command, b"");
         assert!(built.status.success(), "{}", built.stderr);

@@ -101,7 +101,7 @@ const CALLGRIND: &str = "
     creator: calltap VERSION
     pid: 100
     cmd:
-    desc: calltap: 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
+    desc: calltap: 10 events and 1 mark, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
     desc: calltap: 2 calls unfinished, 1 call left without returning
     positions: line
     event: ns : Nanoseconds
@@ -336,7 +336,7 @@ fn pprof_gets_calls_and_own_time_by_path() {
         run;leave [1, 0]
         tick [1, 0]
         #
-        # 11 events, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
+        # 10 events and 1 mark, 2 threads; LOST 4 calls (36.4 % of entries) and 3 returns
         # 2 calls unfinished, 1 call left without returning
     ",
     );

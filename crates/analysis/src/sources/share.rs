@@ -126,13 +126,30 @@ fn run_alone<V: Visitor>(
 impl Totals {
     /// Adds what was counted in other threads, which come behind.
     fn add(&mut self, other: Totals) {
-        let Totals { events, threads, calls, unfinished, left, thread_ended, outside, cut, orphans, .. } =
-            other;
-        let Totals { lost_entries, lost_exits, backwards, too_deep, unknown_sites, unknown_threads, .. } =
-            other;
-        let Totals { damaged, first_damage, .. } = other;
+        // All fields are named: one that is new is not forgotten here.
+        let Totals {
+            events,
+            marks,
+            threads,
+            calls,
+            unfinished,
+            left,
+            thread_ended,
+            outside,
+            cut,
+            orphans,
+            lost_entries,
+            lost_exits,
+            backwards,
+            too_deep,
+            unknown_sites,
+            unknown_threads,
+            damaged,
+            first_damage,
+        } = other;
         let sums = [
             (&mut self.events, events),
+            (&mut self.marks, marks),
             (&mut self.threads, threads),
             (&mut self.calls, calls),
             (&mut self.unfinished, unfinished),

@@ -2,7 +2,7 @@
 
 use calltap_e2e::{
     GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
-    run_timeout, skipped, succeeds, trace_of_naps, wait_until,
+    run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::Value;
 use std::fs;
@@ -310,8 +310,7 @@ fn browser() -> Option<&'static str> {
 /// Uses the page in a browser.
 fn drive(address: &str, browser: &str, what: &str) -> Command {
     let mut command = Command::new("node");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/page.mjs");
-    command.args([script, address, browser, what]);
+    command.arg(source("page.mjs")).args([address, browser, what]);
     command
 }
 

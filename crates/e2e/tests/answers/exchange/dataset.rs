@@ -33,7 +33,7 @@ fn script(name: &str, package: &str) -> Option<Command> {
         skipped(&format!("no {package} for python3 here (CALLTAP_PYTHON)"));
         return None;
     }
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name));
+    command.arg(source(name));
     Some(command)
 }
 

@@ -20,7 +20,7 @@ fn perfetto() -> Option<PathBuf> {
 /// The rows that answer each query.
 fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let mut command = Command::new("node");
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/trace_processor.mjs"));
+    command.arg(source("trace_processor.mjs"));
     command.arg(directory).arg(trace).args(queries);
     let run = run(command, b"");
     let errors = run.stderr.lines().rev().take(12).collect::<Vec<_>>();
