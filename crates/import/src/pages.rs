@@ -94,7 +94,7 @@ impl Bytes for Pages {
     }
 }
 
-/// Writes the trace of what the pages hold to `output`, as [`crate::import`] does of a file; what they are is the name.
+/// Writes the trace of what the pages hold to `output`, as [`crate::import()`] does of a file; what they are is the name.
 pub fn import_pages(
     pages: &Pages,
     described: Described<'_>,
