@@ -124,10 +124,11 @@ pub fn index(_: Session, word: u64) -> Option<usize> {
     usize::try_from(word.checked_sub(1)?).ok()
 }
 
-/// The calling thread's pointer to its control block, which begins with that.
+/// The first word of the calling thread's control block: the pointer to it, where a C library has made the thread.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
-    // SAFETY: reads the first word of this thread's own control block, which every thread library keeps there.
+    // SAFETY: the thread pointer of a thread that is registered leads to memory: to its control block, or into `runtime.m` of Go's runtime, where the word is
+    // one of `tls`. Any value will do.
     unsafe {
         asm!("mov {0}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }

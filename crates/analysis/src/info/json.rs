@@ -38,12 +38,14 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             })
         })
         .collect();
+    let sum = Entered::sum(source);
+    let marks = sum.marks(source);
     let mut info = json!({
         "session": meta.session,
-        "events": source.event_count() - super::marks(source),
-        "marks": super::marks(source),
+        "events": source.event_count() - marks,
+        "marks": marks,
         "functions": meta.sites.len(),
-        "calls": Entered::sum(source),
+        "calls": sum,
         "processes": meta.processes,
         "threads": threads,
         "modules": modules,

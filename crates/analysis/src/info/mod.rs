@@ -67,14 +67,13 @@ impl Entered {
             },
         )
     }
-}
 
-/// Events of a whole recording that the program did not record, but the recorder marked.
-fn marks(source: &dyn Source) -> u64 {
-    let sum = Entered::sum(source);
-    let recorded = sum.recorded.saturating_add(sum.exits_recorded);
-    let is_whole = source.meta().end.is_some() && recorded > 0;
-    if is_whole { source.event_count().saturating_sub(recorded) } else { 0 }
+    /// Events of a whole recording, of which this is the sum, that the program did not record, but the recorder marked.
+    fn marks(&self, source: &dyn Source) -> u64 {
+        let recorded = self.recorded.saturating_add(self.exits_recorded);
+        let is_whole = source.meta().end.is_some() && recorded > 0;
+        if is_whole { source.event_count().saturating_sub(recorded) } else { 0 }
+    }
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC from a thread's first to its last event.

@@ -12,9 +12,9 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     let meta = source.meta();
     session(meta, out)?;
     clock(source, out)?;
-    let events = events_and_marks(source.event_count(), super::marks(source));
-    line(out, "events", &format!("{events}, {}", counted(meta.sites.len() as u64, "function")))?;
     let sum = Entered::sum(source);
+    let events = events_and_marks(source.event_count(), sum.marks(source));
+    line(out, "events", &format!("{events}, {}", counted(meta.sites.len() as u64, "function")))?;
     if !meta.loss.is_empty() {
         line(out, "calls", &equation(&sum))?;
     }
