@@ -316,19 +316,20 @@ impl OpenCalls {
             let (left, resumed) = self.go_back_to(&back);
             return (left + muted as u32, resumed);
         }
-        self.put_aside(left, anchor.is_some());
+        // An entry above all of them is of a function that had begun when recording began, and shows like an open frame what stack the thread is on.
+        let own = if next_to.is_some() { anchor } else { Some(slot_of(frame)) };
+        self.put_aside(left, own);
         self.find_floor(slot_of(frame));
         ((left + muted) as u32, Vec::new())
     }
 
-    /// The newest frames are over or elsewhere: which of them may go on is remembered. `anchored`: the thread is on the stack of the frame below them.
-    fn put_aside(&mut self, count: usize, anchored: bool) {
+    /// The newest frames are over or elsewhere: which of them may go on is remembered. `own`: a slot above them on the stack that the thread is on.
+    fn put_aside(&mut self, count: usize, own: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
-            let anchor = self.frames[first - 1];
-            self.aside.put(&self.frames[first..=self.depth], anchored.then(|| place_of(anchor)));
+            self.aside.put(&self.frames[first..=self.depth], own);
             self.depth -= count;
-            self.find_floor(place_of(anchor));
+            self.find_floor(place_of(self.frames[self.depth]));
         }
     }
 
@@ -341,7 +342,7 @@ impl OpenCalls {
             && site_of(self.frames[self.depth]) == innermost
         {
             let count = self.aside.newest_stack(&self.frames[1..=self.depth]);
-            self.put_aside(count, false);
+            self.put_aside(count, None);
             left += count as u32;
         }
         back.iter().for_each(|frame| self.open(*frame));
@@ -412,7 +413,7 @@ impl OpenCalls {
             let closed = self.depth + 1 - at;
             let tails = self.frames[at + 1..=self.depth].iter().take_while(|open| **open & TAIL != 0).count();
             if self.placed {
-                self.put_aside(closed - 1 - tails, true);
+                self.put_aside(closed - 1 - tails, Some(place_of(self.frames[at])));
             }
             self.depth = at - 1;
             return shown(0, Vec::new(), closed);

@@ -59,7 +59,7 @@ impl OpenCalls {
             return (Vec::new(), 0);
         }
         let frames = stack.to_vec();
-        self.put_aside(count, false);
+        self.put_aside(count, None);
         self.aside.give(place_of(frames[0]));
         (frames, count as u32)
     }

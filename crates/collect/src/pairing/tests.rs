@@ -190,16 +190,31 @@ struct Live {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of every call the depth that the events tell is the one that the program knows, whatever was left before.
+    /// Of every call the depth that the events tell is the one that the program knows, whatever was left before. The `hidden` outermost calls had begun when
+    /// recording began: nothing is recorded of them.
     #[test]
-    fn every_call_has_the_depth_the_program_knows(steps in steps()) {
-        let mut stack = vec![Live { slot: 0x7fff_0000_0000 >> 3, size: 2, sites: vec![9] }];
+    fn every_call_has_the_depth_the_program_knows(steps in steps(), mut hidden in 0..4_usize) {
+        let outermost = |n: usize| Live { slot: (0x7fff_0000_0000 >> 3) - 2 * n as u64, size: 2, sites: vec![9] };
+        let mut stack: Vec<Live> = (0..=hidden).map(outermost).collect();
         let mut open = OpenCalls::new(true);
         let frame = |slot: u64, site: u32| slot << SLOT | u64::from(site);
-        open.show(code::ENTRY, frame(stack[0].slot, 9), 0);
+        if hidden == 0 {
+            open.show(code::ENTRY, frame(stack[0].slot, 9), 0);
+        } else {
+            hidden += 1;
+        }
         for step in steps {
+            let is_hidden = stack.len() <= hidden;
+            let is_outermost = stack.len() == 1;
             let top = stack.last_mut().expect("the outermost one never returns");
             match step {
+                // Of what runs already, a jump tells nothing.
+                Step::Tail { .. } if is_hidden => continue,
+                Step::Return if is_hidden && !is_outermost => {
+                    stack.pop();
+                    hidden = stack.len();
+                    continue;
+                }
                 Step::Call { site, frame: size } => {
                     let slot = top.slot - top.size;
                     stack.push(Live { slot, size, sites: vec![site] });
@@ -210,7 +225,7 @@ proptest! {
                     top.size = size;
                     open.show(code::TAIL_ENTRY, frame(top.slot, site), 0);
                 }
-                Step::Return if stack.len() > 1 => {
+                Step::Return if !is_outermost => {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
                     let Shown { left, kind, .. } = open.show(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
@@ -221,10 +236,11 @@ proptest! {
                 Step::Jump { to } => {
                     // The next event is the first to tell.
                     stack.truncate(1 + to);
+                    hidden = hidden.min(stack.len());
                     continue;
                 }
             }
-            let depth: usize = stack.iter().map(|live| live.sites.len()).sum();
+            let depth: usize = stack[hidden..].iter().map(|live| live.sites.len()).sum();
             prop_assert_eq!(open.depth, depth);
         }
     }
@@ -255,6 +271,8 @@ const YIELD: u32 = 7;
 struct Coroutines {
     open: OpenCalls,
     stacks: Vec<Vec<(u64, u32)>>,
+    /// So many of the outermost frames of each had begun when recording began.
+    hidden: Vec<usize>,
     now: usize,
 }
 
@@ -263,7 +281,7 @@ impl Coroutines {
         // Each has been in another one's place, and has come back, once.
         let outermost = |n: usize| vec![((0xfff_0000_0000 & (SLOTS - 1)) - apart * n as u64, 9)];
         let stacks: Vec<_> = (0..STACKS).map(outermost).collect();
-        let mut all = Coroutines { open: OpenCalls::new(true), stacks, now: 0 };
+        let mut all = Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![0; STACKS], now: 0 };
         let first: Vec<u64> = all.stacks.iter().map(|stack| stack[0].0).collect();
         for slot in first {
             all.open.show(code::ENTRY, slot << SLOT | 9, 0);
@@ -282,6 +300,18 @@ impl Coroutines {
         all
     }
 
+    /// Recording begins while each has as many frames open.
+    fn running(apart: u64, hidden: usize) -> Coroutines {
+        let open = |n: usize| (0..=1 + hidden as u64).map(|at| (0xfff_0000_0000 % SLOTS - apart * n as u64 - 20 * at, 9)).collect();
+        let stacks = (0..STACKS).map(open).collect();
+        Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![hidden + 2; STACKS], now: 0 }
+    }
+
+    /// Is the innermost frame of the stack not known?
+    fn is_hidden(&self) -> bool {
+        self.stacks[self.now].len() <= self.hidden[self.now]
+    }
+
     /// The frame of the caller, as it is known and as it is shown.
     fn enter(&mut self, site: u32, frame: u64) -> (Frame, Frame) {
         let stack = &mut self.stacks[self.now];
@@ -293,7 +323,12 @@ impl Coroutines {
 
     /// How many calls the return ends.
     fn leave(&mut self) -> u32 {
+        let is_hidden = self.is_hidden();
         let (slot, site) = self.stacks[self.now].pop().expect("a call");
+        if is_hidden {
+            self.hidden[self.now] = self.stacks[self.now].len();
+            return 1;
+        }
         match self.open.show(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
             EventKind::Exit { pops } => pops,
             _ => unreachable!(),
@@ -324,6 +359,24 @@ proptest! {
                     prop_assert_eq!(known, shown);
                 }
                 // The outermost one goes on, and so does the one by which the stack was left.
+                Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
+                Turn::Switch { to } => all.switch(to),
+                _ => {}
+            }
+        }
+    }
+
+    /// The same where recording begins while all of them run: of each call whose caller is known, that is the one.
+    #[test]
+    fn every_known_caller_is_on_the_stack_of_its_call(turns in turns(), hidden in 0..4_usize) {
+        let mut all = Coroutines::running(1 << 20, hidden);
+        for turn in turns {
+            match turn {
+                Turn::Call { site, frame } if all.stacks[all.now].len() < 60 => {
+                    let is_hidden = all.is_hidden();
+                    let (known, shown) = all.enter(site, frame);
+                    prop_assert!(is_hidden || known == shown);
+                }
                 Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
                 Turn::Switch { to } => all.switch(to),
                 _ => {}

@@ -50,7 +50,8 @@ impl Waiting {
 
     /// Takes an event, if it has to wait.
     pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], open: &OpenCalls) -> bool {
-        self.is_on |= self.is_watched && open.is_far(raw);
+        // Once events wait, the open calls are those before them, and say nothing of this one.
+        self.is_on = self.is_on || self.is_watched && open.is_far(raw);
         if self.is_on {
             let has_read = !values.is_empty() || !stack.is_empty();
             let read = has_read.then(|| Box::new((values.to_vec(), stack.to_vec())));

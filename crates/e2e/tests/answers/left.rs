@@ -23,18 +23,27 @@ fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[Stri
     lines.map(row).collect()
 }
 
-/// Of every function, depth and caller as many calls as the program has noted, in the words of the export.
-fn check_callers(program: &Program, arguments: &[&str]) -> Recording {
-    let flags: Vec<Flags> = vec![vec![]];
+/// Of every function, depth and caller as many calls as the program has noted, in the words of the export. Calls of `untraced` are not recorded: they are the
+/// outermost ones, as those are that were open when a recorder came.
+fn check_callers(program: &Program, arguments: &[&str], untraced: &[&'static str]) -> Recording {
+    let flags: Vec<Flags> = vec![untraced.iter().flat_map(|name| ["--notrace", *name]).collect()];
     let recording = check(program, &flags, &Expect { arguments, uncounted: true, ..Expect::default() });
-    let noted: BTreeMap<String, u64> = recording
-        .run
-        .stdout
-        .lines()
-        .filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '))
-        .map(|(call, count)| (call.to_owned(), count.parse().expect("a number")))
-        .collect();
-    assert!(noted.len() > 10, "{}: {noted:?}", recording.what);
+    let mut noted: BTreeMap<String, u64> = BTreeMap::new();
+    for (call, count) in
+        recording.run.stdout.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '))
+    {
+        let (function, rest) = call.split_once(',').expect("a function");
+        let (depth, caller) = rest.split_once(',').expect("a depth");
+        let depth: usize = depth.parse().expect("a number");
+        if !untraced.contains(&function) {
+            // Of those, two are open wherever others are.
+            let depth = if untraced.is_empty() { depth } else { depth - 2 };
+            let caller = if untraced.contains(&caller) { "" } else { caller };
+            *noted.entry(format!("{function},{depth},{caller}")).or_default() +=
+                count.parse::<u64>().expect("a number");
+        }
+    }
+    assert!(noted.len() > 5, "{}: {noted:?}", recording.what);
     let longest: BTreeMap<&str, u64> = recording
         .run
         .stdout
@@ -67,14 +76,22 @@ fn check_callers(program: &Program, arguments: &[&str]) -> Recording {
 #[test]
 fn every_call_has_its_caller_and_depth_after_others_were_left() {
     for (_, build) in matrix() {
-        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[]);
+        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[], &[]);
+    }
+}
+
+#[test]
+fn where_the_function_that_catches_is_not_recorded_as_well() {
+    let outermost = ["main", "serve", "loop"];
+    for build in [GCC, &BARE[0]] {
+        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[], &outermost);
     }
 }
 
 #[test]
 fn in_programs_of_every_kind_that_were_not_built_for_tracing() {
     for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")) {
-        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[]);
+        check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[], &[]);
     }
 }
 
@@ -228,7 +245,7 @@ fn coroutines_that_yield_within_calls_have_their_own_callers() {
 /// Children that return through calls that were open at the fork have these for callers, and no view says that they are not known.
 fn check_forked(build: &Build, arguments: &[&str]) {
     let program = compile(build, &["forked.c"], &["-pthread"]);
-    let recording = check_callers(&program, arguments);
+    let recording = check_callers(&program, arguments, &[]);
     let trace = recording.trace.to_string_lossy().into_owned();
     for view in ["report", "graph", "replay"] {
         let text = calltap_run(&[view, "-i", &trace]).stdout;
