@@ -31,7 +31,9 @@ pub fn have(tool: &str) -> bool {
 
 /// The calltap that `CALLTAP_BIN` names, or the one that is built now.
 pub fn calltap() -> Result<PathBuf> {
-    env::var_os("CALLTAP_BIN").map_or_else(build_calltap, |given| Ok(PathBuf::from(given)))
+    let Some(given) = env::var_os("CALLTAP_BIN") else { return build_calltap() };
+    // It is run in other directories.
+    std::fs::canonicalize(&given).with_context(|| format!("CALLTAP_BIN: {}", given.display()))
 }
 
 /// Builds calltap in release; returns its path.

@@ -49,13 +49,16 @@ struct Program {
 enum Mode {
     /// From its start, with these tracers; the events of the first two are compared with what a debugger sees.
     Start(&'static [&'static str]),
+    /// From its start, some of its functions only, as where others run already when a recorder comes; compared likewise.
+    Selected,
     /// Attached to and left again, some times, while it runs.
     Attached,
 }
 
 /// Every way.
-const MODES: [Mode; 5] = [
+const MODES: [Mode; 6] = [
     Mode::Start(&["function_graph"]),
+    Mode::Selected,
     Mode::Start(&["function"]),
     Mode::Start(&["profile"]),
     Mode::Start(&["profile", "function_graph"]),
@@ -186,6 +189,12 @@ impl Case {
             Mode::Start(tracers) => {
                 format!("{} record --tracer {} -- ./program 3", calltap.display(), tracers.join(" --tracer "))
             }
+            Mode::Selected => {
+                let functions =
+                    truth::functions(&program.directory.join("program"), &calltap.to_string_lossy());
+                let left_out = truth::left_out(&functions.unwrap_or_default()).join(" --notrace ");
+                format!("{} record --notrace {left_out} -- ./program 3", calltap.display())
+            }
             Mode::Attached => {
                 format!("./program {ROUNDS} & {} record --duration 50ms -p $!", calltap.display())
             }
@@ -224,41 +233,71 @@ impl Program {
         counts.runs += 1;
         match mode {
             Mode::Start(tracers) => self.check_start(calltap, tracers, counts),
+            Mode::Selected => self.check_selected(calltap, counts),
             Mode::Attached => self.check_attached(calltap),
         }
     }
 
     fn check_start(&self, calltap: &Path, tracers: &[&str], counts: &mut Counts) -> Result<()> {
-        let directory = &self.directory;
-        let alone = finish(&mut limited(directory, &["./program", "3"]))?;
-        let calltap = calltap.to_string_lossy();
-        let mut record = vec![&*calltap, "record", "-q", "--max-wait", "20s", "-o", "trace"];
-        record.extend(tracers.iter().flat_map(|tracer| ["--tracer", tracer]));
-        record.extend(["--", "./program", "3"]);
-        let traced = finish(&mut limited(directory, &record))?;
-        if traced.is_refused() {
-            counts.refused += 1;
+        let options: Vec<&str> = tracers.iter().flat_map(|tracer| ["--tracer", tracer]).collect();
+        let is_compared = matches!(tracers, ["function" | "function_graph"]) && self.is_comparable();
+        if !self.record(calltap, &options, counts)? || !is_compared {
             return Ok(());
         }
-        compare(&alone, &traced)?;
-        let is_compared = matches!(tracers, ["function" | "function_graph"]);
-        if !is_compared || !self.build.has_names() || self.has_threads() {
-            return Ok(());
-        }
-        let functions = truth::functions(&directory.join("program"), &calltap)?;
-        let calls = truth::calls(&directory.join("program"), &functions)?;
-        let replayed = shell::output(Command::new(&*calltap).current_dir(directory).args([
-            "replay",
-            "--linker-names",
-            "-i",
-            "trace",
-        ]))?;
-        let replayed = String::from_utf8_lossy(&replayed.stdout).into_owned();
-        counts.compared += calls.len() as u64;
+        let functions = truth::functions(&self.directory.join("program"), &calltap.to_string_lossy())?;
+        let (calls, replayed) = (self.calls(&functions, counts)?, self.replay(calltap)?);
         match tracers {
             ["function"] => replay::compare_callers(&replayed, &calls, &functions),
-            _ => replay::compare_depths(&replayed, &calls, &functions, self.leaves_frames()),
+            _ => replay::compare_depths(&replayed, &calls, &functions, &[], self.leaves_frames()),
         }
+    }
+
+    fn check_selected(&self, calltap: &Path, counts: &mut Counts) -> Result<()> {
+        if !self.is_comparable() {
+            return Ok(());
+        }
+        let functions = truth::functions(&self.directory.join("program"), &calltap.to_string_lossy())?;
+        let left_out = truth::left_out(&functions);
+        let options: Vec<&str> = left_out.iter().flat_map(|name| ["--notrace", name]).collect();
+        if !self.record(calltap, &options, counts)? {
+            return Ok(());
+        }
+        let (calls, replayed) = (self.calls(&functions, counts)?, self.replay(calltap)?);
+        replay::compare_depths(&replayed, &calls, &functions, &left_out, self.leaves_frames())
+    }
+
+    /// Can the order of its calls be compared, by name?
+    fn is_comparable(&self) -> bool {
+        self.build.has_names() && !self.has_threads()
+    }
+
+    /// Runs it alone and recorded, which must be the same. False if it was refused.
+    fn record(&self, calltap: &Path, options: &[&str], counts: &mut Counts) -> Result<bool> {
+        let alone = finish(&mut limited(&self.directory, &["./program", "3"]))?;
+        let calltap = calltap.to_string_lossy();
+        let mut record = vec![&*calltap, "record", "-q", "--max-wait", "20s", "-o", "trace"];
+        record.extend(options);
+        record.extend(["--", "./program", "3"]);
+        let traced = finish(&mut limited(&self.directory, &record))?;
+        if traced.is_refused() {
+            counts.refused += 1;
+            return Ok(false);
+        }
+        compare(&alone, &traced).map(|()| true)
+    }
+
+    /// What a debugger sees.
+    fn calls(&self, functions: &[truth::Function], counts: &mut Counts) -> Result<Vec<truth::Call>> {
+        let calls = truth::calls(&self.directory.join("program"), functions)?;
+        counts.compared += calls.len() as u64;
+        Ok(calls)
+    }
+
+    /// What was recorded.
+    fn replay(&self, calltap: &Path) -> Result<String> {
+        let mut replay = Command::new(calltap);
+        replay.current_dir(&self.directory).args(["replay", "--linker-names", "-i", "trace"]);
+        Ok(String::from_utf8_lossy(&shell::output(&mut replay)?.stdout).into_owned())
     }
 
     fn check_attached(&self, calltap: &Path) -> Result<()> {

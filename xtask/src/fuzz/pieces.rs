@@ -32,6 +32,8 @@ enum Kind {
     Recursion,
     /// `longjmp` over some frames.
     Longjmp,
+    /// `longjmp` to one of two frames, out of frames of any size, from handlers and from functions that the C library calls.
+    Leaves,
     /// A handler that runs functions.
     Signals,
     /// Functions called by the C library.
@@ -42,13 +44,15 @@ enum Kind {
     Library,
     /// Exceptions through frames with destructors.
     Exceptions,
+    /// Exceptions that are caught, thrown again, and thrown by what runs while others are under way.
+    Rethrown,
     /// In assembly: a jump by distances of 8 or 16 bits, also to the first bytes behind the function's beginning.
     Narrow,
     /// In Rust or Go: the code is this text, with computations and numbers put in.
     Text(&'static str),
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Labels,
     Kind::Differences,
     Kind::Switch,
@@ -59,6 +63,7 @@ const KINDS: [Kind; 14] = [
     Kind::Loops,
     Kind::Recursion,
     Kind::Longjmp,
+    Kind::Leaves,
     Kind::Signals,
     Kind::Callbacks,
     Kind::Library,
@@ -108,7 +113,8 @@ impl Piece {
             (Language::Rust, _) => Kind::Text(random.one(&rust::PIECES)),
             (Language::Go, _) => Kind::Text(random.one(&go::PIECES)),
             (_, 0) => Kind::Threads,
-            (Language::Cpp, 1..=3) => Kind::Exceptions,
+            (Language::Cpp, 1..=2) => Kind::Exceptions,
+            (Language::Cpp, 3..=4) => Kind::Rethrown,
             _ => random.one(&KINDS),
         };
         Piece { kind, seed: random.next() }
@@ -136,11 +142,13 @@ impl Piece {
             Kind::Loops => loops(random),
             Kind::Recursion => recursion(random),
             Kind::Longjmp => LONGJMP.to_owned(),
+            Kind::Leaves => leaves(random),
             Kind::Signals => SIGNALS.to_owned(),
             Kind::Callbacks => CALLBACKS.to_owned(),
             Kind::Threads => THREADS.to_owned(),
             Kind::Library => LIBRARY.to_owned(),
             Kind::Exceptions => EXCEPTIONS.to_owned(),
+            Kind::Rethrown => rethrown(random),
             Kind::Narrow => narrow(random),
             Kind::Text(text) => filled(random, text),
         };
@@ -321,6 +329,39 @@ fn recursion(random: &mut Random) -> String {
         "FUNCTION double @_deep(word x, double d, int a, int b, int c, int e, int f, int g) {{\n{body}\n\
          if (a == 0) return d + (double)(x % 100);\nreturn @_deep(x, d * 0.5, a - 1, b + g, c, e, f + 1, g) + (double)(b + f);\n}}\n\
          FUNCTION word @_run(word x) {{ return (word)@_deep(x % 50, 1.5, {depth}, 2, 3, 4, 5, 6); }}\n"
+    )
+}
+
+fn leaves(random: &mut Random) -> String {
+    let (size, less, step) = (1 + random.below(40), 1 + random.below(12), steps(random, 2));
+    let way = random.one(&[
+        "@_leave(n + i);",
+        "word t[5] = {n, n + 1, 3, n / 2, 1}; qsort(t, 5, sizeof *t, @_order);",
+        "signal(SIGUSR2, @_handle); raise(SIGUSR2);",
+    ]);
+    format!(
+        "static sigjmp_buf @_outer, @_inner; static volatile word @_n;\n\
+         FUNCTION word @_plain(word x) {{ {step} return x; }}\n\
+         FUNCTION void @_leave(word n) {{ volatile char room[{size}]; room[n % {size}] = 1; @_plain(n);\n\
+         switch (n % 4) {{ case 0: siglongjmp(@_inner, 1); case 1: siglongjmp(@_outer, 1); }} sink += (word)room[n % {size}]; }}\n\
+         FUNCTION void @_handle(int signal) {{ sink += (word)signal; @_leave(@_n++); }}\n\
+         FUNCTION int @_order(const void *a, const void *b) {{ @_leave(@_n++); return *(const word *)a < *(const word *)b ? -1 : 1; }}\n\
+         FUNCTION word @_between(word n) {{ volatile word room[{less}]; for (word i = 0; i < {less}; i++) {{ room[i] = n; {way} }} return room[n % {less}]; }}\n\
+         FUNCTION word @_middle(word n) {{ volatile word s = 1; if (sigsetjmp(@_inner, 1) == 0) s += @_between(n); else s += @_plain(n) + 7; return s + @_plain(s); }}\n\
+         FUNCTION word @_run(word x) {{ volatile word s = 0, i; @_n = x; for (i = 0; i < 7; i++) {{ if (sigsetjmp(@_outer, 1) == 0) s += @_middle(x % 9 + i); else s += @_plain(i) * 3; }} return s; }}\n"
+    )
+}
+
+fn rethrown(random: &mut Random) -> String {
+    let (size, when, step) = (1 + random.below(40), 2 + random.below(4), steps(random, 2));
+    let caught = random.one(&["throw;", "throw (long)x;", "s += @_plain(x);", "return @_plain(x) + 2;"]);
+    format!(
+        "FUNCTION word @_plain(word x) {{ {step} return x; }}\n\
+         FUNCTION void @_fails(word x) {{ volatile char room[{size}]; room[x % {size}] = 1; if (x % {when} == 0) throw (int)(x % 50); if (x % {when} == 1) throw (long)x; sink += (word)room[x % {size}]; }}\n\
+         struct @_undo {{ word x; ~@_undo() {{ sink += @_plain(x); try {{ @_fails(x + 1); }} catch (...) {{ sink++; }} }} }};\n\
+         FUNCTION word @_pass(word x) {{ @_undo undo = {{x}}; word s = @_plain(x + 1); @_fails(x); return s; }}\n\
+         FUNCTION word @_catches(word x) {{ word s = 0; try {{ s += @_pass(x); }} catch (int e) {{ s += (word)e; {caught} }} return s + @_plain(s); }}\n\
+         FUNCTION word @_run(word x) {{ word s = 0; for (word i = 0; i < 6; i++) try {{ s += @_catches(x + i); }} catch (long e) {{ s += (word)e + @_plain(i); }} catch (int e) {{ s += 5; }} return s; }}\n"
     )
 }
 

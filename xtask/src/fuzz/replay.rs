@@ -49,15 +49,81 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
     Ok(())
 }
 
+/// A frame that may be open.
+struct Frame<'f> {
+    slot: u64,
+    back: u64,
+    function: usize,
+    /// The functions that may share it, by jumps.
+    sharing: Vec<&'f str>,
+    /// So many recorded calls are open for certain while it is, itself included.
+    least: usize,
+}
+
 /// Lines of the call tree: the same calls in the same order, as deep. A tail call takes over slot and return address; it depends on the function whether that
-/// is still open. Where frames are left by other ways than returns, depths are not compared.
+/// is still open. Functions that are left out are not recorded.
+///
+/// Where frames are left by other ways than returns, what is recorded shows that by an entry that does not lie below them. A function that is left out
+/// may have left them and call one that does: what was left is open until the next entry that shows it.
 pub fn compare_depths(
     replayed: &str,
     calls: &[Call],
     functions: &[Function],
+    left_out: &[String],
     leaves_frames: bool,
 ) -> Result<()> {
-    let names = names(functions);
+    let is_recorded = |name: &str| !left_out.iter().any(|other| other == name);
+    let names: BTreeSet<&str> = names(functions).into_iter().filter(|name| is_recorded(name)).collect();
+    let seen = depths(replayed, &names);
+    let (mut frames, mut shown): (Vec<Frame>, Vec<u64>) = (Vec::new(), Vec::new());
+    let mut next = seen.iter();
+    for (n, call) in calls.iter().enumerate() {
+        let name = &functions[call.function].name[..];
+        while frames.last().is_some_and(|frame| frame.slot < call.slot) {
+            frames.pop();
+        }
+        let shared = frames.pop_if(|frame| frame.slot == call.slot);
+        let shared = shared.filter(|frame| frame.back == call.back);
+        // What lies between the caller's frame and this one is over. Where the caller is a library's, that is not known.
+        let caller = call.caller.filter(|caller| functions[*caller].is_traced);
+        let open = caller.and_then(|caller| frames.iter().rposition(|frame| frame.function == caller));
+        let known = open.map_or(0, |open| open + 1);
+        if open.is_some() {
+            frames.truncate(known);
+        }
+        let least = known.checked_sub(1).map_or(0, |caller| frames[caller].least);
+        let is_jump = shared.is_some();
+        let mut sharing = shared.map_or(Vec::new(), |frame| frame.sharing);
+        let all = frames.iter().flat_map(|frame| &frame.sharing).chain(&sharing);
+        let most = all.filter(|name| is_recorded(name)).count();
+        sharing.push(name);
+        let own = usize::from(sharing.iter().all(|name| is_recorded(name)));
+        let Call { slot, back, function, .. } = *call;
+        frames.push(Frame { slot, back, function, sharing, least: least + own });
+        if !is_recorded(name) {
+            continue;
+        }
+        shown.retain(|slot| *slot > call.slot || *slot == call.slot && is_jump);
+        let most = if leaves_frames && !left_out.is_empty() { most.max(shown.len()) } else { most };
+        shown.push(call.slot);
+        let Some((function, depth)) = next.next() else {
+            bail!("call {n}: {name} is missing: {} calls instead of more", seen.len());
+        };
+        if function != name {
+            bail!("call {n}: {function} instead of {name}");
+        }
+        if !(least..=most).contains(depth) {
+            bail!("call {n}: {name} is {depth} deep instead of {least} to {most}");
+        }
+    }
+    if let Some((function, _)) = next.next() {
+        bail!("call {}: {function} is too many", calls.len());
+    }
+    Ok(())
+}
+
+/// Of each call of these functions in a call tree its name and how many others of them it lies in.
+fn depths(replayed: &str, names: &BTreeSet<&str>) -> Vec<(String, usize)> {
     let lines = replayed.lines().filter(|line| !line.starts_with('#'));
     let mut open: Vec<bool> = Vec::new();
     let mut seen = Vec::new();
@@ -81,39 +147,7 @@ pub fn compare_depths(
             open.pop();
         }
     }
-    // Frames that may be open: slot, return address, how many calls may share them, function.
-    let mut frames: Vec<(u64, u64, usize, usize)> = Vec::new();
-    for (n, call) in calls.iter().enumerate() {
-        let name = &functions[call.function].name;
-        let Some((function, depth)) = seen.get(n) else {
-            bail!("call {n}: {name} is missing: {} calls instead of {}", seen.len(), calls.len());
-        };
-        if function != name {
-            bail!("call {n}: {function} instead of {name}");
-        }
-        while frames.last().is_some_and(|(slot, ..)| *slot < call.slot) {
-            frames.pop();
-        }
-        let shared = frames.pop_if(|(slot, ..)| *slot == call.slot);
-        let sharing =
-            shared.filter(|(_, back, ..)| *back == call.back).map_or(0, |(_, _, sharing, _)| sharing);
-        // What lies between the caller's frame and this one has returned. Where the caller is a library's, that is not known.
-        let caller = call.caller.filter(|caller| functions[*caller].is_traced);
-        let open = caller.and_then(|caller| frames.iter().rposition(|(.., function)| *function == caller));
-        let least = open.map_or(0, |open| {
-            frames.truncate(open + 1);
-            open + 1
-        });
-        frames.push((call.slot, call.back, sharing + 1, call.function));
-        let most = frames.iter().map(|(_, _, sharing, _)| sharing).sum::<usize>() - 1;
-        if !leaves_frames && !(least..=most).contains(depth) {
-            bail!("call {n}: {name} is {depth} deep instead of {least} to {most}");
-        }
-    }
-    if seen.len() > calls.len() {
-        bail!("call {}: {} is too many", calls.len(), seen[calls.len()].0);
-    }
-    Ok(())
+    seen
 }
 
 #[cfg(test)]
@@ -139,8 +173,9 @@ mod tests {
         assert!(callers(&[run, leaf, leaf, leaf]).is_err_and(|what| what.contains("too many")));
         assert!(callers(&[leaf, run, leaf]).is_err_and(|what| what.contains("instead of")));
         assert!(callers(&[run, "p0_leaf <-main", leaf]).is_err_and(|what| what.contains("called by")));
-        let depths =
-            |text: &str| compare_depths(text, &calls, &functions, false).map_err(|error| error.to_string());
+        let depths = |text: &str| {
+            compare_depths(text, &calls, &functions, &[], false).map_err(|error| error.to_string())
+        };
         assert_eq!(depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | p0_leaf();\n1 | | }"), Ok(()));
         let entry = "1 | | p0_run() {\n1 | | /* p0_leaf <-p0_run */\n1 | | p0_leaf();\n1 | | }";
         assert_eq!(depths(entry), Ok(()));
