@@ -302,7 +302,11 @@ impl Coroutines {
 
     /// Recording begins while each has as many frames open.
     fn running(apart: u64, hidden: usize) -> Coroutines {
-        let open = |n: usize| (0..=1 + hidden as u64).map(|at| (0xfff_0000_0000 % SLOTS - apart * n as u64 - 20 * at, 9)).collect();
+        let open = |n: usize| {
+            (0..=1 + hidden as u64)
+                .map(|at| (0xfff_0000_0000 % SLOTS - apart * n as u64 - 20 * at, 9))
+                .collect()
+        };
         let stacks = (0..STACKS).map(open).collect();
         Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![hidden + 2; STACKS], now: 0 }
     }
@@ -351,38 +355,31 @@ proptest! {
     /// side by side.
     #[test]
     fn every_call_has_the_caller_on_its_stack(turns in turns(), far in any::<bool>()) {
-        let mut all = Coroutines::new(if far { 1 << 20 } else { 16 << 10 >> 3 });
-        for turn in turns {
-            match turn {
-                Turn::Call { site, frame } if all.stacks[all.now].len() < 60 => {
-                    let (known, shown) = all.enter(site, frame);
-                    prop_assert_eq!(known, shown);
-                }
-                // The outermost one goes on, and so does the one by which the stack was left.
-                Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
-                Turn::Switch { to } => all.switch(to),
-                _ => {}
-            }
-        }
+        check_turns(Coroutines::new(if far { 1 << 20 } else { 16 << 10 >> 3 }), turns)?;
     }
 
     /// The same where recording begins while all of them run: of each call whose caller is known, that is the one.
     #[test]
     fn every_known_caller_is_on_the_stack_of_its_call(turns in turns(), hidden in 0..4_usize) {
-        let mut all = Coroutines::running(1 << 20, hidden);
-        for turn in turns {
-            match turn {
-                Turn::Call { site, frame } if all.stacks[all.now].len() < 60 => {
-                    let is_hidden = all.is_hidden();
-                    let (known, shown) = all.enter(site, frame);
-                    prop_assert!(is_hidden || known == shown);
-                }
-                Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
-                Turn::Switch { to } => all.switch(to),
-                _ => {}
+        check_turns(Coroutines::running(1 << 20, hidden), turns)?;
+    }
+}
+
+fn check_turns(mut all: Coroutines, turns: Vec<Turn>) -> Result<(), TestCaseError> {
+    for turn in turns {
+        match turn {
+            Turn::Call { site, frame } if all.stacks[all.now].len() < 60 => {
+                let is_hidden = all.is_hidden();
+                let (known, shown) = all.enter(site, frame);
+                prop_assert!(is_hidden || known == shown);
             }
+            // The outermost one goes on, and so does the one by which the stack was left.
+            Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
+            Turn::Switch { to } => all.switch(to),
+            _ => {}
         }
     }
+    Ok(())
 }
 
 fn session() -> Session {
