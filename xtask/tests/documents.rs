@@ -75,6 +75,21 @@ fn links_lead_somewhere() {
 }
 
 /// All files below a directory, from the project's.
+/// Words of `ARCHITECTURE.md`, which is read in one go. Borders of drawings and tables are none.
+const ARCHITECTURE: usize = 1500;
+
+#[test]
+fn the_architecture_is_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the document");
+    let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
+    let words = text.split_whitespace().filter(is_word).count();
+    assert!(
+        (500..=ARCHITECTURE).contains(&words),
+        "{words} words: details stand beside the code that they explain"
+    );
+}
+
 fn files(root: &Path, below: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(root.join(below)).expect("a directory").flatten() {
         let path = below.join(entry.file_name());

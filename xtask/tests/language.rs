@@ -7,7 +7,7 @@ const REFUSED: [&str; 3] = ["nobody", "somebody", "whoever"];
 /// In comments: calltap and its parts have names, and a thread, a process or a function is no person.
 const PRONOUNS: [&str; 12] =
     ["we", "our", "ours", "he", "his", "him", "she", "her", "anybody", "everybody", "someone", "everyone"];
-const KINDS: [&str; 9] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml"];
+const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
 /// Has the words itself.
 const THIS: &str = "language.rs";
 
