@@ -134,24 +134,9 @@ fn paths_tell_from_where_it_differs() {
     );
 }
 
-fn session(clock: ClockKind) -> Session {
-    Session {
-        calltap: String::new(),
-        command: Vec::new(),
-        host: String::new(),
-        kernel: String::new(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock,
-        clock_note: None,
-        tracers: Vec::new(),
-    }
-}
-
 fn with_clock(clock: ClockKind) -> MemorySource {
     let mut source = recording("main: E f @0; X f @10");
-    source.meta.session = Some(session(clock));
+    source.meta.session = Some(Session::of(clock));
     source.ns_per_tick = u64::from(clock != ClockKind::Counter);
     source
 }
@@ -160,7 +145,7 @@ fn with_clock(clock: ClockKind) -> MemorySource {
 fn times_of_different_clocks_are_not_compared() {
     let more = |clock| {
         let mut source = recording("main: E f @0; X f @900; E f @1000; X f @1100");
-        source.meta.session = Some(session(clock));
+        source.meta.session = Some(Session::of(clock));
         source
     };
     let (tsc, counter) = (with_clock(ClockKind::Tsc), with_clock(ClockKind::Counter));

@@ -82,18 +82,7 @@ fn synthetic(threads: u32) -> MemorySource {
 
 /// The same recording in a file.
 fn in_file(memory: &MemorySource) -> Result<TraceReader, calltap_trace::Error> {
-    let session = Session {
-        calltap: String::new(),
-        command: Vec::new(),
-        host: String::new(),
-        kernel: String::new(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock: ClockKind::Coarse,
-        clock_note: None,
-        tracers: Vec::new(),
-    };
+    let session = Session::of(ClockKind::Coarse);
     let path = std::env::temp_dir().join(format!("calltap-bench-{}.data", std::process::id()));
     let mut writer = TraceWriter::create(&path, session)?;
     writer.record(&Record::Process(memory.meta.processes[0].clone()))?;

@@ -7,18 +7,8 @@ use calltap_trace::*;
 use std::path::Path;
 
 fn through_file(path: &Path, memory: &MemorySource) -> TraceReader {
-    let session = Session {
-        calltap: "0.1.0".into(),
-        command: vec!["app".into()],
-        host: String::new(),
-        kernel: String::new(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock: ClockKind::Coarse,
-        clock_note: None,
-        tracers: Vec::new(),
-    };
+    let session =
+        Session { calltap: "0.1.0".into(), command: vec!["app".into()], ..Session::of(ClockKind::Coarse) };
     let mut writer = TraceWriter::create(path, session).unwrap();
     let meta = &memory.meta;
     let processes = meta.processes.iter().cloned().map(Record::Process);

@@ -223,18 +223,7 @@ fn packets() {
 #[test]
 fn times_before_the_incremental_clock_are_absolute() {
     let mut source = recording("main: E f @5; X f @9; E f @20; X f @30");
-    source.meta.session = Some(Session {
-        calltap: String::new(),
-        command: Vec::new(),
-        host: String::new(),
-        kernel: String::new(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 10,
-        clock: ClockKind::Tsc,
-        clock_note: None,
-        tracers: Vec::new(),
-    });
+    source.meta.session = Some(Session { start_monotonic_ns: 10, ..Session::of(ClockKind::Tsc) });
     let mut out = Vec::new();
     perfetto(&source, &Options::default(), &mut out, None).unwrap();
     let lines = decode(&out);

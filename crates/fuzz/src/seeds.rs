@@ -85,19 +85,8 @@ const DATA: &str = "seed.data";
 
 fn trace(scratch: &Path) -> Result<Vec<u8>> {
     let path = scratch.join(DATA);
-    let text = String::new;
-    let session = Session {
-        calltap: "0.1.0".into(),
-        command: vec!["app".into()],
-        host: text(),
-        kernel: text(),
-        cpu: text(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock: ClockKind::Coarse,
-        clock_note: None,
-        tracers: Vec::new(),
-    };
+    let session =
+        Session { calltap: "0.1.0".into(), command: vec!["app".into()], ..Session::of(ClockKind::Coarse) };
     let mut writer = TraceWriter::create(&path, session)?;
     let (id, comm) = (ThreadId(0), "app".to_owned());
     writer.record(&Record::Process(Process {

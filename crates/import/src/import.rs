@@ -214,12 +214,11 @@ fn session(head: &Head, named: Named<'_>, clock: &Clock, tracers: &[TracerKind],
         command: vec![printable(named.file).into_owned()],
         host,
         kernel: words.collect::<Vec<_>>().join(" "),
-        cpu: String::new(),
         start_realtime_ns: date.map_or(0, |date| start.wrapping_add(date)),
         start_monotonic_ns: start,
-        clock: clock.kind,
         clock_note: clock.note.clone(),
         tracers: (0..).zip(tracers).map(tracer).collect(),
+        ..Session::of(clock.kind)
     }
 }
 

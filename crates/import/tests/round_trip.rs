@@ -16,12 +16,8 @@ pub(crate) fn session() -> Session {
         command: vec!["app".into()],
         host: "host".into(),
         kernel: "6.1 x86_64".into(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
         start_monotonic_ns: 1000,
-        clock: ClockKind::Monotonic,
-        clock_note: None,
-        tracers: Vec::new(),
+        ..Session::of(ClockKind::Monotonic)
     }
 }
 

@@ -86,6 +86,24 @@ pub struct Session {
     pub tracers: Vec<TracerInfo>,
 }
 
+impl Session {
+    /// Of which nothing is known but the clock.
+    pub fn of(clock: ClockKind) -> Session {
+        Session {
+            calltap: String::new(),
+            command: Vec::new(),
+            host: String::new(),
+            kernel: String::new(),
+            cpu: String::new(),
+            start_realtime_ns: 0,
+            start_monotonic_ns: 0,
+            clock,
+            clock_note: None,
+            tracers: Vec::new(),
+        }
+    }
+}
+
 /// A process of the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {

@@ -26,16 +26,8 @@ const RETURN: u64 = 0xffff_ffff_bba8_f027;
 fn directory() -> Tracefs {
     let mut tracefs = Tracefs::new(1, (0, 0));
     tracefs.record(&Record::Session(Session {
-        calltap: String::new(),
-        command: Vec::new(),
-        host: String::new(),
         kernel: "6.12.117+deb12-cloud-amd64 x86_64".into(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock: ClockKind::Coarse,
-        clock_note: None,
-        tracers: Vec::new(),
+        ..Session::of(ClockKind::Coarse)
     }));
     tracefs.record(&Record::Process(Process {
         id: 0,

@@ -382,21 +382,6 @@ fn check_turns(mut all: Coroutines, turns: Vec<Turn>) -> Result<(), TestCaseErro
     Ok(())
 }
 
-fn session() -> Session {
-    Session {
-        calltap: String::new(),
-        command: Vec::new(),
-        host: String::new(),
-        kernel: String::new(),
-        cpu: String::new(),
-        start_realtime_ns: 0,
-        start_monotonic_ns: 0,
-        clock: ClockKind::Tsc,
-        clock_note: None,
-        tracers: Vec::new(),
-    }
-}
-
 /// Rows of events and events one by one come to the same trace.
 type Feed<'a> = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize) + 'a;
 
@@ -432,7 +417,7 @@ fn rows_are_paired_like_single_events() {
         let folder = tempfile::tempdir().unwrap();
         let trace = |name: &str, feed: &Feed<'_>| {
             let path = folder.path().join(name);
-            let mut writer = TraceWriter::create(&path, session()).unwrap();
+            let mut writer = TraceWriter::create(&path, Session::of(ClockKind::Tsc)).unwrap();
             let (mut open, mut encoder) = (OpenCalls::new(placed), ThreadEncoder::new(Default::default()));
             let (mut at, mut exits) = (0, 0);
             while at < events.len() {

@@ -185,8 +185,6 @@ pub fn session(clock: ClockKind) -> Session {
         cpu: "cpu".to_owned(),
         start_realtime_ns: 1_700_000_000_000_000_000,
         start_monotonic_ns: 5_000_000_000,
-        clock,
-        clock_note: None,
-        tracers: Vec::new(),
+        ..Session::of(clock)
     }
 }

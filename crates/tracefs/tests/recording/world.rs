@@ -26,18 +26,7 @@ pub struct World {
 impl World {
     pub fn new() -> World {
         let mut tracefs = Tracefs::new(2, (0, 0));
-        tracefs.record(&Record::Session(Session {
-            calltap: String::new(),
-            command: Vec::new(),
-            host: String::new(),
-            kernel: String::new(),
-            cpu: String::new(),
-            start_realtime_ns: 0,
-            start_monotonic_ns: 0,
-            clock: ClockKind::Coarse,
-            clock_note: None,
-            tracers: Vec::new(),
-        }));
+        tracefs.record(&Record::Session(Session::of(ClockKind::Coarse)));
         tracefs.record(&Record::Process(Process {
             id: 0,
             pid: 100,
