@@ -227,6 +227,24 @@ fn two_at_once_are_told_of_each_other() {
     assert!(resident.end().0.success());
 }
 
+#[test]
+fn of_those_who_attach_at_the_same_moment_one_does() {
+    let program = compile(GCC, &["resident.c"], &[]);
+    let mut resident = Resident::start(&program, &[]);
+    let pid = resident.pid.to_string();
+    for round in 0..15 {
+        let attaches = || calltap_run(&["record", "-q", "-p", &pid, "-o", "/dev/null", "--duration", "1ms"]);
+        let runs: Vec<Run> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2 + round % 2).map(|_| scope.spawn(attaches)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a run")).collect()
+        });
+        let errors: Vec<&str> = runs.iter().map(|run| &*run.stderr).collect();
+        assert!(runs.iter().any(|run| run.status.success()), "{errors:?}");
+    }
+    assert!(resident.runs());
+    assert!(resident.end().0.success());
+}
+
 /// One that comes while another leaves attaches, or is told of it.
 #[test]
 fn those_who_attach_again_and_again_are_told_of_each_other() {

@@ -33,6 +33,8 @@ const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
 const CREATION: Duration = Duration::from_millis(100);
 /// How long to ask who holds a lock that is held: on a busy machine it may be in the middle of being made.
 const LOCKING: Duration = Duration::from_secs(1);
+/// How long a controller that has come at the same moment may take to see this one, and to give way.
+const GIVING_WAY: Duration = Duration::from_secs(1);
 /// How often a directory is made anew that was removed meanwhile.
 const TRIES: usize = 100;
 /// How long another controller's work on a session is waited for.
@@ -96,12 +98,7 @@ impl Directory {
             .create(base.via.join(&name))
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         let directory = Directory::fill(base, &name, (ATTACHED, &agent::JOINING), control_size, code_size)?;
-        // Of two that attach at the same moment each sees the other, or one of them does: it is made before it is looked for.
-        if let Some(other) =
-            Directory::places_for(target).find(|place| place.inside != directory.place.inside)
-        {
-            return Err(busy(target, &other));
-        }
+        directory.take_turn(target)?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
             // The directory last: from then on its owner can put anything there.
@@ -116,6 +113,21 @@ impl Directory {
             }
         }
         Ok(directory)
+    }
+
+    /// Of two that attach at the same moment each sees the other, or one of them does: a directory is made before others are looked for. The one with the
+    /// lesser name goes on when the other has given way; where that does not, it had looked before this one was made.
+    fn take_turn(&self, target: &Target) -> Result<(), Error> {
+        let start = Instant::now();
+        let is_other = |place: &Place| place.inside != self.place.inside;
+        while let Some(other) = Directory::places_for(target).find(is_other) {
+            let is_next = self.place.inside.file_name() < other.inside.file_name();
+            if !is_next || start.elapsed() > GIVING_WAY {
+                return Err(busy(target, &other));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     /// The one of a process, if it has one.

@@ -31,7 +31,7 @@ pub fn find_polls(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     let is_resumed = |name: &str| name.contains("async_fn_resumed") && demangle(name).starts_with(RESUMED);
     let resumed = binary.functions.iter().filter(|function| all_names(function).any(is_resumed));
     let imported = dynamic.imports(NAME).filter(|(_, name)| str::from_utf8(name).is_ok_and(is_resumed));
-    let finder = Finder {
+    let finder = PollFinder {
         image: &image,
         dynamic: &dynamic,
         resumed: resumed.map(|function| function.address.0).collect(),
@@ -66,7 +66,7 @@ fn all_names(function: &Function) -> impl Iterator<Item = &str> {
     [&function.name].into_iter().chain(&function.aliases).map(String::as_str)
 }
 
-struct Finder<'a, 'd> {
+struct PollFinder<'a, 'd> {
     image: &'a Image<'d>,
     dynamic: &'a Dynamic<'d>,
     /// Addresses of what is called by a body that is polled too often,
@@ -75,7 +75,7 @@ struct Finder<'a, 'd> {
     imported: HashSet<u64>,
 }
 
-impl Finder<'_, '_> {
+impl PollFinder<'_, '_> {
     fn poll(&self, function: &Function, named: names::Polled) -> Option<Poll> {
         let (start, end) = (function.address.0, function.address.0.saturating_add(function.size));
         let code = self.image.tail(start, function.size.min(LONGEST));

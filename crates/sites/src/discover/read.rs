@@ -1,7 +1,7 @@
 //! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
 
 use super::lookup::Lookup;
-use super::{calls, functions, go, handed, profilers, records, resolvers, xray};
+use super::{calls, functions, go, profilers, records, resolvers, tail_jumps, xray};
 use crate::address::Svma;
 use crate::binary::Binary;
 use crate::code::nops;
@@ -81,7 +81,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     };
     let profilers = profilers::defined(&image, &symbols);
     let sleds = xray::read(&image, &functions, &mut complaints);
-    let finder = Finder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
+    let finder = RoomFinder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
@@ -97,7 +97,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
             }
         }
     }
-    handed::decide(&image, &dynamic, &mut functions, discovery == Discovery::FirstCall);
+    tail_jumps::decide(&image, &dynamic, &mut functions, discovery == Discovery::FirstCall);
     let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
     let interpreter = interpreter(&image);
     let named = interpreter.is_some() && dynamic.soname.is_none();
@@ -123,14 +123,14 @@ fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
 }
 
-struct Finder<'a, 'd> {
+struct RoomFinder<'a, 'd> {
     image: &'a Image<'d>,
     dynamic: &'a Dynamic<'d>,
     hooks: &'a calls::Hooks,
     sleds: &'a HashMap<u64, Sleds>,
 }
 
-impl Finder<'_, '_> {
+impl RoomFinder<'_, '_> {
     /// Fills in the site of `function`: the first one that can be patched, or the best reason against it.
     fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
         let address = function.address.0;

@@ -92,7 +92,7 @@ fn find_sites(
     let all = scope.is_none();
     let behind = scope.as_ref().map(|scope| scope.behind.clone()).unwrap_or_default();
     let undecided: Vec<Function> = behind.iter().map(|n| binary.functions[*n].clone()).collect();
-    let mut finder = Finder::new(&image, (&mut binary.functions, &starts), &pointers, scope);
+    let mut finder = PrologueFinder::new(&image, (&mut binary.functions, &starts), &pointers, scope);
     finder.find_users(&binary.functions, &code_of_go);
     finder.resolve(&binary.functions, &pointers);
     finder.find_tail_callers(&binary.functions);
@@ -122,7 +122,7 @@ fn find_sites(
     Ok((finder.branches, all))
 }
 
-struct Finder<'a, 'd> {
+struct PrologueFinder<'a, 'd> {
     image: &'a Image<'d>,
     branches: Branches,
     /// By address: are they entered by calls?
@@ -158,14 +158,14 @@ fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
 }
 
-impl<'a, 'd> Finder<'a, 'd> {
+impl<'a, 'd> PrologueFinder<'a, 'd> {
     /// Decodes what matters, and tells functions from parts.
     fn new(
         image: &'a Image<'d>,
         (functions, starts): (&mut [Function], &[u64]),
         pointers: &[Pointer],
         scope: Option<Scope>,
-    ) -> Finder<'a, 'd> {
+    ) -> PrologueFinder<'a, 'd> {
         let matters = |n: usize| scope.as_ref().is_none_or(|scope| scope.members.contains(&n));
         let site = |(n, start): (usize, &u64)| if matters(n) { skip_endbr(image, *start) } else { *start };
         let sites: Vec<u64> = starts.iter().enumerate().map(site).collect();
@@ -192,13 +192,26 @@ impl<'a, 'd> Finder<'a, 'd> {
         let ranges = starts.iter().copied().zip(ends).collect();
         let (lost, pops) = (BTreeMap::new(), BTreeMap::new());
         let entry = image.header.e_entry.get(Le);
-        Finder { image, branches, frames, rows, parts, ranges, sites, wanted, members, lost, pops, entry }
+        PrologueFinder {
+            image,
+            branches,
+            frames,
+            rows,
+            parts,
+            ranges,
+            sites,
+            wanted,
+            members,
+            lost,
+            pops,
+            entry,
+        }
     }
 
     /// Finds out where indirect jumps lead.
     fn resolve(&mut self, functions: &[Function], pointers: &[Pointer]) {
         let places = Places { starts: &self.sites, width: JUMP, pointers };
-        let Finder { image, branches, parts, rows, .. } = self;
+        let PrologueFinder { image, branches, parts, rows, .. } = self;
         jumps::resolve(image, branches, (functions, parts), (&places, rows), pointers);
     }
 
