@@ -26,6 +26,8 @@ pub struct Row {
     pub sites: Vec<SiteId>,
     /// Calls that began.
     pub calls: u64,
+    /// Calls that ended.
+    pub ended: u64,
     /// Mean duration of the calls that ended, nanoseconds; 0 if none did.
     pub avg_ns: u64,
     /// The longest of them, nanoseconds.
@@ -398,6 +400,7 @@ impl Live {
                 module: function.module.clone(),
                 sites: function.sites.clone(),
                 calls: sums.calls,
+                ended: sums.ended,
                 avg_ns: clock.duration_ns(sums.durations).checked_div(sums.ended).unwrap_or(0),
                 max_ns: clock.duration_ns(sums.longest),
                 total_ns: clock.duration_ns(sums.spent),

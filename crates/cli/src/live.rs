@@ -10,29 +10,34 @@ use crate::terminal::output::Output;
 use crate::terminal::progress::tell;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
     Answer, Attached, Discovery, Options, Request, Status, Subject, ask, kept_size, process_exists,
 };
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Runs one of them.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
-    if matches!(name, "status" | "snapshot") {
-        let pid: u32 = processes::one(arguments)?.context("which process: '-p PID'")?;
-        return if name == "status" { status(pid, arguments) } else { snapshot(pid, arguments) };
-    }
     let pids = processes::all(arguments)?;
     if pids.is_empty() {
         bail!("which process: '-p PID'");
     }
-    let one = |pid: u32| match name {
-        "attach" => attach(pid, arguments),
-        "set" => set(pid, arguments),
-        _ => detach(pid),
+    let is_several = pids.len() > 1;
+    // One file for all that is said of them.
+    let mut out = if name == "status" { Some(Output::create(arguments)?) } else { None };
+    let mut one = |pid: u32| {
+        let of = if is_several { processes::of_one(pid) } else { String::new() };
+        match name {
+            "attach" => attach(pid, &of, arguments),
+            "set" => set(pid, &of, arguments),
+            "status" => out.as_mut().map_or(Ok(()), |out| status(pid, is_several, arguments, out)),
+            "snapshot" => snapshot(pid, &of, arguments),
+            _ => detach(pid, &of),
+        }
     };
     // What is refused of one process is no reason to leave out the others, nor is it an error that one of a list has ended.
     let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, process_exists(pid))).collect();
@@ -45,10 +50,12 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
             }
             Err(error) => {
                 failed.take().into_iter().for_each(|error: anyhow::Error| tell!("calltap: {error:#}"));
-                let many = listed.len() > 1;
-                failed = Some(if many { error.context(format!("process {pid}")) } else { error });
+                failed = Some(processes::named_in(error, *pid, is_several));
             }
         }
+    }
+    if let Some(out) = out.filter(|_| done > 0) {
+        out.finish()?;
     }
     if failed.is_none() && done == 0 {
         bail!("all of these processes had ended");
@@ -56,10 +63,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Tells what the user should know.
+/// Tells what the user should know; of one of several processes, of which.
 pub fn say(notes: &[String]) {
+    let of = processes::of_many();
     for note in notes {
-        tell!("calltap: {note}");
+        tell!("calltap: {of}{note}");
     }
 }
 
@@ -70,7 +78,7 @@ pub fn find(pid: u32) -> Result<Attached> {
     Ok(attached)
 }
 
-fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
+fn attach(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
     calltap_selection::add_valued(&mut words)?;
@@ -82,7 +90,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
         patch_mode: values::patch_mode(arguments, false)?,
         discovery,
         tell,
-        started: started::tell,
+        started: if of.is_empty() { started::tell } else { started::tell_of_one },
         ..Options::new(subject, selection)
     };
     let (attached, stops, notes) = Attached::attach(&options, pid)?;
@@ -98,7 +106,7 @@ fn attach(pid: u32, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn set(pid: u32, arguments: &Arguments) -> Result<()> {
+fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
     let kept = keep::kept(arguments)?;
     let on = match (arguments.is_set("on"), arguments.is_set("off")) {
@@ -134,23 +142,28 @@ fn set(pid: u32, arguments: &Arguments) -> Result<()> {
     };
     let (written, stopped) = (took("written in", written), took("stopped for", stopped));
     let on = units::counted(u64::from(on), "function");
-    tell!("calltap: {on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
+    tell!("calltap: {of}{on} switched on, {} off{written}{stopped}", units::count(u64::from(off)));
     Ok(())
 }
 
-fn status(pid: u32, arguments: &Arguments) -> Result<()> {
+/// Of several processes, JSON is an object in a line for each, and texts end with an empty line.
+fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Write) -> Result<()> {
     let status = match ask(pid, &Request::Status)? {
         Some(Answer::Status(status)) => status,
         _ => find(pid)?.status()?,
     };
-    let mut out = Output::create(arguments)?;
-    if arguments.format().as_deref() == Some("json") {
-        serde_json::to_writer_pretty(&mut out, &status)?;
-        writeln!(out)?;
+    let is_json = arguments.format().as_deref() == Some("json");
+    if is_json && is_several {
+        serde_json::to_writer(&mut *out, &status)?;
+    } else if is_json {
+        serde_json::to_writer_pretty(&mut *out, &status)?;
     } else {
-        text(&status, &mut out)?;
+        text(&status, out)?;
     }
-    out.finish()
+    if is_json || is_several {
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 fn text(status: &Status, out: &mut impl Write) -> Result<()> {
@@ -194,13 +207,18 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
+/// Of several processes each has a file, FILE.PID.
+fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let attached = find(pid)?;
     let selection = ParsedSelection::new(&attached.settings.words, true)?;
-    let output = arguments.path("output").unwrap_or_default();
+    let mut output = arguments.path("output").unwrap_or_default().into_os_string();
+    if !of.is_empty() {
+        output.push(format!(".{pid}"));
+    }
+    let output = PathBuf::from(output);
     let snapshot = attached.snapshot(&output, &selection)?;
     tell!(
-        "calltap: the last {} from {}, {} overwritten before, {} in {}",
+        "calltap: {of}the last {} from {}, {} overwritten before, {} in {}",
         units::counted(snapshot.totals.events, "event"),
         units::counted(u64::from(snapshot.totals.threads), "thread"),
         units::count(snapshot.totals.lost_entries + snapshot.totals.lost_exits),
@@ -209,20 +227,20 @@ fn snapshot(pid: u32, arguments: &Arguments) -> Result<()> {
     );
     if snapshot.too_fast > 0 {
         tell!(
-            "calltap: {} overwrote the rings faster than they could be copied: these events are not in the snapshot; a larger --buffer-size helps",
+            "calltap: {of}{} overwrote the rings faster than they could be copied: these events are not in the snapshot; a larger --buffer-size helps",
             units::counted(u64::from(snapshot.too_fast), "thread")
         );
     }
     Ok(())
 }
 
-fn detach(pid: u32) -> Result<()> {
+fn detach(pid: u32, of: &str) -> Result<()> {
     if let Some(Answer::Detaching) = ask(pid, &Request::Detach)? {
-        tell!("calltap: who recorded it was asked to end, and has left it");
+        tell!("calltap: {of}who recorded it was asked to end, and has left it");
         return Ok(());
     }
     let left = calltap_session::detach_process(pid)?;
     say(&left.notes);
-    tell!("calltap: detached; stopped for {}", ms(left.stops.total));
+    tell!("calltap: {of}detached; stopped for {}", ms(left.stops.total));
     if left.whole { Ok(()) } else { bail!("something was left behind: try again") }
 }

@@ -114,7 +114,7 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         // What never was is an error.
         command.env_remove(processes::ONE_OF_MANY);
         if process_exists(*pid) {
-            command.env(processes::ONE_OF_MANY, "1");
+            command.env(processes::ONE_OF_MANY, processes::title(*pid));
         }
         command.spawn().with_context(|| format!("a calltap for {pid}"))
     };

@@ -11,7 +11,7 @@ use crate::command_line::values;
 use crate::terminal::progress;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
-use crate::{ending, many, repeat::Runs};
+use crate::{ending, live, many, repeat::Runs};
 use anyhow::{Result, bail};
 use calltap_analysis::{demangle, units};
 use calltap_selection::{Ftraced, ParsedSelection};
@@ -202,36 +202,35 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
 
 /// Tells the user what came of it. Whether events were lost.
 fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
+    let of = processes::of_many();
     // Why something stays in the process is told in spite of --quiet: the exit status says no more than that it does.
     if !quiet || !outcome.whole {
-        for note in &outcome.notes {
-            tell!("calltap: {note}");
-        }
+        live::say(&outcome.notes);
     }
     if !quiet {
-        tell_summary(options, outcome);
+        tell_summary(options, outcome, &of);
     }
     if let Some(error) = &outcome.failed {
-        tell!("calltap: the trace is not complete: {error}");
+        tell!("calltap: {of}the trace is not complete: {error}");
     }
     // Events are overwritten on purpose, and a recording that failed has lost the rest for the reason just given.
     let counts = !options.overwrite && outcome.failed.is_none();
     let lost = loss(&outcome.totals, &options.subject).filter(|_| counts);
     if let Some(text) = &lost {
-        tell!("calltap: {text}");
+        tell!("calltap: {of}{text}");
     }
     lost.is_some()
 }
 
-fn tell_summary(options: &Options, outcome: &Outcome) {
+fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     let output = options.output.display();
     if let Some([attaching, detaching]) = &outcome.stops {
-        tell!("calltap: {}", stopped(attaching, detaching));
+        tell!("calltap: {of}{}", stopped(attaching, detaching));
     }
     if !outcome.disabled.is_empty() {
-        tell!("calltap: {}", disabled(&outcome.disabled, " (see 'calltap info')"));
+        tell!("calltap: {of}{}", disabled(&outcome.disabled, " (see 'calltap info')"));
     }
-    tell!("calltap: {}", summary(outcome, options, &output.to_string()));
+    tell!("calltap: {of}{}", summary(outcome, options, &output.to_string()));
     if let Some(library) = &outcome.code_is_in {
         tell!("calltap: {}", started::code_is_in(library));
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
 
-/// A calltap that is told this in its environment is one of several: where its process has ended, the others go on.
+/// A calltap that is told this in its environment is one of several: where its process has ended, the others go on. The value is the process's [`title`].
 pub const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
 
 /// Processes that are listed in a message.
@@ -16,6 +16,24 @@ const LISTED: usize = 8;
 /// Is this calltap one of several, each of which looks at a process of its own?
 pub fn is_one_of_many() -> bool {
     std::env::var_os(ONE_OF_MANY).is_some()
+}
+
+/// The beginning of a line that is said of one process of several: `nginx-3111: `.
+pub fn of_one(pid: u32) -> String {
+    format!("{}: ", title(pid))
+}
+
+/// The same of this calltap's process, where this calltap is one of several.
+pub fn of_many() -> String {
+    std::env::var(ONE_OF_MANY).map(|title| format!("{title}: ")).unwrap_or_default()
+}
+
+/// The error with the process in front of it, where it is one of several and the error does not name it.
+pub fn named_in(error: anyhow::Error, pid: u32, is_several: bool) -> anyhow::Error {
+    match is_several && !format!("{error:#}").contains(&pid.to_string()) {
+        true => error.context(format!("process {pid}")),
+        false => error,
+    }
 }
 
 /// The one process that is named, if one is.

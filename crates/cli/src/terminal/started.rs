@@ -1,5 +1,6 @@
 //! What is on, in a sentence.
 
+use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
 use calltap_session::{Elsewhere, LargestLibrary, Started};
@@ -7,10 +8,19 @@ use calltap_session::{Elsewhere, LargestLibrary, Started};
 /// Modules that are named; the others are counted.
 const SHOWN: usize = 3;
 
-/// Tells what was switched on.
+/// Tells what was switched on; of one of several processes, in which.
 pub fn tell(started: &Started) {
+    tell_as(&processes::of_many(), started);
+}
+
+/// Tells what was switched on in this process, as one of several.
+pub fn tell_of_one(started: &Started) {
+    tell_as(&processes::of_one(started.pid), started);
+}
+
+fn tell_as(process: &str, started: &Started) {
     progress::clear();
-    tell!("calltap: {}", sentence(started));
+    tell!("calltap: {process}{}", sentence(started));
     started.nameless.iter().for_each(|hint| tell!("calltap: {hint}"));
 }
 
@@ -21,10 +31,14 @@ pub fn keep_quiet(_: &Started) {}
 fn sentence(started: &Started) -> String {
     let all: usize = started.modules.iter().map(|(_, on)| on).sum();
     let functions = units::counted(all as u64, "function");
-    let shown = |(module, on): &(String, usize)| format!("{} in {module}", units::count(*on as u64));
+    let name = |module: &str| match &started.linked {
+        Some((file, called)) if file == module => format!("{module} ({called} is a link to it)"),
+        _ => module.to_owned(),
+    };
+    let shown = |(module, on): &(String, usize)| format!("{} in {}", units::count(*on as u64), name(module));
     let modules = match &started.modules[..] {
         [] => String::new(),
-        [(module, _)] => format!(", in {module}"),
+        [(module, _)] => format!(", in {}", name(module)),
         [first @ .., last] if first.len() < SHOWN => {
             let first: Vec<String> = first.iter().map(shown).collect();
             format!(": {} and {}", first.join(", "), shown(last))
@@ -81,6 +95,8 @@ mod tests {
                 count: *count,
             };
             let started = Started {
+                pid: 1,
+                linked: Some(("redis-check-rdb".to_owned(), "redis-server".to_owned())),
                 nameless: None,
                 modules: modules.iter().map(module).collect(),
                 elsewhere: elsewhere.iter().map(found).collect(),
@@ -89,6 +105,11 @@ mod tests {
         };
         check(&[], &[], "0 functions on");
         check(&[("redis-server", 1842)], &[], "1,842 functions on, in redis-server");
+        check(
+            &[("redis-check-rdb", 2)],
+            &[],
+            "2 functions on, in redis-check-rdb (redis-server is a link to it)",
+        );
         check(
             &[("haproxy", 1)],
             &[("SSL_*", "libssl.so.3", 476)],

@@ -1,7 +1,8 @@
 //! Where events go: added up, and passed on when an interval ends.
 
+use super::intervals::Came;
 use super::switches::Switches;
-use calltap_analysis::live::{Interval, Live};
+use calltap_analysis::live::Live;
 use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::mpsc::Sender;
@@ -10,14 +11,14 @@ use std::sync::mpsc::Sender;
 pub struct Feed<'a> {
     live: Live,
     unpacker: Unpacker,
-    /// None says that the first one begins.
-    intervals: Sender<Option<Interval>>,
+    /// With the place of the process in the list.
+    intervals: (usize, &'a Sender<(usize, Came)>),
     switches: &'a Switches,
 }
 
 impl<'a> Feed<'a> {
     /// Passes intervals on to `intervals`.
-    pub fn new(intervals: Sender<Option<Interval>>, switches: &'a Switches) -> Feed<'a> {
+    pub fn new(intervals: (usize, &'a Sender<(usize, Came)>), switches: &'a Switches) -> Feed<'a> {
         Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, switches }
     }
 }
@@ -47,7 +48,8 @@ impl Consumer for Feed<'_> {
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         // The reader may be gone.
-        let _ = self.intervals.send(self.live.interval(at));
+        let (place, sender) = self.intervals;
+        let _ = sender.send((place, Came::Interval(self.live.interval(at))));
         Ok(())
     }
 }

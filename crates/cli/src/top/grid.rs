@@ -1,7 +1,8 @@
 //! The table on a screen: what is in it, what is selected, and what a key does to it.
 
-use super::switches::{State, Switches};
-use super::view::{self, heading};
+use super::switches::State;
+use super::together::Together;
+use super::view;
 use crate::terminal::search;
 use calltap_analysis::ShortNames;
 use calltap_analysis::live::{Column, Interval, Row};
@@ -43,6 +44,8 @@ pub enum Act {
     Quit,
     /// The function is to be switched.
     Toggle(Row),
+    /// Another process is to be shown; is it the one before?
+    Turn(bool),
     /// The table has seen to it.
     Nothing,
 }
@@ -90,13 +93,18 @@ impl Grid {
     /// Takes a new interval.
     pub fn set(&mut self, interval: Option<Interval>) {
         if !self.paused {
-            self.newest = interval;
-            if let Some(short) = &mut self.short {
-                let rows = self.newest.iter().flat_map(|interval| &interval.rows);
-                rows.for_each(|row| short.add(&row.function));
-            }
-            self.arrange();
+            self.show(interval);
         }
+    }
+
+    /// Shows this interval, also while the display is paused.
+    pub fn show(&mut self, interval: Option<Interval>) {
+        self.newest = interval;
+        if let Some(short) = &mut self.short {
+            let rows = self.newest.iter().flat_map(|interval| &interval.rows);
+            rows.for_each(|row| short.add(&row.function));
+        }
+        self.arrange();
     }
 
     /// Puts the newest interval in order.
@@ -151,6 +159,8 @@ impl Grid {
             KeyCode::Char('a') => self.sort_by(Column::Avg),
             KeyCode::Char('m') => self.sort_by(Column::Max),
             KeyCode::Char('f') => self.sort_by(Column::Function),
+            KeyCode::Char('[') => return Act::Turn(true),
+            KeyCode::Char(']') => return Act::Turn(false),
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('/') => self.typing = true,
             _ => {}
@@ -189,13 +199,13 @@ impl Grid {
     }
 
     /// Draws it.
-    pub fn draw(&mut self, frame: &mut Frame<'_>, switches: &Switches) {
+    pub fn draw(&mut self, frame: &mut Frame<'_>, together: &Together<'_>) {
         let [top, middle, bottom] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
                 .areas(frame.area());
         self.page = usize::from(middle.height.saturating_sub(1)).max(1);
         let head = match &self.shown {
-            Some(interval) => heading(&switches.status(), interval),
+            Some(interval) => together.heading(interval),
             None => "attached; the first interval has begun".to_owned(),
         };
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
@@ -206,14 +216,14 @@ impl Grid {
                     Some(short) => short.of(&row.function),
                     None => row.function.clone(),
                 };
-                let line = |row| line(interval, row, &name(row), switches.state(row));
+                let line = |row| line(interval, row, &name(row), together.state(row));
                 interval.rows.iter().map(line).collect()
             }
             None => Vec::new(),
         };
         let table = widgets::Table::new(rows, WIDTHS).header(self.titles()).row_highlight_style(reversed);
         frame.render_stateful_widget(table, middle, &mut self.state);
-        frame.render_widget(self.help(), bottom);
+        frame.render_widget(self.help(together.is_several()), bottom);
     }
 
     fn titles(&self) -> widgets::Row<'static> {
@@ -225,15 +235,15 @@ impl Grid {
         widgets::Row::new(COLUMNS.into_iter().enumerate().map(title))
     }
 
-    fn help(&self) -> Line<'_> {
+    fn help(&self, is_several: bool) -> Line<'_> {
         if self.typing {
             return Line::from(format!(" /{}_   Enter: keep  Esc: show all", self.filter));
         }
         let paused = if self.paused { "PAUSED  " } else { "" };
         let filter = if self.filter.is_empty() { String::new() } else { format!("/{}  ", self.filter) };
-        let sort = self.sort.name();
+        let (sort, turn) = (self.sort.name(), if is_several { "[ ]: process  " } else { "" });
         Line::from(format!(
-            " {paused}{filter}up/down: select  space: on/off  s: sort ({sort})  p: pause  /: filter  q: quit"
+            " {paused}{filter}up/down: select  space: on/off  {turn}s: sort ({sort})  p: pause  /: filter  q: quit"
         ))
     }
 }
@@ -264,6 +274,7 @@ fn cell(column: usize, text: String) -> Cell<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::top::switches::Switches;
     use calltap_trace::SiteId;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -275,6 +286,7 @@ mod tests {
             module: "app".into(),
             sites: vec![SiteId(site)],
             calls: *calls,
+            ended: *calls,
             avg_ns: *avg_ns,
             max_ns: *avg_ns,
             total_ns: calls * avg_ns,
@@ -356,9 +368,10 @@ mod tests {
     fn it_is_drawn_with_states_and_cut_to_the_screen() {
         let (mut grid, switches) = (grid(THREE), Switches::new(4711));
         switches.set_name("app");
+        let together = Together::new(std::slice::from_ref(&switches));
         switches.toggle(&grid.rows()[1]);
         let mut terminal = Terminal::new(TestBackend::new(90, 4)).unwrap();
-        terminal.draw(|frame| grid.draw(frame, &switches)).unwrap();
+        terminal.draw(|frame| grid.draw(frame, &together)).unwrap();
         let text = terminal.backend().to_string();
         let lines: Vec<&str> = text.lines().map(|line| line.trim_matches('"').trim_end()).collect();
         assert_eq!(lines[0], " app (4711): 20 events/s, 0 lost, 0 functions on, 0 off");
@@ -371,7 +384,7 @@ mod tests {
         // No screen is too small.
         for (width, height) in [(0, 0), (1, 1), (5, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| grid.draw(frame, &switches)).unwrap();
+            terminal.draw(|frame| grid.draw(frame, &together)).unwrap();
         }
     }
 }

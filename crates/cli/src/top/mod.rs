@@ -2,24 +2,28 @@
 
 mod feed;
 mod grid;
+mod intervals;
 mod plain;
 pub mod screen;
+pub mod several;
 pub mod switches;
+mod together;
 pub mod view;
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
+use crate::command_line::processes;
 use crate::command_line::select;
 use crate::command_line::values;
-use crate::record;
-use crate::terminal::output;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::terminal::{output, started};
+use anyhow::{Result, bail};
 use calltap_analysis::live::{Column, Interval};
 use calltap_selection::ParsedSelection;
-use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
+use calltap_session::{Options, SessionOutcome, Subject, Watch, watch as watch_process};
 use feed::Feed;
-use std::io::{self, Write};
-use std::sync::mpsc::{self, Receiver};
+use intervals::{Came, Intervals};
+use several::Watching;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use switches::Switches;
@@ -57,36 +61,59 @@ impl Show {
     }
 }
 
-/// Attaches, shows the table until the user ends it, and leaves the process as it was.
+/// Attaches, shows the table until the user ends it, and leaves the processes as they were.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: u32 = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pids = processes::all(arguments)?;
     let show = Show::new(arguments)?;
-    let options = options(pid, arguments)?;
-    let switches = Switches::new(pid);
-    let (sender, intervals) = mpsc::channel();
-    let (outcome, shown) = thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let mut feed = Feed::new(sender, &switches);
-            watch(
-                &options,
-                Watch {
-                    consumer: &mut feed,
-                    interval: show.interval,
-                    settled: false,
-                    over: &|| switches.is_over(),
-                    meanwhile: &mut |controls| switches.serve(controls),
-                    mailbox: None,
-                    due: None,
-                },
-            )
+    let all = Watching::new(&pids, arguments)?;
+    if all.is_empty() {
+        bail!("which process: '-p PID'");
+    }
+    let switches: Vec<Switches> = pids.iter().map(|pid| Switches::new(*pid)).collect();
+    let (sender, receiver) = mpsc::channel();
+    let mut intervals = Intervals::new(receiver, pids.len());
+    let (outcomes, shown) = thread::scope(|scope| {
+        let watching = all.iter().zip(&switches).enumerate().map(|(at, (one, switches))| {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let outcome = look_at(&one.options, (at, &sender), switches, show.interval);
+                // The table may be gone.
+                let _ = sender.send((at, Came::Ended));
+                outcome
+            })
         });
-        let shown = look(&intervals, &switches, &show);
-        (watching.join(), shown)
+        let watching: Vec<_> = watching.collect();
+        drop(sender);
+        let shown = look(&mut intervals, &switches, &show);
+        (watching.into_iter().map(|thread| thread.join()).collect::<Vec<_>>(), shown)
     });
-    let outcome = outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
-    say(&outcome);
-    plain::finish(shown?, &outcome, &switches, &show)?;
-    if outcome.whole { Ok(()) } else { bail!("something was left behind in process {pid}") }
+    let (outcomes, result) = several::tell(&all, outcomes);
+    for ((outcome, short), switches) in outcomes.iter().zip(shown?).zip(&switches) {
+        if let Some(outcome) = outcome {
+            plain::finish(short, outcome, switches, &show)?;
+        }
+    }
+    result
+}
+
+/// Watches a process until the table has been seen.
+fn look_at(
+    options: &Options,
+    intervals: (usize, &mpsc::Sender<(usize, Came)>),
+    switches: &Switches,
+    interval: Duration,
+) -> Result<SessionOutcome> {
+    let mut feed = Feed::new(intervals, switches);
+    let watch = Watch {
+        consumer: &mut feed,
+        interval,
+        settled: false,
+        over: &|| switches.is_over(),
+        meanwhile: &mut |controls| switches.serve(controls),
+        mailbox: None,
+        due: None,
+    };
+    Ok(watch_process(options, watch)?)
 }
 
 /// From one look to the next.
@@ -98,8 +125,8 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
     Ok(interval)
 }
 
-/// How a process is watched.
-pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
+/// How a process is watched, by itself or beside others.
+fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options> {
     let (mut words, subtree) = (select::words(arguments)?, keep::subtree(arguments)?);
     let about = keep::functions(None, subtree.as_ref(), None);
     // With Python functions, the names may be theirs: of C only what -F names is traced.
@@ -112,37 +139,20 @@ pub fn options(pid: u32, arguments: &Arguments) -> Result<Options> {
         buffer_size: values::buffer_size(arguments)?,
         patch_mode: values::patch_mode(arguments, false)?,
         subtree,
-        started: crate::terminal::started::tell,
+        started: if is_several { started::tell_of_one } else { started::tell },
         ..Options::new(subject, selection)
     })
 }
 
-/// Shows what comes, until it is over. An interval that was cut short.
-fn look(
-    intervals: &Receiver<Option<Interval>>,
-    switches: &Switches,
-    show: &Show,
-) -> Result<Option<Interval>> {
-    // Whatever happens here, also a panic: the process is let go.
-    let _leave = switches.end_on_drop();
+/// Shows what comes, until it is over. Intervals that were cut short, of some processes.
+fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
+    // Whatever happens here, also a panic: the processes are let go.
+    let _leave: Vec<_> = switches.iter().map(Switches::end_on_drop).collect();
+    let nothing = vec![None; switches.len()];
     // Where attaching fails, it is never reported to have begun.
-    match intervals.recv() {
-        Ok(_) if screen::is_there() => screen::look(intervals, switches, show).map(|()| None),
-        Ok(_) => plain::look(intervals, switches, show),
-        Err(_) => Ok(None),
-    }
-}
-
-/// What the user should know at the end.
-pub fn say(outcome: &SessionOutcome) {
-    let [attaching, detaching] = &outcome.stops;
-    let mut lines = outcome.notes.clone();
-    lines.push(record::stopped(attaching, detaching));
-    if !outcome.disabled.is_empty() {
-        lines.push(record::disabled(&outcome.disabled, ""));
-    }
-    for line in lines {
-        // The terminal may have been closed.
-        let _ = writeln!(io::stderr(), "calltap: {line}");
+    match intervals.begin() {
+        true if screen::is_there() => screen::look(intervals, switches, show).map(|()| nothing),
+        true => plain::look(intervals, switches, show),
+        false => Ok(nothing),
     }
 }

@@ -1,6 +1,7 @@
 //! The table as plain text: a block for every interval.
 
 use super::Show;
+use super::intervals::Intervals;
 use super::switches::Switches;
 use super::view::{self, heading};
 use anyhow::Result;
@@ -8,28 +9,27 @@ use calltap_analysis::live::Interval;
 use calltap_analysis::units::one_line;
 use calltap_session::SessionOutcome;
 use std::io::{self, Write};
-use std::sync::mpsc::Receiver;
 
 /// The columns; all but the last are one word.
 const TITLES: [&str; 7] = ["CALLS/S", "AVG_US", "MAX_US", "TIME%", "STATE", "MODULE", "FUNCTION"];
 
-/// Prints what comes, so many times if that is limited. An interval that was cut short because it was over.
-pub fn look(
-    intervals: &Receiver<Option<Interval>>,
-    switches: &Switches,
-    show: &Show,
-) -> Result<Option<Interval>> {
-    let (mut printed, mut short) = (0, None);
-    for interval in intervals.iter().flatten() {
-        // Only the last can be cut short.
-        if interval.length_ns * 10 < show.interval.as_nanos() as u64 * 9 {
-            short = Some(interval);
-            continue;
+/// Prints what comes of each process, so many times if that is limited. Intervals that were cut short because it was over, of some processes.
+pub fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
+    let mut short = vec![None; switches.len()];
+    let mut printed = vec![0; switches.len()];
+    let is_enough = |printed: u64| show.count.is_some_and(|count| printed >= count);
+    while let Some((at, interval)) = intervals.next() {
+        if let Some(interval) = interval.filter(|_| !is_enough(printed[at])) {
+            // Only the last can be cut short.
+            if interval.length_ns * 10 < show.interval.as_nanos() as u64 * 9 {
+                short[at] = Some(interval);
+                continue;
+            }
+            block(interval, &switches[at], show)?;
+            printed[at] += 1;
         }
-        block(interval, switches, show)?;
-        printed += 1;
-        if show.count.is_some_and(|count| printed >= count) {
-            return Ok(None);
+        if (0..printed.len()).all(|at| is_enough(printed[at]) || !intervals.runs(at)) {
+            break;
         }
     }
     Ok(short)
@@ -104,6 +104,7 @@ mod tests {
             module: "my app".into(),
             sites: vec![SiteId(calls as u32)],
             calls,
+            ended: calls,
             avg_ns,
             max_ns: 2 * avg_ns,
             total_ns: calls * avg_ns,

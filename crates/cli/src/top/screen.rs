@@ -2,9 +2,10 @@
 
 use super::Show;
 use super::grid::{Act, Grid};
+use super::intervals::Intervals;
 use super::switches::Switches;
+use super::together::Together;
 use anyhow::{Result, bail};
-use calltap_analysis::live::Interval;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -31,25 +32,30 @@ impl Drop for Restore {
 }
 
 /// Shows what comes until it is over or the user has seen enough.
-pub(super) fn look(intervals: &Receiver<Option<Interval>>, switches: &Switches, show: &Show) -> Result<()> {
+pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<()> {
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
     let keys = keys();
     let mut grid = Grid::new(show.sort, show.limit, show.short);
-    let mut seen = 0;
+    let mut together = Together::new(switches);
+    let mut seen = vec![0; switches.len()];
     loop {
-        match intervals.try_recv() {
-            Ok(interval) => {
-                grid.set(interval);
-                seen += 1;
-                if show.count.is_some_and(|count| seen >= count) {
+        match intervals.try_next() {
+            Ok((at, interval)) => {
+                if together.set(at, interval) {
+                    grid.set(together.interval());
+                }
+                seen[at] += 1;
+                let has_enough =
+                    |at| !intervals.runs(at) || show.count.is_some_and(|count| seen[at] >= count);
+                if (0..seen.len()).all(has_enough) {
                     return Ok(());
                 }
             }
             Err(TryRecvError::Disconnected) => return Ok(()),
             Err(TryRecvError::Empty) => {}
         }
-        terminal.draw(|frame| grid.draw(frame, switches))?;
+        terminal.draw(|frame| grid.draw(frame, &together))?;
         let event = match keys.recv_timeout(PAUSE) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,
@@ -61,7 +67,11 @@ pub(super) fn look(intervals: &Receiver<Option<Interval>>, switches: &Switches, 
         }
         match grid.key(key) {
             Act::Quit => return Ok(()),
-            Act::Toggle(row) => switches.toggle(&row),
+            Act::Toggle(row) => together.toggle(&row),
+            Act::Turn(back) => {
+                together.turn(back);
+                grid.show(together.interval());
+            }
             Act::Nothing => {}
         }
     }

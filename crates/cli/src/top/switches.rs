@@ -168,7 +168,7 @@ mod tests {
     fn row(sites: &[u32]) -> Row {
         let sites = sites.iter().map(|site| SiteId(*site)).collect();
         let (function, module) = ("f".to_owned(), "app".to_owned());
-        Row { function, module, sites, calls: 0, avg_ns: 0, max_ns: 0, total_ns: 0 }
+        Row { function, module, sites, calls: 0, ended: 0, avg_ns: 0, max_ns: 0, total_ns: 0 }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::switches::Status;
 use calltap_analysis::live::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
+use std::collections::BTreeSet;
 
 /// `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing costs 1.2 %`
 pub fn heading(status: &Status, interval: &Interval) -> String {
@@ -16,6 +17,25 @@ pub fn heading(status: &Status, interval: &Interval) -> String {
         count(interval.lost),
         counted(on as u64, "function"),
         count(all.saturating_sub(on) as u64),
+    )
+}
+
+/// The same of several: `3 processes (nginx): 4,938,280 events/s, 0 lost, 9 functions on, 3 off, tracing costs up to 1.2 %`
+pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
+    let names: BTreeSet<_> = all.iter().map(|status| one_line(&status.name)).collect();
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| !name.is_empty()).collect();
+    let (on, known) =
+        all.iter().fold((0, 0), |sum, status| (sum.0 + status.functions.0, sum.1 + status.functions.1));
+    let cost = all.iter().filter_map(|status| status.cost).reduce(f64::max);
+    let cost = cost.map(|cost| format!(", tracing costs up to {}", share(cost))).unwrap_or_default();
+    format!(
+        "{} ({}): {} events/s, {} lost, {} on, {} off{cost}",
+        counted(all.len() as u64, "process"),
+        names.join(", "),
+        count(interval.rate(interval.events) as u64),
+        count(interval.lost),
+        counted(on as u64, "function"),
+        count(known.saturating_sub(on) as u64),
     )
 }
 

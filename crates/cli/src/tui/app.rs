@@ -22,6 +22,8 @@ pub enum Act {
     Quit,
     /// The function is to be switched.
     Toggle(Row),
+    /// Another process is to be shown; is it the one before?
+    Turn(bool),
     /// It is seen to.
     Nothing,
 }
@@ -50,7 +52,8 @@ pub struct App {
     /// Keys go into the filter.
     typing: bool,
     paused: bool,
-    live: bool,
+    /// Processes that are watched, this one among them; none: a recording is shown.
+    live: usize,
     /// No colours.
     pub(super) plain: bool,
     /// Names are shown by what tells them apart; as of which events.
@@ -73,8 +76,8 @@ pub struct App {
 }
 
 impl App {
-    /// Of a recording, or of a process.
-    pub fn new(live: bool) -> App {
+    /// Of a recording (0), or of one of so many processes.
+    pub fn new(live: usize) -> App {
         App {
             view: View::Functions,
             pane: Pane::Table,
@@ -125,7 +128,7 @@ impl App {
 
     /// Columns of the table.
     pub(super) fn columns(&self) -> &'static [Column] {
-        if self.live { &LIVE } else { &FILE }
+        if self.live > 0 { &LIVE } else { &FILE }
     }
 
     /// Draws it.
@@ -148,7 +151,11 @@ impl App {
         }
         let paused = if self.paused { "PAUSED  " } else { "" };
         let filter = if self.filter.is_empty() { String::new() } else { format!("/{}  ", self.filter) };
-        let live = if self.live { "space: on/off  p: pause  " } else { "" };
+        let live = match self.live {
+            0 => "",
+            1 => "space: on/off  p: pause  ",
+            _ => "space: on/off  p: pause  [ ]: process  ",
+        };
         let said = if self.said.is_empty() { String::new() } else { format!("{}   ", self.said) };
         match self.view {
             View::Functions => format!(
@@ -172,9 +179,11 @@ impl App {
         self.said.clear();
         match key.code {
             KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Char('[') => return Act::Turn(true),
+            KeyCode::Char(']') => return Act::Turn(false),
             KeyCode::Char('1') => self.view = View::Functions,
             KeyCode::Char('2') => self.view = View::Timeline,
-            KeyCode::Char('p') if self.live => self.paused = !self.paused,
+            KeyCode::Char('p') if self.live > 0 => self.paused = !self.paused,
             KeyCode::Char('/') => (self.view, self.pane, self.typing) = (View::Functions, Pane::Table, true),
             KeyCode::Char('n') | KeyCode::Char('N') => {
                 self.view = View::Timeline;
@@ -368,7 +377,7 @@ mod tests {
     /// What is on the screen after some keys, and what the last of them asked for.
     fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, Act) {
         let explorer = explorer();
-        let mut app = App::new(live.is_some());
+        let mut app = App::new(usize::from(live.is_some()));
         let shown = Shown { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
         let mut terminal = Terminal::new(TestBackend::new(150, 12)).unwrap();
         let mut act = Act::Nothing;
@@ -456,6 +465,7 @@ mod tests {
             module: "app".into(),
             sites: vec![SiteId(site)],
             calls,
+            ended: calls,
             avg_ns: 10,
             max_ns: 20,
             total_ns: 10 * calls,
@@ -478,7 +488,7 @@ mod tests {
         let shown = Shown { explorer: &explorer, number: 0, head: "", live: None };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (30, 5)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            let mut app = App::new(false);
+            let mut app = App::new(0);
             for key in [DOWN, KeyCode::Tab, DOWN, KeyCode::Char('2'), KeyCode::Char('n'), KeyCode::PageDown] {
                 app.key(KeyEvent::from(key), &shown);
                 terminal.draw(|frame| app.draw(frame, &shown)).unwrap();

@@ -12,8 +12,8 @@ use crate::command_line::keep;
 use crate::seen::Seen;
 use crate::terminal::output;
 use crate::terminal::progress::Progress;
-use crate::top::{self, screen, view::heading};
-use anyhow::{Result, anyhow, bail};
+use crate::top::{self, screen, several, several::Watching, view::heading};
+use anyhow::{Result, bail};
 use app::{Act, App};
 use calltap_analysis::Source;
 use calltap_analysis::explore::Explorer;
@@ -35,18 +35,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows it until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
+    let pids = crate::command_line::processes::all(arguments)?;
     let path = arguments.shown();
-    if pid.is_some() && path.is_some() {
+    if !pids.is_empty() && path.is_some() {
         bail!("a trace, or a process with -p: not both");
     }
     if !screen::is_there() {
         bail!("this is no terminal: see 'calltap report', 'calltap top' and 'calltap view'");
     }
-    match pid {
-        None if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
-        None => file(path.unwrap_or_else(|| "calltap.data".into()), output::is_short(arguments)),
-        Some(pid) => process(pid, arguments),
+    match &pids[..] {
+        [] if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
+        [] => file(path.unwrap_or_else(|| "calltap.data".into()), output::is_short(arguments)),
+        pids => all_of(pids, arguments),
     }
 }
 
@@ -72,7 +72,7 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
         signal_hook::flag::register(signal, over.clone())?;
     }
     on_screen(|terminal, keys| {
-        let mut app = App::new(false).shortening(short);
+        let mut app = App::new(0).shortening(short);
         while !over.load(Acquire) {
             let shown = Shown { explorer: &explorer, number: 0, head: &head, live: None };
             if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
@@ -83,46 +83,61 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
     })
 }
 
-fn process(pid: u32, arguments: &Arguments) -> Result<()> {
+fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
-    let options = top::options(pid, arguments)?;
-    let (seen, short) = (Seen::new(pid), output::is_short(arguments));
-    let (outcome, shown) = thread::scope(|scope| {
-        let watching = scope.spawn(|| seen.watch(&options, interval));
-        // Whatever happens here, also a panic: the process is let go.
-        let leave = seen.switches.end_on_drop();
-        while seen.intervals() == 0 && !watching.is_finished() {
+    let (all, short) = (Watching::new(pids, arguments)?, output::is_short(arguments));
+    let seen: Vec<Seen> = pids.iter().map(|pid| Seen::new(*pid)).collect();
+    let (outcomes, shown) = thread::scope(|scope| {
+        let watching: Vec<_> = all
+            .iter()
+            .zip(&seen)
+            .map(|(one, seen)| scope.spawn(move || seen.watch(&one.options, interval)))
+            .collect();
+        // Whatever happens here, also a panic: the processes are let go.
+        let leave: Vec<_> = seen.iter().map(|seen| seen.switches.end_on_drop()).collect();
+        let has_begun = |at: usize| seen[at].intervals() > 0;
+        while (0..seen.len()).any(|at| !has_begun(at) && !watching[at].is_finished()) {
             thread::sleep(PAUSE);
         }
-        let shown = match seen.intervals() {
-            0 => Ok(()),
-            _ => on_screen(|terminal, keys| look(&seen, terminal, keys, short, &|| watching.is_finished())),
+        let begun: Vec<usize> = (0..seen.len()).filter(|at| has_begun(*at)).collect();
+        let is_over = || begun.iter().all(|at| watching[*at].is_finished());
+        let begun: Vec<&Seen> = begun.iter().map(|at| &seen[*at]).collect();
+        let shown = match &begun[..] {
+            [] => Ok(()),
+            begun => on_screen(|terminal, keys| look(begun, terminal, keys, short, &is_over)),
         };
         drop(leave);
-        (watching.join(), shown)
+        (watching.into_iter().map(|thread| thread.join()).collect(), shown)
     });
-    let outcome = outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
-    top::say(&outcome);
-    shown
+    let (_, result) = several::tell(&all, outcomes);
+    shown.and(result)
 }
 
+/// Shows one of these at a time.
 fn look(
-    seen: &Seen,
+    all: &[&Seen],
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,
     short: bool,
     over: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let mut app = App::new(true).shortening(short);
+    let is_several = all.len() > 1;
+    let mut apps: Vec<App> = all.iter().map(|_| App::new(all.len()).shortening(short)).collect();
+    let mut at = 0;
     while !over() {
+        let (seen, app) = (all[at], &mut apps[at]);
         let explorer = seen.explorer(!app.is_paused())?;
         let interval = seen.interval().unwrap_or_default();
-        let head = heading(&seen.switches.status(), &interval);
+        let mut head = heading(&seen.switches.status(), &interval);
+        if is_several {
+            head = format!("{} of {}: {head}", at + 1, all.len());
+        }
         let live = Some(Live { interval: &interval, switches: &seen.switches });
         let shown = Shown { explorer: &explorer, number: seen.intervals(), head: &head, live };
-        match turn(terminal, keys, &mut app, &shown)? {
+        match turn(terminal, keys, app, &shown)? {
             Act::Quit => break,
             Act::Toggle(row) => seen.switches.toggle(&row),
+            Act::Turn(back) => at = (at + if back { all.len() - 1 } else { 1 }) % all.len(),
             Act::Nothing => {}
         }
     }

@@ -12,7 +12,7 @@ use crate::command_line::values;
 use crate::seen::Seen;
 use crate::terminal::progress::Progress;
 use crate::terminal::units::bytes;
-use crate::top;
+use crate::top::{self, several, several::Watching};
 use anyhow::{Context, Result, anyhow, bail};
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::timeline::Limits;
@@ -32,18 +32,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Serves the page until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let port: u16 = arguments.number("port")?.unwrap_or(0);
-    let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
+    let pids = crate::command_line::processes::all(arguments)?;
     if let Some(page) = arguments.path("save") {
-        return match pid {
+        return match pids.first() {
             None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page),
             Some(pid) => bail!("--save is of a trace: 'calltap record -p {pid}' makes one"),
         };
     }
-    match (arguments.shown(), pid) {
-        (Some(_), Some(_)) => bail!("a trace, or a process with -p: not both"),
-        (_, None) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
-        (path, None) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
-        (None, Some(pid)) => process(pid, port, arguments),
+    match (arguments.shown(), &pids[..]) {
+        (Some(_), [_, ..]) => bail!("a trace, or a process with -p: not both"),
+        (_, []) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
+        (path, []) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
+        (None, pids) => all_of(pids, port, arguments),
     }
 }
 
@@ -101,52 +101,66 @@ fn read(subject: &File, reader: TraceReader) -> Result<()> {
     Ok(())
 }
 
-fn process(pid: u32, port: u16, arguments: &Arguments) -> Result<()> {
+fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
     let interval = top::interval(arguments)?;
     let idle = arguments.text("idle").unwrap_or_default();
     let idle = if idle == "none" { None } else { Some(values::time(&idle)?) };
-    let options = top::options(pid, arguments)?;
+    let all = Watching::new(pids, arguments)?;
     let server = Server::new(port)?;
     // From the beginning: a signal may come right behind the end of the process.
     let over = end_flag()?;
-    let seen = Seen::new(pid);
-    let ended = AtomicBool::new(false);
-    let subject = Process { seen: &seen, ended: &ended, pid };
-    let (outcome, shown) = thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let outcome = seen.watch(&options, interval);
-            ended.store(true, Release);
-            outcome.inspect(top::say)
-        });
-        // Whatever happens here, also a panic: the process is let go.
-        let leave = seen.switches.end_on_drop();
-        while seen.intervals() == 0 && !watching.is_finished() {
+    let one = |pid: &u32| Process { seen: Seen::new(*pid), ended: AtomicBool::new(false), pid: *pid };
+    let subjects: Vec<Process> = pids.iter().map(one).collect();
+    let (shown, result) = thread::scope(|scope| {
+        let watch = |(one, subject): (&'_ Watching, &'_ Process)| {
+            let outcome = subject.seen.watch(&one.options, interval);
+            subject.ended.store(true, Release);
+            outcome
+        };
+        let watching: Vec<_> =
+            all.iter().zip(&subjects).map(|pair| scope.spawn(move || watch(pair))).collect();
+        // Whatever happens here, also a panic: the processes are let go.
+        let leave: Vec<_> = subjects.iter().map(|subject| subject.seen.switches.end_on_drop()).collect();
+        let has_begun = |subject: &Process| subject.seen.intervals() > 0;
+        let is_waited_for = |subject: &Process| !has_begun(subject) && !subject.ended.load(Acquire);
+        while subjects.iter().any(is_waited_for) {
             thread::sleep(PAUSE);
         }
-        if seen.intervals() == 0 {
-            return (watching.join(), Ok(()));
+        let join = || {
+            let joined = watching.into_iter().map(|thread| thread.join()).collect();
+            several::tell(&all, joined)
+        };
+        if !subjects.iter().any(has_begun) {
+            drop(leave);
+            return (Ok(()), join().1);
         }
         let shown = server.announce();
-        // One server until the end: a request that arrives while the process ends is answered.
-        let outcome = server.serve(&subject, || {
-            while shown.is_ok() && !watching.is_finished() && !server.is_forgotten(idle) {
+        // One server until the end: a request that arrives while a process ends is answered.
+        let result = server.serve(&subjects, || {
+            let runs = |subject: &Process| !subject.ended.load(Acquire);
+            while shown.is_ok() && subjects.iter().any(runs) && !server.is_forgotten(idle) {
                 thread::sleep(PAUSE);
             }
             drop(leave);
-            let outcome = watching.join();
-            let has_ended = matches!(&outcome, Ok(Ok(outcome)) if outcome.ended);
+            let (outcomes, result) = join();
+            let has_ended = outcomes.iter().flatten().all(|outcome| outcome.ended);
             // What a process did last can still be looked at.
-            if has_ended && shown.is_ok() {
-                tell!("calltap: the process has ended; what was seen of it last stays until Ctrl-C");
+            if has_ended && shown.is_ok() && outcomes.iter().any(Option::is_some) {
+                let what = if pids.len() > 1 {
+                    "all processes have ended; what was seen of them"
+                } else {
+                    "the process has ended; what was seen of it"
+                };
+                tell!("calltap: {what} last stays until Ctrl-C");
                 while !over.load(Acquire) && !server.is_forgotten(idle) {
                     thread::sleep(PAUSE);
                 }
             }
-            outcome
+            result
         });
-        (outcome, shown)
+        (shown, result)
     });
-    outcome.map_err(|_| anyhow!("watching process {pid} failed"))??;
+    result?;
     shown
 }
 

@@ -19,8 +19,13 @@ pub trait Subject: Sync {
     /// How far it is read, where it is not all read yet.
     fn progress(&self) -> Option<Value>;
 
+    /// The processes among which `process=` chooses, where they are several: id and name.
+    fn processes(&self) -> Vec<(u32, String)> {
+        Vec::new()
+    }
+
     /// What there is to say of a process that runs, if it is one.
-    fn live(&self) -> Option<Value>;
+    fn live(&self, query: &Query<'_>) -> Result<Option<Value>, Refusal>;
 
     /// Switches a function of the process.
     fn switch(&self, query: &Query<'_>) -> Result<Value, Refusal>;
@@ -33,7 +38,8 @@ pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Res
         ("switch", true) => subject.switch(&query).map(|value| value.to_string()),
         ("switch", false) | (_, true) => Err(Refusal::new(405, "not in this way")),
         ("progress", _) => Ok(subject.progress().unwrap_or(Value::Null).to_string()),
-        ("live", _) => Ok(subject.live().unwrap_or(Value::Null).to_string()),
+        ("processes", _) => Ok(json!(subject.processes()).to_string()),
+        ("live", _) => subject.live(&query).map(|live| live.unwrap_or(Value::Null).to_string()),
         _ => subject.ask(name, &query),
     }
 }
@@ -86,8 +92,8 @@ impl Subject for File {
         (!self.is_read()).then(|| json!({ "title": title, "done": done, "events": self.events }))
     }
 
-    fn live(&self) -> Option<Value> {
-        None
+    fn live(&self, _: &Query<'_>) -> Result<Option<Value>, Refusal> {
+        Ok(None)
     }
 
     fn switch(&self, _: &Query<'_>) -> Result<Value, Refusal> {
@@ -96,16 +102,16 @@ impl Subject for File {
 }
 
 /// A process that is watched.
-pub struct Process<'a> {
+pub struct Process {
     /// What was seen of it.
-    pub seen: &'a Seen,
+    pub seen: Seen,
     /// It is watched no more.
-    pub ended: &'a AtomicBool,
+    pub ended: AtomicBool,
     /// Its id.
     pub pid: u32,
 }
 
-impl Subject for Process<'_> {
+impl Subject for Process {
     fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal> {
         let explorer = self
             .seen
@@ -119,7 +125,7 @@ impl Subject for Process<'_> {
         None
     }
 
-    fn live(&self) -> Option<Value> {
+    fn live(&self, _: &Query<'_>) -> Result<Option<Value>, Refusal> {
         let (switches, status) = (&self.seen.switches, self.seen.switches.status());
         let interval = self.seen.interval().unwrap_or_default();
         let row = |row: &calltap_analysis::live::Row| {
@@ -132,7 +138,7 @@ impl Subject for Process<'_> {
             let (rate, share) = (interval.rate(row.calls), interval.percent(row.total_ns));
             json!([f, row.function, row.module, rate, row.avg_ns, row.max_ns, share, state])
         };
-        Some(json!({
+        Ok(Some(json!({
             "number": self.seen.intervals(),
             "ended": self.ended.load(Acquire),
             "events": interval.rate(interval.events),
@@ -141,7 +147,7 @@ impl Subject for Process<'_> {
             "known": status.functions.1,
             "cost": status.cost,
             "rows": interval.rows.iter().map(row).collect::<Vec<_>>(),
-        }))
+        })))
     }
 
     fn switch(&self, query: &Query<'_>) -> Result<Value, Refusal> {
@@ -155,6 +161,39 @@ impl Subject for Process<'_> {
         self.seen.switches.switch(&row.sites, on);
         Ok(json!({ "on": on }))
     }
+}
+
+/// Several processes, of which each question names one.
+impl Subject for Vec<Process> {
+    fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal> {
+        one(self, query)?.ask(name, query)
+    }
+
+    fn progress(&self) -> Option<Value> {
+        None
+    }
+
+    fn processes(&self) -> Vec<(u32, String)> {
+        let name = |process: &Process| one_line(&process.seen.switches.status().name).into_owned();
+        self.iter().map(|process| (process.pid, name(process))).collect()
+    }
+
+    fn live(&self, query: &Query<'_>) -> Result<Option<Value>, Refusal> {
+        one(self, query)?.live(query)
+    }
+
+    fn switch(&self, query: &Query<'_>) -> Result<Value, Refusal> {
+        one(self, query)?.switch(query)
+    }
+}
+
+/// The process that a question names, or the first.
+fn one<'a>(all: &'a [Process], query: &Query<'_>) -> Result<&'a Process, Refusal> {
+    let found = match query.number::<u32>("process") {
+        Ok(pid) => all.iter().find(|process| process.pid == pid),
+        Err(_) => all.first(),
+    };
+    found.ok_or_else(|| Refusal::new(404, "no such process is watched"))
 }
 
 #[cfg(test)]

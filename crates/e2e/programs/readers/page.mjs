@@ -207,7 +207,21 @@ async function live() {
   check(await colours("lanes") > 4, "nothing is drawn");
 }
 
-await (what === "live" ? live() : file());
+// Another of several processes is chosen.
+async function several() {
+  await open("light");
+  const process = `document.getElementById("process")`;
+  await until(`!${process}.hidden && ${process}.options.length === 2`);
+  await accessible();
+  const title = await page(`document.getElementById("title").textContent`);
+  const [first, second] = await page(`[...${process}.options].map(one => one.textContent)`);
+  check(title === first, `${title} is shown, of ${first} and ${second}`);
+  await page(`${process}.selectedIndex = 1; ${process}.dispatchEvent(new Event("change"))`);
+  await until(`document.body?.dataset.ready && document.getElementById("title").textContent === ${JSON.stringify(second)}`);
+  await until(`document.querySelectorAll("#functions tbody tr").length > 0`);
+}
+
+await ({ live, several }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

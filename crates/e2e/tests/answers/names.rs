@@ -108,7 +108,7 @@ fn several_processes_by_name_and_the_trace_before_is_kept() {
         assert_eq!(changed_text(pid), [""; 0]);
     }
     let name = program.path.file_name().expect("a name").to_string_lossy().into_owned();
-    let one = calltap_run(&["status", "-p", &name]);
+    let one = calltap_run(&["tracefs", "get", "tracing_on", "-p", &name]);
     one_line(&one, &["this command takes one", &a.pid.to_string(), &b.pid.to_string()]);
     assert!(a.end().0.success() && b.end().0.success());
     let path = program.path.to_string_lossy().into_owned();

@@ -19,9 +19,13 @@ fn each_of_several_processes_answers() {
     let ask = |words: &[&str]| -> Run {
         let run = calltap_run(&[words, &["-p", &list, "--duration", "300ms"]].concat());
         assert!(run.status.success(), "{words:?}: {}", run.stderr);
-        // What both say is said once.
-        let on = run.stderr.lines().filter(|line| line.contains("1 function on")).count();
-        assert_eq!(on, 1, "{}", run.stderr);
+        // What is said of each names it.
+        for pid in pids {
+            for said in ["1 function on, in ", "stopped for "] {
+                let line = format!("calltap: {}: {said}", title(pid));
+                assert_eq!(run.stderr.matches(&line).count(), 1, "{line}: {}", run.stderr);
+            }
+        }
         run
     };
     let objects: Vec<Value> = ask(&["count", "leaf", "--json"])
@@ -41,6 +45,47 @@ fn each_of_several_processes_answers() {
         assert!(text.contains(&format!("# {}\nleaf: ", title(pid))), "{text}");
         assert!(lines.lines().any(|line| line.contains(&title(pid)) && line.contains("nap")), "{lines}");
     }
+    assert!(pids.iter().all(|pid| changed_text(*pid).is_empty()));
+    for resident in residents {
+        assert!(resident.end().0.success());
+    }
+}
+
+#[test]
+fn several_processes_are_attached_to_looked_at_and_left() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let residents = [Resident::start(&program, &[]), Resident::start(&program, &[])];
+    let pids = residents.each_ref().map(|resident| resident.pid);
+    let list = format!("{},{}", pids[0], pids[1]);
+    let trace = program.directory().join("last").display().to_string();
+    let on_all = |words: &[&str]| -> Run {
+        let run = calltap_run(&[words, &["-p", &list]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        run
+    };
+    on_all(&["attach", "-F", "leaf"]);
+    let states = on_all(&["status", "--format", "json"]).stdout;
+    let states: Vec<Value> =
+        states.lines().map(|line| serde_json::from_str(line).expect("an object in a line")).collect();
+    let of: Vec<u64> = states.iter().filter_map(|state| state["pid"].as_u64()).collect();
+    assert_eq!(of, pids.map(u64::from));
+    let text = on_all(&["status"]).stdout;
+    assert_eq!(text.matches("function_graph: leaf\n").count(), 2, "{text}");
+    let said = on_all(&["snapshot", "-o", &trace]).stderr;
+    for pid in pids {
+        assert!(said.contains(&format!("calltap: {}: the last ", title(pid))), "{said}");
+        let report = calltap_run(&["report", &format!("{trace}.{pid}")]);
+        assert!(
+            report.status.success() && report.stdout.contains("leaf"),
+            "{} {}",
+            report.stdout,
+            report.stderr
+        );
+    }
+    let said = on_all(&["detach"]).stderr;
+    assert!(pids.iter().all(|pid| said.contains(&format!("calltap: {}: detached", title(*pid)))), "{said}");
+    let refused = calltap_run(&["status", "-p", &list]);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", refused.stdout);
     assert!(pids.iter().all(|pid| changed_text(*pid).is_empty()));
     for resident in residents {
         assert!(resident.end().0.success());

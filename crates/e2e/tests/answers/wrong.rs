@@ -55,7 +55,7 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["recrod", "--", x], &["recrod", "record"]),
         (&["count", "--childen", "nap", "-p", p], &["--childen: no option of count", "is it --children?"]),
         (&["watch", "--by", "caller", "nap", "-p", p], &["--by: no option of watch", "calltap help watch"]),
-        (&["top", "-p", "1,2"], &["2 processes", "takes one"]),
+        (&["tracefs", "get", "tracing_on", "-p", "1,2"], &["2 processes", "takes one"]),
     ];
     for (words, says) in cases {
         let run = calltap_run(words);

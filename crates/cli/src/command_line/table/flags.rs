@@ -277,7 +277,12 @@ pub const FUNCTIONS: Option<Operand> = Some(Operand {
 });
 pub const FILE: Option<Operand> =
     Some(Operand { name: "FILE", takes: Takes::One, optional: true, help: "The trace to read, as -i FILE." });
-pub const WATCHED: Flag = value("pid", Some('p'), "PID", "Watch this process instead of showing a trace.");
+pub const WATCHED: Flag = value(
+    "pid",
+    Some('p'),
+    "PID,...",
+    "Watch these processes, by their ids or names, instead of showing a trace.",
+);
 pub const SHOWN: Option<Operand> = Some(Operand {
     name: "TRACE",
     takes: Takes::One,

@@ -1,8 +1,8 @@
 //! What a program does while it runs, shown at once: answers, tables, pages.
 
 use super::flags::{
-    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES, LOOKING,
-    NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PID, SHOWN, STACK_SIZE, TIME, TRACE, WATCHED,
+    ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, CHILDREN, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES,
+    LOOKING, NO_SCHED, NOTRACE, PATCH_LOG, PATCH_MODE, PIDS, SHOWN, STACK_SIZE, TIME, TRACE, WATCHED,
 };
 use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
@@ -14,10 +14,11 @@ pub const LIVE: &[Command] = &[
         details: "Attaches, shows what happened in every interval, and leaves the process as it was: at q, Ctrl-C, or its end. Nothing is written to disk. \
                   Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together.\n\n\
                   On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter switches it off or on, at once; s sorts by the next column \
-                  (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits.\n\n\
-                  Otherwise: a block of text for every interval: a line that begins with #, titles, a line per function, an empty line. Times are in microseconds.",
+                  (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits. \
+                  Of several processes the functions are added up; ] and [ show each process by itself.\n\n\
+                  Otherwise: a block of text for every interval: a line that begins with #, titles, a line per function, an empty line. Times are in microseconds. Several processes have a block each.",
         flags: &[
-            &[PID],
+            &[PIDS, CHILDREN],
             LOOKING,
             &[FULL_NAMES],
             &[
@@ -269,10 +270,11 @@ pub const LIVE: &[Command] = &[
         details: "Serves one page, and prints its address; every user of this machine who knows it can see the trace. It loads nothing from anywhere else, and nothing is written to disk. \
                   Ctrl-C ends it; ? on the page shows its keys.\n\n\
                   With -p: what the process does, newest events first (about a million are kept); functions are switched off and on in the running process by a click. It is left as it was: \
-                  at Ctrl-C, at its end, or when no page has asked for --idle.",
+                  at Ctrl-C, at its end, or when no page has asked for --idle. Of several processes the page shows the one that is chosen at its top.",
         flags: &[
             &[
                 WATCHED,
+                CHILDREN,
                 TRACE,
                 value(
                     "save",
@@ -300,8 +302,8 @@ pub const LIVE: &[Command] = &[
         about: "Look around in a trace, or in a running process, on a terminal: functions, callers and callees, timeline",
         details: "1 functions, with callers and callees of the chosen one: up, down, PgUp, PgDn, Home, End choose; tab goes to callers and callees, enter to the function that is selected there; \
                   s sorts by the next column; / searches. 2 timeline: left, right pan; + and - zoom; 0 shows all; up, down scroll; n and N go to the next and the previous call \
-                  of the chosen function. With -p: space switches the chosen function off or on, p pauses the display. q quits.",
-        flags: &[&[WATCHED, TRACE, FULL_NAMES], LOOKING],
+                  of the chosen function. With -p: space switches the chosen function off or on, p pauses the display, ] and [ show another of several processes. q quits.",
+        flags: &[&[WATCHED, CHILDREN, TRACE, FULL_NAMES], LOOKING],
         operand: SHOWN,
     },
 ];

@@ -52,7 +52,8 @@ pub const SESSION: &[Command] = &[
         about: "Show what is traced in a process that is attached to",
         details: "",
         flags: &[&[
-            PID,
+            PIDS,
+            CHILDREN,
             OUTPUT,
             choice(value("format", None, "FORMAT", "Form of the answer."), &["text", "json"], "text"),
         ]],
@@ -169,9 +170,10 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "snapshot",
         about: "Write what the rings of a process hold now into a trace file",
-        details: "The process records on while the rings are copied, and is not stopped.",
+        details: "The process records on while the rings are copied, and is not stopped. Of several processes each has a file, FILE.PID.",
         flags: &[&[
-            PID,
+            PIDS,
+            CHILDREN,
             or(value("output", Some('o'), "FILE", "The trace file to write."), "./calltap.data"),
             PATCH_LOG,
         ]],

@@ -42,13 +42,16 @@ export function answerBy(own) {
   state.saved = true;
 }
 
+// Of several processes, the one that is shown.
+const chosen = Number(new URLSearchParams(location.search).get("process")) || null;
+
 // Asks the server.
 export async function ask(name, query = {}, method = "GET") {
   if (answers) return answers(name, query);
   let answer;
   try {
     // All values are numbers, or lists of them.
-    const words = Object.entries(query).map(([key, value]) => `${key}=${value}`);
+    const words = Object.entries(chosen ? { ...query, process: chosen } : query).map(([key, value]) => `${key}=${value}`);
     answer = await fetch(`api/${name}?${words.join("&")}`, { method });
   } catch {
     throw new Gone("calltap has ended: nothing new can be shown");

@@ -264,6 +264,17 @@ async function watch() {
   }
 }
 
+// Each of several processes has a page of its own.
+async function processes() {
+  const all = await ask("processes");
+  if (all.length < 2) return;
+  const shown = new URLSearchParams(location.search).get("process") || String(all[0][0]);
+  const option = ([pid, name]) => make("option", { value: pid, selected: String(pid) === shown ? "" : null }, `${name} (${pid})`);
+  $("process").replaceChildren(...all.map(option));
+  $("process").hidden = false;
+  $("process").addEventListener("change", event => { location.search = `?process=${event.target.value}`; });
+}
+
 // A large file is still being read when its page is there: how far it is, and nothing else, until all of it is known.
 async function reading() {
   for (let first = true; ; first = false) {
@@ -285,6 +296,7 @@ async function begin() {
   await reading();
   note("reading", "");
   state.live = await ask("live");
+  if (state.live) await processes();
   state.following = !!state.live;
   scopeButton.hidden = state.saved;
   await load(true);

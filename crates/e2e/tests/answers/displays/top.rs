@@ -8,6 +8,8 @@ use rustix::termios::tcgetattr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// A line of the table.
 #[derive(Debug)]
@@ -329,4 +331,61 @@ fn what_tracing_costs_is_said_of_every_interval_alike() {
     // The busiest moments of the machine are left out.
     assert!(costs[costs.len() * 3 / 4] < costs[costs.len() / 4] * 2.5, "{headings:#?}");
     whole(resident, &before);
+}
+
+#[test]
+fn several_processes_have_a_block_each_or_one_table() {
+    let (program, first) = paced();
+    let second = Resident::start(&program, &[]);
+    let before = [&first, &second].map(|resident| State::at_rest(resident.pid, &["State"]));
+    let list = format!("{},{}", first.pid, second.pid);
+    let run = calltap_run(&["top", "-p", &list, "-F", "leaf", "--count", "2", "--interval", "200ms"]);
+    assert!(run.status.success(), "{}", run.stderr);
+    for pid in [first.pid, second.pid] {
+        let headings =
+            run.stdout.lines().filter(|line| line.starts_with("# ") && line.contains(&format!("({pid}): ")));
+        assert_eq!(headings.count(), 2, "{}", run.stdout);
+        assert!(run.stderr.contains(&format!("-{pid}: 1 function on, in ")), "{}", run.stderr);
+    }
+    assert_eq!(blocks(&run.stdout).len(), 4, "{}", run.stdout);
+    let flags = ["top", "-p", &list, "-F", "leaf", "--interval", "100ms", "--max-overhead", "none"];
+    let mut terminal = Terminal::start(&flags);
+    terminal.wait_for("leaf");
+    // Both had begun when the table was drawn first; ten intervals later each has calls.
+    thread::sleep(Duration::from_secs(1));
+    let on = || [first.pid, second.pid].map(jumps);
+    let all = on();
+    // A function is switched in both, or in the one that is shown.
+    terminal.press("f\x1b[B ");
+    wait_until("both to go off", || on() == all.map(|jumps| jumps - 1));
+    terminal.press(" ");
+    wait_until("both to go on", || on() == all);
+    terminal.press("] ");
+    wait_until("the first to go off", || on() == [all[0] - 1, all[1]]);
+    terminal.press("q");
+    terminal.wait_for_leave();
+    assert!(end_of(terminal.child).success());
+    let [first_before, second_before] = before;
+    whole(first, &first_before);
+    whole(second, &second_before);
+}
+
+#[test]
+fn a_process_that_ends_is_no_end_of_the_others() {
+    let (program, first) = paced();
+    let second = Resident::start(&program, &[]);
+    let list = format!("{},{}", first.pid, second.pid);
+    let path = program.directory().join("out");
+    let mut command = Command::new(calltap());
+    command.args(["top", "-p", &list, "--interval", "50ms"]);
+    let file = File::create(&path).expect("a file for the output");
+    let child = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null()).spawn().expect("calltap");
+    let of = |pid: u32| fs::read_to_string(&path).unwrap_or_default().matches(&format!(" ({pid}): ")).count();
+    wait_until("blocks of both", || of(first.pid) > 0 && of(second.pid) > 0);
+    let pid = second.pid;
+    assert!(first.end().0.success());
+    let seen = of(pid);
+    wait_until("more blocks of the other", || of(pid) > seen + 2);
+    assert!(second.end().0.success());
+    assert!(end_of(child).success(), "all have ended");
 }

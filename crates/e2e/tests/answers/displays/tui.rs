@@ -43,3 +43,25 @@ fn a_function_of_a_process_is_switched_by_a_key_and_the_process_left_as_it_was()
     assert_eq!((&after.files, &after.threads), (&before.files, &before.threads));
     assert!(resident.end().0.success());
 }
+
+#[test]
+fn each_of_several_processes_is_shown_by_a_key() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let residents = [Resident::start(&program, &[]), Resident::start(&program, &[])];
+    let [first, second] = residents.each_ref().map(|resident| resident.pid);
+    let list = format!("{first},{second}");
+    let flags = ["tui", "-p", &list, "-F", "leaf", "--interval", "100ms", "--max-overhead", "none"];
+    let mut terminal = Terminal::start(&flags);
+    terminal.wait_for(&format!("1 of 2: paced ({first})"));
+    terminal.wait_for("leaf");
+    let all = [first, second].map(jumps);
+    terminal.press("]/leaf\r ");
+    wait_until("its site to go off", || [first, second].map(jumps) == [all[0], all[1] - 1]);
+    terminal.press("q");
+    terminal.wait_for_leave();
+    assert!(end_of(terminal.child).success());
+    assert!([first, second].iter().all(|pid| changed_text(*pid).is_empty()));
+    for resident in residents {
+        assert!(resident.end().0.success());
+    }
+}

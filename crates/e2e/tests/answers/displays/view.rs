@@ -4,7 +4,7 @@ use calltap_e2e::{
     GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
     run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -446,4 +446,38 @@ fn what_a_process_did_last_can_be_seen_after_its_end() {
     wait_until("its end", || view.get("api/live")["ended"] == true);
     assert!(view.get("api/functions?fresh=1").as_array().is_some_and(|all| !all.is_empty()));
     assert!(view.end().success());
+}
+
+#[test]
+fn the_page_shows_each_of_several_processes() {
+    let program = compile(GCC, &["paced.c"], &[]);
+    let residents = [Resident::start(&program, &[]), Resident::start(&program, &[])];
+    let [first, second] = residents.each_ref().map(|resident| resident.pid);
+    let list = format!("{first},{second}");
+    let view = View::start(&["-p", &list, "--max-overhead", "none", "--interval", "100ms"]);
+    assert_eq!(view.get("api/processes"), json!([[first, "paced"], [second, "paced"]]));
+    let leaf = |pid: u32| {
+        let live = view.get(&format!("api/live?process={pid}"));
+        let row = live["rows"].as_array().and_then(|rows| rows.iter().find(|row| row[1] == "leaf").cloned());
+        row.map(|row| row[0].to_string())
+    };
+    wait_until("leaf", || leaf(first).is_some() && leaf(second).is_some());
+    let title = view.get(&format!("api/summary?fresh=1&process={second}"))["title"].clone();
+    assert_eq!(title, format!("paced ({second})"));
+    let all = [first, second].map(jumps);
+    let switch = format!("api/switch?f={}&on=0&process={second}", leaf(second).unwrap_or_default());
+    assert_eq!(view.ask("POST", &switch).0, 200);
+    wait_until("its site", || [first, second].map(jumps) == [all[0], all[1] - 1]);
+    assert_eq!(view.ask("GET", "api/live?process=1").0, 404);
+    if let Some(browser) = browser() {
+        let mut command = drive(&view.address, browser, "several");
+        command.env("TMPDIR", program.directory());
+        let Run { status, stdout, stderr } = run_timeout(command, b"", Duration::from_secs(200));
+        assert!(status.success(), "{stdout}{stderr}");
+    }
+    assert!(view.end().success());
+    assert!([first, second].iter().all(|pid| changed_text(*pid).is_empty()));
+    for resident in residents {
+        assert!(resident.end().0.success());
+    }
 }

@@ -3,13 +3,19 @@
 use super::Planner;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
-use calltap_names::{FunctionNames, Word};
+use calltap_names::{FunctionNames, Word, printable};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// What is on, and where else the user's words name functions.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Started {
+    /// The process.
+    pub pid: u32,
+    /// Its program, where that was started by a symbolic link of another name: the name of the file, and that of the link.
+    pub linked: Option<(String, String)>,
     /// Functions that are on, by file name of their module; most first.
     pub modules: Vec<(String, usize)>,
     /// Files of which nothing was chosen.
@@ -73,7 +79,8 @@ impl Planner<'_> {
         let first = modules.first().map(|(module, _)| module);
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
         let nameless = loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(Loaded::hint);
-        Started { modules, elsewhere, nameless }
+        let pid = self.pid_of(0);
+        Started { pid, linked: linked(pid), modules, elsewhere, nameless }
     }
 
     /// The library with most code, if the program is nearly nothing but the start of it.
@@ -101,6 +108,28 @@ impl Planner<'_> {
             self.opened = self.files.iter().filter_map(open).collect();
         }
     }
+}
+
+/// The file name of a process's program, and that of the symbolic link by which it was started, if it was.
+fn linked(pid: u32) -> Option<(String, String)> {
+    let place = calltap_process::proc::place(pid);
+    let program = fs::read_link(place.join("exe")).ok()?;
+    let (directory, file) = (program.parent()?, program.file_name()?.to_string_lossy());
+    // Programs write other texts over their arguments, and the kernel keeps 15 bytes of the name.
+    let name = fs::read_to_string(place.join("comm")).ok()?;
+    let arguments = fs::read(place.join("cmdline")).ok()?;
+    let first = String::from_utf8_lossy(arguments.split(|byte| *byte == 0).next()?).into_owned();
+    let first =
+        first.split_whitespace().next().and_then(|word| Path::new(word).file_name()?.to_str()).unwrap_or("");
+    let name = name.trim_end();
+    let called = if first.starts_with(name) { first } else { name };
+    if called.is_empty() || called.contains('/') || called == file {
+        return None;
+    }
+    let identity = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let link = place.join("root").join(directory.strip_prefix("/").ok()?).join(called);
+    (identity(&link)? == identity(&place.join("exe"))?)
+        .then(|| (printable(&file).into_owned(), printable(called).into_owned()))
 }
 
 /// How many functions of a file a word names, by the file's tables of symbols.

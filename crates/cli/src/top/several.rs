@@ -1,0 +1,87 @@
+//! Processes that one calltap watches, each in a thread of its own; what is said of them at the end.
+
+use crate::command_line::arguments::Arguments;
+use crate::command_line::processes;
+use crate::{live, many, record};
+use anyhow::{Result, anyhow};
+use calltap_session::{Options, SessionOutcome, process_exists};
+use std::thread;
+
+/// A process that is to be watched.
+pub struct Watching {
+    /// Its id.
+    pub pid: u32,
+    /// How.
+    pub options: Options,
+    /// It has not ended before.
+    was_there: bool,
+    /// Where it is one of several, the beginning of lines about it.
+    of: String,
+}
+
+/// What came of a thread that watched a process.
+type Joined = thread::Result<Result<SessionOutcome>>;
+
+impl Watching {
+    /// All of these, as the command line says.
+    pub fn new(pids: &[u32], arguments: &Arguments) -> Result<Vec<Watching>> {
+        if let [pid] = pids {
+            processes::tell_of_children(*pid, arguments);
+        }
+        let is_several = pids.len() > 1;
+        let one = |pid: &u32| {
+            Ok(Watching {
+                pid: *pid,
+                options: super::options(*pid, is_several, arguments)?,
+                was_there: process_exists(*pid),
+                of: if is_several { processes::of_one(*pid) } else { String::new() },
+            })
+        };
+        pids.iter().map(one).collect()
+    }
+}
+
+/// Says what the user should know at the end. What came of each; an error where one failed, or where nothing was seen of any.
+pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome>>, Result<()>) {
+    let is_several = all.len() > 1;
+    let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
+    for (watching, joined) in all.iter().zip(joined) {
+        let Watching { pid, was_there, of, .. } = watching;
+        let result = joined.unwrap_or_else(|_| Err(anyhow!("watching process {pid} failed")));
+        if let Ok(outcome) = &result {
+            say(outcome, of);
+            if !outcome.whole {
+                failed.push(anyhow!("something was left behind in process {pid}"));
+            }
+        }
+        outcomes.push(match result {
+            Ok(outcome) => Some(outcome),
+            // It is no error that one of a list has ended.
+            Err(error) if is_several && *was_there && many::is_of_ended(&error) => {
+                tell!("calltap: {error:#}: it had ended before");
+                None
+            }
+            Err(error) => {
+                failed.push(processes::named_in(error, *pid, is_several));
+                None
+            }
+        });
+    }
+    if failed.is_empty() && outcomes.iter().all(Option::is_none) {
+        failed.push(anyhow!("all of these processes had ended"));
+    }
+    let last = failed.pop();
+    failed.iter().for_each(|error| tell!("calltap: {error:#}"));
+    (outcomes, last.map_or(Ok(()), Err))
+}
+
+fn say(outcome: &SessionOutcome, of: &str) {
+    let [attaching, detaching] = &outcome.stops;
+    let mut lines = outcome.notes.clone();
+    lines.push(record::stopped(attaching, detaching));
+    if !outcome.disabled.is_empty() {
+        lines.push(record::disabled(&outcome.disabled, ""));
+    }
+    let lines: Vec<String> = lines.iter().map(|line| format!("{of}{line}")).collect();
+    live::say(&lines);
+}
