@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
+use crate::python;
 use crate::{enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
@@ -92,9 +93,9 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }
-        let python = &options.selection.words.python;
-        if !python.is_empty() {
-            shared.provide_python(python)?;
+        let words = &options.selection.words;
+        if words.traces_python() {
+            shared.select_python(&words.python, 0)?;
         }
         Ok(shared)
     });
@@ -265,7 +266,7 @@ pub fn with_planner<T>(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        Ok(options.selection.selector.check(candidates)?)
+        python::check(&options.selection.selector, candidates)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .accepting(accepted)
