@@ -13,7 +13,7 @@ use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
 use crate::setup::SetAtLast;
 use crate::started;
-use crate::{attach, detach, python, setup};
+use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
 use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
@@ -436,7 +436,7 @@ impl<'a> Controller<'a> {
         }
         if on {
             planner.widen(target, &|candidates| selection.selector.reach(candidates));
-            python::check(&selection.selector, &planner.candidates)?;
+            setup::check_selection(&selection.selector, &planner.candidates)?;
         }
         let tracers = selection.tracers.clone();
         let (before, mut records) = (planner.tally, Vec::new());

@@ -9,7 +9,7 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
-use crate::{attach, detach, enter, python, setup};
+use crate::{attach, detach, enter, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;
@@ -224,7 +224,7 @@ impl Attached {
             }
             if on {
                 planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
-                python::check(&selection.selector, &planner.candidates)?;
+                setup::check_selection(&selection.selector, &planner.candidates)?;
             }
             planner.choose_other(Box::new(choose), &selection.words, before)?;
             planner.resume_python(on, &selection.words);

@@ -1,9 +1,8 @@
 //! CPython in a process: whether its version is one that the agent knows, and what the agent has to know of it.
 
-use crate::error::Error;
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
-use calltap_selection::{Candidates, Selector};
+use calltap_selection::Candidates;
 use calltap_sites::Binary;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
@@ -142,21 +141,16 @@ impl Interpreter {
     }
 }
 
-/// Has a selection looked at, given what there is to choose from. Of an interpreter whose evaluator has another name, its version is told.
-pub(crate) fn check(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
-    let Err(why) = selector.check(candidates) else { return Ok(()) };
+/// An interpreter among what can be chosen from that is too old for its evaluator to have the name which is looked for, and its version.
+pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
     let is_old = |(_, binary): &&(String, Arc<Binary>)| {
         binary.functions.iter().any(|function| function.name == OLD_EVALUATOR)
     };
     let old = candidates.modules.iter().zip(&candidates.files).find(|(module, _)| is_old(module));
-    match (why, old) {
-        (calltap_selection::Error::NoInterpreter, Some(((interpreter, _), (root, path)))) => {
-            let file = File::open(root.join(path.strip_prefix("/").unwrap_or(path))).ok();
-            let number = file.and_then(|file| number_in(&calltap_sites::load_all(&file).ok()?));
-            Err(Error::Python { interpreter: interpreter.clone(), why: Reason::Older(number) })
-        }
-        (why, _) => Err(why.into()),
-    }
+    let ((interpreter, _), (root, path)) = old?;
+    let file = File::open(root.join(path.strip_prefix("/").unwrap_or(path))).ok();
+    let number = file.and_then(|file| number_in(&calltap_sites::load_all(&file).ok()?));
+    Some((interpreter.clone(), Reason::Older(number)))
 }
 
 /// The version that the text of an interpreter says, as `3.7.16`.

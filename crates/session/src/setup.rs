@@ -17,8 +17,8 @@ use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_sched::{NoFunctions, Refused, Sched};
-use calltap_selection::Candidates;
 use calltap_selection::Typed;
+use calltap_selection::{Candidates, Selector};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -266,7 +266,7 @@ pub fn with_planner<T>(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        python::check(&options.selection.selector, candidates)
+        check_selection(&options.selection.selector, candidates)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .accepting(accepted)
@@ -281,6 +281,16 @@ pub fn with_planner<T>(
         planner = planner.quietly();
     }
     work(&mut planner)
+}
+
+/// Has a selection looked at, given what there is to choose from. Of an interpreter whose evaluator has another name, its version is told.
+pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
+    let Err(refused) = selector.check(candidates) else { return Ok(()) };
+    let is_missing = refused == calltap_selection::Error::NoInterpreter;
+    match is_missing.then(|| python::find_old(candidates)).flatten() {
+        Some((interpreter, why)) => Err(Error::Python { interpreter, why }),
+        None => Err(refused.into()),
+    }
 }
 
 /// Answers the agents' requests until `ended`; in between, something else.
