@@ -53,7 +53,7 @@ fn word_of(program: &[AtomicU64], place: usize) -> u64 {
 /// The evaluator is called with these arguments; `slot` is where its return address is, `stub` where the hook returns to in its stub. 1: its return is
 /// recorded, too.
 pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u64) -> u8 {
-    let Some(session) = Session::get().filter(|session| session.control().python.load(Relaxed) != 0) else {
+    let Some(session) = Session::get().filter(|session| session.traces_python()) else {
         return 0;
     };
     let Some(program) = session.program_of(stub) else { return 0 };

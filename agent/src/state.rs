@@ -188,6 +188,11 @@ impl Session {
         is_known.then(|| unsafe { &*((self.0 + PROGRAMS_AT) as *const Program).add(number as usize) })
     }
 
+    /// Are Python functions traced now?
+    pub fn traces_python(self) -> bool {
+        self.control().python.load(Relaxed) == python::wanted::NOW
+    }
+
     /// The table of Python functions.
     pub fn python(self) -> &'static python::Table {
         // SAFETY: as above; any bytes are a valid table. Memory that is not there is not touched: the controller has it before it sets `Control::python`.

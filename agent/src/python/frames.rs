@@ -12,7 +12,10 @@ use crate::state::{STUBS, Session};
 use calltap_abi::event::code;
 use calltap_abi::python::state;
 use calltap_abi::stub;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 
 // Offsets in PyFrameObject.
 const CODE: u64 = 32;
@@ -47,7 +50,7 @@ fn record(session: Session, frame: u64, slot: u64) -> bool {
     else {
         return false;
     };
-    if entry.state.load(Relaxed) != state::ON {
+    if entry.state.load(Acquire) != state::ON {
         return false;
     }
     let site = stub_of(entry);

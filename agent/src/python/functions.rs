@@ -1,10 +1,10 @@
 //! The functions that are known: each code object that was called has an entry in the session's table, and a site of its own.
 
 use super::layout::Layout;
-use super::{names, text, word};
+use super::{names, word};
 use crate::register;
 use crate::state::{STUBS, Session};
-use calltap_abi::python::{Entry, state};
+use calltap_abi::python::Entry;
 use calltap_abi::stub;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -55,15 +55,5 @@ fn introduce(
     if !layout.is_immortal(count) {
         references.store(count + 1, Relaxed);
     }
-    // Only what may have events takes a number: those in a trace have no gaps.
-    let state = match text::with_name(entry, |name| table.selects(name)) {
-        true => {
-            let next = &table.header.next_site;
-            let more = |site| (site < stub::COUNT as u32).then_some(site + 1);
-            entry.site.store(next.fetch_update(Relaxed, Relaxed, more).ok()?, Relaxed);
-            state::ON
-        }
-        false => state::UNSELECTED,
-    };
-    table.publish(index, entry, state).then_some(entry)
+    table.introduce(index, entry).then_some(entry)
 }

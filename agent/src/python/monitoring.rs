@@ -18,10 +18,13 @@ use crate::record::record_at;
 use crate::register;
 use crate::state::Session;
 use calltap_abi::event::code;
-use calltap_abi::python::{program, state};
+use calltap_abi::python::{phase, program, state};
 use calltap_abi::values::Program;
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 
 /// Where a version has what is read of its thread states.
 struct States {
@@ -62,8 +65,17 @@ const TAKEN: u64 = 7;
 /// Interpreters of a process that are known at once.
 const INTERPRETERS: usize = 16;
 
-/// The interpreters that have callbacks: addresses, with the number of the tool in the lowest bits.
-static KNOWN: [AtomicU64; INTERPRETERS] = [const { AtomicU64::new(0) }; INTERPRETERS];
+/// An interpreter that has callbacks.
+struct Known {
+    /// Its address, with the number of the tool in the lowest bits.
+    interpreter: AtomicU64,
+    /// [`calltap_abi::python::Header::selection`] when all its events were started.
+    selection: AtomicU32,
+}
+
+/// Those that are known.
+static KNOWN: [Known; INTERPRETERS] =
+    [const { Known { interpreter: AtomicU64::new(0), selection: AtomicU32::new(0) } }; INTERPRETERS];
 /// The addresses of the interpreter's functions and objects, by their places in the evaluator's program.
 static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];
 /// `sys.monitoring.DISABLE`.
@@ -124,8 +136,8 @@ fn release(object: u64) {
 }
 
 /// The place of an interpreter among those that are known, or a free one.
-fn place(interpreter: u64) -> Option<&'static AtomicU64> {
-    let has = |wanted: u64| KNOWN.iter().find(|known| known.load(Relaxed) & !TAKEN == wanted);
+fn place(interpreter: u64) -> Option<&'static Known> {
+    let has = |wanted: u64| KNOWN.iter().find(|known| known.interpreter.load(Relaxed) & !TAKEN == wanted);
     has(interpreter).or_else(|| has(0))
 }
 
@@ -134,8 +146,11 @@ fn place(interpreter: u64) -> Option<&'static AtomicU64> {
 pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     let state = if state == 0 { current(program) } else { state };
     let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
+    let is_known = place.interpreter.load(Relaxed) != 0;
+    let selection = session.python().header.selection.load(Acquire);
+    let is_selected = selection == place.selection.load(Relaxed) || selection & phase::MASK != phase::SETTLED;
     let gate = calltap_python_gate.load(Relaxed) != 0;
-    if place.load(Relaxed) != 0 && gate || thrown || BUSY.load(Relaxed) != 0 {
+    if is_known && gate && is_selected || thrown || BUSY.load(Relaxed) != 0 {
         return;
     }
     for (known, word) in ADDRESSES.iter().zip(program) {
@@ -146,12 +161,16 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
         return;
     }
     BUSY.store(1, Relaxed);
-    if place.load(Relaxed) != 0 {
-        // Of the session before: what that did not select may be selected now.
-        let _ = call(c"restart_events", c"", 0, 0, 0);
-        calltap_python_gate.store(1, Relaxed);
-    } else {
+    if !is_known {
         register_callbacks(session, place, word(state + INTERPRETER).load(Relaxed));
+    }
+    let now = place.interpreter.load(Relaxed);
+    if now != 0 {
+        // What was not selected, in the session before or in this one, may be selected now.
+        let is_ours = now & TAKEN != TAKEN;
+        place.selection.store(selection, Relaxed);
+        let _ = is_ours && call(c"restart_events", c"", 0, 0, 0);
+        calltap_python_gate.store(1, Relaxed);
     }
     BUSY.store(0, Relaxed);
 }
@@ -164,7 +183,7 @@ fn current(addresses: &[AtomicU64]) -> u64 {
     get()
 }
 
-fn register_callbacks(session: Session, place: &AtomicU64, interpreter: u64) {
+fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
         // The interpreter is only being made.
@@ -172,7 +191,7 @@ fn register_callbacks(session: Session, place: &AtomicU64, interpreter: u64) {
     }
     let name = c"calltap".as_ptr() as u64;
     let Some(tool) = TOOLS.into_iter().find(|tool| call(c"use_tool_id", c"is", *tool, name, 0)) else {
-        place.store(interpreter | TAKEN, Relaxed);
+        place.interpreter.store(interpreter | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
         return;
     };
@@ -199,19 +218,19 @@ fn register_callbacks(session: Session, place: &AtomicU64, interpreter: u64) {
             release(object);
         }
     }
-    place.store(interpreter | tool as u64, Relaxed);
+    place.interpreter.store(interpreter | tool as u64, Relaxed);
     calltap_python_gate.store(1, Relaxed);
     if !(is_done && call(c"set_events", c"ii", tool, ALL as u64, 0)) {
         // An audit hook of the program's may forbid it.
         give_back(place);
-        place.store(interpreter | TAKEN, Relaxed);
+        place.interpreter.store(interpreter | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
     }
 }
 
 /// Gives the tool's number back, and has the instrumentation taken out of all functions.
-fn give_back(place: &AtomicU64) {
-    let tool = (place.swap(0, Relaxed) & TAKEN) as c_int;
+fn give_back(place: &Known) {
+    let tool = (place.interpreter.swap(0, Relaxed) & TAKEN) as c_int;
     let _ = call(c"set_events", c"ii", tool, 0, 0);
     let none = address(program::NONE);
     for event in STARTS.into_iter().chain(RETURNS).chain([UNWOUND, THROWN]) {
@@ -241,11 +260,12 @@ fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
     let none = address(program::NONE);
     let state = current(&ADDRESSES);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
-    let Some(session) =
-        Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0)
-    else {
+    let Some(session) = Session::get().filter(|session| is_open && session.traces_python()) else {
         let interpreter = word(state + INTERPRETER).load(Relaxed);
-        place(interpreter).filter(|place| place.load(Relaxed) != 0).into_iter().for_each(give_back);
+        place(interpreter)
+            .filter(|place| place.interpreter.load(Relaxed) != 0)
+            .into_iter()
+            .for_each(give_back);
         return none;
     };
     // SAFETY: the first argument of every callback is the code object.
@@ -253,7 +273,7 @@ fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
     let (frame, slot) = frame_of(session, state, enters);
     let globals = || word(frame + GLOBALS).load(Relaxed);
     let Some(entry) = function(session, &V3_12, code_object, enters, globals) else { return none };
-    match entry.state.load(Relaxed) {
+    match entry.state.load(Acquire) {
         state::ON => {}
         state::UNSELECTED if may_disable => return DISABLE.load(Relaxed),
         _ => return none,

@@ -20,7 +20,10 @@ use crate::record::record_at;
 use crate::state::Session;
 use calltap_abi::event::code;
 use calltap_abi::python::state;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 
 /// Events of a profile function: a function is entered, or left.
 const CALL: i32 = 0;
@@ -85,7 +88,7 @@ pub fn enter(session: Session, current: u64, state: u64) {
 extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i32 {
     let state = word(CURRENT.load(Relaxed)).load(Relaxed);
     let is_open = calltap_python_gate.load(Relaxed) != 0;
-    let session = Session::get().filter(|session| is_open && session.control().python.load(Relaxed) != 0);
+    let session = Session::get().filter(|session| is_open && session.traces_python());
     match session {
         // As `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the interpreter looks at the field again when this returns.
         None => word(state + PROFILE_FUNCTION).store(0, Relaxed),
@@ -100,7 +103,7 @@ fn trace(session: Session, state: u64, frame: u64, enters: bool) {
     let code_object = word(frame + CODE).load(Relaxed);
     let globals = || word(frame + GLOBALS).load(Relaxed);
     let Some(entry) = function(session, &V3_11, code_object, enters, globals) else { return };
-    if entry.state.load(Relaxed) != state::ON {
+    if entry.state.load(Acquire) != state::ON {
         return;
     }
     let slot = word(state + CFRAME).load(Relaxed);

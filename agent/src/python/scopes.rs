@@ -76,7 +76,7 @@ pub fn write(
         }
         Some(scope) => {
             let is_function = copied(scope.code.load(Relaxed) + flags).unwrap_or(0) as u32 & OPTIMIZED != 0;
-            if !is_function && text::with_name(scope, |name| name.ends_with(b"<module>")) {
+            if !is_function && scope.with_name(|name| name.ends_with(b"<module>")) {
                 module(writer);
             } else {
                 writer.add_name(scope);

@@ -100,13 +100,3 @@ impl Writer<'_> {
         }
     }
 }
-
-/// The name of an entry, as bytes.
-pub fn with_name<T>(entry: &Entry, take: impl FnOnce(&[u8]) -> T) -> T {
-    let mut name = [0; NAME];
-    let length = (entry.name.load(Relaxed) as usize).min(NAME);
-    for (byte, place) in name.iter_mut().zip(&entry.text) {
-        *byte = place.load(Relaxed);
-    }
-    take(name.get(..length).unwrap_or_default())
-}

@@ -36,7 +36,7 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
 /// Raised with every change of a layout in this crate, or of the journal's.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 
 /// Bytes of a path between the two sides.
 pub const PATH_MAX: usize = 256;
@@ -177,7 +177,7 @@ pub struct Control {
     pub header_count: AtomicU64,
     /// Inode of the pid namespace of that process; 0: not told.
     pub pid_namespace: AtomicU64,
-    /// 1 while Python functions are traced: the [table](python) is there.
+    /// Whether Python functions are traced, one of [`python::wanted`]; unless it is 0, the [table](python) is there.
     pub python: AtomicU32,
     /// [Waits](waits) for the recorder that have begun.
     pub waits: AtomicU32,

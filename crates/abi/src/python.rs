@@ -6,6 +6,7 @@
 //!
 //! Entries are never given back. The agent holds a reference to each code object, so no other one comes to be at its address.
 
+use crate::stub;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// Code objects of a session, those of forked children included.
@@ -25,6 +26,35 @@ pub const SIZE: usize = size_of::<Table>();
 
 const _: () = assert!(size_of::<Entry>() == 512);
 const _: () = assert!(size_of::<Header>() == 4096);
+
+/// What [`crate::Control::python`] says.
+pub mod wanted {
+    /// There is no table.
+    pub const NEVER: u32 = 0;
+    /// Python functions are traced,
+    pub const NOW: u32 = 1;
+    /// or were: the interpreter is to be left alone.
+    pub const NO_MORE: u32 = 2;
+}
+
+/// How far the recorder has come with another filter: the lowest bits of [`Header::selection`], above which its changes are counted.
+pub mod phase {
+    /// It is done.
+    pub const SETTLED: u32 = 0;
+    /// The filter is being written.
+    pub const WRITING: u32 = 1;
+    /// The filter is whole, and is applied to the functions that were known before.
+    pub const APPLYING: u32 = 2;
+    /// These bits.
+    pub const MASK: u32 = 3;
+    /// What a change adds.
+    pub const STEP: u32 = 4;
+}
+
+/// The site of an entry that has none: it was never selected.
+pub const NO_SITE: u32 = u32::MAX;
+/// Changes of the filter that a function which is being introduced is decided anew for.
+const DECISIONS: usize = 64;
 
 /// What an entry is, see [`Entry::state`].
 pub mod state {
@@ -111,10 +141,10 @@ pub struct Header {
     pub missed: AtomicU64,
     /// Recorder: the process that the module is described in.
     pub process: AtomicU32,
-    #[doc(hidden)]
-    pub _pad0: AtomicU32,
-    #[doc(hidden)]
-    pub _pad1: AtomicU64,
+    /// Recorder: how often the filter was changed, and how far that is; see [`phase`].
+    pub selection: AtomicU32,
+    /// Functions that the agent decided anew, as the filter was changed meanwhile.
+    pub late: AtomicU64,
     /// Bytes in use of the filter.
     pub filter_length: AtomicU64,
     /// Patterns with `*` and `?`, each followed by a line feed; one that begins with `!` takes away. The last that matches counts.
@@ -131,7 +161,7 @@ pub struct Entry {
     pub process: AtomicU32,
     /// One of [`state`].
     pub state: AtomicU32,
-    /// Number of its site.
+    /// Number of its site, or [`NO_SITE`].
     pub site: AtomicU32,
     /// The first line of the function.
     pub line: AtomicU32,
@@ -141,6 +171,18 @@ pub struct Entry {
     pub file: AtomicU32,
     /// UTF-8.
     pub text: [AtomicU8; TEXT],
+}
+
+impl Entry {
+    /// Its name, as bytes.
+    pub fn with_name<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
+        let mut name = [0; NAME];
+        let length = (self.name.load(Relaxed) as usize).min(NAME);
+        for (byte, place) in name.iter_mut().zip(&self.text) {
+            *byte = place.load(Relaxed);
+        }
+        take(name.get(..length).unwrap_or_default())
+    }
 }
 
 /// All of them.
@@ -179,18 +221,20 @@ impl Table {
         None
     }
 
-    /// A new entry, to be filled in and [published](Table::publish), and its index.
+    /// A new entry, to be filled in and [introduced](Table::introduce), and its index.
     pub fn take(&self) -> Option<(u32, &Entry)> {
         let taken = &self.header.taken;
         let index = taken
-            .fetch_update(Relaxed, Relaxed, |index| (index < FUNCTIONS as u32).then_some(index + 1))
+            .fetch_update(AcqRel, Relaxed, |index| (index < FUNCTIONS as u32).then_some(index + 1))
             .ok()?;
-        Some((index, self.entries.get(index as usize)?))
+        let entry = self.entries.get(index as usize)?;
+        entry.site.store(NO_SITE, Relaxed);
+        Some((index, entry))
     }
 
     /// Has the entry found from now on. False if there is no bucket for it.
-    pub fn publish(&self, index: u32, entry: &Entry, state: u32) -> bool {
-        entry.state.store(state, Release);
+    fn publish(&self, index: u32, entry: &Entry, state: u32) -> bool {
+        entry.state.store(state, SeqCst);
         let (code, process) = (entry.code.load(Relaxed), entry.process.load(Relaxed));
         self.probes(code, process)
             .any(|bucket| bucket.compare_exchange(0, index + 1, AcqRel, Relaxed).is_ok())
@@ -206,6 +250,73 @@ impl Table {
     pub fn taken(&self) -> &[Entry] {
         let taken = (self.header.taken.load(Acquire) as usize).min(FUNCTIONS);
         self.entries.get(..taken).unwrap_or_default()
+    }
+
+    /// Has the state of an entry be what the filter says now. One that is selected for the first time gets a site; without one that is left, it stays as it is.
+    pub fn decide(&self, entry: &Entry) {
+        let before = entry.state.load(SeqCst);
+        let is_selected = entry.with_name(|name| self.selects(name));
+        let after = match (before, is_selected) {
+            (state::UNSELECTED, true) if self.number(entry) => state::ON,
+            (state::ON | state::OFF, false) => state::UNSELECTED,
+            _ => return,
+        };
+        let _ = entry.state.compare_exchange(before, after, SeqCst, Relaxed);
+    }
+
+    /// Gives an entry a site, if it has none. False if there is none left.
+    fn number(&self, entry: &Entry) -> bool {
+        if entry.site.load(Acquire) != NO_SITE {
+            return true;
+        }
+        let more = |site| (site < stub::COUNT as u32).then_some(site + 1);
+        let next = self.header.next_site.fetch_update(Relaxed, Relaxed, more);
+        next.is_ok_and(|site| {
+            // The other side may have given it one meanwhile.
+            let _ = entry.site.compare_exchange(NO_SITE, site, AcqRel, Acquire);
+            true
+        })
+    }
+
+    /// Agent: decides about an entry whose name is written down, and has it found from now on. False if there is no room.
+    ///
+    /// Only what may have events takes a site: those in a trace have no gaps.
+    pub fn introduce(&self, index: u32, entry: &Entry) -> bool {
+        let mut selection = self.header.selection.load(SeqCst);
+        let state = match entry.with_name(|name| self.selects(name)) {
+            true if self.number(entry) => state::ON,
+            true => return false,
+            false => state::UNSELECTED,
+        };
+        if !self.publish(index, entry, state) {
+            return false;
+        }
+        // What was decided while the filter was being written is decided again by the recorder, which sees this entry then.
+        for _ in 0..DECISIONS {
+            let now = self.header.selection.load(SeqCst);
+            if now == selection {
+                break;
+            }
+            selection = now;
+            self.decide(entry);
+            self.header.late.fetch_add(1, AcqRel);
+        }
+        true
+    }
+
+    /// Recorder: selects by another filter from now on, also among the functions that are known. False if it is too long.
+    pub fn select(&self, filter: &[u8]) -> bool {
+        let header = &self.header;
+        let Some(places) = header.filter.get(..filter.len()) else { return false };
+        let change = (header.selection.load(SeqCst) & !phase::MASK).wrapping_add(phase::STEP);
+        header.selection.store(change | phase::WRITING, SeqCst);
+        header.filter_length.store(0, SeqCst);
+        places.iter().zip(filter).for_each(|(place, byte)| place.store(*byte, Relaxed));
+        header.filter_length.store(filter.len() as u64, SeqCst);
+        header.selection.store(change | phase::APPLYING, SeqCst);
+        self.taken().iter().for_each(|entry| self.decide(entry));
+        header.selection.store(change | phase::SETTLED, SeqCst);
+        true
     }
 
     /// Does the filter select a function of this name? Without a filter, all are.
@@ -250,96 +361,4 @@ fn matches(pattern: &impl Fn(usize) -> Option<u8>, name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::boxed::Box;
-    use std::string::String;
-
-    fn table() -> Box<Table> {
-        let header = Header {
-            next_site: AtomicU32::new(0),
-            taken: AtomicU32::new(0),
-            module: AtomicU32::new(0),
-            tracers: AtomicU32::new(0),
-            occupied: AtomicU32::new(0),
-            unknown: AtomicU32::new(0),
-            placed: AtomicU32::new(0),
-            paused: AtomicU32::new(0),
-            missed: AtomicU64::new(0),
-            process: AtomicU32::new(0),
-            _pad0: AtomicU32::new(0),
-            _pad1: AtomicU64::new(0),
-            filter_length: AtomicU64::new(0),
-            filter: [const { AtomicU8::new(0) }; FILTER],
-        };
-        let empty = |_| Entry {
-            code: AtomicU64::new(0),
-            process: AtomicU32::new(0),
-            state: AtomicU32::new(0),
-            site: AtomicU32::new(0),
-            line: AtomicU32::new(0),
-            name: AtomicU32::new(0),
-            file: AtomicU32::new(0),
-            text: [const { AtomicU8::new(0) }; TEXT],
-        };
-        Box::new(Table {
-            header,
-            buckets: [const { AtomicU32::new(0) }; BUCKETS],
-            entries: std::array::from_fn(empty),
-        })
-    }
-
-    fn on_large_stack(test: fn()) {
-        let thread = std::thread::Builder::new().stack_size(128 << 20).spawn(test).unwrap();
-        thread.join().unwrap();
-    }
-
-    #[test]
-    fn the_last_pattern_that_matches_counts() {
-        on_large_stack(|| {
-            let table = table();
-            let check = |filter: &[&str], name: &str, expected: bool| {
-                let text: String = filter.iter().flat_map(|pattern| [*pattern, "\n"]).collect();
-                for (place, byte) in table.header.filter.iter().zip(text.bytes()) {
-                    place.store(byte, Relaxed);
-                }
-                table.header.filter_length.store(text.len() as u64, Relaxed);
-                assert_eq!(table.selects(name.as_bytes()), expected, "{filter:?} {name}");
-            };
-            check(&[], "app.f", true);
-            check(&["*"], "app.f", true);
-            check(&["app.*"], "app.f", true);
-            check(&["app.*"], "apps.f", false);
-            check(&["app.*.get"], "app.handlers.Item.get", true);
-            check(&["app.*.get"], "app.handlers.Item.gets", false);
-            check(&["app.?"], "app.f", true);
-            check(&["app.?"], "app.ff", false);
-            check(&["*.<lambda>"], "app.<lambda>", true);
-            check(&["app.*", "!app.f"], "app.f", false);
-            check(&["app.*", "!app.f"], "app.g", true);
-            check(&["!importlib.*"], "app.f", true);
-            check(&["!importlib.*"], "importlib.f", false);
-        });
-    }
-
-    #[test]
-    fn functions_are_found_by_code_object_and_process_until_the_table_is_full() {
-        on_large_stack(|| {
-            let table = table();
-            let code = |n: u64| 0x7f00_0000_0000 + 0x1f0 * n;
-            for n in 0..FUNCTIONS as u64 {
-                let (index, entry) = table.take().expect("there is room");
-                entry.code.store(code(n), Relaxed);
-                entry.process.store(n as u32 % 2, Relaxed);
-                entry.site.store(index, Relaxed);
-                assert!(table.publish(index, entry, state::ON), "{n}");
-            }
-            assert!(table.take().is_none());
-            for n in 0..FUNCTIONS as u64 {
-                let site = |process| table.find(code(n), process).map(|entry| entry.site.load(Relaxed));
-                assert_eq!(site(n as u32 % 2), Some(n as u32));
-                assert_eq!(site(1 - n as u32 % 2), None);
-            }
-        });
-    }
-}
+mod tests;

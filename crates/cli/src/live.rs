@@ -190,9 +190,13 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     for tracer in &status.tracers {
         let list =
             |globs: &[String], none: &str| if globs.is_empty() { none.to_owned() } else { globs.join(" ") };
+        let none = if status.named_only { "no function in C" } else { "every function" };
         let notrace = list(&tracer.notrace, "");
         let but = if notrace.is_empty() { notrace } else { format!(", but not {notrace}") };
-        writeln!(out, "tracer     {}: {}{but}", tracer.name, list(&tracer.filter, "every function"))?;
+        writeln!(out, "tracer     {}: {}{but}", tracer.name, list(&tracer.filter, none))?;
+    }
+    if !status.python.is_empty() {
+        writeln!(out, "python     {}", status.python.join(" "))?;
     }
     if let Some(kept) = &status.kept {
         writeln!(out, "kept       only calls {kept}")?;

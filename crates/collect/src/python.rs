@@ -4,11 +4,12 @@
 //! the first events that were read later: an event of a function is written after its entry is.
 
 use crate::shm::Shared;
-use calltap_abi::python::{Entry, NAME, TEXT, Table, state};
+use calltap_abi::python::{Entry, NAME, NO_SITE, TEXT, Table, phase, state, wanted};
 use calltap_abi::stub;
 use calltap_names::printable;
 use calltap_trace::{Record, Site, SiteId};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 
@@ -24,29 +25,45 @@ pub struct Introductions<'a> {
     seen: usize,
     /// Those of them that were being filled in.
     filling: Vec<usize>,
+    /// Those that had no site, as the filter did not select them,
+    unselected: Vec<usize>,
+    /// by the filter of then. None: it was being changed.
+    selection: Option<(u32, u64)>,
 }
 
 impl<'a> Introductions<'a> {
     /// None was described.
     pub fn new(shared: &'a Shared) -> Introductions<'a> {
-        Introductions { shared, seen: 0, filling: Vec::new() }
+        let (filling, unselected) = (Vec::new(), Vec::new());
+        Introductions { shared, seen: 0, filling, unselected, selection: None }
     }
 
     /// The record that describes those that came since.
     pub fn describe_new(&mut self) -> Option<Record> {
         let table = self.shared.python()?;
+        let selection = table.header.selection.load(Acquire);
+        let is_settled = selection & phase::MASK == phase::SETTLED;
+        let selection = is_settled.then(|| (selection, table.header.late.load(Acquire)));
+        let is_as_before = selection.is_some() && selection == self.selection;
         let taken = table.taken();
-        if taken.len() == self.seen && self.filling.is_empty() {
+        if taken.len() == self.seen && self.filling.is_empty() && is_as_before {
             return None;
         }
-        let new = std::mem::take(&mut self.filling).into_iter().chain(self.seen..taken.len());
+        self.selection = selection;
+        let mut new = std::mem::take(&mut self.filling);
+        if !is_as_before {
+            new.append(&mut self.unselected);
+        }
+        new.extend(self.seen..taken.len());
         self.seen = taken.len();
         let mut sites = Vec::new();
-        for index in new {
-            match taken.get(index).map(|entry| (entry, entry.state.load(Acquire))) {
-                Some((_, state::FILLING)) => self.filling.push(index),
-                Some((_, state::UNSELECTED)) | None => {}
-                Some((entry, _)) => sites.push(describe(table, entry)),
+        for (index, entry) in new.into_iter().filter_map(|index| Some((index, taken.get(index)?))) {
+            if entry.state.load(Acquire) == state::FILLING {
+                self.filling.push(index);
+            } else if entry.site.load(Acquire) == NO_SITE {
+                self.unselected.push(index);
+            } else {
+                sites.push(describe(table, entry));
             }
         }
         (!sites.is_empty()).then_some(Record::Sites { sites })
@@ -84,6 +101,27 @@ fn describe(table: &Table, entry: &Entry) -> Site {
 }
 
 impl Shared {
+    /// Has Python functions traced that these patterns select, from now on; sites from this one on are free. `InvalidInput`: the patterns are too long.
+    pub fn select_python(&self, patterns: &[String], first_site: u32) -> io::Result<()> {
+        let table = self.provide_python(first_site)?;
+        let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
+        if !table.select(text.as_bytes()) {
+            let most = calltap_abi::python::FILTER;
+            let why = format!("the patterns of --python have more than {most} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        self.control().python.store(wanted::NOW, Release);
+        Ok(())
+    }
+
+    /// Has no Python functions traced from now on, and interpreters left alone.
+    pub fn leave_python(&self) {
+        if let Some(table) = self.python() {
+            self.control().python.store(wanted::NO_MORE, Release);
+            table.select(b"!*\n");
+        }
+    }
+
     /// Switches functions off or on, by their sites. The names of those that were changed.
     pub fn switch_python(&self, sites: &HashSet<u32>, off: bool) -> HashMap<u32, String> {
         let (from, to) = if off { (state::ON, state::OFF) } else { (state::OFF, state::ON) };
@@ -104,18 +142,18 @@ impl Shared {
     /// The sites of functions whose calls are recorded,
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
         let paused = self.python().is_some_and(|table| table.header.paused.load(Relaxed) != 0);
-        self.python_sites_of(if paused { &[] } else { &[state::ON] })
+        self.python_sites_of(move |entry| !paused && entry.state.load(Relaxed) == state::ON)
     }
 
     /// and of those whose calls ever were.
     pub fn python_sites(&self) -> impl Iterator<Item = u32> {
-        self.python_sites_of(&[state::ON, state::OFF])
+        self.python_sites_of(|entry| entry.state.load(Relaxed) != state::FILLING)
     }
 
-    fn python_sites_of(&self, states: &'static [u32]) -> impl Iterator<Item = u32> {
+    fn python_sites_of(&self, is_of_them: impl Fn(&Entry) -> bool) -> impl Iterator<Item = u32> {
         let entries = self.python().map(Table::taken).unwrap_or_default();
-        let of_them = entries.iter().filter(|entry| states.contains(&entry.state.load(Relaxed)));
-        of_them.map(|entry| entry.site.load(Relaxed))
+        let of_them = entries.iter().filter(move |entry| is_of_them(entry));
+        of_them.map(|entry| entry.site.load(Relaxed)).filter(|site| *site != NO_SITE)
     }
 
     /// What of Python was not traced, for people.

@@ -399,23 +399,19 @@ impl Shared {
 
     /// The table of Python functions, where these are traced.
     pub fn python(&self) -> Option<&Table> {
-        let is_there = self.control().python.load(Acquire) != 0;
+        let is_there = self.control().python.load(Acquire) != python::wanted::NEVER;
         is_there.then(|| self.at(PYTHON_AT)).flatten()
     }
 
-    /// Has Python functions traced that these patterns select. `InvalidInput`: the patterns are too long.
-    pub fn provide_python(&self, patterns: &[String]) -> io::Result<()> {
-        self.allocate(PYTHON_AT, python::SIZE)?;
-        let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
-        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let Table { header, .. } = self.at(PYTHON_AT).ok_or_else(invalid)?;
-        if text.len() > python::FILTER {
-            return Err(invalid());
+    /// Provides the table of Python functions, unless it is there. Sites from this one on are free.
+    pub(crate) fn provide_python(&self, first_site: u32) -> io::Result<&Table> {
+        if let Some(table) = self.python() {
+            return Ok(table);
         }
-        header.filter.iter().zip(text.bytes()).for_each(|(place, byte)| place.store(byte, Relaxed));
-        header.filter_length.store(text.len() as u64, Release);
-        self.control().python.store(1, Release);
-        Ok(())
+        self.allocate(PYTHON_AT, python::SIZE)?;
+        let table: &Table = self.at(PYTHON_AT).ok_or(io::ErrorKind::InvalidInput)?;
+        table.header.next_site.store(first_site, Release);
+        Ok(table)
     }
 
     /// Allocates the hash, and the record pages that are there at the start.

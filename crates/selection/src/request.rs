@@ -112,9 +112,10 @@ impl ParsedSelection {
 
     /// Does a filter select a function that the user has given?
     fn is_filtered(&self, function: &Function, module: &str) -> bool {
-        let given =
-            self.words.filter.iter().filter(|word| ![EVALUATOR, SAVE_THREAD].contains(&word.as_str()));
-        given.map(|word| Word::new(word)).any(|word| word.matches(&names_of(function, module)))
+        self.words
+            .given_filter()
+            .map(|word| Word::new(word))
+            .any(|word| word.matches(&names_of(function, module)))
     }
 
     /// What is wanted of CPython's evaluator: that its entry calls the agent.
@@ -124,7 +125,7 @@ impl ParsedSelection {
         let wanted = HookSet::EVALUATOR;
         let request =
             SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
-        (tracers != 0).then_some(request)
+        (tracers != 0 && self.words.traces_python()).then_some(request)
     }
 
     /// What can be had of it where only its entry can be traced: nothing is read.

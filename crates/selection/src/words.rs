@@ -21,6 +21,17 @@ pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 /// CPython's function by which a thread gives the interpreter's lock away, as it does before it waits. A thread that calls no Python function from C comes by there.
 pub const SAVE_THREAD: &str = "PyEval_SaveThread";
 
+/// The functions of the interpreter by which Python functions are traced.
+const ADDED: [&str; 2] = [EVALUATOR, SAVE_THREAD];
+
+/// Is it one of them?
+fn is_added(word: &str) -> bool {
+    ADDED.contains(&word)
+}
+
+/// The pattern that selects no Python function. Of functions in C, only those that a filter names are traced then, as with other patterns.
+const NO_PYTHON: &str = "!*";
+
 /// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Selection {
@@ -80,7 +91,10 @@ impl Selection {
     }
 
     /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
-    pub fn change(&mut self, given: Selection) -> bool {
+    pub fn change(&mut self, mut given: Selection) -> bool {
+        if !given.python.is_empty() {
+            given.filter.retain(|word| !is_added(word));
+        }
         let mut any = !given.tracers.is_empty() || given.int3;
         self.int3 |= given.int3;
         if !given.tracers.is_empty() {
@@ -98,7 +112,33 @@ impl Selection {
                 any = true;
             }
         }
+        if !given.python.is_empty() {
+            self.python = given.python.into_iter().filter(|glob| !glob.is_empty()).collect();
+            if self.python.is_empty() {
+                self.python.push(NO_PYTHON.to_owned());
+            }
+            any = true;
+        }
+        if !self.python.is_empty() {
+            self.filter.retain(|word| !is_added(word));
+            self.filter.extend(ADDED.map(str::to_owned));
+        }
         any
+    }
+
+    /// Are Python functions traced?
+    pub fn traces_python(&self) -> bool {
+        !self.python.is_empty() && self.python != [NO_PYTHON]
+    }
+
+    /// The filter, as the user has given it.
+    pub fn given_filter(&self) -> impl Iterator<Item = &String> {
+        self.filter.iter().filter(|word| self.is_given(word))
+    }
+
+    /// Has the user given this word of a filter?
+    pub fn is_given(&self, word: &str) -> bool {
+        self.python.is_empty() || !is_added(word)
     }
 }
 
@@ -148,7 +188,7 @@ pub fn add_python(words: &mut Selection, globs: &[String]) {
         return;
     }
     words.python = globs.to_vec();
-    words.filter.extend([EVALUATOR, SAVE_THREAD].map(str::to_owned));
+    words.filter.extend(ADDED.map(str::to_owned));
 }
 
 /// Tracers of these kinds.

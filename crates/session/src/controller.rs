@@ -22,7 +22,8 @@ use calltap_collect::shm::{self, Shared};
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::ptrace::stops::Stops;
-use calltap_selection::{Alarm, ParsedSelection, Selection};
+use calltap_selection::{Alarm, ParsedSelection, Selection, Typed};
+use calltap_sites::Function;
 use calltap_trace::{ClockPair, Profile, Record, SiteId, TracerInfo};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -126,6 +127,15 @@ pub(crate) struct Controller<'a> {
 fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Profile> {
     let sums = ended.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
     sums.rows(began, clock::pair())
+}
+
+/// What a trace says of a selection that took the place of another.
+fn changed(words: &Selection, on: bool) -> String {
+    let state = if on { "on" } else { "off" };
+    let filter: Vec<&String> = words.given_filter().collect();
+    let python = words.traces_python().then(|| format!("Python functions {:?}, ", words.python));
+    let (python, notrace) = (python.unwrap_or_default(), &words.notrace);
+    format!("what is traced was changed: {python}filter {filter:?}, notrace {notrace:?}, {state}")
 }
 
 impl<'a> Controller<'a> {
@@ -426,26 +436,22 @@ impl<'a> Controller<'a> {
         }
         if on {
             planner.widen(target, &|candidates| selection.selector.reach(candidates));
-            selection.selector.check(&planner.candidates)?;
+            setup::check_selection(&selection.selector, &planner.candidates)?;
         }
-        self.settings.session.tracers.clone_from(&selection.tracers);
-        planner.choose_by(Box::new(
-            move |function, module, typed| {
-                if on { selection.site_request(function, module, typed) } else { None }
-            },
-        ));
+        let tracers = selection.tracers.clone();
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
-        self.session.shared.pause_python(!on || words.paused);
+        let choose = move |function: &Function, module: &str, typed: Typed<'_>| {
+            if on { selection.site_request(function, module, typed) } else { None }
+        };
+        planner.choose_other(Box::new(choose), &words, &self.settings.words)?;
+        self.settings.session.tracers = tracers;
+        planner.resume_python_if_described(on, &words);
         let work = || planner.sync_all_processes(target, &mut |record| records.push(record));
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| Error::thread())??;
         planner.report_switched_off((&recording, began), &mut |news| records.push(news));
         let tally = planner.tally;
-        let state = if on { "on" } else { "off" };
-        let text = format!(
-            "what is traced was changed: filter {:?}, notrace {:?}, {state}",
-            words.filter, words.notrace
-        );
+        let text = changed(&words, on);
         let notes: Vec<String> = live::notes_in(&records).into_iter().chain(planner.trouble()).collect();
         records.push(Record::Note { text }.into());
         let mut send = |record| drop(self.records.send(record));
@@ -453,6 +459,7 @@ impl<'a> Controller<'a> {
         // What the process does after the answer is not read by a collector that does not know of the change: it would take a call of a function that was
         // switched off for one that was left.
         wait_until_known(&mut send);
+        planner.resume_python(on, &words);
         (self.settings.words, self.settings.on) = (words, on);
         if let (Some(own), Some(written)) = (&mut self.settings.words.ftraced, written)
             && own.obey(&written)

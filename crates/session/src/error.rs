@@ -28,6 +28,9 @@ pub enum Error {
         /// Why not.
         why: crate::python::Reason,
     },
+    /// They were asked for in a session that cannot have them.
+    #[error("--python {0}")]
+    PythonUnfit(crate::python::Unfit),
     /// What is kept of calls stays as it began.
     #[error("--graph, --callers and --depth: {program}: {why}")]
     Kept {

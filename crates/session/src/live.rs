@@ -217,15 +217,17 @@ impl Attached {
         let choose = |function: &Function, module: &str, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
         };
-        let mut ftraced = self.settings.words.ftraced.clone();
+        let (mut ftraced, before) = (self.settings.words.ftraced.clone(), &self.settings.words);
         let (tally, notes) = self.with_planner(choose, |planner| {
             if selection.words.int3 {
                 planner.allow_int3(self.target.pid);
             }
             if on {
                 planner.widen(&self.target, &|candidates| selection.selector.reach(candidates));
-                selection.selector.check(&planner.candidates)?;
+                setup::check_selection(&selection.selector, &planner.candidates)?;
             }
+            planner.choose_other(Box::new(choose), &selection.words, before)?;
+            planner.resume_python(on, &selection.words);
             let mut records = Vec::new();
             let mut emit = |record| records.push(record);
             planner.sync_all_processes(&self.target, &mut emit)?;

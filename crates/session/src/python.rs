@@ -2,8 +2,11 @@
 
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
+use calltap_selection::Candidates;
+use calltap_sites::Binary;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
+use std::sync::Arc;
 
 /// Offset of the address of the current thread state in `_PyRuntime`, CPython 3.11.
 const CURRENT_STATE: u64 = 576;
@@ -12,6 +15,8 @@ const FINAL: u64 = 0xf0;
 /// Symbols that a version has and those before it have not, of versions without `Py_Version`; the newest first.
 const OLDER: [(u8, &str); 3] =
     [(10, "PyModule_AddObjectRef"), (9, "PyObject_CallNoArgs"), (8, "PyCode_NewWithPosOnlyArgs")];
+/// What the evaluator was called up to CPython 3.5.
+const OLD_EVALUATOR: &str = "PyEval_EvalFrameEx";
 /// Symbols of debug builds, of some versions each.
 const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
 
@@ -24,9 +29,9 @@ pub enum Reason {
     /// Its file cannot be read.
     #[error("its file cannot be read")]
     Unreadable,
-    /// It is a version older than those that are known.
-    #[error("it is older than CPython 3.8; functions are traced of 3.8 to 3.13")]
-    Older,
+    /// It is a version older than those that are known: its number, if its file has it.
+    #[error("it is {}; functions are traced of final releases of 3.8 to 3.13", .0.as_ref().map_or("older than CPython 3.8".to_owned(), |number| format!("CPython {number}")))]
+    Older(Option<String>),
     /// It is another version.
     #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.13")]
     Version {
@@ -51,6 +56,17 @@ pub enum Reason {
     /// A symbol that is needed is missing.
     #[error("it has no symbol '{0}'")]
     NoSymbol(&'static str),
+}
+
+/// Why a session cannot have Python functions traced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unfit {
+    /// None of its tracers records returns.
+    #[error("records calls and returns: it needs the function_graph tracer")]
+    NoReturns,
+    /// Its events have no place of their calls.
+    #[error("tells calls apart by what there is no room for with '--clock sparse'")]
+    Sparse,
 }
 
 /// An interpreter whose version is known.
@@ -80,7 +96,7 @@ impl Interpreter {
             }
             None => {
                 let known = OLDER.into_iter().find(|(_, name)| symbol(name).is_some());
-                known.map(|(minor, _)| minor).ok_or(Reason::Older)?
+                known.map(|(minor, _)| minor).ok_or_else(|| Reason::Older(number_in(&data)))?
             }
         };
         if DEBUG.iter().any(|name| symbol(name).is_some()) {
@@ -125,11 +141,66 @@ impl Interpreter {
     }
 }
 
+/// An interpreter among what can be chosen from that is too old for its evaluator to have the name which is looked for, and its version.
+pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
+    let is_old = |(_, binary): &&(String, Arc<Binary>)| {
+        binary.functions.iter().any(|function| function.name == OLD_EVALUATOR)
+    };
+    let old = candidates.modules.iter().zip(&candidates.files).find(|(module, _)| is_old(module));
+    let ((interpreter, _), (root, path)) = old?;
+    let file = File::open(root.join(path.strip_prefix("/").unwrap_or(path))).ok();
+    let number = file.and_then(|file| number_in(&calltap_sites::load_all(&file).ok()?));
+    Some((interpreter.clone(), Reason::Older(number)))
+}
+
+/// The version that the text of an interpreter says, as `3.7.16`.
+fn number_in(data: &[u8]) -> Option<String> {
+    let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let major_and_minor = |rest: &[u8]| {
+        let major = digits(rest);
+        let minor = digits(rest.get(major + 1..)?);
+        let end = major + 1 + minor;
+        let is_number = major > 0 && minor > 0 && rest[major] == b'.' && rest.get(end) == Some(&0);
+        is_number.then(|| rest[..end].to_vec())
+    };
+    // It is the name of the directory of its library, and part of its number, which may be the end of a longer text.
+    let starts = |text: &'static [u8]| memchr::memmem::find_iter(data, text).map(|at| at + text.len());
+    let start = starts(b"lib/python").find_map(|at| major_and_minor(&data[at..]))?;
+    let is_whole = |at: usize| {
+        let before = at.checked_sub(1).map_or(0, |at| data[at]);
+        let micro = digits(&data[at + start.len() + 1..]);
+        let end = at + start.len() + 1 + micro;
+        let is_number = !before.is_ascii_digit() && before != b'.' && micro > 0 && data.get(end) == Some(&0);
+        is_number.then(|| String::from_utf8_lossy(&data[at..end]).into_owned())
+    };
+    let longer = [&start[..], b"."].concat();
+    let found = memchr::memmem::find_iter(data, &longer).find_map(is_whole);
+    Some(found.unwrap_or_else(|| String::from_utf8_lossy(&start).into_owned()))
+}
+
 /// The version that `Py_Version` says, if it is known.
 fn minor(version: u64) -> Result<u8, Reason> {
     let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
     match (major, minor, version & 0xf0) {
         (3, 11..=13, FINAL) => Ok(minor as u8),
         _ => Err(Reason::Version { major, minor, micro }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_version_is_found_in_texts() {
+        let check = |data: &[u8], expected: Option<&str>| {
+            assert_eq!(number_in(data).as_deref(), expected, "{}", String::from_utf8_lossy(data));
+        };
+        check(b"\0lib/python00.zip\0lib/python3.7\0/versions/3.7.16\0", Some("3.7.16"));
+        check(b"\0lib/python2.7\0 2.7.1.3\0 12.7.4\0 2.7.5-x\0 2.7.18\0", Some("2.7.18"));
+        check(b"lib/python2.7\0 2.7.", Some("2.7"));
+        check(b"lib/python2.7", None);
+        check(b"lib/python", None);
+        check(b"", None);
     }
 }

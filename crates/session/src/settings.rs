@@ -99,6 +99,12 @@ pub struct Status {
     pub patch_mode: PatchMode,
     /// The tracers with their filters.
     pub tracers: Vec<TracerInfo>,
+    /// Patterns of the Python functions that are traced; none: they are not.
+    #[serde(default)]
+    pub python: Vec<String>,
+    /// Functions in C are traced only where a filter names them.
+    #[serde(default)]
+    pub named_only: bool,
     /// Which calls are kept, as a sentence says it; None: all.
     #[serde(default)]
     pub kept: Option<String>,
@@ -112,7 +118,7 @@ impl Status {
         settings: &Settings,
         planner: &Planner<'_>,
     ) -> Status {
-        let (sites_on, sites_known) = planner.count();
+        let ((sites_on, sites_known), words) = (planner.count(), &settings.words);
         Status {
             pid: target.pid,
             name: target.name.clone(),
@@ -126,10 +132,18 @@ impl Status {
             code_bytes: planner.stubs.bytes(),
             age_ns: clock::monotonic_ns().saturating_sub(settings.session.start_monotonic_ns),
             patch_mode: settings.patch_mode,
-            tracers: settings.session.tracers.clone(),
+            tracers: settings.session.tracers.iter().map(|tracer| as_given(tracer, words)).collect(),
+            python: if words.traces_python() { words.python.clone() } else { Vec::new() },
+            named_only: !words.python.is_empty(),
             kept: None,
         }
     }
+}
+
+/// A tracer with its filter as the user has given it.
+fn as_given(tracer: &TracerInfo, words: &Selection) -> TracerInfo {
+    let is_given = |word: &&String| words.is_given(word);
+    TracerInfo { filter: tracer.filter.iter().filter(is_given).cloned().collect(), ..tracer.clone() }
 }
 
 /// What was summed up, by function.

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
+use crate::python;
 use crate::{enter, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
@@ -16,8 +17,8 @@ use calltap_process::clock;
 use calltap_process::proc;
 use calltap_process::target::Target;
 use calltap_sched::{NoFunctions, Refused, Sched};
-use calltap_selection::Candidates;
 use calltap_selection::Typed;
+use calltap_selection::{Candidates, Selector};
 use calltap_sites::{Discovery, Function};
 use calltap_trace::Session;
 use rustix::process::{Resource, getrlimit};
@@ -92,9 +93,9 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
         if options.discovery == Discovery::FirstCall {
             shared.provide_first()?;
         }
-        let python = &options.selection.words.python;
-        if !python.is_empty() {
-            shared.provide_python(python)?;
+        let words = &options.selection.words;
+        if words.traces_python() {
+            shared.select_python(&words.python, 0)?;
         }
         Ok(shared)
     });
@@ -265,7 +266,7 @@ pub fn with_planner<T>(
         if candidates.traceable().next().is_none() {
             return Err(no_sites(name, candidates));
         }
-        Ok(options.selection.selector.check(candidates)?)
+        check_selection(&options.selection.selector, candidates)
     };
     let mut planner = Planner::new(shared, directory, Box::new(choose), &check)
         .accepting(accepted)
@@ -280,6 +281,16 @@ pub fn with_planner<T>(
         planner = planner.quietly();
     }
     work(&mut planner)
+}
+
+/// Has a selection looked at, given what there is to choose from. Of an interpreter whose evaluator has another name, its version is told.
+pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
+    let Err(refused) = selector.check(candidates) else { return Ok(()) };
+    let is_missing = refused == calltap_selection::Error::NoInterpreter;
+    match is_missing.then(|| python::find_old(candidates)).flatten() {
+        Some((interpreter, why)) => Err(Error::Python { interpreter, why }),
+        None => Err(refused.into()),
+    }
 }
 
 /// Answers the agents' requests until `ended`; in between, something else.

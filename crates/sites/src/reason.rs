@@ -165,7 +165,8 @@ reasons! {
         "the breakpoint at its entry comes and goes at another time than jumps", "none needed: a return stub sees the return";
     NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
     NoRoomAtExit { at: u64 } = "no-room-at-exit",
-        "no room for a jump where it is left at {at:#x}", "none needed: a return stub sees the return";
+        "no room for a jump where it is left at {at:#x}",
+        "in C none is needed: a return stub sees the return; of a Go function, whose stack moves, only entries are recorded";
     UnresolvedJump { at: u64 } = "unresolved-jump", "unresolved indirect jump at {at:#x}", "none needed: a return stub sees the return";
     OddJump { at: u64 } = "odd-jump", "no compiler jumps as it does at {at:#x}", "none needed: a return stub sees the return";
     JumpsInto { at: u64 } = "jumps-into", "it jumps into another function at {at:#x}", "none needed: a return stub sees the return";

@@ -1,5 +1,7 @@
 //! Python functions of CPython: every call is recorded, and the program is what it was.
 
+mod selected;
+
 use calltap_e2e::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,27 +18,29 @@ struct Interpreter {
     path: PathBuf,
 }
 
+/// The newest interpreter of a version that pyenv has, `3.8` for one.
+fn of_pyenv(version: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")))?;
+    let directories = std::fs::read_dir(root.join("versions")).ok()?.filter_map(Result::ok);
+    let mut paths: Vec<PathBuf> = directories
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{version}.")))
+        .map(|entry| entry.path().join("bin/python"))
+        .collect();
+    paths.sort();
+    paths.pop()
+}
+
 /// The interpreter of a version: as it is called in PATH, or that of pyenv.
 fn find(minor: u32) -> Option<PathBuf> {
     let say = format!("import sys; print(sys.executable if sys.version_info[:2] == (3, {minor}) else '')");
-    let of_pyenv = || {
-        let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
-        let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")))?;
-        let directories = std::fs::read_dir(root.join("versions")).ok()?.filter_map(Result::ok);
-        let mut paths: Vec<PathBuf> = directories
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("3.{minor}.")))
-            .map(|entry| entry.path().join("bin/python3"))
-            .collect();
-        paths.sort();
-        paths.pop()
-    };
     let names = [format!("python3.{minor}"), "python3".to_owned()].map(PathBuf::from);
-    let found = of_pyenv().into_iter().chain(names).find_map(|name| {
+    let found = of_pyenv(&format!("3.{minor}")).into_iter().chain(names).find_map(|name| {
         let path = output_of(name.to_str()?, &["-c", &say])?;
         Some(PathBuf::from(path.trim())).filter(|path| !path.as_os_str().is_empty())
     });
     if found.is_none() {
-        eprintln!("SKIPPED for CPython 3.{minor}: none is here");
+        skipped(&format!("CPython 3.{minor}: none is here"));
     }
     found
 }
@@ -315,4 +319,19 @@ fn what_is_no_python_that_is_known_is_refused_in_one_line() {
     one_line(&run, &["function_graph"]);
     let run = calltap_run(&["record", "-o", "/dev/null", "--python", "[a]*", "--", "/bin/true"]);
     one_line(&run, &["only * and ?"]);
+}
+
+#[test]
+fn a_version_that_is_not_known_is_refused_with_its_number() {
+    for version in ["2.7", "3.6", "3.7"] {
+        let Some(python) = of_pyenv(version) else {
+            skipped(&format!("CPython {version}: none is here"));
+            continue;
+        };
+        let python = python.display().to_string();
+        let print = "import sys; sys.stdout.write('%d.%d.%d' % sys.version_info[:3])";
+        let number = output_of(&python, &["-c", print]).expect("it prints");
+        let run = calltap_run(&["record", "-o", "/dev/null", "--python", "*", "--", &python, "-c", ""]);
+        one_line(&run, &["--python: ", &format!("it is CPython {number}; functions are traced of")]);
+    }
 }

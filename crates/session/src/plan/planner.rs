@@ -2,6 +2,7 @@
 
 mod disable;
 mod first;
+mod interpreters;
 mod mapping;
 mod mode;
 mod modules;

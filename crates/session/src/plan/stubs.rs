@@ -112,6 +112,11 @@ impl<'a> Stubs<'a> {
         stub::COUNT - self.next.max(self.next_site()) as usize
     }
 
+    /// The number of the next site, where none are Python functions'.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next
+    }
+
     /// The number of the next site, where Python functions take theirs from the same numbers.
     fn next_site(&self) -> u32 {
         let table = self.shared.python();

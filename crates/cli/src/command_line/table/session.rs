@@ -25,13 +25,14 @@ pub const SESSION: &[Command] = &[
     Command {
         name: "set",
         about: "Change what is traced in a process that is attached to, while it runs",
-        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, tracers, arguments, results, conditions); an empty word clears it. Only functions \
+        details: "What is given replaces what was set before, kind by kind (filters, notrace sets, Python functions, tracers, arguments, results, conditions); an empty word clears it. Only functions \
                   that differ are touched, and nothing is stopped. Also while 'record', 'top' or 'view' is at it: of these, --graph, --callers and --depth change which calls are kept, from now on.",
         flags: &[&[
             PIDS,
             CHILDREN,
             FILTER,
             NOTRACE,
+            PYTHON,
             TRACER,
             ARGUMENTS,
             RESULTS,

@@ -32,6 +32,12 @@ struct Made {
 }
 
 impl Loaded {
+    /// Asks what is wanted of the functions of this name.
+    pub fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
+        let named = self.traceable().filter(|(_, function)| function.name == name);
+        named.for_each(|(_, function)| drop(site_request(function)));
+    }
+
     /// Notes what is wanted, and gives every wanted function a site and a stub. New stubs are described in `records`; the mappings
     /// they need are left with `stubs`.
     pub fn want(

@@ -1,6 +1,6 @@
 //! What a planner is told before it begins.
 
-use super::{Choose, Discovery, PatchMode, Planner, Reach};
+use super::{Discovery, PatchMode, Planner, Reach};
 use calltap_selection::Selector;
 
 impl<'a> Planner<'a> {
@@ -37,11 +37,6 @@ impl<'a> Planner<'a> {
     /// Traces functions that have no room for a jump by breakpoints that stay, if that is allowed.
     pub fn allowing(self, int3: bool) -> Self {
         Planner { int3, ..self }
-    }
-
-    /// From now on, other functions are wanted.
-    pub fn choose_by(&mut self, choose: Box<Choose<'a>>) {
-        self.choose = choose;
     }
 
     /// Its selection reaches so far.

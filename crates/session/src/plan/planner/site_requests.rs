@@ -7,14 +7,12 @@ use crate::python;
 use calltap_abi::Clock;
 use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
-use calltap_collect::python::MODULE;
 use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
 use calltap_selection::{SAVE_THREAD, SiteRequest, ValueReason};
 use calltap_sites::{Discovery, Function, Returns};
-use calltap_trace::{Module, Record};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -41,9 +39,9 @@ pub(super) struct Values {
     /// told.
     cut: (bool, bool),
     /// The tracers of Python functions, where there is an interpreter that is known.
-    python: Option<u32>,
+    pub(super) python: Option<u32>,
     /// The first interpreter that is not, and why.
-    no_python: Option<(String, python::Reason)>,
+    pub(super) no_python: Option<(String, python::Reason)>,
 }
 
 impl Values {
@@ -103,33 +101,6 @@ impl<'a> Planner<'a> {
     fn orders_threads(&self) -> bool {
         let clock = self.shared.control().clock.load(Relaxed);
         [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
-    }
-
-    /// Describes the module of Python functions, once, when there is an interpreter.
-    fn introduce_python(&mut self, process: u32, tracers: u32, records: &mut Vec<Metadata>) {
-        let Some(table) = self.shared.python() else { return };
-        if std::mem::replace(&mut self.introduced_python, true) || table.module().is_some() {
-            return;
-        }
-        let id = self.stubs.number_module();
-        table.header.module.store(id, Relaxed);
-        table.header.process.store(process, Relaxed);
-        table.header.tracers.store(tracers, Release);
-        records.extend(self.python_module());
-    }
-
-    /// The module of Python functions, if there is an interpreter.
-    pub(super) fn python_module(&self) -> Option<Metadata> {
-        let table = self.shared.python()?;
-        Some(Metadata::Record(Record::Module(Module {
-            id: table.module()?,
-            process: table.header.process.load(Relaxed),
-            path: MODULE.to_owned(),
-            build_id: None,
-            bias: 0,
-            range: (0, 0),
-            unloaded_ticks: None,
-        })))
     }
 
     /// It makes no sense if values were asked for and there are none of any function.

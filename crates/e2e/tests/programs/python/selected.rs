@@ -1,0 +1,171 @@
+//! Python functions that are selected while the program runs.
+
+use super::{Interpreter, calls, interpreters, of_each, script};
+use calltap_e2e::*;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// What `turns.py` does between two changes.
+const CALLS: u64 = 50;
+
+/// `turns.py`, and the id of the process that runs it.
+struct Turns {
+    resident: Resident,
+    pid: String,
+}
+
+impl Turns {
+    fn start(mut command: Command, directory: PathBuf) -> Turns {
+        command.arg(script("turns.py"));
+        let mut resident = Resident::spawn(command, directory);
+        let pid = resident.wait_for("ready");
+        Turns { resident, pid }
+    }
+
+    /// Changes what is traced, and has it call its functions. What calltap said.
+    fn set(&mut self, flags: &[&str]) -> String {
+        let run = calltap_run(&[&["set", "-p", &self.pid], flags].concat());
+        assert!(run.status.success(), "{flags:?}: {}", run.stderr);
+        self.turn();
+        run.stderr
+    }
+
+    /// It takes notice of what was set, and calls its functions.
+    fn turn(&mut self) {
+        self.resident.tell();
+        self.resident.wait_for("now");
+        self.resident.tell();
+        self.resident.wait_for("done");
+    }
+
+    /// Changes what is traced in each way.
+    fn turn_with_each_selection(&mut self) {
+        self.turn();
+        let said = self.set(&["--python", "__main__.second"]);
+        assert!(said.contains("1 function switched on, 1 off"), "{said}");
+        self.set(&["--python", ""]);
+        self.set(&["--python", "__main__.*", "--python", "!__main__.second"]);
+        self.set(&["--off"]);
+        self.set(&["--on", "--python", "__main__.*"]);
+    }
+
+    fn end(self) {
+        let (status, output, errors) = self.resident.end();
+        assert!(status.success(), "{status} {output}{errors}");
+    }
+}
+
+/// Calls of `first`, `second` and `Handler.get` of a trace. Names are not qualified before 3.11 where the class was made before.
+fn counts(trace: &str) -> [u64; 3] {
+    let calls = calls(trace);
+    let of = |name: &str| calls.get(&format!("__main__.{name}")).copied().unwrap_or_default();
+    [of("first"), of("second"), of("get") + of("Handler.get")]
+}
+
+#[test]
+fn python_functions_are_selected_while_the_program_is_recorded() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut turns = Turns::start(Command::new(path), directory.path().to_owned());
+        let mut calltap = turns.resident.attach_beside(&["--python", "__main__.first"]);
+        turns.resident.await_recorder();
+        turns.turn_with_each_selection();
+        let status = calltap_run(&["status", "-p", &turns.pid]).stdout;
+        assert!(status.contains("python     __main__.*\n"), "3.{minor}: {status}");
+        assert!(status.contains("no function in C\n"), "3.{minor}: {status}");
+        kill(calltap.id(), libc::SIGINT);
+        succeeds(&mut calltap);
+        let counts = counts(&turns.resident.trace().display().to_string());
+        assert_eq!(counts, [3 * CALLS, 2 * CALLS, 2 * CALLS], "3.{minor}");
+        turns.resident.sound();
+        assert_eq!(changed_text(turns.resident.pid), [""; 0], "3.{minor}");
+        turns.end();
+    }
+}
+
+#[test]
+fn python_functions_are_selected_while_a_program_that_was_started_is_recorded() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    let trace = directory.path().join("t.calltap").display().to_string();
+    for Interpreter { minor, path } in interpreters {
+        let mut command = Command::new(calltap());
+        command.args(["record", "-q", "-o", &trace, "--python", "__main__.first", "--"]).arg(path);
+        let mut turns = Turns::start(command, directory.path().to_owned());
+        turns.turn_with_each_selection();
+        turns.end();
+        assert_eq!(counts(&trace), [3 * CALLS, 2 * CALLS, 2 * CALLS], "3.{minor}");
+    }
+}
+
+#[test]
+fn python_functions_are_selected_where_none_were_at_first() {
+    let Some((interpreters, directory)) = interpreters() else { return };
+    for Interpreter { minor, path } in interpreters {
+        let mut turns = Turns::start(Command::new(path), directory.path().to_owned());
+        let pid = turns.pid.clone();
+        let run = calltap_run(&["attach", "-p", &pid, "-F", "PyObject_GetIter"]);
+        assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+        turns.turn();
+        turns.set(&["--python", "__main__.first"]);
+        turns.set(&["--python", "__main__.second"]);
+        turns.set(&["--off"]);
+        turns.set(&["--on"]);
+        turns.set(&["--python", ""]);
+        let trace = turns.resident.trace().display().to_string();
+        let run = calltap_run(&["snapshot", "-p", &pid, "-o", &trace]);
+        assert!(run.status.success(), "3.{minor}: {}", run.stderr);
+        assert_eq!(counts(&trace), [CALLS, 2 * CALLS, 0], "3.{minor}");
+        assert!(calltap_run(&["detach", "-p", &pid]).status.success());
+        assert_eq!(changed_text(turns.resident.pid), [""; 0], "3.{minor}");
+        turns.end();
+    }
+}
+
+#[test]
+fn a_busy_python_program_has_other_functions_selected_again_and_again() {
+    let selections = [
+        &["--python", "__main__.fib"][..],
+        &["--python", "json.*", "--python", "asyncio.*"],
+        &["--python", ""],
+        &["--python", "*", "-F", "PyObject_GetIter"],
+        &["--off"],
+        &["--on", "--python", "!__main__.*"],
+    ];
+    of_each("busy.py", "errors []\n", |minor, resident| {
+        let mut calltap = resident.attach_beside(&["--python", "__main__.tree"]);
+        resident.await_recorder();
+        let pid = resident.pid.to_string();
+        for selection in selections.iter().cycle().take(30) {
+            let run = calltap_run(&[&["set", "-p", &pid], *selection].concat());
+            assert!(run.status.success() && resident.runs(), "3.{minor} {selection:?}: {}", run.stderr);
+            resident.await_work(Duration::from_millis(10));
+        }
+        kill(calltap.id(), libc::SIGINT);
+        succeeds(&mut calltap);
+        let calls = calls(&resident.trace().display().to_string());
+        let described = calls.keys().filter(|name| name.starts_with("site ")).count();
+        assert_eq!(described, 0, "3.{minor}: {calls:?}");
+        assert!(calls.contains_key("__main__.fib"), "3.{minor}: {calls:?}");
+        assert_eq!(changed_text(resident.pid), [""; 0], "3.{minor}");
+    });
+}
+
+#[test]
+fn a_session_that_cannot_have_python_functions_says_so_in_one_line_and_stays_as_it_is() {
+    let Some((mut interpreters, directory)) = interpreters() else { return };
+    let Some(Interpreter { path, .. }) = interpreters.pop() else { return };
+    for (flags, says) in [
+        (&["--tracer", "function"][..], "it needs the function_graph tracer"),
+        (&["--clock", "sparse"], "there is no room for with '--clock sparse'"),
+    ] {
+        let mut turns = Turns::start(Command::new(&path), directory.path().to_owned());
+        let mut calltap = turns.resident.attach_beside(&[&["-F", "PyObject_GetIter"], flags].concat());
+        turns.resident.await_recorder();
+        one_line(&calltap_run(&["set", "-p", &turns.pid, "--python", "*"]), &[says]);
+        turns.turn();
+        kill(calltap.id(), libc::SIGINT);
+        succeeds(&mut calltap);
+        turns.end();
+    }
+}

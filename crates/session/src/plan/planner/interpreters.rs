@@ -1,0 +1,112 @@
+//! Python functions that are wanted while the processes run: what interpreters are asked to be, and what is told of it.
+
+use super::{Choose, Planner, Refusal};
+use crate::python::Unfit;
+use calltap_abi::Clock;
+use calltap_collect::metadata::Metadata;
+use calltap_collect::python::MODULE;
+use calltap_selection::{EVALUATOR, Selection};
+use calltap_trace::{Module, Record, TracerKind};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::*;
+
+impl<'a> Planner<'a> {
+    /// From now on, other functions are wanted, of C and of Python. Called before sites are switched; an error leaves what was wanted. Calls of Python functions are recorded
+    /// when [`Planner::resume_python`] says so: before, the trace may lack the module that they belong to.
+    pub(crate) fn choose_other(
+        &mut self,
+        choose: Box<Choose<'a>>,
+        words: &Selection,
+        before: &Selection,
+    ) -> Result<(), Refusal> {
+        let chosen = std::mem::replace(&mut self.choose, choose);
+        let done = if words.python == before.python { Ok(()) } else { self.select_python(words) };
+        if done.is_err() {
+            self.choose = chosen;
+        }
+        done
+    }
+
+    /// Has calls of Python functions recorded, unless none are wanted for the time being.
+    pub(crate) fn resume_python(&self, on: bool, words: &Selection) {
+        self.shared.pause_python(!on || words.paused);
+    }
+
+    /// The same, once the trace has their module.
+    pub(crate) fn resume_python_if_described(&self, on: bool, words: &Selection) {
+        self.shared.pause_python(!on || words.paused || self.python_module().is_none());
+    }
+
+    fn select_python(&mut self, words: &Selection) -> Result<(), Refusal> {
+        if !words.traces_python() {
+            let before = self.python_on();
+            self.shared.leave_python();
+            self.tally_python(&before);
+            return Ok(());
+        }
+        let is_graph = |kind| kind == Some(TracerKind::FunctionGraph);
+        if !(words.tracers.is_empty() || words.tracers.iter().any(|tracer| is_graph(tracer.kind))) {
+            return Err(Refusal::PythonUnfit(Unfit::NoReturns));
+        }
+        if self.shared.control().clock.load(Relaxed) == Clock::Sparse as u32 {
+            return Err(Refusal::PythonUnfit(Unfit::Sparse));
+        }
+        self.check_interpreters()?;
+        let (before, next) = (self.python_on(), self.stubs.next_number());
+        let selected = self.shared.select_python(&words.python, next);
+        selected.map_err(|source| Refusal::system("--python", source))?;
+        self.tally_python(&before);
+        Ok(())
+    }
+
+    /// An error if the session's processes have interpreters, and functions of none of them can be traced.
+    fn check_interpreters(&mut self) -> Result<(), Refusal> {
+        (self.values.python, self.values.no_python) = (None, None);
+        let indices: Vec<u32> = self.processes.keys().copied().collect();
+        for index in indices {
+            self.with_wishes(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
+        }
+        match (self.values.no_python.take(), self.values.python) {
+            (Some((interpreter, why)), None) => Err(Refusal::Python { interpreter, why }),
+            _ => Ok(()),
+        }
+    }
+
+    fn python_on(&self) -> HashSet<u32> {
+        self.shared.python_sites_on().collect()
+    }
+
+    /// Counts the functions that were switched by another filter.
+    fn tally_python(&mut self, before: &HashSet<u32>) {
+        let now = self.python_on();
+        self.tally.on += now.difference(before).count() as u32;
+        self.tally.off += before.difference(&now).count() as u32;
+    }
+
+    /// Describes the module of Python functions, once, when there is an interpreter.
+    pub(super) fn introduce_python(&mut self, process: u32, tracers: u32, records: &mut Vec<Metadata>) {
+        let Some(table) = self.shared.python() else { return };
+        if std::mem::replace(&mut self.introduced_python, true) || table.module().is_some() {
+            return;
+        }
+        let id = self.stubs.number_module();
+        table.header.module.store(id, Relaxed);
+        table.header.process.store(process, Relaxed);
+        table.header.tracers.store(tracers, Release);
+        records.extend(self.python_module());
+    }
+
+    /// The module of Python functions, if there is an interpreter.
+    pub(super) fn python_module(&self) -> Option<Metadata> {
+        let table = self.shared.python()?;
+        Some(Metadata::Record(Record::Module(Module {
+            id: table.module()?,
+            process: table.header.process.load(Relaxed),
+            path: MODULE.to_owned(),
+            build_id: None,
+            bias: 0,
+            range: (0, 0),
+            unloaded_ticks: None,
+        })))
+    }
+}
