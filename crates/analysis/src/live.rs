@@ -34,6 +34,8 @@ pub struct Row {
     pub max_ns: u64,
     /// Time spent in it and in what it called, nanoseconds, of all threads together.
     pub total_ns: u64,
+    /// It was disabled for some of the interval: what is counted of it is not all.
+    pub is_partial: bool,
 }
 
 /// What happened in an interval.
@@ -404,6 +406,7 @@ impl Live {
                 avg_ns: clock.duration_ns(sums.durations).checked_div(sums.ended).unwrap_or(0),
                 max_ns: clock.duration_ns(sums.longest),
                 total_ns: clock.duration_ns(sums.spent),
+                is_partial: false,
             });
         }
         rows

@@ -132,7 +132,9 @@ impl Consumer for Feed<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         let mut content = self.seen.content();
         content.recent.moment(at);
-        content.interval = content.live.interval(at);
+        let mut interval = content.live.interval(at);
+        interval.iter_mut().for_each(|interval| self.seen.switches.mark_partial(interval));
+        content.interval = interval;
         content.intervals += 1;
         Ok(())
     }

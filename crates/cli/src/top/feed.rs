@@ -49,7 +49,9 @@ impl Consumer for Feed<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         // The reader may be gone.
         let (place, sender) = self.intervals;
-        let _ = sender.send((place, Came::Interval(self.live.interval(at))));
+        let mut interval = self.live.interval(at);
+        interval.iter_mut().for_each(|interval| self.switches.mark_partial(interval));
+        let _ = sender.send((place, Came::Interval(interval)));
         Ok(())
     }
 }

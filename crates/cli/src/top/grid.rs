@@ -251,9 +251,9 @@ impl Grid {
 fn line(interval: &Interval, row: &Row, name: &str, state: State) -> widgets::Row<'static> {
     let cells = [
         view::rate(interval, row),
-        duration(row.avg_ns),
-        duration(row.max_ns),
-        format!("{:.1}", interval.percent(row.total_ns)),
+        view::known(row, duration(row.avg_ns)),
+        view::known(row, duration(row.max_ns)),
+        view::share_of_time(interval, row),
         state.word().to_owned(),
         one_line(&row.module).into_owned(),
         one_line(name).into_owned(),
@@ -290,6 +290,7 @@ mod tests {
             avg_ns: *avg_ns,
             max_ns: *avg_ns,
             total_ns: calls * avg_ns,
+            is_partial: false,
         });
         let mut grid = Grid::new(Column::Calls, None, true);
         grid.set(Some(Interval { length_ns: 500_000_000, events: 10, lost: 0, rows: rows.collect() }));

@@ -67,9 +67,9 @@ fn write(
         let us = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
         [
             view::rate(interval, row),
-            us(row.avg_ns),
-            us(row.max_ns),
-            format!("{:.1}", interval.percent(row.total_ns)),
+            view::known(row, us(row.avg_ns)),
+            view::known(row, us(row.max_ns)),
+            view::share_of_time(interval, row),
             switches.state(row).word().to_owned(),
             one_line(&row.module).replace(' ', "_"),
             one_line(&row.function).into_owned(),
@@ -108,19 +108,26 @@ mod tests {
             avg_ns,
             max_ns: 2 * avg_ns,
             total_ns: calls * avg_ns,
+            is_partial: function != "often",
         };
-        let rows = vec![row("often", 1_234_567, 80), row("max<int>(int, int)", 3, 1_500), row("cut", 1, 1)];
+        let rows = vec![
+            row("often", 1_234_567, 80),
+            row("max<int>(int, int)", 3, 1_500),
+            row("never", 0, 0),
+            row("cut", 1, 1),
+        ];
         let interval = Interval { length_ns: 500_000_000, events: 2_469_140, lost: 7, rows };
         let switches = Switches::new(4711);
         switches.set_name("app");
         switches.toggle(&interval.rows[1]);
         let mut out = Vec::new();
-        write(&interval, &switches, Some(2), &mut out).unwrap();
+        write(&interval, &switches, Some(3), &mut out).unwrap();
         let expected = [
             "# app (4711): 4,938,280 events/s, 7 lost, 0 functions on, 0 off",
             "  CALLS/S  AVG_US  MAX_US  TIME%  STATE      MODULE  FUNCTION",
             "2469134.0   0.080   0.160   19.8  on         my_app  often",
-            "      6.0   1.500   3.000    0.0  off(user)  my_app  max<int>(int, int)",
+            "     >6.0   1.500   3.000   >0.0  off(user)  my_app  max<int>(int, int)",
+            "        -       -       -      -  on         my_app  never",
             "\n",
         ];
         assert_eq!(String::from_utf8(out).unwrap(), expected.join("\n"));

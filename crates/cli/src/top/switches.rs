@@ -1,6 +1,6 @@
 //! Between the thread that watches a process and the one that shows it: what shall be switched, and what is.
 
-use calltap_analysis::live::Row;
+use calltap_analysis::live::{Interval, Row};
 use calltap_session::Controls;
 use calltap_trace::SiteId;
 use std::collections::HashSet;
@@ -53,6 +53,8 @@ struct Content {
     requests: Vec<(HashSet<SiteId>, bool)>,
     off: HashSet<SiteId>,
     over_limit: HashSet<SiteId>,
+    /// Off or over the limit at any time since the interval began.
+    partial: HashSet<SiteId>,
     counted: Option<Instant>,
 }
 
@@ -122,6 +124,16 @@ impl Switches {
         }
     }
 
+    /// An interval is over: marks those functions that were off for a part of it.
+    pub fn mark_partial(&self, interval: &mut Interval) {
+        let mut content = self.content();
+        let Content { off, over_limit, partial, .. } = &mut *content;
+        for row in &mut interval.rows {
+            row.is_partial = row.sites.iter().any(|site| partial.contains(site));
+        }
+        *partial = off.union(over_limit).copied().collect();
+    }
+
     /// Asks for a function to be switched: off if it is on, or else on.
     pub fn toggle(&self, row: &Row) {
         self.switch(&row.sites, self.state(row) != State::On);
@@ -136,6 +148,7 @@ impl Switches {
                 content.over_limit.remove(site);
             } else {
                 content.off.insert(*site);
+                content.partial.insert(*site);
             }
         }
         content.requests.push((sites.iter().copied().collect(), on));
@@ -157,6 +170,7 @@ impl Switches {
         content.status.cost = controls.cost();
         if content.requests.is_empty() && content.over_limit != *controls.over_limit() {
             content.over_limit.clone_from(controls.over_limit());
+            content.partial.extend(controls.over_limit());
         }
     }
 }
@@ -168,7 +182,17 @@ mod tests {
     fn row(sites: &[u32]) -> Row {
         let sites = sites.iter().map(|site| SiteId(*site)).collect();
         let (function, module) = ("f".to_owned(), "app".to_owned());
-        Row { function, module, sites, calls: 0, ended: 0, avg_ns: 0, max_ns: 0, total_ns: 0 }
+        Row {
+            function,
+            module,
+            sites,
+            calls: 0,
+            ended: 0,
+            avg_ns: 0,
+            max_ns: 0,
+            total_ns: 0,
+            is_partial: false,
+        }
     }
 
     #[test]
@@ -192,6 +216,24 @@ mod tests {
         switches.toggle(&f);
         assert_eq!(switches.state(&f), State::On);
         assert!(switches.content().requests[0].1);
+    }
+
+    #[test]
+    fn a_function_that_was_off_for_a_part_of_the_interval_is_marked_in_it_alone() {
+        let switches = Switches::new(1);
+        let marked = |rows: Vec<Row>| {
+            let mut interval = Interval { rows, ..Interval::default() };
+            switches.mark_partial(&mut interval);
+            interval.rows.iter().map(|row| row.is_partial).collect::<Vec<_>>()
+        };
+        let rows = || vec![row(&[1, 2]), row(&[3])];
+        assert_eq!(marked(rows()), [false, false]);
+        switches.toggle(&row(&[1, 2]));
+        switches.toggle(&row(&[1, 2]));
+        assert_eq!(marked(rows()), [true, false], "off and on again");
+        assert_eq!(marked(rows()), [false, false]);
+        switches.toggle(&row(&[3]));
+        assert_eq!([marked(rows()), marked(rows())], [[false, true], [false, true]], "off for longer");
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl<'a> Together<'a> {
                     calls: 0,
                     ended: 0,
                     total_ns: 0,
+                    is_partial: false,
                     max_ns: 0,
                     ..row.clone()
                 });
@@ -78,6 +79,7 @@ impl<'a> Together<'a> {
                 all.avg_ns = mean(all, row);
                 all.ended += row.ended;
                 all.total_ns += row.total_ns;
+                all.is_partial |= row.is_partial;
                 all.max_ns = all.max_ns.max(row.max_ns);
             }
         }
@@ -157,6 +159,7 @@ mod tests {
             avg_ns: *avg_ns,
             max_ns: *avg_ns,
             total_ns: calls * avg_ns,
+            is_partial: false,
         });
         Some(Interval { length_ns: 1_000_000_000, events: 10, lost: 1, rows: rows.collect() })
     }

@@ -5,6 +5,9 @@ use calltap_analysis::live::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
 use std::collections::BTreeSet;
 
+/// Of a function that was disabled, and of whose calls nothing was seen.
+const UNKNOWN: &str = "-";
+
 /// `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing costs 1.2 %`
 pub fn heading(status: &Status, interval: &Interval) -> String {
     let (on, all) = status.functions;
@@ -44,7 +47,25 @@ fn share(cost: f64) -> String {
     if 0.0 < cost && cost < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", cost * 100.0) }
 }
 
-/// Calls per second.
+/// Calls per second; `>6.0` where the function was disabled for a part of the interval.
 pub fn rate(interval: &Interval, row: &Row) -> String {
-    format!("{:.1}", interval.rate(row.calls))
+    at_least(row, interval.rate(row.calls))
+}
+
+/// The percentage of the interval that was spent in a function, likewise.
+pub fn share_of_time(interval: &Interval, row: &Row) -> String {
+    at_least(row, interval.percent(row.total_ns))
+}
+
+/// What is said of a function's calls, if there are any, or if there were none for certain.
+pub fn known(row: &Row, text: String) -> String {
+    if row.is_partial && row.ended == 0 { UNKNOWN.to_owned() } else { text }
+}
+
+fn at_least(row: &Row, number: f64) -> String {
+    match row.is_partial {
+        true if row.calls == 0 && number == 0.0 => UNKNOWN.to_owned(),
+        true => format!(">{number:.1}"),
+        false => format!("{number:.1}"),
+    }
 }

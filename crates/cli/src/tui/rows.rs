@@ -2,6 +2,7 @@
 
 use super::shown::Shown;
 use crate::top::switches::State;
+use crate::top::view;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Function;
 use calltap_analysis::units::{count, duration};
@@ -24,6 +25,7 @@ pub struct Line {
     pub state: Option<State>,
     calls: u64,
     rate: f64,
+    rate_text: String,
     /// Total, own, average, p99, longest; nanoseconds.
     times: Option<[u64; 5]>,
 }
@@ -50,7 +52,7 @@ const OWN: Column =
 const CALLS: Column =
     Column { title: "CALLS", width: 12, value: |line| line.calls as f64, text: |line| count(line.calls) };
 const RATE: Column =
-    Column { title: "CALLS/S", width: 12, value: |line| line.rate, text: |line| format!("{:.1}", line.rate) };
+    Column { title: "CALLS/S", width: 12, value: |line| line.rate, text: |line| line.rate_text.clone() };
 const AVG: Column =
     Column { title: "AVG", width: 11, value: |line| time(line, 2), text: |line| time_text(line, 2) };
 const P99: Column =
@@ -81,6 +83,7 @@ pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<
                 state: None,
                 calls: function.calls,
                 rate: 0.0,
+                rate_text: String::new(),
                 times: times(function),
             })
             .collect(),
@@ -99,6 +102,7 @@ pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<
                     state: Some(live.switches.state(row)),
                     calls: row.calls,
                     rate: live.interval.rate(row.calls),
+                    rate_text: view::rate(&live.interval, row),
                     times: Some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),
                 })
             })

@@ -12,7 +12,7 @@ pub const LIVE: &[Command] = &[
         name: "top",
         about: "Show a live table of the functions of a running process: calls per second, average, longest",
         details: "Attaches, shows what happened in every interval, and leaves the process as it was: at q, Ctrl-C, or its end. Nothing is written to disk. \
-                  Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together.\n\n\
+                  Functions that were ever called have a row; TIME% is the time spent in a function and what it calls, of all threads together. `>6.0` is of a function that was off for a part of the interval: at least so much; `-` of one that was off for all of it.\n\n\
                   On a terminal: up, down, PgUp, PgDn, Home, End select a function; space or enter switches it off or on, at once; s sorts by the next column \
                   (c calls, t total, a avg, m max, f function); p pauses the display; / shows only functions with some text in their names; q quits. \
                   Of several processes the functions are added up; ] and [ show each process by itself.\n\n\

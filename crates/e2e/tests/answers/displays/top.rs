@@ -21,6 +21,8 @@ struct Line {
     max: f64,
     /// Percent.
     time: f64,
+    /// It was off for a part of the interval, or all of it.
+    is_partial: bool,
     state: String,
     function: String,
 }
@@ -34,12 +36,16 @@ fn blocks(text: &str) -> Vec<Vec<Line>> {
         assert_eq!(titles.as_deref(), Some("CALLS/S AVG_US MAX_US TIME% STATE MODULE FUNCTION"), "{text}");
         let line = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("{line}"));
+            let number = |at: usize| match words[at] {
+                "-" => 0.0,
+                word => word.trim_start_matches('>').parse().unwrap_or_else(|_| panic!("{line}")),
+            };
             Line {
                 calls: number(0),
                 avg: number(1),
                 max: number(2),
                 time: number(3),
+                is_partial: words[0].starts_with(['>', '-']),
                 state: words[4].to_owned(),
                 function: words[6..].join(" "),
             }
@@ -236,6 +242,9 @@ fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
         let is_so = |run: &Run| {
             let blocks = blocks(&run.stdout);
             let work = of(blocks.last().expect("four blocks"), "work");
+            // Of an interval in which it went off, or came on again, it is said that this is not all.
+            let mut off = blocks.iter().map(|block| of(block, "work")).filter(|work| work.state != "on");
+            assert!(off.all(|work| work.is_partial), "{}", run.stdout);
             work.state == state && (work.calls > 0.0) == runs
         };
         let run = top_until(&resident, &flags, is_so);
