@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let meta = source.meta();
+    let (meta, entered) = (source.meta(), Entered::by_thread(source));
     let threads: Vec<Value> = meta
         .threads
         .iter()
@@ -19,7 +19,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
                 "comm": thread.comm,
                 "goroutine": thread.goroutine,
                 "active_ns": active_ns(source, thread.id),
-                "calls": Entered::of(source, thread.id),
+                "calls": entered.get(&thread.id),
             })
         })
         .collect();
@@ -38,7 +38,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             })
         })
         .collect();
-    let sum = Entered::sum(source);
+    let sum = Entered::sum(&entered);
     let marks = sum.marks(source);
     let mut info = json!({
         "session": meta.session,

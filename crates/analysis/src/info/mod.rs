@@ -5,7 +5,8 @@ mod text;
 
 use crate::error::Error;
 use crate::sources::source::Source;
-use calltap_trace::ThreadId;
+use calltap_trace::{Loss, ThreadId};
+use std::collections::HashMap;
 use std::io::Write;
 
 /// What to show.
@@ -39,10 +40,13 @@ struct Entered {
 }
 
 impl Entered {
-    /// `None` when the trace has no totals of the thread (it was cut off).
-    fn of(source: &dyn Source, thread: ThreadId) -> Option<Self> {
-        let loss = source.meta().loss.iter().rfind(|loss| loss.thread == thread)?;
-        Some(Self {
+    /// Of each thread, by its newest totals. A trace that was cut off has none of some.
+    fn by_thread(source: &dyn Source) -> HashMap<ThreadId, Self> {
+        source.meta().loss.iter().map(|loss| (loss.thread, Self::of(loss))).collect()
+    }
+
+    fn of(loss: &Loss) -> Self {
+        Self {
             entered: loss.entries.saturating_add(loss.lost_entries).saturating_add(loss.dropped_entries),
             recorded: loss.entries,
             lost: loss.lost_entries,
@@ -50,22 +54,19 @@ impl Entered {
             exits_recorded: loss.exits,
             exits_lost: loss.lost_exits,
             exits_dropped: loss.dropped_exits,
-        })
+        }
     }
 
-    fn sum(source: &dyn Source) -> Self {
-        source.meta().threads.iter().filter_map(|thread| Self::of(source, thread.id)).fold(
-            Self::default(),
-            |sum, one| Self {
-                entered: sum.entered.saturating_add(one.entered),
-                recorded: sum.recorded.saturating_add(one.recorded),
-                lost: sum.lost.saturating_add(one.lost),
-                dropped: sum.dropped.saturating_add(one.dropped),
-                exits_recorded: sum.exits_recorded.saturating_add(one.exits_recorded),
-                exits_lost: sum.exits_lost.saturating_add(one.exits_lost),
-                exits_dropped: sum.exits_dropped.saturating_add(one.exits_dropped),
-            },
-        )
+    fn sum(all: &HashMap<ThreadId, Self>) -> Self {
+        all.values().fold(Self::default(), |sum, one| Self {
+            entered: sum.entered.saturating_add(one.entered),
+            recorded: sum.recorded.saturating_add(one.recorded),
+            lost: sum.lost.saturating_add(one.lost),
+            dropped: sum.dropped.saturating_add(one.dropped),
+            exits_recorded: sum.exits_recorded.saturating_add(one.exits_recorded),
+            exits_lost: sum.exits_lost.saturating_add(one.exits_lost),
+            exits_dropped: sum.exits_dropped.saturating_add(one.exits_dropped),
+        })
     }
 
     /// Events of a whole recording, of which this is the sum, that the program did not record, but the recorder marked.

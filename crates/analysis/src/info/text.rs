@@ -5,14 +5,16 @@ use crate::head::events_and_marks;
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::{count, counted, duration, one_line};
-use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, TracerKind};
+use calltap_trace::{ClockKind, KernelEvents, Meta, Scheduling, ThreadId, TracerKind};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let meta = source.meta();
     session(meta, out)?;
     clock(source, out)?;
-    let sum = Entered::sum(source);
+    let entered = Entered::by_thread(source);
+    let sum = Entered::sum(&entered);
     let events = events_and_marks(source.event_count(), sum.marks(source));
     line(out, "events", &format!("{events}, {}", counted(meta.sites.len() as u64, "function")))?;
     if !meta.loss.is_empty() {
@@ -59,7 +61,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
         line(out, "complaint", complaint)?;
     }
     processes(meta, out)?;
-    threads(source, out)?;
+    threads(source, &entered, out)?;
     modules(source, out)?;
     if options.sites {
         sites(meta, options, out)?;
@@ -159,15 +161,14 @@ fn processes(meta: &Meta, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn threads(source: &dyn Source, out: &mut dyn Write) -> io::Result<()> {
+fn threads(source: &dyn Source, entered: &HashMap<ThreadId, Entered>, out: &mut dyn Write) -> io::Result<()> {
     let meta = source.meta();
     writeln!(out, "\n{}:", counted(meta.threads.len() as u64, "thread"))?;
     writeln!(out, "{:>8}  {:>8}  {:>13}  {:<16}  CALLS", "PID", "TID", "ACTIVE", "NAME")?;
     for thread in &meta.threads {
         let pid = meta.processes.get(thread.process as usize).map_or(0, |process| process.pid);
         let active = active_ns(source, thread.id).map_or_else(|| "-".to_owned(), duration);
-        let calls = Entered::of(source, thread.id)
-            .map_or_else(|| "totals not recorded".to_owned(), |calls| equation(&calls));
+        let calls = entered.get(&thread.id).map_or_else(|| "totals not recorded".to_owned(), equation);
         let comm = one_line(&thread.comm);
         writeln!(out, "{pid:>8}  {:>8}  {active:>13}  {comm:<16}  {calls}", thread.tid)?;
     }
