@@ -4,10 +4,12 @@
 
 mod calls;
 mod flame;
+mod heat;
 mod window;
 
 pub use calls::SlowCall;
 pub use flame::{Box, Flame};
+pub use heat::{Columns, Heat};
 pub use window::Window;
 
 use crate::error::Error;

@@ -117,6 +117,8 @@ async function file() {
   await press("Enter");
   await until(`document.querySelector("#slow h3").textContent.startsWith("Calls of ")`);
 
+  await heat();
+
   // By keys: to the next call, into it, out of it, and through all of the time.
   await press("]");
   await until(`document.getElementById("said").textContent.startsWith("nap, ")`);
@@ -163,6 +165,23 @@ async function file() {
   await open("dark");
   check(light !== await paper(), `light and dark are both ${light}`);
   await accessible();
+}
+
+// The heatmap has every call of a function that ended, and a cell shows its own.
+async function heat() {
+  await until(`document.querySelectorAll("#heat rect.cell").length > 0`);
+  const total = await page(`[...document.querySelectorAll("#details dl div")].find(one => one.firstChild.textContent === "calls").lastChild.textContent`);
+  check(await page(`document.getElementById("heat").dataset.calls`) === total.replaceAll(",", ""), `calls in the heatmap, of ${total}`);
+  await page(`document.querySelector("#heat svg").focus()`);
+  await press("ArrowRight");
+  const said = await spoken();
+  check(/^[\d,]+ calls? of .* begun at /.test(said), `said of a cell: ${said}`);
+  await press("Enter");
+  await until(`document.querySelector("#slow h3").textContent.includes("begun at")`);
+  const calls = Number(said.split(" ")[0].replaceAll(",", ""));
+  check(await page(`document.querySelectorAll("#slow td button").length`) === Math.min(calls, 20), `calls that are listed, of ${calls}`);
+  await press("Escape");
+  await until(`document.querySelector("#slow h3").textContent === "Slowest calls"`);
 }
 
 // Flame graph and functions of the time that the timeline shows alone.
