@@ -1,8 +1,11 @@
 //! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
-use calltap_analysis::explore::{Around, Columns, Explorer, Flame, Function, Heat, SlowCall, Window};
+use calltap_analysis::explore::{
+    Around, CallValues, Columns, Explorer, Flame, Function, Heat, SlowCall, Window,
+};
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
+use calltap_analysis::values::Shown;
 use calltap_analysis::why::{Asked, why_call};
 use calltap_analysis::{Names, Off, Source, incidents, limited};
 use calltap_trace::{Incident, SiteId, ThreadId};
@@ -83,6 +86,7 @@ pub fn explore<S: Source + Sync>(
         "flame" => flame(explorer, query, NARROWEST)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
+        "values" => values(explorer, query)?.to_string(),
         "heat" => heat(explorer, query)?.to_string(),
         "cell" => cell(explorer, query)?.to_string(),
         "next" => next(explorer, query)?.to_string(),
@@ -386,6 +390,7 @@ fn function<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Valu
         "slowest": slow(explorer.slowest(function)),
         "callers": relatives(callers),
         "callees": relatives(callees),
+        "values": explorer.has_values(function),
     }))
 }
 
@@ -400,6 +405,21 @@ fn calls<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, 
     let bar = bars.get(query.number::<usize>("bar")?).ok_or_else(|| Refusal::new(404, "no such bar"))?;
     let calls = explorer.in_bar(function, bar).map_err(|error| Refusal::new(500, &error.to_string()))?;
     Ok(slow(calls).into())
+}
+
+/// `f=1&thread=2&start=3&depth=4`: arguments and results of a call, name and text of each.
+fn values<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let function = query_function(explorer, query, "f")?;
+    let place = (ThreadId(query.number("thread")?), query.number("start")?, query.number("depth")?);
+    let found = explorer.values_of(&[function], &[place]);
+    let found = found.map_err(|error| Refusal::new(500, &error.to_string()))?;
+    Ok(found.get(&place).map_or(Value::Null, values_json))
+}
+
+/// Name and text of each value.
+pub fn values_json(CallValues { arguments, results }: &CallValues) -> Value {
+    let list = |all: &[Shown]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
+    json!({ "arguments": list(arguments), "results": list(results) })
 }
 
 /// `f=1`, and `from=1&to=2`, else all time: how many calls of a function began when, and took how long.

@@ -3,6 +3,7 @@
 import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time } from "./common.js";
 import { parts } from "./states.js";
 import { heatmap } from "./heat.js";
+import { values } from "./values.js";
 import { explain } from "./why.js";
 
 const panel = $("details");
@@ -33,7 +34,7 @@ async function drawCall() {
   const [, states] = (state.summary.switched && await loadStates(mine)) || [mine, null];
   if (call !== mine) return;
   const length = `${mine.cut ? "at least " : ""}${time(mine.length)}`;
-  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...explain(mine));
+  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
 }
 
 // Bars on a logarithmic scale of time; heights by the square root, so that the rare slow ones can be seen.
