@@ -1,7 +1,7 @@
 //! The timeline and what is around it: at every zoom level it says what the single calls say.
 
 use crate::common::recording;
-use calltap_analysis::explore::Explorer;
+use calltap_analysis::explore::{Columns, Explorer};
 use calltap_analysis::paths::By;
 use calltap_analysis::report::{self, Options};
 use calltap_analysis::timeline::{Block, Limits, Timeline};
@@ -210,6 +210,37 @@ fn slow_calls_are_the_longest_of_all_or_of_a_bar() {
             assert_eq!(calls.len() as u64, bar.calls.min(64), "{bar:?}");
             assert!(calls.iter().all(|call| (bar.from_ns..bar.to_ns).contains(&call.duration_ns)), "{bar:?}");
         }
+    }
+}
+
+#[test]
+fn a_heatmap_has_each_call_that_ended_once_and_a_cell_shows_its_own() {
+    let source = random();
+    let explorer = Explorer::new(source, TIGHT, None).unwrap();
+    let end = explorer.timeline.end();
+    let whole = Columns { of: 0..end, count: 7 };
+    let all: Vec<_> = explorer.functions.iter().collect();
+    let heats = explorer.heat(&all, &whole, 5).unwrap();
+    assert_eq!(heats.len(), all.len());
+    for (function, heat) in all.iter().zip(&heats) {
+        let bars = explorer.histogram(function, 5);
+        for (row, bar) in bars.iter().enumerate() {
+            let cells = heat.cells.iter().filter(|((_, at), _)| *at == row as u32);
+            assert_eq!(cells.map(|(_, calls)| calls).sum::<u64>(), bar.calls, "{} {bar:?}", function.name);
+        }
+        for ((column, row), calls) in &heat.cells {
+            let found = explorer.in_cell(function, &bars[*row as usize], &whole, *column).unwrap();
+            assert_eq!(found.len() as u64, *calls.min(&64));
+            let begins = |start: u64| start * 7 / end == u64::from(*column) || start == end;
+            assert!(found.iter().all(|call| begins(call.start_ns)), "{column} {row}: {found:?}");
+        }
+        // Two halves of the time have the calls of all of it.
+        let half = |of| {
+            let cells = explorer.heat(&[function], &Columns { of, count: 3 }, 5).unwrap()[0].cells.clone();
+            cells.values().sum::<u64>()
+        };
+        let sum: u64 = bars.iter().map(|bar| bar.calls).sum();
+        assert_eq!(half(0..end / 2) + half(end / 2 + 1..end), sum, "{}", function.name);
     }
 }
 

@@ -42,6 +42,12 @@ impl Slowest {
         Self { sites: vec![BinaryHeap::new(); sites], range: (0, u64::MAX), only: None }
     }
 
+    /// Is a call one of those that are looked for?
+    pub(super) fn is_of(&self, call: &Call) -> bool {
+        (self.range.0..=self.range.1).contains(&call.total)
+            && self.only.as_ref().is_none_or(|only| only.contains(&call.site))
+    }
+
     pub(super) fn read(&mut self, source: &dyn Source) -> Result<(), Error> {
         run_by_thread(source, self, None).map(drop)
     }
@@ -50,15 +56,15 @@ impl Slowest {
 impl Visitor for Slowest {
     #[inline]
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        let heap = &mut self.sites[call.site.0 as usize];
+        let heap = &self.sites[call.site.0 as usize];
         let full = heap.len() >= KEPT;
         if call.ending.is_cut()
             || full && heap.peek().is_some_and(|Reverse((least, ..))| call.total <= *least)
-            || !(self.range.0..=self.range.1).contains(&call.total)
-            || self.only.as_ref().is_some_and(|only| !only.contains(&call.site))
+            || !self.is_of(call)
         {
             return;
         }
+        let heap = &mut self.sites[call.site.0 as usize];
         if full {
             heap.pop();
         }
@@ -74,14 +80,18 @@ impl<S: Source> Explorer<S> {
 
     /// The slowest calls of a function that are in a bar of its histogram, slowest first.
     pub fn in_bar(&self, function: &Function, bar: &Bar) -> Result<Vec<SlowCall>, Error> {
-        let mut within = Slowest::new(self.source.meta().sites.len() + 1);
-        let sites = self.sites(function);
-        (within.range, within.only) = (bar.ticks, Some(sites.clone()));
+        let mut within = self.within(function, bar);
         within.read(&self.source)?;
-        Ok(self.longest_first(&within, &sites))
+        Ok(self.longest_first(&within, &self.sites(function)))
     }
 
-    fn longest_first(&self, slowest: &Slowest, sites: &[SiteId]) -> Vec<SlowCall> {
+    /// Of calls of a function that are in a bar, nothing yet.
+    pub(super) fn within(&self, function: &Function, bar: &Bar) -> Slowest {
+        let (range, only) = (bar.ticks, Some(self.sites(function)));
+        Slowest { range, only, ..Slowest::new(self.source.meta().sites.len() + 1) }
+    }
+
+    pub(super) fn longest_first(&self, slowest: &Slowest, sites: &[SiteId]) -> Vec<SlowCall> {
         let heaps = sites.iter().filter_map(|site| slowest.sites.get(site.0 as usize));
         let mut calls: Vec<Kept> = heaps.flatten().map(|Reverse(kept)| *kept).collect();
         calls.sort_by(|a, b| b.cmp(a));

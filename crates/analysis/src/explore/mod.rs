@@ -4,10 +4,14 @@
 
 mod calls;
 mod flame;
+mod heat;
+mod values;
 mod window;
 
 pub use calls::SlowCall;
 pub use flame::{Box, Flame};
+pub use heat::{Columns, Heat};
+pub use values::{CallValues, Place};
 pub use window::Window;
 
 use crate::error::Error;

@@ -1,8 +1,11 @@
 //! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
-use calltap_analysis::explore::{Around, Explorer, Flame, Function, SlowCall, Window};
+use calltap_analysis::explore::{
+    Around, CallValues, Columns, Explorer, Flame, Function, Heat, SlowCall, Window,
+};
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
+use calltap_analysis::values::Shown;
 use calltap_analysis::why::{Asked, why_call};
 use calltap_analysis::{Names, Off, Source, incidents, limited};
 use calltap_trace::{Incident, SiteId, ThreadId};
@@ -13,6 +16,9 @@ use std::sync::Arc;
 
 /// Bars of a histogram at most.
 const BARS: usize = 60;
+/// Columns of a heatmap, and rows at most.
+const HEAT_COLUMNS: u32 = 60;
+const HEAT_ROWS: usize = 24;
 /// Boxes of a flame graph are at least this share of its width.
 const NARROWEST: f64 = 1.0 / 3000.0;
 /// Columns of the overview at most, and threads in it.
@@ -80,6 +86,9 @@ pub fn explore<S: Source + Sync>(
         "flame" => flame(explorer, query, NARROWEST)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
+        "values" => values(explorer, query)?.to_string(),
+        "heat" => heat(explorer, query)?.to_string(),
+        "cell" => cell(explorer, query)?.to_string(),
         "next" => next(explorer, query)?.to_string(),
         _ => return Err(Refusal::new(404, "no such question")),
     })
@@ -381,6 +390,7 @@ fn function<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Valu
         "slowest": slow(explorer.slowest(function)),
         "callers": relatives(callers),
         "callees": relatives(callees),
+        "values": explorer.has_values(function),
     }))
 }
 
@@ -395,6 +405,68 @@ fn calls<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, 
     let bar = bars.get(query.number::<usize>("bar")?).ok_or_else(|| Refusal::new(404, "no such bar"))?;
     let calls = explorer.in_bar(function, bar).map_err(|error| Refusal::new(500, &error.to_string()))?;
     Ok(slow(calls).into())
+}
+
+/// `f=1&thread=2&start=3&depth=4`: arguments and results of a call, name and text of each.
+fn values<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let function = query_function(explorer, query, "f")?;
+    let place = (ThreadId(query.number("thread")?), query.number("start")?, query.number("depth")?);
+    let found = explorer.values_of(&[function], &[place]);
+    let found = found.map_err(|error| Refusal::new(500, &error.to_string()))?;
+    Ok(found.get(&place).map_or(Value::Null, values_json))
+}
+
+/// Name and text of each value.
+pub fn values_json(CallValues { arguments, results }: &CallValues) -> Value {
+    let list = |all: &[Shown]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
+    json!({ "arguments": list(arguments), "results": list(results) })
+}
+
+/// `f=1`, and `from=1&to=2`, else all time: how many calls of a function began when, and took how long.
+fn heat<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let (function, columns) = (query_function(explorer, query, "f")?, columns(explorer, query)?);
+    let all = explorer.heat(&[function], &columns, HEAT_ROWS);
+    let all = all.map_err(|error| Refusal::new(500, &error.to_string()))?;
+    Ok(all.first().map_or(Value::Null, |heat| heat_json(heat, &columns)))
+}
+
+/// Of the cells column, row and calls, in one list.
+pub fn heat_json(Heat { rows, cells }: &Heat, columns: &Columns) -> Value {
+    let cells = cells.iter().flat_map(|((column, row), calls)| [u64::from(*column), u64::from(*row), *calls]);
+    json!({
+        "from": columns.of.start,
+        "to": columns.of.end,
+        "columns": columns.count,
+        "rows": rows.iter().map(|bar| json!([bar.from_ns, bar.to_ns])).collect::<Vec<_>>(),
+        "cells": cells.collect::<Vec<u64>>(),
+    })
+}
+
+/// Heatmaps of functions, of all time.
+pub fn heats<S: Source>(
+    explorer: &Explorer<S>,
+    functions: &[&Function],
+) -> Result<Vec<Value>, calltap_analysis::Error> {
+    let columns = Columns { of: 0..explorer.timeline.end().max(1), count: HEAT_COLUMNS };
+    let all = explorer.heat(functions, &columns, HEAT_ROWS)?;
+    Ok(all.iter().map(|heat| heat_json(heat, &columns)).collect())
+}
+
+fn columns<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Columns, Refusal> {
+    let of = match query.text("from") {
+        Some(_) => query.number("from")?..query.number("to")?,
+        None => 0..explorer.timeline.end().max(1),
+    };
+    Ok(Columns { of, count: HEAT_COLUMNS })
+}
+
+/// `f=1&column=2&row=3`, with the time of the heatmap: the slowest calls in a cell of it.
+fn cell<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
+    let (function, columns) = (query_function(explorer, query, "f")?, columns(explorer, query)?);
+    let rows = explorer.histogram(function, HEAT_ROWS);
+    let row = rows.get(query.number::<usize>("row")?).ok_or_else(|| Refusal::new(404, "no such row"))?;
+    let calls = explorer.in_cell(function, row, &columns, query.number("column")?);
+    Ok(slow(calls.map_err(|error| Refusal::new(500, &error.to_string()))?).into())
 }
 
 /// The timeline of one function.

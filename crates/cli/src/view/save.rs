@@ -6,8 +6,9 @@
 use super::api::{self, Query, Refusal};
 use super::server::FILES;
 use anyhow::{Context, Result, anyhow};
-use calltap_analysis::explore::Explorer;
+use calltap_analysis::explore::{Explorer, Place};
 use calltap_analysis::{Source, units};
+use calltap_trace::SiteId;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -20,6 +21,10 @@ const FINE: u64 = 32;
 /// Bytes of what is known of chosen functions, and of their flame graphs.
 const DETAILS: usize = 3 << 20;
 const FLAMES: usize = 3 << 20;
+/// Heatmaps of functions: some 5 KB each.
+const HEATS: usize = 100;
+/// Functions whose slowest calls have their arguments and results in it: some 100 bytes for each call.
+const VALUED: usize = 100;
 /// Boxes of flame graphs are at least this share of their width: of the one that can be zoomed into, and of those of functions.
 const NARROWEST: f64 = 1.0 / 30_000.0;
 const NARROWEST_OF_FUNCTION: f64 = 1.0 / 1000.0;
@@ -54,10 +59,12 @@ pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Sav
         ask(explorer, title, "overview", &format!("columns={COLUMNS}"))?,
     );
     let data = format!(
-        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}}}}",
+        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}},\"heats\":{},\"values\":{}}}",
         resolution == 0,
         found.details.join(","),
-        found.flames.join(",")
+        found.flames.join(","),
+        heats(explorer)?,
+        values(explorer)?
     );
     Ok(Saved { text: html(&data)?, note })
 }
@@ -133,6 +140,28 @@ impl Answers {
         };
         format!("A saved page: {calls}; {details}; flame graph and functions are of all time")
     }
+}
+
+/// Of the functions with the most time, by function.
+fn heats<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
+    let sites: Vec<u32> = by_time(explorer).into_iter().take(HEATS).collect();
+    let functions: Vec<_> = sites.iter().filter_map(|site| explorer.function(SiteId(*site))).collect();
+    let all = if explorer.source.has_time() { api::heats(explorer, &functions)? } else { Vec::new() };
+    Ok(Value::Object(sites.iter().map(u32::to_string).zip(all).collect()))
+}
+
+/// Arguments and results of the slowest calls of the functions with the most time, by thread, beginning and depth.
+fn values<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
+    let functions = by_time(explorer).into_iter().filter_map(|site| explorer.function(SiteId(site)));
+    let functions: Vec<_> = functions.filter(|function| explorer.has_values(function)).take(VALUED).collect();
+    let slowest = functions.iter().flat_map(|function| explorer.slowest(function));
+    let calls: Vec<Place> = slowest.map(|call| (call.thread, call.start_ns, call.depth)).collect();
+    if calls.is_empty() {
+        return Ok(json!({}));
+    }
+    let found = explorer.values_of(&functions, &calls)?;
+    let named = |(thread, start, depth): &Place| format!("{}.{start}.{depth}", thread.0);
+    Ok(found.iter().map(|(place, values)| (named(place), api::values_json(values))).collect())
 }
 
 fn flame<S: Source>(explorer: &Explorer<S>, query: &str, narrowest: f64) -> Result<String> {

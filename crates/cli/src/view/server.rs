@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Files of the page, by name, with their types.
-pub const FILES: [(&str, &str, &str); 11] = [
+pub const FILES: [(&str, &str, &str); 13] = [
     ("", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("page.js", SCRIPT, include_str!("page/page.js")),
@@ -25,6 +25,8 @@ pub const FILES: [(&str, &str, &str); 11] = [
     ("flame.js", SCRIPT, include_str!("page/flame.js")),
     ("functions.js", SCRIPT, include_str!("page/functions.js")),
     ("details.js", SCRIPT, include_str!("page/details.js")),
+    ("heat.js", SCRIPT, include_str!("page/heat.js")),
+    ("values.js", SCRIPT, include_str!("page/values.js")),
     ("states.js", SCRIPT, include_str!("page/states.js")),
     ("why.js", SCRIPT, include_str!("page/why.js")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),

@@ -117,6 +117,8 @@ async function file() {
   await press("Enter");
   await until(`document.querySelector("#slow h3").textContent.startsWith("Calls of ")`);
 
+  await heat();
+
   // By keys: to the next call, into it, out of it, and through all of the time.
   await press("]");
   await until(`document.getElementById("said").textContent.startsWith("nap, ")`);
@@ -157,12 +159,40 @@ async function file() {
   if (what === "file") await window();
   else check(await page(`document.getElementById("scope").hidden && document.getElementById("notes").textContent.includes("every call is in it")`), "a saved page does not say what it is");
 
+  // By module, what is drawn has as many colours as there are modules.
+  await press(["2", "m"]);
+  await until(`!document.getElementById("modules").hidden && document.querySelectorAll("#modules li").length > 0`);
+  const modules = await page(`[...document.querySelectorAll("#modules .swatch")].map(one => one.style.background)`);
+  check(new Set(modules).size === modules.length && modules.length > 0, `colours of modules: ${modules}`);
+  await press(["3"]);
+  const swatches = `new Set([...document.querySelectorAll("#functions tbody .swatch")].map(one => one.style.background)).size`;
+  check(await page(swatches) <= modules.length, "functions of a module differ in colour");
+  await press("m");
+  await until(`document.getElementById("modules").hidden`);
+
   // Dark is dark.
   const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
   const light = await paper();
   await open("dark");
   check(light !== await paper(), `light and dark are both ${light}`);
   await accessible();
+}
+
+// The heatmap has every call of a function that ended, and a cell shows its own.
+async function heat() {
+  await until(`document.querySelectorAll("#heat rect.cell").length > 0`);
+  const total = await page(`[...document.querySelectorAll("#details dl div")].find(one => one.firstChild.textContent === "calls").lastChild.textContent`);
+  check(await page(`document.getElementById("heat").dataset.calls`) === total.replaceAll(",", ""), `calls in the heatmap, of ${total}`);
+  await page(`document.querySelector("#heat svg").focus()`);
+  await press("ArrowRight");
+  const said = await spoken();
+  check(/^[\d,]+ calls? of .* begun at /.test(said), `said of a cell: ${said}`);
+  await press("Enter");
+  await until(`document.querySelector("#slow h3").textContent.includes("begun at")`);
+  const calls = Number(said.split(" ")[0].replaceAll(",", ""));
+  check(await page(`document.querySelectorAll("#slow td button").length`) === Math.min(calls, 20), `calls that are listed, of ${calls}`);
+  await press("Escape");
+  await until(`document.querySelector("#slow h3").textContent === "Slowest calls"`);
 }
 
 // Flame graph and functions of the time that the timeline shows alone.
@@ -221,7 +251,22 @@ async function several() {
   await until(`document.querySelectorAll("#functions tbody tr").length > 0`);
 }
 
-await ({ live, several }[what] || file)();
+// What a call was given and what it returned is shown where the call is chosen.
+async function values() {
+  await open("light");
+  await drawn();
+  await press(["/", "l", "e", "a", "f"]);
+  await until(`document.querySelectorAll("#found [role=option]").length > 0`);
+  await press("Enter");
+  await chosen("leaf");
+  await page(`document.querySelector("#slow button").focus()`);
+  await press("Enter");
+  await until(`document.querySelectorAll("#call .values tr").length === 2`);
+  const [given, returned] = await page(`[...document.querySelectorAll("#call .values code")].map(one => Number(one.textContent))`);
+  check(returned === given + 1, `leaf(${given}) returned ${returned}`);
+}
+
+await ({ live, several, values }[what] || file)();
 const elsewhere = asked.filter(url => !url.startsWith(address) && !["about:", "chrome:", "data:"].some(own => url.startsWith(own)));
 check(!elsewhere.length, `asked elsewhere: ${elsewhere}`);
 check(!said.length, "said on the console:");

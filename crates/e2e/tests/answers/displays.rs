@@ -3,4 +3,5 @@
 mod terminal;
 mod top;
 mod tui;
+mod values;
 mod view;

@@ -23,6 +23,8 @@ export const state = {
   filter: "",
   following: false,
   saved: false,
+  // Functions are coloured by their modules alone.
+  byModule: false,
   // Flame graph and functions are of this stretch of time, and these are its functions; null: of all time.
   scope: null,
   scoped: null,
@@ -126,16 +128,32 @@ export function isDark() {
 dark.addEventListener("change", () => tell("theme"));
 
 let colours = new Map();
-on("theme", () => { colours = new Map(); });
+const forget = () => { [colours, modules] = [new Map(), null]; };
+on("theme", forget);
+
+// Modules with the most own time, or calls, first. Hues that follow each other are far apart.
+let modules = null;
+on("data", () => { modules = null; });
+export function modulesByTime() {
+  if (modules) return modules;
+  const weights = new Map();
+  for (const { module, self, calls } of state.functions.values()) weights.set(module, (weights.get(module) || 0) + (self ?? calls));
+  const ordered = [...weights].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
+  modules = new Map(ordered.map(([module, weight], at) => [module, { weight, colour: tinted((211 + at * 137.508) % 360, 1) }]));
+  return modules;
+}
+
+const tinted = (hue, shade) => isDark() ? `hsl(${hue} 38% ${34 + 4 * shade}%)` : `hsl(${hue} 62% ${76 + 4 * shade}%)`;
 export function colour(f) {
   let found = colours.get(f);
   if (!found) {
     const { name, module } = functionOf(f);
+    if (state.byModule) return modulesByTime().get(module)?.colour || tinted(0, 0);
     let hash = 2166136261;
     for (const text of [module, name.split(/[:_<(]/)[0], name])
       for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619);
     const [hue, shade] = [(hash >>> 0) % 360, (hash >>> 12) % 3];
-    found = isDark() ? `hsl(${hue} 38% ${34 + 4 * shade}%)` : `hsl(${hue} 62% ${76 + 4 * shade}%)`;
+    found = tinted(hue, shade);
     colours.set(f, found);
   }
   return found;

@@ -2,10 +2,13 @@
 
 import { $, ask, colour, count, functionOf, make, newest, on, percent, plural, select, state, tell, threadOf, time } from "./common.js";
 import { parts } from "./states.js";
+import { heatmap } from "./heat.js";
+import { values } from "./values.js";
 import { explain } from "./why.js";
 
 const panel = $("details");
 const load = newest(async f => [f, await ask("function", { f })]);
+const loadCell = newest(query => ask("cell", query));
 const loadBar = newest((f, bar) => ask("calls", { f, bar }));
 
 // What of a call its thread ran.
@@ -31,7 +34,7 @@ async function drawCall() {
   const [, states] = (state.summary.switched && await loadStates(mine)) || [mine, null];
   if (call !== mine) return;
   const length = `${mine.cut ? "at least " : ""}${time(mine.length)}`;
-  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...explain(mine));
+  place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
 }
 
 // Bars on a logarithmic scale of time; heights by the square root, so that the rare slow ones can be seen.
@@ -67,6 +70,14 @@ async function inBar(f, at, again) {
   if (!calls) return;
   const [from, to] = shown.bars[at];
   panel.querySelector("#slow").replaceWith(slow(f, calls, again ? "Slowest calls" : `Calls of ${time(from)} to ${time(to)}`));
+}
+
+// Calls of a cell of the heatmap, which are listed in the place of the slowest.
+async function inCell(f, query, title) {
+  bar = query ? -1 : null;
+  panel.querySelectorAll("[data-bar]").forEach(one => one.setAttribute("aria-pressed", false));
+  const calls = query ? await loadCell({ f, ...query }) : shown.slowest;
+  if (calls && panel.dataset.f === String(f)) panel.querySelector("#slow").replaceWith(slow(f, calls, query ? title : "Slowest calls"));
 }
 
 function slow(f, calls, title) {
@@ -121,7 +132,7 @@ async function draw() {
     make("h3", {}, "All calls"),
     numbers(one),
     ...(one.states ? parts(one.states) : []),
-    ...(shown.bars.length && state.summary.timed ? [make("h3", {}, "How long its calls take"), histogram(f, shown.bars)] : []),
+    ...(shown.bars.length && state.summary.timed ? [make("h3", {}, "How long its calls take"), histogram(f, shown.bars), heatmap(f, (query, title) => inCell(f, query, title))] : []),
     slow(f, state.summary.timed ? shown.slowest : [], "Slowest calls"),
     relatives("Called by", shown.callers, "No traced function."),
     relatives("Calls", shown.callees, "Nothing that is traced."));

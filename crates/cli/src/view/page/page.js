@@ -1,6 +1,6 @@
 // The frame of the page: tabs, search, keys, theme, and following a process that runs.
 
-import { $, Gone, ask, complain, count, functionOf, make, newest, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
+import { $, Gone, ask, complain, count, functionOf, make, modulesByTime, newest, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
 import { timeline } from "./timeline.js";
 import { flame } from "./flame.js";
 import { functions } from "./functions.js";
@@ -146,6 +146,31 @@ function setTheme(name) {
 }
 theme.addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "") + 1) % 3]));
 
+// Colours by module, and what they mean.
+const MODULES = 12;
+function legend() {
+  const all = state.byModule ? [...modulesByTime()] : [];
+  const sum = all.reduce((sum, [, { weight }]) => sum + weight, 0);
+  const timed = state.summary?.timed;
+  const item = ([module, { weight, colour }]) => {
+    const swatch = make("span", { class: "swatch" });
+    swatch.style.background = colour;
+    return make("li", { title: timed ? `${time(weight)} of its own` : plural(weight, "call") }, swatch, module || "[unknown]", make("span", { class: "soft" }, ` ${percent(weight / Math.max(sum, 1))}`));
+  };
+  const rest = all.length - MODULES;
+  $("modules").replaceChildren(...all.slice(0, MODULES).map(item), ...(rest > 0 ? [make("li", { class: "soft" }, plural(rest, "more module"))] : []));
+  $("modules").hidden = !all.length;
+}
+function colourBy(module) {
+  state.byModule = module;
+  $("colours").setAttribute("aria-pressed", module);
+  $("colours").textContent = module ? "By module" : "By function";
+  tell("theme");
+}
+$("colours").addEventListener("click", () => colourBy(!state.byModule));
+on("theme", legend);
+on("data", legend);
+
 // Keys.
 $("help").addEventListener("click", () => $("keys").showModal());
 addEventListener("keydown", event => {
@@ -155,7 +180,7 @@ addEventListener("keydown", event => {
     "/": () => { search.focus(); search.select(); },
     "?": () => $("keys").showModal(),
     1: () => show("timeline"), 2: () => show("flame"), 3: () => show("functions"),
-    "]": () => jump(false), "[": () => jump(true), t: () => scope(!state.scope),
+    "]": () => jump(false), "[": () => jump(true), t: () => scope(!state.scope), m: () => colourBy(!state.byModule),
   }[event.key];
   if (own) {
     own();

@@ -118,14 +118,33 @@ function calls({ f, bar }) {
   return found.slice(0, wanted);
 }
 
-function callsBetween(f, from, to) {
+function callsBetween(f, from, to, began = [0, Infinity]) {
   const found = [];
   for (const { thread, tracks } of saved.lanes)
     tracks.forEach((track, depth) => {
       for (let i = 0; i < track.length; i += BLOCK)
-        if (track[i + 2] === f && !track[i + 6] && track[i + 1] >= from && track[i + 1] <= to) found.push([thread, track[i], track[i + 1], depth]);
+        if (track[i + 2] === f && !track[i + 6] && track[i + 1] >= from && track[i + 1] <= to && track[i] >= began[0] && track[i] <= began[1]) found.push([thread, track[i], track[i + 1], depth]);
     });
   return found.sort((a, b) => b[2] - a[2]);
+}
+
+function heat({ f }) {
+  const found = saved.heats[f];
+  if (!found) throw new Error("the saved page has heatmaps of the functions with the most time, and this is none of them");
+  return found;
+}
+
+// The slowest calls of a cell of the heatmap, as those of a bar.
+function cell({ f, column, row }) {
+  const { from, to, columns, rows, cells } = heat({ f });
+  const [shortest, longest] = rows[row];
+  const began = [0, 1].map(more => from + (column + more) * (to - from) / columns);
+  const all = cells.find((calls, at) => at % 3 === 2 && cells[at - 2] === column && cells[at - 1] === row);
+  const is = ([, start, length]) => length >= shortest && length <= longest && start >= began[0] && start <= began[1];
+  const { slowest } = saved.details[f] || { slowest: [] };
+  const found = saved.exact ? callsBetween(f, shortest, longest, began) : slowest.filter(is);
+  if (!saved.exact && found.length < Math.min(all, slowest.length)) throw new Error(`the saved page has the ${slowest.length} slowest calls of a function, and others are in this cell`);
+  return found.slice(0, 64);
 }
 
 function details({ f }) {
@@ -142,7 +161,8 @@ const QUESTIONS = {
   overview: () => saved.overview,
   states: ({ thread, from, to }) => { const { states } = lanes.get(thread); return states && within(states, from, to - from); },
   function: details,
-  timeline, flame, next, calls,
+  timeline, flame, next, calls, heat, cell,
+  values: ({ thread, start, depth }) => saved.values[`${thread}.${start}.${depth}`] || null,
 };
 
 // The page changes what it is answered.

@@ -12,9 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// A page that is served.
-struct View {
+pub(super) struct View {
     child: Child,
-    address: String,
+    pub(super) address: String,
 }
 
 impl View {
@@ -30,7 +30,7 @@ impl View {
     }
 
     /// Serves a file, and waits until all of it is read: what it says before that is no more than how far it is.
-    fn of_file(path: &str) -> View {
+    pub(super) fn of_file(path: &str) -> View {
         let view = View::start(&[path]);
         wait_until("all events", || {
             let (progress, (status, body)) = (view.get("api/progress"), view.ask("GET", "api/summary"));
@@ -53,13 +53,13 @@ impl View {
         ask(host, method, &format!("{path}{name}"))
     }
 
-    fn get(&self, name: &str) -> Value {
+    pub(super) fn get(&self, name: &str) -> Value {
         let (status, body) = self.ask("GET", name);
         assert_eq!(status, 200, "{name}: {body}");
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{name}: {error}: {body}"))
     }
 
-    fn end(self) -> ExitStatus {
+    pub(super) fn end(self) -> ExitStatus {
         // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
         end_of(self.child)
@@ -298,7 +298,7 @@ fn a_window_has_functions_and_call_paths_of_its_own() {
 }
 
 /// A browser that can be driven, if there is one.
-fn browser() -> Option<&'static str> {
+pub(super) fn browser() -> Option<&'static str> {
     let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| have(name));
     if found.is_none() || !have("node") {
         skipped("the page of 'calltap view' in a browser: no chromium, or no node");
@@ -308,7 +308,7 @@ fn browser() -> Option<&'static str> {
 }
 
 /// Uses the page in a browser.
-fn drive(address: &str, browser: &str, what: &str) -> Command {
+pub(super) fn drive(address: &str, browser: &str, what: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(source("page.mjs")).args([address, browser, what]);
     command
