@@ -117,6 +117,7 @@ pub struct Functions {
     /// By processor, once something is recorded. They are closed before the instance is removed, which is refused otherwise.
     buffers: Vec<(u32, File)>,
     page: Vec<u8>,
+    globs: String,
     tracer: Tracer,
     instance: Instance,
     header_page: String,
@@ -155,7 +156,8 @@ impl Functions {
             return Err(NoFunctions::NoMatch(globs.join(",")));
         }
         let page = vec![0; rustix::param::page_size()];
-        Ok(Functions { buffers: Vec::new(), page, tracer, instance, header_page, formats })
+        let globs = globs.join(",");
+        Ok(Functions { buffers: Vec::new(), page, globs, tracer, instance, header_page, formats })
     }
 
     /// Records them from now on: of the threads of a process, and of the threads and processes that these begin.
@@ -193,6 +195,11 @@ impl Functions {
             }
         }
         Ok(())
+    }
+
+    /// The globs of their names, by commas.
+    pub fn globs(&self) -> &str {
+        &self.globs
     }
 
     /// What records them.

@@ -158,6 +158,7 @@ impl Running<'_> {
         let collector = Collector::new(shared, consumer, receiver, *clock)
             .scheduling(kernel.sched)
             .tracepoints(kernel.tracepoints)
+            .kernel_functions(kernel.functions)
             .live(live)
             .settled(settled)
             .summing(Arc::clone(&sums));

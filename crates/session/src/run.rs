@@ -101,6 +101,7 @@ impl AttachSession<'_> {
             .expecting(threads)
             .scheduling(kernel.sched)
             .tracepoints(kernel.tracepoints)
+            .kernel_functions(kernel.functions)
             .live(run.interval.map(|interval| Live { interval, on: &on, due: run.due }))
             .settled(run.settled)
             .counting(rates.clone())

@@ -166,6 +166,8 @@ pub struct FromKernel {
     pub sched: Option<Result<Sched, Refused>>,
     /// Who wakes them, and their system calls.
     pub tracepoints: Tracepoints,
+    /// Functions of the kernel, by the globs of their names.
+    pub functions: Option<String>,
     /// Why something that was asked for is missing.
     pub notes: Vec<String>,
 }
@@ -191,17 +193,22 @@ pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
     ];
     let refused = refused.into_iter().flatten().filter(|refused| !refused.is_gone());
     let mut notes: Vec<String> = refused.map(ToString::to_string).collect();
-    notes.extend(watch_functions(options, clock, pid).err().map(|refused| refused.to_string()));
-    FromKernel { sched, tracepoints, notes }
+    let functions = watch_functions(options, clock, pid).unwrap_or_else(|refused| {
+        notes.push(refused.to_string());
+        None
+    });
+    FromKernel { sched, tracepoints, functions, notes }
 }
 
-/// Begins to record functions of the kernel that a process's threads run.
-fn watch_functions(options: &Options, clock: Clock, pid: u32) -> Result<(), NoFunctions> {
-    let Some(functions) = options.kernel.as_ref().and_then(Weak::upgrade) else { return Ok(()) };
+/// Begins to record functions of the kernel that a process's threads run: says which, if some were asked for.
+fn watch_functions(options: &Options, clock: Clock, pid: u32) -> Result<Option<String>, NoFunctions> {
+    let Some(functions) = options.kernel.as_ref().and_then(Weak::upgrade) else { return Ok(None) };
     if clock != Clock::Tsc {
         return Err(NoFunctions::OtherClock);
     }
-    functions.lock().unwrap_or_else(PoisonError::into_inner).watch(pid)
+    let mut functions = functions.lock().unwrap_or_else(PoisonError::into_inner);
+    functions.watch(pid)?;
+    Ok(Some(functions.globs().to_owned()))
 }
 
 /// Keeps the coarse clock.

@@ -95,7 +95,7 @@ fn make_printable(record: &mut Record) {
             };
             sites.iter_mut().for_each(names);
         }
-        Record::Note { text } => one(text),
+        Record::Note { text } | Record::KernelFunctions { functions: text } => one(text),
         Record::Scheduling(scheduling) => scheduling.refused.iter_mut().for_each(one),
         Record::KernelEvents(events) => events.refused.iter_mut().for_each(one),
         Record::Addresses { addresses } => addresses.iter_mut().for_each(|address| {
@@ -114,6 +114,8 @@ pub(crate) struct Gather {
     modules: Table<Module>,
     sites: Table<Site>,
     loss: Vec<Loss>,
+    /// Functions of the kernel that were to be added.
+    of_kernel: Option<String>,
 }
 
 impl Gather {
@@ -125,6 +127,7 @@ impl Gather {
             modules: Table::new(),
             sites: Table::new(),
             loss: Vec::new(),
+            of_kernel: None,
         }
     }
 
@@ -184,6 +187,10 @@ impl Gather {
                 self.meta.kernel_events = Some(events);
                 true
             }
+            Record::KernelFunctions { functions } => {
+                self.of_kernel = Some(functions);
+                true
+            }
             Record::Addresses { addresses } => {
                 self.meta.addresses.extend(addresses);
                 true
@@ -210,7 +217,12 @@ impl Gather {
 
     /// The sum. All ids in it are valid indices.
     pub(crate) fn finish(self, complaints: &mut Complaints) -> Meta {
-        let Self { mut meta, mut processes, threads, mut modules, sites, mut loss } = self;
+        let Self { mut meta, mut processes, threads, mut modules, sites, mut loss, of_kernel } = self;
+        if let Some(functions) = of_kernel.filter(|_| meta.end.is_none()) {
+            complaints.add(format!(
+                "functions of the kernel ({functions}) were recorded, and are missing: they are added when a recording ends"
+            ));
+        }
         meta.threads = threads.fill("threads", complaints, |id| Thread {
             id: ThreadId(id),
             process: 0,

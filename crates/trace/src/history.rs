@@ -125,7 +125,7 @@ impl History {
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
             // Snapshots have no wakings and system calls.
-            Record::KernelEvents(_) | Record::Addresses { .. } => {}
+            Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }
     }

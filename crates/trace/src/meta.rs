@@ -447,6 +447,11 @@ pub enum Record {
     Scheduling(Scheduling),
     /// See [`KernelEvents`]; the newest counts.
     KernelEvents(KernelEvents),
+    /// Functions of the kernel were recorded beside it, and are added when the recording has ended. A trace that has them has no such record.
+    KernelFunctions {
+        /// Globs of their names, by commas.
+        functions: String,
+    },
     /// See [`Address`].
     Addresses {
         /// The addresses.

@@ -290,6 +290,28 @@ fn records_come_back() {
     assert_eq!(reader.clock().to_ns(500), 1250);
 }
 
+#[test]
+fn functions_of_the_kernel_that_were_never_added_are_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    for is_over in [false, true] {
+        let mut writer = TraceWriter::create(&path, session(ClockKind::Tsc)).unwrap();
+        writer.record(&Record::KernelFunctions { functions: "vfs_*".to_owned() }).unwrap();
+        if is_over {
+            writer.finish(end()).unwrap();
+        } else {
+            writer.flush().unwrap();
+            drop(writer);
+        }
+        let reader = TraceReader::open(&path).unwrap();
+        let missed = reader
+            .complaints()
+            .iter()
+            .any(|complaint| complaint.starts_with("functions of the kernel (vfs_*)"));
+        assert_eq!(missed, !is_over, "{:?}", reader.complaints());
+    }
+}
+
 /// Measured 0.22 and 0.60 (see `docs/reference/trace-format.md`); the bounds leave room for another zstd.
 #[test]
 fn bytes_per_event_stay_low() {

@@ -30,6 +30,14 @@ impl Collector<'_> {
         self
     }
 
+    /// Another thread records functions of the kernel whose names these globs match, for the end.
+    pub fn kernel_functions(mut self, globs: Option<String>) -> Self {
+        if let Some(functions) = globs {
+            self.output.record(&Record::KernelFunctions { functions });
+        }
+        self
+    }
+
     fn read_rings(&mut self) {
         let Some(mut switches) = self.switches.take() else { return };
         switches.read();

@@ -31,9 +31,14 @@ for i in $(seq 300); do
     usleep 100000
 done
 step switched_on cat /tmp/tracing/instances/*/current_tracer
+for i in $(seq 300); do
+    calltap info -i killed.data 2>/dev/null | grep -q vfs_write && break
+    usleep 100000
+done
 kill -9 $recorder
 wait $recorder
 step left ls /tmp/tracing/instances
+step killed calltap info -i killed.data
 step detach calltap detach -p $program
 step after ls /tmp/tracing/instances
 step attach calltap record -p $program --duration 300ms --kernel vfs_write -o attached.data
@@ -154,6 +159,11 @@ fn leaves_nothing(steps: &Steps, by_graph: bool) {
     let tracer = if by_graph { "function_graph\n" } else { "function\n" };
     assert_eq!(steps.output("switched_on"), tracer);
     assert!(steps.output("left").starts_with("calltap-"));
+    let killed = steps.output("killed");
+    assert!(
+        killed.contains("functions of the kernel (vfs_write) were recorded, and are missing"),
+        "{killed}"
+    );
     steps.output("detach");
     assert_eq!(steps.output("after"), "");
 }
