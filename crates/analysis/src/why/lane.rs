@@ -1,5 +1,6 @@
 //! What the kernel told of one thread, and the states that follow from that.
 
+use super::parks::Reason;
 use crate::error::Error;
 use crate::sources::source::Source;
 use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
@@ -51,6 +52,8 @@ pub(crate) enum Within {
     NoSystemCall,
     /// The arguments are not known where the call began before calltap came.
     SystemCall(u32, Option<[u64; 6]>),
+    /// In none: it is a goroutine, which the runtime has parked; what for, if that is known.
+    Park(Option<Reason>),
 }
 
 impl Wait {
