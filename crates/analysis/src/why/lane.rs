@@ -1,6 +1,5 @@
 //! What the kernel told of one thread, and the states that follow from that.
 
-use super::parks::Reason;
 use crate::error::Error;
 use crate::sources::source::Source;
 use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
@@ -54,6 +53,16 @@ pub(crate) enum Within {
     SystemCall(u32, Option<[u64; 6]>),
     /// In none: it is a goroutine, which the runtime has parked; what for, if that is known.
     Park(Option<Reason>),
+}
+
+/// What a goroutine waits for: the runtime's own words, as a traceback of Go has them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Reason(pub(crate) &'static str);
+
+impl Reason {
+    pub(crate) fn text(self) -> &'static str {
+        self.0
+    }
 }
 
 impl Wait {

@@ -3,7 +3,7 @@
 //! The kernel tells of threads alone. A goroutine that is to wait calls `runtime.gopark`, which returns when it runs again. What it waits for is what the function
 //! of the runtime waits for that has called it: each names its reason there, and those that are told one are called by functions of one reason each.
 
-use super::lane::{Segment, State, Wait, Within};
+use super::lane::{Reason, Segment, State, Wait, Within};
 use crate::sources::drive::checked_site;
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
@@ -13,10 +13,6 @@ use calltap_trace::{Batch, Meta, SiteId, ThreadId};
 pub(crate) const PARK: &str = "runtime.gopark";
 /// Functions that pass a reason on which they were given.
 const PASSING: [&str; 2] = ["runtime.goparkunlock", "runtime.semacquire1"];
-
-/// What a goroutine waits for: the runtime's own words, as a traceback of Go has them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Reason(&'static str);
 
 /// By the function that calls [`PARK`], or what passes its reason on.
 const REASONS: [(&str, Reason); 34] = [
@@ -55,12 +51,6 @@ const REASONS: [(&str, Reason); 34] = [
     ("runtime.updateMaxProcsGoroutine", Reason("GOMAXPROCS updater (idle)")),
     ("runtime.main", Reason("panicwait")),
 ];
-
-impl Reason {
-    pub(crate) fn text(self) -> &'static str {
-        self.0
-    }
-}
 
 /// What a function says of a wait beneath it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

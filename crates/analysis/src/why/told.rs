@@ -1,8 +1,7 @@
 //! Waits and wakers in words, and alike ones together.
 
 use super::chain::{Chain, Waited, Waker};
-use super::lane::Within;
-use super::parks::Reason;
+use super::lane::{Reason, Within};
 use super::stacks::{Frame, Moment, Stacks};
 use super::system_calls;
 use crate::names::Names;
