@@ -2,7 +2,7 @@
 //! object among its constants. That one was run before, so it is known if it was run while the program was traced.
 
 use super::layout::{Layout, Scope};
-use super::text::{self, Writer};
+use super::text::Writer;
 use crate::state::Session;
 use crate::sys;
 use calltap_abi::python::{Entry, state};

@@ -156,3 +156,43 @@ fn locks_are_told_by_symbol() {
     assert_eq!(lock["woken_in"][0]["function"], "evict");
     assert_eq!(answer["locks"].as_array().map(Vec::len), Some(1), "a read is no lock");
 }
+
+/// A goroutine that waits for a channel, and for something unknown; it does not wait behind that.
+fn parked() -> MemorySource {
+    let mut source = recording(
+        "goroutine: E handle @10ms; E runtime.chanrecv @12ms; E runtime.gopark @13ms; X runtime.gopark @20ms; X runtime.chanrecv @21ms
+         goroutine: E runtime.mallocgc @22ms; E runtime.gopark @23ms; X runtime.gopark @25ms; X runtime.mallocgc @26ms
+         goroutine: E sync.runtime_SemacquireMutex @30ms; E runtime.semacquire1 @30ms; E runtime.gopark @31ms; X runtime.gopark @36ms; X runtime.semacquire1 @36ms; X sync.runtime_SemacquireMutex @36ms; X handle @40ms",
+    );
+    source.meta.threads[0].goroutine = Some(7);
+    source
+}
+
+#[test]
+fn a_goroutine_waits_for_what_the_caller_of_gopark_waits_for() {
+    let text = ask(&parked(), false, false);
+    let expected = "30.000 ms  handle  goroutine-100  at 0.010000 s
+     7.000 ms  blocked in chan receive <- runtime.chanrecv
+     5.000 ms  blocked in sync.Mutex.Lock <- runtime.semacquire1 <- sync.runtime_SemacquireMutex
+     2.000 ms  blocked in a wait of the Go runtime for an unknown reason <- runtime.mallocgc
+    16.000 ms  unknown whether it ran, could run, or was in a system call: handle 11.000 ms, runtime.chanrecv 2.000 ms, runtime.mallocgc 2.000 ms, runtime.semacquire1 1.000 ms
+";
+    let body = text.split_once("30.000").map(|(_, rest)| format!("30.000{rest}")).expect("the call");
+    assert_eq!(body.trim_end(), expected.trim_end(), "{text}");
+    assert!(text.contains("a goroutine's wait lasts until it runs again"), "{text}");
+    let json: Value = serde_json::from_str(&ask(&parked(), true, false)).expect("JSON");
+    let did = &json["calls"][0]["did"];
+    assert_eq!((&did["ran_ns"], &did["unknown_ns"]), (&0.into(), &16_000_000.into()), "{did:#}");
+    assert_eq!(did["unknown"][0]["function"], "handle", "{did:#}");
+    let summary = ask(&parked(), false, true);
+    assert!(summary.contains("blocked in chan receive <- runtime.chanrecv\n"), "{summary}");
+}
+
+#[test]
+fn it_is_told_where_it_was_not_recorded_when_goroutines_waited() {
+    let mut source = recording("goroutine: E handle @10ms; X handle @40ms");
+    source.meta.threads[0].goroutine = Some(7);
+    let text = ask(&source, false, false);
+    assert!(text.contains("runtime.gopark is not traced"), "{text}");
+    assert!(text.contains("30.000 ms  unknown whether it ran"), "{text}");
+}

@@ -118,6 +118,9 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
     let python = select::python(arguments)?;
     // With Python functions, the names may be theirs: of C only what -F names is traced.
     let about = if python.is_empty() { question.functions() } else { Vec::new() };
+    if python.is_empty() {
+        calltap_selection::add_go_waits(&mut words);
+    }
     calltap_selection::add(&mut words, &about);
     calltap_selection::add_python(&mut words, &python);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;

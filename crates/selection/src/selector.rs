@@ -3,7 +3,7 @@
 use crate::candidates::Candidates;
 use crate::error::Error;
 use crate::named::{Named, names_of};
-use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection};
+use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is_go_wait};
 use calltap_names::{FunctionNames, GlobSet, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
@@ -162,7 +162,8 @@ impl Selector {
             let reaching = |(filter, _): &(GlobSet, GlobSet)| {
                 let unmatched: HashSet<&str> =
                     filter.unmatched(first.iter()).into_iter().map(Word::text).collect();
-                filter.only(|word| !word.is_for_all() && unmatched.contains(word.text()))
+                let is_reaching = |word: &Word| !word.is_for_all() && !is_go_wait(word.text());
+                filter.only(|word| is_reaching(word) && unmatched.contains(word.text()))
             };
             Reached { built: is_built, filters: self.filters.iter().map(reaching).collect() }
         });
@@ -205,8 +206,11 @@ impl Selector {
         let mut words: Vec<&Word> = Vec::new();
         for (n, (filter, _)) in self.filters.iter().enumerate() {
             for word in filter.adding() {
-                let is_own =
-                    !word.is_for_all() && !word.is_whole() && !word.has_module() && !is_reaching(n, word);
+                let is_own = !is_go_wait(word.text())
+                    && !word.is_for_all()
+                    && !word.is_whole()
+                    && !word.has_module()
+                    && !is_reaching(n, word);
                 words.extend((is_own && !words.contains(&word)).then_some(word));
             }
         }
@@ -230,8 +234,9 @@ impl Selector {
         };
         for (filter, _) in &self.filters {
             // A program may have no room for a jump there: then threads are known when they enter the evaluator.
+            let may_miss = |word: &&Word| word.text() == SAVE_THREAD || is_go_wait(word.text());
             let unmatched = filter.unmatched(all.iter());
-            if let Some(word) = unmatched.into_iter().find(|word| word.text() != SAVE_THREAD) {
+            if let Some(word) = unmatched.into_iter().find(|word| !may_miss(word)) {
                 if word.text() == EVALUATOR {
                     return Err(Error::NoInterpreter);
                 }

@@ -29,6 +29,35 @@ fn is_added(word: &str) -> bool {
     ADDED.contains(&word)
 }
 
+/// Functions of the Go runtime that tell why and how long goroutines wait: the one that parks a goroutine, and those that say what for.
+const GO_WAITS: [&str; 13] = [
+    "runtime.gopark",
+    "runtime.chanrecv",
+    "runtime.chansend",
+    "runtime.selectgo",
+    "runtime.block",
+    "runtime.netpollblock",
+    "time.Sleep",
+    "runtime.semacquire1",
+    "sync.runtime_Semacquire*",
+    "internal/sync.runtime_SemacquireMutex",
+    "internal/poll.runtime_Semacquire",
+    "sync.runtime_notifyListWait",
+    "runtime.gcParkAssist",
+];
+
+/// Is it one of these?
+pub(crate) fn is_go_wait(word: &str) -> bool {
+    GO_WAITS.contains(&word)
+}
+
+/// Has waits of goroutines traced besides what filters name, in programs that have them.
+pub fn add_go_waits(words: &mut Selection) {
+    if !words.filter.is_empty() {
+        words.filter.extend(GO_WAITS.map(str::to_owned));
+    }
+}
+
 /// The pattern that selects no Python function. Of functions in C, only those that a filter names are traced then, as with other patterns.
 const NO_PYTHON: &str = "!*";
 

@@ -3,6 +3,7 @@
 //! It follows from the kernel's words alone; which calls were open then is asked for on the way, and answered later.
 
 use super::lane::{Lane, Segment, State, Wait, Within};
+use super::parks::{Callers, Parks};
 use super::stacks::{Moment, Run, Stacks};
 use crate::error::Error;
 use crate::sources::source::Source;
@@ -31,7 +32,9 @@ pub(crate) struct Chain {
     pub(crate) ran: u64,
     pub(crate) runnable: u64,
     pub(crate) unknown: u64,
-    /// Whose time it was that it ran.
+    /// It is a goroutine's: of the time in which it did not wait it is not known whether it ran.
+    pub(crate) is_goroutine: bool,
+    /// Whose time it was that it ran; of a goroutine, that it did not wait.
     pub(crate) run: Run,
     pub(crate) waits: Vec<Waited>,
 }
@@ -73,6 +76,8 @@ pub(crate) enum Waker {
 pub(crate) struct Chains<'s> {
     source: &'s dyn Source,
     lanes: HashMap<ThreadId, Lane>,
+    goroutines: HashMap<ThreadId, Parks>,
+    callers: Callers,
     /// By kernel id.
     threads: BTreeMap<u32, Vec<ThreadId>>,
     recorder: Option<u32>,
@@ -87,7 +92,15 @@ impl<'s> Chains<'s> {
         }
         let recorder = source.meta().kernel_events.as_ref().map(|events| events.recorder);
         let recorder = recorder.filter(|pid| *pid != 0);
-        Chains { source, lanes: HashMap::new(), threads, recorder, stacks: Stacks::default() }
+        Chains {
+            source,
+            lanes: HashMap::new(),
+            goroutines: HashMap::new(),
+            callers: Callers::new(source.meta()),
+            threads,
+            recorder,
+            stacks: Stacks::default(),
+        }
     }
 
     /// What the kernel told of a thread.
@@ -97,6 +110,21 @@ impl<'s> Chains<'s> {
             self.lanes.insert(thread, lane);
         }
         Ok(&self.lanes[&thread])
+    }
+
+    fn is_goroutine(&self, thread: ThreadId) -> bool {
+        let thread = self.source.meta().threads.get(thread.0 as usize);
+        thread.is_some_and(|thread| thread.goroutine.is_some())
+    }
+
+    /// What a thread or goroutine did from `from` to `to`, oldest first.
+    fn segments(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Vec<Segment>, Error> {
+        if !self.is_goroutine(thread) {
+            return Ok(self.lane(thread)?.segments(from, to));
+        }
+        let (source, callers) = (self.source, &self.callers);
+        let parks = self.goroutines.entry(thread).or_insert_with(|| Parks::new(source, thread, callers));
+        Ok(parks.segments(from, to))
     }
 
     /// What a thread did from `from` to `to`.
@@ -113,10 +141,12 @@ impl<'s> Chains<'s> {
         path: &mut Vec<ThreadId>,
     ) -> Result<Chain, Error> {
         path.push(thread);
-        let segments = self.lane(thread)?.segments(from, to);
+        let segments = self.segments(thread, from, to)?;
+        let is_goroutine = self.is_goroutine(thread);
         let run = self.stacks.run();
         let time = Span { start: from, end: to };
-        let mut chain = Chain { thread, time, ran: 0, runnable: 0, unknown: 0, run, waits: Vec::new() };
+        let waits = Vec::new();
+        let mut chain = Chain { thread, time, ran: 0, runnable: 0, unknown: 0, is_goroutine, run, waits };
         let mut followed = Vec::new();
         for Segment { start, end, state } in segments {
             let ticks = end - start;
@@ -126,7 +156,12 @@ impl<'s> Chains<'s> {
                     self.stacks.stretch(run, thread, start, end);
                 }
                 State::Runnable => chain.runnable += ticks,
-                State::Unknown => chain.unknown += ticks,
+                State::Unknown => {
+                    chain.unknown += ticks;
+                    if is_goroutine {
+                        self.stacks.stretch(run, thread, start, end);
+                    }
+                }
                 State::Blocked(Wait { since, within, waking, is_tracing }) => {
                     let at = self.stacks.moment(thread, since);
                     let waker = match is_tracing {

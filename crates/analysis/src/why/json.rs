@@ -25,15 +25,20 @@ pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> Value {
 
 pub(crate) fn did(told: &Told<'_>, chain: &Chain, from: Option<SiteId>) -> Value {
     let ns = |ticks: u64| told.source.duration_ns(ticks);
-    let ran = told.ran(chain).into_iter();
-    let ran: Vec<Value> =
-        ran.map(|(function, ticks)| json!({ "function": function, "ns": ns(ticks) })).collect();
+    let functions = |times: Vec<(String, u64)>| {
+        let times = times.into_iter();
+        times
+            .map(|(function, ticks)| json!({ "function": function, "ns": ns(ticks) }))
+            .collect::<Vec<Value>>()
+    };
+    let (ran, unknown) = (functions(told.ran(chain)), functions(told.unseen(chain)));
     let waits: Vec<Value> = told.alike(chain, from).iter().map(|one| wait(told, one)).collect();
     json!({
         "ran_ns": ns(chain.ran),
         "ran": ran,
         "runnable_ns": ns(chain.runnable),
         "unknown_ns": ns(chain.unknown),
+        "unknown": unknown,
         "blocked": waits,
     })
 }

@@ -51,6 +51,18 @@ pub(crate) enum Within {
     NoSystemCall,
     /// The arguments are not known where the call began before calltap came.
     SystemCall(u32, Option<[u64; 6]>),
+    /// In none: it is a goroutine, which the runtime has parked; what for, if that is known.
+    Park(Option<Reason>),
+}
+
+/// What a goroutine waits for: the runtime's own words, as a traceback of Go has them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Reason(pub(crate) &'static str);
+
+impl Reason {
+    pub(crate) fn text(self) -> &'static str {
+        self.0
+    }
 }
 
 impl Wait {

@@ -6,6 +6,7 @@ mod json;
 mod lane;
 mod lit;
 mod locks;
+mod parks;
 mod slow;
 pub(crate) mod stacks;
 mod summary;

@@ -14,7 +14,12 @@ fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
         let mut add = |cause: String, ticks: u64| *causes.entry(cause).or_default() += ticks;
         told.ran(chain).into_iter().for_each(|(function, ticks)| add(format!("ran {function}"), ticks));
         add("runnable: no processor".to_owned(), chain.runnable);
-        add("unknown".to_owned(), chain.unknown);
+        if chain.is_goroutine {
+            let unseen = told.unseen(chain).into_iter();
+            unseen.for_each(|(function, ticks)| add(format!("{NOT_WAITING}: {function}"), ticks));
+        } else {
+            add("unknown".to_owned(), chain.unknown);
+        }
         for one in told.alike(chain, Some(slow.call.site)) {
             add(cause(&one.cause), one.ticks);
         }
@@ -24,11 +29,17 @@ fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
     causes
 }
 
+/// What is known of a goroutine that does not wait.
+pub(crate) const NOT_WAITING: &str = "unknown whether it ran, could run, or was in a system call";
+
 /// One for all threads: by functions, not by who they are.
 fn cause(cause: &Cause) -> String {
-    let Cause { within, path, waker } = cause;
+    let Cause { within, path, waker, is_park } = cause;
     let within = within.as_deref().unwrap_or("(the system call is not known)");
     let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
+    if *is_park {
+        return format!("blocked in {within}{path}");
+    }
     let waker = match waker {
         ToldWaker::Unknown => "an unknown waker".to_owned(),
         ToldWaker::Interrupt => "an interrupt".to_owned(),

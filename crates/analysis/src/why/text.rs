@@ -2,6 +2,8 @@
 
 use super::chain::Chain;
 use super::explained::{Explained, since_start};
+use super::parks::PARK;
+use super::summary::NOT_WAITING;
 use super::told::{Alike, Cause, Told, ToldWaker};
 use crate::units::{counted, duration};
 use calltap_trace::{Meta, SiteId};
@@ -19,6 +21,15 @@ pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if !has_switches {
         lines.push("it was not recorded when threads ran and when they waited".to_owned());
+    }
+    if meta.threads.iter().any(|thread| thread.goroutine.is_some()) {
+        let is_traced = meta.sites.iter().any(|site| site.name == PARK);
+        let line = if is_traced {
+            "a goroutine's wait lasts until it runs again: the time in which it could run already is within it"
+        } else {
+            "it was not recorded when goroutines waited: runtime.gopark is not traced"
+        };
+        lines.push(line.to_owned());
     }
     match &meta.kernel_events {
         None => lines.push(
@@ -105,23 +116,30 @@ impl Lines<'_> {
         if !is_small(chain.runnable) || (from.is_some() && chain.runnable > 0) {
             self.line(indent, chain.runnable, "runnable: it could run, and had no processor");
         }
-        if chain.unknown > 0 {
+        if chain.is_goroutine && chain.unknown > 0 {
+            let functions = self.functions(self.told.unseen(chain));
+            self.line(indent, chain.unknown, &format!("{NOT_WAITING}{functions}"));
+        } else if chain.unknown > 0 {
             self.line(indent, chain.unknown, "unknown: it is not recorded whether it ran");
         }
     }
 
     fn ran(&self, chain: &Chain) -> String {
-        let ran = self.told.ran(chain);
+        format!("ran{}", self.functions(self.told.ran(chain)))
+    }
+
+    /// Functions with their times, behind a colon; nothing if there are none.
+    fn functions(&self, times: Vec<(String, u64)>) -> String {
         let mut shown: Vec<String> =
-            ran.iter().take(RAN).map(|(name, ticks)| format!("{name} {}", self.time(*ticks))).collect();
-        if ran.len() > RAN {
-            shown.push(format!("{} more", ran.len() - RAN));
+            times.iter().take(RAN).map(|(name, ticks)| format!("{name} {}", self.time(*ticks))).collect();
+        if times.len() > RAN {
+            shown.push(format!("{} more", times.len() - RAN));
         }
-        if shown.is_empty() { "ran".to_owned() } else { format!("ran: {}", shown.join(", ")) }
+        if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) }
     }
 
     fn wait(&mut self, one: &Alike<'_>, indent: usize) {
-        let Cause { within, path, waker } = &one.cause;
+        let Cause { within, path, waker, is_park } = &one.cause;
         let times = if one.count > 1 { format!(" {} times", one.count) } else { String::new() };
         let within = match within {
             Some(within) => format!("in {within}"),
@@ -129,6 +147,9 @@ impl Lines<'_> {
         };
         let path: String = path.iter().map(|function| format!(" <- {function}")).collect();
         self.line(indent, one.ticks, &format!("blocked{times} {within}{path}"));
+        if *is_park {
+            return;
+        }
         self.more(indent, &waker_text(self.told, waker));
         if let (Some(meanwhile), ToldWaker::Thread { thread, .. }) = (&one.longest.meanwhile, waker) {
             let thread = self.told.thread(*thread);

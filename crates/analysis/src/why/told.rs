@@ -1,7 +1,7 @@
 //! Waits and wakers in words, and alike ones together.
 
 use super::chain::{Chain, Waited, Waker};
-use super::lane::Within;
+use super::lane::{Reason, Within};
 use super::stacks::{Frame, Moment, Stacks};
 use super::system_calls;
 use crate::names::Names;
@@ -9,6 +9,8 @@ use crate::sources::source::Source;
 use calltap_trace::{Address, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
+/// In what a goroutine waits where the function is not traced that has parked it.
+const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
 /// Frames of a path that are shown.
 const FRAMES: usize = 6;
 
@@ -29,6 +31,8 @@ pub(crate) struct Cause {
     pub(crate) path: Vec<String>,
     /// Who ended it.
     pub(crate) waker: ToldWaker,
+    /// It is a goroutine's.
+    pub(crate) is_park: bool,
 }
 
 /// Who ended a wait, in words.
@@ -109,6 +113,7 @@ impl<'t> Told<'t> {
                 let place = |address| self.place(process, address);
                 Some(system_calls::text(*number, arguments.as_ref(), &place))
             }
+            Within::Park(reason) => Some(reason.map_or(UNKNOWN_PARK, Reason::text).to_owned()),
         }
     }
 
@@ -147,7 +152,13 @@ impl<'t> Told<'t> {
             Waker::Other { pid, comm, .. } => ToldWaker::Other { pid: *pid, comm: comm.clone() },
             Waker::Thread(thread, at) => ToldWaker::Thread { thread: *thread, path: self.path(*at, None) },
         };
-        Cause { within: self.within(thread, &waited.within), path: self.path(waited.at, from), waker }
+        let is_park = matches!(waited.within, Within::Park(_));
+        Cause {
+            within: self.within(thread, &waited.within),
+            path: self.path(waited.at, from),
+            waker,
+            is_park,
+        }
     }
 
     /// The thread waits for calltap.
@@ -181,6 +192,15 @@ impl<'t> Told<'t> {
 
     /// Whose time it was that a thread ran, most first.
     pub(crate) fn ran(&self, chain: &Chain) -> Vec<(String, u64)> {
+        if chain.is_goroutine { Vec::new() } else { self.times(chain) }
+    }
+
+    /// Whose time it was that a goroutine did not wait, likewise.
+    pub(crate) fn unseen(&self, chain: &Chain) -> Vec<(String, u64)> {
+        if chain.is_goroutine { self.times(chain) } else { Vec::new() }
+    }
+
+    fn times(&self, chain: &Chain) -> Vec<(String, u64)> {
         let times = self.stacks.times(chain.run).iter();
         let name = |site: &Option<SiteId>| {
             site.map_or("outside of traced calls".to_owned(), |site| self.names.function(site).to_owned())

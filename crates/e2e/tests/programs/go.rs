@@ -1,6 +1,8 @@
 //! Go programs as the toolchain builds them: their stacks are small, and move; goroutines are preempted
 //! anywhere, and go on in other threads; there may be no C library.
 
+mod waits;
+
 use calltap_e2e::*;
 use std::collections::BTreeMap;
 use std::path::Path;

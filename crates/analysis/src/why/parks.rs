@@ -1,0 +1,171 @@
+//! Waits of goroutines: the Go runtime's calls of the function that parks one.
+//!
+//! The kernel tells of threads alone. A goroutine that is to wait calls `runtime.gopark`, which returns when it runs again. What it waits for is what the function
+//! of the runtime waits for that has called it: each names its reason there, and those that are told one are called by functions of one reason each.
+
+use super::lane::{Reason, Segment, State, Wait, Within};
+use crate::sources::drive::checked_site;
+use crate::sources::source::{Damage, Source, next_readable};
+use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
+use calltap_trace::{Batch, Meta, SiteId, ThreadId};
+
+/// The function that parks a goroutine.
+pub(crate) const PARK: &str = "runtime.gopark";
+/// Functions that pass a reason on which they were given.
+const PASSING: [&str; 2] = ["runtime.goparkunlock", "runtime.semacquire1"];
+
+/// By the function that calls [`PARK`], or what passes its reason on.
+const REASONS: [(&str, Reason); 34] = [
+    ("runtime.chanrecv", Reason("chan receive")),
+    ("runtime.chansend", Reason("chan send")),
+    ("runtime.selectgo", Reason("select")),
+    ("runtime.block", Reason("select (no cases)")),
+    ("runtime.netpollblock", Reason("IO wait")),
+    ("time.Sleep", Reason("sleep")),
+    ("runtime.timeSleep", Reason("sleep")),
+    ("sync.runtime_SemacquireMutex", Reason("sync.Mutex.Lock")),
+    ("internal/sync.runtime_SemacquireMutex", Reason("sync.Mutex.Lock")),
+    ("sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
+    ("internal/sync.(*Mutex).lockSlow", Reason("sync.Mutex.Lock")),
+    ("sync.runtime_SemacquireRWMutexR", Reason("sync.RWMutex.RLock")),
+    ("sync.(*RWMutex).RLock", Reason("sync.RWMutex.RLock")),
+    ("sync.runtime_SemacquireRWMutex", Reason("sync.RWMutex.Lock")),
+    ("sync.runtime_SemacquireWaitGroup", Reason("sync.WaitGroup.Wait")),
+    ("sync.(*WaitGroup).Wait", Reason("sync.WaitGroup.Wait")),
+    ("sync.runtime_notifyListWait", Reason("sync.Cond.Wait")),
+    ("runtime.notifyListWait", Reason("sync.Cond.Wait")),
+    ("sync.runtime_Semacquire", Reason("semacquire")),
+    ("internal/poll.runtime_Semacquire", Reason("semacquire (of a file that another goroutine uses)")),
+    ("runtime.semacquire", Reason("semacquire")),
+    ("runtime.gcParkAssist", Reason("GC assist wait")),
+    ("runtime.gcWaitOnMark", Reason("wait for GC cycle")),
+    ("runtime.gcBgMarkWorker", Reason("GC worker (idle)")),
+    ("runtime.bgsweep", Reason("GC sweep wait")),
+    ("runtime.bgscavenge", Reason("GC scavenge wait")),
+    ("runtime.(*scavengerState).park", Reason("GC scavenge wait")),
+    ("runtime.(*scavengerState).sleep", Reason("sleep")),
+    ("runtime.runfinq", Reason("finalizer wait")),
+    ("runtime.runFinalizers", Reason("finalizer wait")),
+    ("runtime.runCleanups", Reason("cleanup wait")),
+    ("runtime.forcegchelper", Reason("force gc (idle)")),
+    ("runtime.updateMaxProcsGoroutine", Reason("GOMAXPROCS updater (idle)")),
+    ("runtime.main", Reason("panicwait")),
+];
+
+/// What a function says of a wait beneath it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Caller {
+    Parks,
+    Passes,
+    Names(Reason),
+    Other,
+}
+
+/// The functions of a trace by which waits are known.
+#[derive(Default)]
+pub(crate) struct Callers(Vec<Caller>);
+
+impl Callers {
+    pub(crate) fn new(meta: &Meta) -> Callers {
+        if meta.threads.iter().all(|thread| thread.goroutine.is_none()) {
+            return Callers::default();
+        }
+        let named = |name: &str| match REASONS.iter().find(|(known, _)| *known == name) {
+            Some((_, reason)) => Caller::Names(*reason),
+            None if name == PARK => Caller::Parks,
+            None if PASSING.contains(&name) => Caller::Passes,
+            None => Caller::Other,
+        };
+        Callers(meta.sites.iter().map(|site| named(&site.name)).collect())
+    }
+
+    fn of(&self, site: SiteId) -> Caller {
+        self.0.get(site.0 as usize).copied().unwrap_or(Caller::Other)
+    }
+
+    /// The reason of a wait beneath these calls, outermost first. None: the innermost that is traced is none of those that have one.
+    fn reason(&self, open: &[SiteId]) -> Option<Reason> {
+        let mut inwards = open.iter().rev().map(|site| self.of(*site));
+        match inwards.find(|caller| *caller != Caller::Passes)? {
+            Caller::Names(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// The waits of a goroutine, oldest first.
+#[derive(Default)]
+pub(crate) struct Parks(Vec<Park>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Park {
+    start: u64,
+    end: u64,
+    reason: Option<Reason>,
+}
+
+/// The way through a goroutine's calls.
+struct Walk<'c> {
+    callers: &'c Callers,
+    open: Vec<SiteId>,
+    reasons: Vec<Option<Reason>>,
+    parks: Parks,
+}
+
+impl Visitor for Walk<'_> {
+    fn enter(&mut self, _: ThreadId, enter: &Enter) {
+        self.open.truncate(enter.depth as usize);
+        if self.callers.of(enter.site) == Caller::Parks {
+            self.reasons.push(self.callers.reason(&self.open));
+        }
+        self.open.push(enter.site);
+    }
+
+    fn close(&mut self, _: ThreadId, call: &Call) {
+        self.open.truncate(call.depth as usize);
+        if self.callers.of(call.site) == Caller::Parks {
+            let reason = self.reasons.pop().flatten();
+            self.parks.0.push(Park { start: call.start, end: call.end, reason });
+        }
+    }
+}
+
+impl Parks {
+    pub(crate) fn new(source: &dyn Source, thread: ThreadId, callers: &Callers) -> Parks {
+        let sites = source.meta().sites.len() as u32;
+        let (mut stack, mut totals) = (Stack::default(), Totals::default());
+        let (mut batch, mut damage) = (Batch::default(), Damage::default());
+        let mut walk = Walk { callers, open: Vec::new(), reasons: Vec::new(), parks: Parks::default() };
+        let mut stream = source.thread_batches(thread);
+        while next_readable(&mut *stream, &mut batch, &mut damage) {
+            for event in &batch.events {
+                let mut event = *event;
+                event.site = checked_site(event.site, sites);
+                stack.feed(thread, &event, &mut walk, &mut totals);
+            }
+        }
+        stack.finish(thread, Ending::Running, &mut walk, &mut totals);
+        walk.parks
+    }
+
+    /// What the goroutine did from `from` to `to`, oldest first. Outside of waits it is not known whether it ran.
+    pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
+        let (mut segments, mut now) = (Vec::new(), from);
+        for park in &self.0 {
+            let (start, end) = (park.start.clamp(now, to), park.end.clamp(now, to));
+            if start < end {
+                if now < start {
+                    segments.push(Segment { start: now, end: start, state: State::Unknown });
+                }
+                let within = Within::Park(park.reason);
+                let wait = Wait { since: park.start, within, waking: None, is_tracing: false };
+                segments.push(Segment { start, end, state: State::Blocked(wait) });
+                now = end;
+            }
+        }
+        if now < to {
+            segments.push(Segment { start: now, end: to, state: State::Unknown });
+        }
+        segments
+    }
+}

@@ -1,0 +1,81 @@
+//! Waits of goroutines: what the runtime parked them for, and for how long.
+
+use calltap_e2e::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// `calltap why` of the program's one request: what it did, as JSON, and what the program has noted itself: nanoseconds by reason.
+fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>) {
+    let (path, answer) = (program.path.display().to_string(), program.directory().join("why.json"));
+    let answer = answer.display().to_string();
+    let question = ["why", "main.handle>100ms", "--json", "-o", &answer];
+    let run = calltap_run(&[&question, flags, &["--", &path]].concat());
+    assert!(run.status.success(), "{}: {}", program.name, run.stderr);
+    let noted = run.stdout.lines().filter_map(|line| line.strip_prefix("about ")?.split_once(' '));
+    let noted = noted.map(|(ns, reason)| (reason.to_owned(), ns.parse().expect("a number"))).collect();
+    let text = std::fs::read_to_string(answer).expect("an answer");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["slow_calls"], 1, "{}: {answer}", program.name);
+    (answer["calls"][0]["did"].clone(), noted)
+}
+
+/// Nanoseconds of waits, by what they were in.
+fn waits(did: &Value) -> BTreeMap<String, u64> {
+    let mut waits = BTreeMap::new();
+    for wait in did["blocked"].as_array().expect("waits") {
+        let within = wait["in"].as_str().expect("known").to_owned();
+        *waits.entry(within).or_default() += wait["ns"].as_u64().expect("a number");
+    }
+    waits
+}
+
+/// Are they those that the program has noted, and no others?
+fn check_waits(program: &Program, did: &Value, noted: BTreeMap<String, u64>) {
+    assert_eq!(noted.len(), 9, "{}: {noted:?}", program.name);
+    let mut waits = waits(did);
+    // The runtime had no word of its own for this one up to Go 1.23.
+    let semaphore = waits.remove("semacquire");
+    let group = waits.entry("sync.WaitGroup.Wait".to_owned()).or_default();
+    *group += semaphore.unwrap_or_default();
+    for (reason, ns) in noted {
+        let waited = waits.remove(&reason).unwrap_or_default();
+        // What was noted has the way to the wait, and back, in it; by another clock.
+        let is_right = waited <= ns + ns / 100 && waited > ns / 2;
+        assert!(is_right, "{} {reason}: {waited} of {ns} ns noted; {did:#}", program.name);
+    }
+    // A collector's wait may come besides.
+    let strange: Vec<_> = waits.keys().filter(|reason| !reason.starts_with("GC ")).collect();
+    assert!(strange.is_empty(), "{}: {strange:?}", program.name);
+}
+
+#[test]
+fn goroutines_wait_for_what_they_have_noted_and_as_long() {
+    for go in Go::newer() {
+        let program = go.compile("waits.go", &[]);
+        // The functions by which waits are known are traced also where filters name others.
+        for flags in [&[][..], &["-F", "main.*"]] {
+            let (did, noted) = asked(&program, flags);
+            check_waits(&program, &did, noted);
+            let unknown = did["unknown"].as_array().expect("functions").iter();
+            let spun = unknown.filter(|one| one["function"] == "main.spin");
+            let spun: u64 = spun.filter_map(|one| one["ns"].as_u64()).sum();
+            assert!(spun > 10_000_000, "{}: {did:#}", program.name);
+            assert_eq!((&did["ran_ns"], &did["runnable_ns"]), (&0.into(), &0.into()), "{}", program.name);
+        }
+    }
+}
+
+#[test]
+fn a_wait_is_of_an_unknown_reason_where_what_parks_is_traced_alone() {
+    let Some(go) = Go::newer().pop() else { return };
+    let program = go.compile("waits.go", &[]);
+    let others = ["-N", "runtime.[cns]*", "-N", "time.*", "-N", "*sync.*", "-N", "*poll.*"];
+    let (did, noted) = asked(&program, &[&["-F", "main.*"], &others[..]].concat());
+    let waits = waits(&did);
+    let reasons: Vec<&str> = waits.keys().map(String::as_str).collect();
+    assert_eq!(reasons, ["a wait of the Go runtime for an unknown reason"], "{did:#}");
+    let (waited, all) = (waits.values().sum::<u64>(), noted.values().sum::<u64>());
+    assert!(waited <= all + all / 100 && waited > all / 2, "{waited} of {all} ns noted");
+    let (did, _) = asked(&program, &["-F", "main.*", "-N", "runtime.*"]);
+    assert_eq!(did["blocked"], Value::Array(Vec::new()), "{did:#}");
+}
