@@ -3,7 +3,7 @@
 use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
 use calltap_names::{Word, demangle, is_named, nearest_names};
-use calltap_sites::{Binary, Function, Inlined};
+use calltap_sites::{Binary, Function, Inlined, Reason};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,6 +27,20 @@ impl Candidates {
     /// The traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
         self.functions().filter(|(function, _)| function.form.is_some())
+    }
+
+    /// The functions that one of these words names and that cannot be traced, each with its module and the reason. A part of a function is none.
+    pub fn untraceable<'a>(
+        &'a self,
+        words: &'a [&Word],
+    ) -> impl Iterator<Item = (&'a Function, &'a str, &'a Reason)> {
+        let not = self.functions().filter(|(function, _)| !words.is_empty() && function.form.is_none());
+        let reasoned =
+            not.filter_map(|(function, module)| Some((function, module, function.reason.as_ref()?)));
+        let is_function = |reason: &Reason| !matches!(reason, Reason::ColdPart | Reason::ColdPartOf { .. });
+        reasoned.filter(move |(function, module, reason)| {
+            is_function(reason) && words.iter().any(|word| word.matches(&names_of(function, module)))
+        })
     }
 
     /// Why nothing matches: the function exists and cannot be traced, or names that look alike.

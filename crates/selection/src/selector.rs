@@ -197,6 +197,12 @@ impl Selector {
         }
     }
 
+    /// The words of filters that name functions, without wildcards.
+    pub fn names(&self) -> Vec<&Word> {
+        let words = self.filters.iter().flat_map(|(filter, _)| filter.adding());
+        words.filter(|word| word.is_exact()).collect()
+    }
+
     /// The words of filters that mean functions of the program, and might mean others: those without a module, that no library was asked for.
     pub fn own_words(&self) -> Vec<&Word> {
         let reached = self.reached.get();

@@ -56,7 +56,7 @@ pub use detach::Left;
 pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
-pub use plan::planner::{Elsewhere, LargestLibrary, PatchMode, Started, Tally};
+pub use plan::planner::{Elsewhere, LargestLibrary, PatchMode, Started, Tally, Untraceable};
 pub use record::record;
 pub use requests::{Answer, Kept, Mailbox, Request, ask};
 pub use run::SessionOutcome;

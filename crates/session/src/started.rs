@@ -11,8 +11,8 @@ pub(crate) fn tell(options: &Options, planner: &mut Planner<'_>) {
     if !planner.is_new() {
         return;
     }
-    let words = options.selection.selector.own_words();
-    (options.started)(&planner.started(&words));
+    let selector = &options.selection.selector;
+    (options.started)(&planner.started(&selector.own_words(), &selector.names()));
 }
 
 /// Where the code is of a program that has next to none of its own. A filter that names functions says that the user knows what there is.

@@ -3,10 +3,12 @@
 mod cases;
 mod classes;
 mod passing;
+mod source;
 
 pub use cases::Case;
 use passing::Next;
 pub use passing::{Passed, Unread};
+pub use source::SourceLine;
 
 use crate::address::Svma;
 use crate::load::{MOST, Parts};

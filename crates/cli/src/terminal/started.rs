@@ -3,7 +3,7 @@
 use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
-use calltap_session::{Elsewhere, LargestLibrary, Started};
+use calltap_session::{Elsewhere, LargestLibrary, Started, Untraceable};
 
 /// Modules that are named; the others are counted.
 const SHOWN: usize = 3;
@@ -51,7 +51,17 @@ fn sentence(started: &Started) -> String {
             format!(": {} and {} in {modules}", first.join(", "), units::count(on as u64))
         }
     };
-    format!("{functions} on{modules}{}", elsewhere(&started.elsewhere))
+    let untraceable = started.untraceable.as_ref().map(untraceable).unwrap_or_default();
+    format!("{functions} on{modules}{untraceable}{}", elsewhere(&started.elsewhere))
+}
+
+/// What of the named functions is not on.
+fn untraceable(found: &Untraceable) -> String {
+    let Untraceable { count, function, reason } = found;
+    match count {
+        1 => format!("; not {function}: {reason}"),
+        n => format!("; not {function} ({reason}) and {} more", units::count(*n as u64 - 1)),
+    }
 }
 
 /// What else the user's words could have meant.
@@ -96,6 +106,7 @@ mod tests {
             };
             let started = Started {
                 pid: 1,
+                untraceable: None,
                 linked: Some(("redis-check-rdb".to_owned(), "redis-server".to_owned())),
                 nameless: None,
                 modules: modules.iter().map(module).collect(),

@@ -1,5 +1,6 @@
 //! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
 
+use super::source;
 use calltap_analysis::explore::{
     Around, CallValues, Columns, Explorer, Flame, Function, Heat, SlowCall, Window,
 };
@@ -86,6 +87,7 @@ pub fn explore<S: Source + Sync>(
         "flame" => flame(explorer, query, NARROWEST)?.to_string(),
         "function" => function(explorer, query)?.to_string(),
         "calls" => calls(explorer, query)?.to_string(),
+        "source" => json!(source_text(explorer, query_function(explorer, query, "f")?)).to_string(),
         "values" => values(explorer, query)?.to_string(),
         "heat" => heat(explorer, query)?.to_string(),
         "cell" => cell(explorer, query)?.to_string(),
@@ -405,6 +407,12 @@ fn calls<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, 
     let bar = bars.get(query.number::<usize>("bar")?).ok_or_else(|| Refusal::new(404, "no such bar"))?;
     let calls = explorer.in_bar(function, bar).map_err(|error| Refusal::new(500, &error.to_string()))?;
     Ok(slow(calls).into())
+}
+
+/// `f=1`: the file and the line of a function's source, `/src/app.c:12`, if they are known.
+pub fn source_text<S: Source>(explorer: &Explorer<S>, function: &Function) -> Option<String> {
+    let found = source::of(explorer.source.meta(), function.site)?;
+    Some(format!("{}:{}", found.file, found.line))
 }
 
 /// `f=1&thread=2&start=3&depth=4`: arguments and results of a call, name and text of each.

@@ -4,6 +4,7 @@ mod api;
 mod connections;
 mod save;
 mod server;
+mod source;
 mod subject;
 
 use crate::command_line::arguments::Arguments;

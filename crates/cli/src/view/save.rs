@@ -59,12 +59,13 @@ pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Sav
         ask(explorer, title, "overview", &format!("columns={COLUMNS}"))?,
     );
     let data = format!(
-        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}},\"heats\":{},\"values\":{}}}",
+        "{{\"summary\":{summary},\"functions\":{functions},\"overview\":{overview},\"exact\":{},\"lanes\":{lanes},\"details\":{{{}}},\"flames\":{{{}}},\"heats\":{},\"values\":{},\"sources\":{}}}",
         resolution == 0,
         found.details.join(","),
         found.flames.join(","),
         heats(explorer)?,
-        values(explorer)?
+        values(explorer)?,
+        sources(explorer)
     );
     Ok(Saved { text: html(&data)?, note })
 }
@@ -148,6 +149,13 @@ fn heats<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     let functions: Vec<_> = sites.iter().filter_map(|site| explorer.function(SiteId(*site))).collect();
     let all = if explorer.source.has_time() { api::heats(explorer, &functions)? } else { Vec::new() };
     Ok(Value::Object(sites.iter().map(u32::to_string).zip(all).collect()))
+}
+
+/// Where functions are in their sources, by function.
+fn sources<S: Source>(explorer: &Explorer<S>) -> Value {
+    let all = explorer.functions.iter();
+    let known = all.filter_map(|one| Some((one.site.0.to_string(), api::source_text(explorer, one)?.into())));
+    Value::Object(known.collect())
 }
 
 /// Arguments and results of the slowest calls of the functions with the most time, by thread, beginning and depth.

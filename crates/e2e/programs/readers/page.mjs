@@ -263,6 +263,7 @@ async function values() {
   await press("Enter");
   await until(`document.querySelectorAll("#call .values tr").length === 2`);
   const [given, returned] = await page(`[...document.querySelectorAll("#call .values code")].map(one => Number(one.textContent))`);
+  check(/paced\.c:\d+$/.test(await page(`document.getElementById("source").textContent`)), "where leaf is in its source");
   check(returned === given + 1, `leaf(${given}) returned ${returned}`);
 }
 

@@ -122,3 +122,26 @@ fn several_processes_by_name_and_the_trace_before_is_kept() {
     record();
     assert_eq!(std::fs::read(program.directory().join("calltap.data.old")).expect("the one before"), first);
 }
+
+#[test]
+fn what_is_named_and_cannot_be_traced_is_told_at_the_start() {
+    if !have("g++") {
+        return skipped("g++");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let [source, program, trace] = ["short.cc", "short", "trace"].map(|name| directory.path().join(name));
+    let text = "template<class T> __attribute__((noinline)) T compute(T a) { T b = a; for (int i = 0; i < 3; i++) { asm volatile(\"\" : \"+m\"(b)); b = b + a; } return b; }\n\
+                template<> __attribute__((noinline)) char compute(char a) { return a; }\n\
+                int main(int n, char **) { return int(compute(double(n))) + compute(char(n)) == 0; }\n";
+    std::fs::write(&source, text).expect("a file");
+    let [source, program, trace] = [source, program, trace].map(|path| path.to_string_lossy().into_owned());
+    output_of("g++", &["-O1", "-o", &program, &source]).expect("g++");
+    let record = |word: &str| calltap_run(&["record", "-o", &trace, "-F", word, "--", &program]);
+    let both = record("compute");
+    assert!(both.status.success(), "{}", both.stderr);
+    let said = "1 function on, in short; not compute<char>(char): only ";
+    assert!(both.stderr.contains(said) && both.stderr.contains("a jump needs 5"), "{}", both.stderr);
+    // Of globs, as of all functions, 'calltap sites' says it.
+    let one = record("compute<double>");
+    assert!(one.stderr.contains("1 function on, in short\n"), "{}", one.stderr);
+}

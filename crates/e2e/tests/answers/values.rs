@@ -1,8 +1,8 @@
 //! Arguments, results and conditions: what is shown of a call is what the program says of it.
 
 use calltap_e2e::{
-    BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile, installed, matrix,
-    one_line, record,
+    BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile, have, installed,
+    matrix, one_line, output_of, record, skipped,
 };
 use serde_json::Value;
 
@@ -274,5 +274,31 @@ fn what_cannot_be_read_of_a_running_process_is_told_in_one_line() {
         }
         assert_eq!(std::fs::read_to_string(&trace).expect("the file"), "kept");
         assert!(resident.end().0.success());
+    }
+}
+
+#[test]
+fn a_function_with_a_cold_part_has_its_arguments_whichever_part_runs() {
+    if !have("gcc") {
+        return skipped("gcc");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let [source, program] =
+        ["split.c", "split"].map(|name| directory.path().join(name).display().to_string());
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+                __attribute__((noinline, cold)) void bad(const char *name, int n) { fprintf(stderr, \"%s %d\\n\", name, n); }\n\
+                __attribute__((noinline)) int split(int n, const char *name) {\n\
+                  if (__builtin_expect(n < 0, 0)) { bad(name, n); if (n < -5) abort(); bad(name, n + 1); return -7; }\n\
+                  int sum = 0; for (int i = 0; i < n; i++) { sum += i * name[0]; asm volatile(\"\" : \"+r\"(sum)); } return sum; }\n\
+                int main(int n, char **) { return split(n + 1, \"hot\") - 104 + split(-n, \"cold\") + 7; }\n";
+    std::fs::write(&source, text).expect("a file");
+    output_of("gcc", &["-O2", "-g", "-std=gnu2x", "-o", &program, &source]).expect("gcc");
+    // gcc has made two parts of it, which debugging information lists.
+    let symbols = output_of("nm", &[&program]).expect("nm");
+    assert!(symbols.contains(" split.cold"), "{symbols}");
+    let run = calltap_run(&["watch", "split", "-A", "all", "-R", "--", &program]);
+    assert!(run.status.success(), "{}", run.stderr);
+    for call in ["split(n=2, name=\"hot\")  ret=104", "split(n=-1, name=\"cold\")  ret=-7"] {
+        assert!(run.stdout.contains(call), "{call}: {}", run.stdout);
     }
 }

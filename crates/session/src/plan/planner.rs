@@ -16,7 +16,7 @@ mod unwinding;
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
-pub use started::{Elsewhere, LargestLibrary, Started};
+pub use started::{Elsewhere, LargestLibrary, Started, Untraceable};
 pub use switch::{Ahead, Tally, settle, switch};
 
 use crate::plan::directory::Directory;

@@ -87,8 +87,15 @@ const notes = new Map();
 export function note(about, text) {
   if (text) notes.set(about, text);
   else notes.delete(about);
-  $("notes").textContent = [...notes.values()].join("\n");
+  $("notes").replaceChildren(...[...notes.values()].flatMap(text => text.split("\n")).map(line));
   $("notes").hidden = notes.size === 0;
+}
+
+// A longer text is one line until a click unfolds it.
+const ONE_LINE = 110;
+function line(text) {
+  if (text.length <= ONE_LINE) return make("p", {}, text);
+  return make("details", {}, make("summary", {}, make("span", {}, text)));
 }
 
 export function say(text) {

@@ -9,6 +9,7 @@ import { explain } from "./why.js";
 const panel = $("details");
 const load = newest(async f => [f, await ask("function", { f })]);
 const loadCell = newest(query => ask("cell", query));
+const loadSource = newest(async f => [f, await ask("source", { f })]);
 const loadBar = newest((f, bar) => ask("calls", { f, bar }));
 
 // What of a call its thread ran.
@@ -124,7 +125,7 @@ async function draw() {
     role: "switch", "aria-checked": (one.is || "on") === "on", "aria-label": `${one.name} is traced`, onclick: () => tell("turn", f, (one.is || "on") !== "on"),
   })] : [];
   panel.replaceChildren(
-    make("div", { class: "head" }, make("div", {}, make("h2", {}, swatch, one.name), make("span", { class: "soft" }, one.module)), ...live, make("button", { onclick: () => select(null), "aria-label": "Close", title: "Close ( Esc )" }, "✕")),
+    make("div", { class: "head" }, make("div", {}, make("h2", {}, swatch, one.name), make("span", { class: "soft" }, one.module), make("p", { id: "source", class: "soft" })), ...live, make("button", { onclick: () => select(null), "aria-label": "Close", title: "Close ( Esc )" }, "✕")),
     make("div", { class: "actions" }, act("‹ Previous call", "next", true), act("Next call ›", "next", false),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callees"); } }, "What it calls"),
       make("button", { onclick: () => { tell("show", "flame"); tell("flame", "callers"); } }, "Who calls it")),
@@ -137,6 +138,7 @@ async function draw() {
     relatives("Called by", shown.callers, "No traced function."),
     relatives("Calls", shown.callees, "Nothing that is traced."));
   panel.scrollTop = at;
+  loadSource(f).then(found => { if (found?.[1] && found[0] === state.selected) $("source").textContent = found[1]; });
   drawCall();
 }
 

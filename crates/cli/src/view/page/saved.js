@@ -162,6 +162,7 @@ const QUESTIONS = {
   states: ({ thread, from, to }) => { const { states } = lanes.get(thread); return states && within(states, from, to - from); },
   function: details,
   timeline, flame, next, calls, heat, cell,
+  source: ({ f }) => saved.sources[f] ?? null,
   values: ({ thread, start, depth }) => saved.values[`${thread}.${start}.${depth}`] || null,
 };
 

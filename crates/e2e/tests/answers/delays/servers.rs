@@ -2,7 +2,7 @@
 //! as a user without privileges.
 
 use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
-use calltap_e2e::{Server, have, have_switches, skipped, wait_until};
+use calltap_e2e::{Server, calltap_run, changed_text, have, have_switches, skipped, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -120,8 +120,8 @@ fn is_done(mut client: Server) -> bool {
     client.0.wait().is_ok_and(|status| status.success())
 }
 
-/// Two sessions want one row: the second waits until the first, which sleeps in its transaction, has committed.
-fn postgres(user: User, programs: &Path) {
+/// A server with a database of its own, which has the table `one` with a row.
+fn start_postgres(user: User, programs: &Path) -> Service {
     let directory = user.directory();
     let place = directory.path().display().to_string();
     let (data, program) = (format!("{place}/data"), |name: &str| programs.join(name).display().to_string());
@@ -134,6 +134,57 @@ fn postgres(user: User, programs: &Path) {
     let at = postgres.directory.path().to_owned();
     let table = "create table if not exists one (id int, value int); insert into one values (1, 0)";
     wait_until("postgres", || postgres.path(".s.PGSQL.5432").exists() && is_done(psql(programs, &at, table)));
+    postgres
+}
+
+/// The statements of a session are read out of the server's processes, while it runs.
+#[test]
+fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
+    let user = User::all().into_iter().find(|user| !user.is_root());
+    let Some((user, programs)) = user.zip(postgres_programs()) else { return };
+    let postgres = start_postgres(user, &programs);
+    let at = postgres.directory.path();
+    // A session that is open before calltap looks.
+    let mut command = std::process::Command::new(programs.join("psql"));
+    command.args(["-X", "-q", "-U", "it", "-h"]).arg(at).arg("postgres");
+    let mut client = Server(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql"));
+    let mut statements = client.0.stdin.take().expect("piped");
+    writeln!(statements, "select 'the first';").expect("a statement");
+    let master = postgres.server.0.id();
+    let task = format!("/proc/{master}/task/{master}/children");
+    let children = || fs::read_to_string(&task).unwrap_or_default();
+    let is_session = |pid: &str| {
+        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&title).contains("idle")
+    };
+    wait_until("a session", || children().split_whitespace().any(is_session));
+    let asked = thread::spawn(move || {
+        let pid = master.to_string();
+        let flags = ["-p", &pid, "--children", "--duration", "3", "--json"];
+        calltap_run(&[&["watch", "pg_parse_query", "-A", "arg1/s"], &flags[..]].concat())
+    });
+    let mut sent = 0;
+    while !asked.is_finished() {
+        writeln!(statements, "select 'needle', {sent};").expect("a statement");
+        sent += 1;
+        thread::sleep(Duration::from_millis(50));
+    }
+    let run = asked.join().expect("an answer");
+    assert!(run.status.success(), "{}", run.stderr);
+    let needles = run.stdout.lines().filter(|line| line.contains("select 'needle', ")).count();
+    assert!(needles > 0, "{sent} sent: {}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains(": 1 function on, in postgres"), "{}", run.stderr);
+    drop(statements);
+    assert!(is_done(client), "the session goes on to its end");
+    for pid in children().split_whitespace().chain([master.to_string().as_str()]) {
+        assert_eq!(changed_text(pid.parse().expect("a number")), [""; 0], "{pid}");
+    }
+}
+
+/// Two sessions want one row: the second waits until the first, which sleeps in its transaction, has committed.
+fn postgres(user: User, programs: &Path) {
+    let postgres = start_postgres(user, programs);
+    let at = postgres.directory.path().to_owned();
     let functions =
         ["heap_update", "pg_sleep", "PortalRun", "ProcSleep", "SetLatch", "CommitTransactionCommand"];
     let trace = postgres.record(&functions, || {

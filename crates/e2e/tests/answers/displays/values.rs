@@ -34,6 +34,14 @@ fn arguments_and_results_are_those_of_the_call_that_is_chosen() {
         assert!(given.is_some() && returned == given.map(|given| given + 1), "{call} {values}");
     }
     assert_eq!(view.get(&format!("api/values?f={leaf}&thread=0&start=1&depth=9")), Value::Null);
+    // Debugging information says where a function is.
+    let source = view.get(&format!("api/source?f={leaf}"));
+    let line = std::fs::read_to_string(calltap_e2e::source("paced.c")).expect("its source");
+    let line = 1 + line.lines().position(|line| line.contains("long leaf(")).expect("leaf");
+    assert!(
+        source.as_str().is_some_and(|text| text.ends_with(&format!("paced.c:{line}"))),
+        "{source} {line}"
+    );
     let page = program.directory().join("page.html").display().to_string();
     assert!(calltap_run(&["view", &path, "--save", &page]).status.success());
     if let Some(browser) = browser() {

@@ -3,7 +3,7 @@
 use super::Planner;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
-use calltap_names::{FunctionNames, Word, printable};
+use calltap_names::{FunctionNames, Word, demangle, printable};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -20,6 +20,8 @@ pub struct Started {
     pub modules: Vec<(String, usize)>,
     /// Files of which nothing was chosen.
     pub elsewhere: Vec<Elsewhere>,
+    /// What is not on of what the words name, in files of which functions are on.
+    pub untraceable: Option<Untraceable>,
     /// Of the file most functions of which are on: that its functions have no names, if so.
     pub nameless: Option<String>,
 }
@@ -33,6 +35,17 @@ pub struct Elsewhere {
     pub module: String,
     /// How many functions of it the word names.
     pub count: usize,
+}
+
+/// Functions that a filter's words name, and that cannot be traced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Untraceable {
+    /// How many.
+    pub count: usize,
+    /// Name of the first.
+    pub function: String,
+    /// Why it cannot be traced.
+    pub reason: String,
 }
 
 /// Where the code of a program is that has next to none of its own.
@@ -57,8 +70,8 @@ const COMMON: [&str; 9] =
     ["libc", "libm", "libpthread", "libstdc++", "libgcc_s", "libdl", "librt", "ld-linux-x86-64", "libgmp"];
 
 impl Planner<'_> {
-    /// The functions that are on in the first process, by module; `words`: those of the filter that mean functions of the program.
-    pub(crate) fn started(&self, words: &[&Word]) -> Started {
+    /// The functions that are on in the first process, by module; `words`: those of the filter that mean functions of the program; `names`: those without wildcards.
+    pub(crate) fn started(&self, words: &[&Word], names: &[&Word]) -> Started {
         let mut on: BTreeMap<String, usize> = BTreeMap::new();
         for module in self.processes.get(&0).into_iter().flat_map(|process| &process.modules) {
             *on.entry(module.mapped.name()).or_default() += module.count().0;
@@ -79,8 +92,17 @@ impl Planner<'_> {
         let first = modules.first().map(|(module, _)| module);
         let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
         let nameless = loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(Loaded::hint);
+        let untraceable = self.untraceable(names, &modules);
         let pid = self.pid_of(0);
-        Started { pid, linked: linked(pid), modules, elsewhere, nameless }
+        Started { untraceable, pid, linked: linked(pid), modules, elsewhere, nameless }
+    }
+
+    fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<Untraceable> {
+        let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
+        let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module));
+        let (function, _, reason) = found.next()?;
+        let (function, reason) = (demangle(&function.name), reason.to_string());
+        Some(Untraceable { count: 1 + found.count(), function, reason })
     }
 
     /// The library with most code, if the program is nearly nothing but the start of it.

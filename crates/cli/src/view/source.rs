@@ -1,0 +1,33 @@
+//! Where functions are in their sources, as the debugging information of their files says.
+
+use calltap_selection::debug_files::read_types;
+use calltap_sites::Svma;
+use calltap_sites::types::{SourceLine, Types};
+use calltap_trace::{Meta, SiteId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What was read of files, by path and build-id.
+type Files = BTreeMap<(String, String), Option<Arc<Types>>>;
+
+static READ: Mutex<Files> = Mutex::new(BTreeMap::new());
+
+/// Where the function of a site is. None: its file has no debugging information, is gone, or is another build.
+pub fn of(meta: &Meta, site: SiteId) -> Option<SourceLine> {
+    let site = meta.sites.get(site.0 as usize)?;
+    let module = meta.modules.get(site.module as usize)?;
+    let build_id = module.build_id.as_deref()?;
+    let mut files = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (module.path.clone(), build_id.to_owned());
+    let types = files.entry(key).or_insert_with(|| read(Path::new(&module.path), build_id));
+    types.as_ref()?.source(Svma(site.address))
+}
+
+fn read(path: &Path, build_id: &str) -> Option<Arc<Types>> {
+    let file = calltap_sites::open(path).ok()?;
+    let found = calltap_sites::build_id_of(&calltap_sites::load(&file).ok()?);
+    (found.as_deref() == Some(build_id))
+        .then(|| read_types(&file, Some(build_id), path, Path::new("/")))
+        .flatten()
+}
