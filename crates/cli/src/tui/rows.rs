@@ -102,7 +102,7 @@ pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<
                     state: Some(live.switches.state(row)),
                     calls: row.calls,
                     rate: live.interval.rate(row.calls),
-                    rate_text: view::rate(&live.interval, row),
+                    rate_text: view::rate(live.interval, row),
                     times: Some([row.total_ns, 0, row.avg_ns, p99, row.max_ns]),
                 })
             })
