@@ -41,6 +41,8 @@ step() {
     . /script
     echo "@end"
 ) >/dev/ttyS1 2>&1
+# Waits until all of it is written, which closing the port does not while another process has it open.
+stty -F /dev/ttyS1 raw
 poweroff -f
 "#;
 

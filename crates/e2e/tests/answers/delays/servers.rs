@@ -144,20 +144,23 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
     let Some((user, programs)) = user.zip(postgres_programs()) else { return };
     let postgres = start_postgres(user, &programs);
     let at = postgres.directory.path();
+    let master = postgres.server.0.id();
+    let task = format!("/proc/{master}/task/{master}/children");
+    let children = || fs::read_to_string(&task).unwrap_or_default();
+    let is_session = |pid: &str| {
+        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&title).contains("[local]")
+    };
+    let has_session = || children().split_whitespace().any(is_session);
+    // The server's process of the session that has made the table ends a little after its client.
+    wait_until("no session", || !has_session());
     // A session that is open before calltap looks.
     let mut command = std::process::Command::new(programs.join("psql"));
     command.args(["-X", "-q", "-U", "it", "-h"]).arg(at).arg("postgres");
     let mut client = Server(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql"));
     let mut statements = client.0.stdin.take().expect("piped");
     writeln!(statements, "select 'the first';").expect("a statement");
-    let master = postgres.server.0.id();
-    let task = format!("/proc/{master}/task/{master}/children");
-    let children = || fs::read_to_string(&task).unwrap_or_default();
-    let is_session = |pid: &str| {
-        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&title).contains("idle")
-    };
-    wait_until("a session", || children().split_whitespace().any(is_session));
+    wait_until("a session", has_session);
     let asked = thread::spawn(move || {
         let pid = master.to_string();
         let flags = ["-p", &pid, "--children", "--duration", "3", "--json"];
