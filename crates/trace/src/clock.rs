@@ -1,9 +1,36 @@
 //! From clock ticks to nanoseconds of CLOCK_MONOTONIC and back.
 
-use crate::meta::{ClockKind, ClockPair};
+use serde::{Deserialize, Serialize};
 
 /// Fraction bits of a slope.
 const SHIFT: u32 = 48;
+
+/// What the `ticks` of events count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// The processor's time stamp counter, read at every event.
+    Tsc,
+    /// The time stamp counter, read once per block of events; times in between are interpolated.
+    Sparse,
+    /// Nanoseconds of CLOCK_MONOTONIC, from a word the recorder updates about once a millisecond.
+    Coarse,
+    /// A number that goes up by one at every event of the process: order, no time.
+    Counter,
+    /// Nanoseconds of CLOCK_MONOTONIC, read at every event: traces that were imported.
+    Monotonic,
+    /// Nanoseconds of another clock of the kernel's, which [`Session::clock_note`](crate::Session::clock_note) names: traces that were imported.
+    Kernel,
+}
+
+/// One moment read on both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// The trace's clock.
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub monotonic_ns: u64,
+}
 
 /// The trace's clock against CLOCK_MONOTONIC: straight lines from pair to pair, the overall slope beyond the ends.
 ///

@@ -278,17 +278,22 @@ impl Gather {
                 process.parent = None;
             }
         }
-        // The newest of each thread counts: sorting is stable, so the last of equals is the newest.
-        let count = loss.len();
-        loss.retain(|loss| (loss.thread.0 as usize) < meta.threads.len());
-        if loss.len() < count {
-            complaints.add(format!("{} totals are of threads that are not described", count - loss.len()));
-        }
-        loss.sort_by_key(|loss| loss.thread);
-        loss.reverse();
-        loss.dedup_by_key(|loss| loss.thread);
-        loss.reverse();
+        newest_of_threads(&mut loss, meta.threads.len(), complaints);
         meta.loss = loss;
         meta
     }
+}
+
+/// Leaves the newest totals of each thread.
+fn newest_of_threads(loss: &mut Vec<Loss>, threads: usize, complaints: &mut Complaints) {
+    let count = loss.len();
+    loss.retain(|loss| (loss.thread.0 as usize) < threads);
+    if loss.len() < count {
+        complaints.add(format!("{} totals are of threads that are not described", count - loss.len()));
+    }
+    // Sorting is stable, so the last of equals is the newest.
+    loss.sort_by_key(|loss| loss.thread);
+    loss.reverse();
+    loss.dedup_by_key(|loss| loss.thread);
+    loss.reverse();
 }

@@ -4,13 +4,12 @@
 //! are forgotten, the oldest first. What a file needs besides is kept too; of threads, only those that live or have events here.
 
 use crate::chunk::{self, Kind};
+use crate::clock::ClockPair;
 use crate::codec::decode::Decoder;
 use crate::error::Error;
 use crate::event::{Batch, EventKind};
 use crate::kernel_records::Scheduling;
-use crate::meta::{
-    ClockPair, End, Limited, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId,
-};
+use crate::meta::{End, Limited, Loss, Module, Process, Profile, Record, Session, Site, Thread, ThreadId};
 use crate::switches::{Gathering, Payload, Switch};
 use crate::writer::{ThreadEncoder, TraceWriter};
 use std::collections::{BTreeMap, VecDeque};

@@ -32,7 +32,7 @@ mod wakings;
 mod writer;
 
 pub use calls::{Calls, Closing, OpenCall};
-pub use clock::ClockMap;
+pub use clock::{ClockKind, ClockMap, ClockPair};
 pub use ending::Ending;
 pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
@@ -41,8 +41,8 @@ pub use incidents::{Incident, IncidentKind};
 pub use kernel_log::KernelLog;
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
-    Captured, ClockKind, ClockPair, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile,
-    Record, Session, Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
+    Captured, End, Future, FutureValues, Limited, Loss, Meta, Module, Process, Profile, Record, Session,
+    Site, SiteId, SlowRule, Thread, ThreadId, TracerInfo, TracerKind, Value, ValueForm,
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Said, Sieve, Sifting};

@@ -3,6 +3,7 @@
 //! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip what it does
 //! not know; [`Meta`] is their sum.
 
+use crate::clock::{ClockKind, ClockPair};
 use crate::ending::Ending;
 use crate::kernel_records::{Address, KernelEvents, Scheduling};
 use serde::{Deserialize, Serialize};
@@ -15,24 +16,6 @@ pub struct SiteId(pub u32);
 /// A thread in a trace: index into [`Meta::threads`]. Not the kernel's thread id, which may be used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadId(pub u32);
-
-/// What the `ticks` of events count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClockKind {
-    /// The processor's time stamp counter, read at every event.
-    Tsc,
-    /// The time stamp counter, read once per block of events; times in between are interpolated.
-    Sparse,
-    /// Nanoseconds of CLOCK_MONOTONIC, from a word the recorder updates about once a millisecond.
-    Coarse,
-    /// A number that goes up by one at every event of the process: order, no time.
-    Counter,
-    /// Nanoseconds of CLOCK_MONOTONIC, read at every event: traces that were imported.
-    Monotonic,
-    /// Nanoseconds of another clock of the kernel's, which [`Session::clock_note`] names: traces that were imported.
-    Kernel,
-}
 
 /// The kind of a tracer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -277,15 +260,6 @@ pub enum ValueForm {
     /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and, in the lowest bit, whether they are
     /// all of them; then eight for each, innermost first.
     Callers,
-}
-
-/// One moment read on both clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClockPair {
-    /// The trace's clock.
-    pub ticks: u64,
-    /// CLOCK_MONOTONIC, nanoseconds.
-    pub monotonic_ns: u64,
 }
 
 /// What a thread did in all; written when it ends and when the recording ends. `entered = entries + lost_entries + dropped_entries`.

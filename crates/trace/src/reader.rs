@@ -2,6 +2,7 @@
 
 use crate::ahead::Stream;
 use crate::chunk::{FILE_HEADER, IndexEntry, Kind, Start, start};
+use crate::clock::ClockKind;
 use crate::clock::ClockMap;
 use crate::codec::Damage;
 use crate::error::Error;
@@ -10,7 +11,7 @@ use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
 use crate::incidents::Incident;
 use crate::kernel_log::{self, Entry, KernelLog};
-use crate::meta::{ClockKind, Meta, ThreadId};
+use crate::meta::{Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
 use crate::switches::{self, Joined, Switch};
