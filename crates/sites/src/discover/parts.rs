@@ -242,11 +242,14 @@ impl Links {
             .filter(|jump| goes_through_pointer(jump.origin))
             .filter_map(|jump| Some((index_at(functions, jump.at)?, rows.is_bare(jump.at))))
             .collect();
-        // With what jumps to them.
+        // With what jumps to them, also by way of other parts: each block may be one.
         let with_sources = |links: &Links, jumping: BTreeSet<usize>| {
-            let sources =
-                jumping.iter().flat_map(|n| pairs_of(&links.sources, *n)).map(|(_, source)| *source);
-            sources.chain(jumping.iter().copied()).collect::<BTreeSet<usize>>()
+            let (mut all, mut open) = (jumping.clone(), Vec::from_iter(jumping));
+            while let Some(n) = open.pop() {
+                let sources = pairs_of(&links.sources, n).iter().map(|(_, source)| *source);
+                open.extend(sources.filter(|source| all.insert(*source)));
+            }
+            all
         };
         let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
         let bare = through_pointers.iter().filter(|(n, is_bare)| *is_bare && is_leaf(n));
