@@ -223,6 +223,16 @@ impl Links {
         self.sources.dedup();
     }
 
+    /// Functions, with what jumps to them, also by way of parts: each block may be one.
+    fn with_sources(&self, functions: BTreeSet<usize>) -> BTreeSet<usize> {
+        let (mut all, mut open) = (functions.clone(), Vec::from_iter(functions));
+        while let Some(n) = open.pop() {
+            let sources = pairs_of(&self.sources, n).iter().map(|(_, source)| *source);
+            open.extend(sources.filter(|source| all.insert(*source)));
+        }
+        all
+    }
+
     /// Sorts out whose address is taken, and by what: a computed `goto` of a leaf may lead to the beginning of a part, by a pointer that looks like a function's.
     fn find_takers(
         &mut self,
@@ -242,18 +252,9 @@ impl Links {
             .filter(|jump| goes_through_pointer(jump.origin))
             .filter_map(|jump| Some((index_at(functions, jump.at)?, rows.is_bare(jump.at))))
             .collect();
-        // With what jumps to them, also by way of other parts: each block may be one.
-        let with_sources = |links: &Links, jumping: BTreeSet<usize>| {
-            let (mut all, mut open) = (jumping.clone(), Vec::from_iter(jumping));
-            while let Some(n) = open.pop() {
-                let sources = pairs_of(&links.sources, n).iter().map(|(_, source)| *source);
-                open.extend(sources.filter(|source| all.insert(*source)));
-            }
-            all
-        };
-        let jumping = with_sources(self, through_pointers.iter().map(|(n, _)| *n).collect());
+        let jumping = self.with_sources(through_pointers.iter().map(|(n, _)| *n).collect());
         let bare = through_pointers.iter().filter(|(n, is_bare)| *is_bare && is_leaf(n));
-        let bare = with_sources(self, bare.map(|(n, _)| *n).collect());
+        let bare = self.with_sources(bare.map(|(n, _)| *n).collect());
         let claimed = tables::claimed(tables, &branches.indirect);
         let stored: Vec<Pointer> =
             pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
