@@ -16,7 +16,7 @@ use std::mem::take;
 use std::str::FromStr;
 
 /// One function in one interval.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {
     /// Name, demangled.
     pub function: String,

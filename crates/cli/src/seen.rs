@@ -132,9 +132,7 @@ impl Consumer for Feed<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         let mut content = self.seen.content();
         content.recent.moment(at);
-        let mut interval = content.live.interval(at);
-        interval.iter_mut().for_each(|interval| self.seen.switches.mark_partial(interval));
-        content.interval = interval;
+        content.interval = self.seen.switches.marked(content.live.interval(at));
         content.intervals += 1;
         Ok(())
     }

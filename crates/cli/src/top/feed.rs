@@ -49,8 +49,7 @@ impl Consumer for Feed<'_> {
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
         // The reader may be gone.
         let (place, sender) = self.intervals;
-        let mut interval = self.live.interval(at);
-        interval.iter_mut().for_each(|interval| self.switches.mark_partial(interval));
+        let interval = self.switches.marked(self.live.interval(at));
         let _ = sender.send((place, Came::Interval(interval)));
         Ok(())
     }

@@ -275,25 +275,18 @@ fn cell(column: usize, text: String) -> Cell<'static> {
 mod tests {
     use super::*;
     use crate::top::switches::Switches;
-    use calltap_trace::SiteId;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     /// Rows `function calls avg` of half a second.
     fn grid(rows: &[(&str, u64, u64)]) -> Grid {
-        let rows = rows.iter().zip(0..).map(|((function, calls, avg_ns), site)| Row {
-            function: (*function).to_owned(),
-            module: "app".into(),
-            sites: vec![SiteId(site)],
-            calls: *calls,
-            ended: *calls,
-            avg_ns: *avg_ns,
-            max_ns: *avg_ns,
-            total_ns: calls * avg_ns,
-            is_partial: false,
-        });
         let mut grid = Grid::new(Column::Calls, None, true);
-        grid.set(Some(Interval { length_ns: 500_000_000, events: 10, lost: 0, rows: rows.collect() }));
+        grid.set(Some(Interval {
+            length_ns: 500_000_000,
+            events: 10,
+            lost: 0,
+            rows: crate::top::rows_of(rows),
+        }));
         grid
     }
 

@@ -156,3 +156,20 @@ fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result
         false => Ok(nothing),
     }
 }
+
+/// Rows of functions: name, calls, and how long each took.
+#[cfg(test)]
+fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::live::Row> {
+    let row = |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| calltap_analysis::live::Row {
+        function: (*function).to_owned(),
+        module: "app".into(),
+        sites: vec![calltap_trace::SiteId(site)],
+        calls: *calls,
+        ended: *calls,
+        avg_ns: *avg_ns,
+        max_ns: *avg_ns,
+        total_ns: calls * avg_ns,
+        is_partial: false,
+    };
+    functions.iter().zip(1..).map(row).collect()
+}

@@ -124,14 +124,16 @@ impl Switches {
         }
     }
 
-    /// An interval is over: marks those functions that were off for a part of it.
-    pub fn mark_partial(&self, interval: &mut Interval) {
+    /// An interval is over, if one had begun: its functions that were off for a part of it are marked.
+    pub fn marked(&self, interval: Option<Interval>) -> Option<Interval> {
+        let mut interval = interval?;
         let mut content = self.content();
         let Content { off, over_limit, partial, .. } = &mut *content;
         for row in &mut interval.rows {
             row.is_partial = row.sites.iter().any(|site| partial.contains(site));
         }
         *partial = off.union(over_limit).copied().collect();
+        Some(interval)
     }
 
     /// Asks for a function to be switched: off if it is on, or else on.
@@ -181,18 +183,7 @@ mod tests {
 
     fn row(sites: &[u32]) -> Row {
         let sites = sites.iter().map(|site| SiteId(*site)).collect();
-        let (function, module) = ("f".to_owned(), "app".to_owned());
-        Row {
-            function,
-            module,
-            sites,
-            calls: 0,
-            ended: 0,
-            avg_ns: 0,
-            max_ns: 0,
-            total_ns: 0,
-            is_partial: false,
-        }
+        Row { function: "f".to_owned(), module: "app".to_owned(), sites, ..Row::default() }
     }
 
     #[test]
@@ -222,8 +213,8 @@ mod tests {
     fn a_function_that_was_off_for_a_part_of_the_interval_is_marked_in_it_alone() {
         let switches = Switches::new(1);
         let marked = |rows: Vec<Row>| {
-            let mut interval = Interval { rows, ..Interval::default() };
-            switches.mark_partial(&mut interval);
+            let interval =
+                switches.marked(Some(Interval { rows, ..Interval::default() })).unwrap_or_default();
             interval.rows.iter().map(|row| row.is_partial).collect::<Vec<_>>()
         };
         let rows = || vec![row(&[1, 2]), row(&[3])];

@@ -150,18 +150,7 @@ mod tests {
     use super::*;
 
     fn interval(rows: &[(&str, u64, u64)]) -> Option<Interval> {
-        let rows = rows.iter().zip(1..).map(|((function, calls, avg_ns), site)| Row {
-            function: (*function).to_owned(),
-            module: "app".into(),
-            sites: vec![SiteId(site)],
-            calls: *calls,
-            ended: *calls,
-            avg_ns: *avg_ns,
-            max_ns: *avg_ns,
-            total_ns: calls * avg_ns,
-            is_partial: false,
-        });
-        Some(Interval { length_ns: 1_000_000_000, events: 10, lost: 1, rows: rows.collect() })
+        Some(Interval { length_ns: 1_000_000_000, events: 10, lost: 1, rows: crate::top::rows_of(rows) })
     }
 
     fn shown(together: &Together<'_>) -> String {

@@ -469,7 +469,7 @@ mod tests {
             avg_ns: 10,
             max_ns: 20,
             total_ns: 10 * calls,
-            is_partial: false,
+            ..Row::default()
         };
         let rows = vec![row(1, "parse", 5), row(2, "send", 50)];
         let interval = Interval { length_ns: 1_000_000_000, events: 110, lost: 0, rows };
