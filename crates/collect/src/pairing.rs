@@ -22,10 +22,9 @@ mod stacks;
 
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
-use calltap_trace::{Event, EventKind, GraphEvent, SiteId, ThreadEncoder};
+use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use stacks::Aside;
 use std::collections::{BTreeSet, HashSet};
-use std::hint::select_unpredictable;
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes, modulo 2^42.
 pub type Frame = u64;
@@ -121,6 +120,51 @@ pub fn is_graph(code: u32) -> bool {
     GRAPH >> code & 1 != 0
 }
 
+/// How an event of a code fits the innermost frame: a row of a table, so that a loop over entries and returns has one
+/// comparison for both.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// Bits that are set in the event's frame before it is subtracted from the innermost one.
+    set: Frame,
+    /// Added to the difference.
+    add: Frame,
+    /// The greatest difference of an event that fits.
+    most: Frame,
+    /// Set in the frame that is opened.
+    flag: Frame,
+    /// Added to the depth.
+    step: u32,
+    end: GraphEnd,
+}
+
+impl Fit {
+    /// Bits of a frame below its slot. A frame that has them all does not exist.
+    const LOW: Frame = (1 << SLOT) - 1;
+    /// The row of codes that are none of [`GRAPH`].
+    const NONE: Fit = Fit { set: Fit::LOW, add: 0, most: 0, flag: 0, step: 0, end: GraphEnd::ENTRY };
+    /// Slots are known.
+    const PLACED: [Fit; 32] = Fit::table((NEAR << SLOT) - 1);
+    /// Without slots every entry is in its place.
+    const UNPLACED: [Fit; 32] = Fit::table(Frame::MAX);
+
+    /// Rows by code. An entry lies below the innermost frame, one by a jump at its slot, a nested one at either; a return equals the frame.
+    const fn table(near: Frame) -> [Fit; 32] {
+        let mut table = [Fit::NONE; 32];
+        let entry = Fit { set: Fit::LOW, add: 0, most: near, flag: 0, step: 1, end: GraphEnd::ENTRY };
+        table[code::ENTRY as usize] = entry;
+        table[code::NESTED_ENTRY as usize] = Fit { add: 1 << SLOT, ..entry };
+        table[code::TAIL_ENTRY as usize] =
+            Fit { add: 1 << SLOT, most: Fit::LOW, flag: TAIL, end: GraphEnd::TAIL_ENTRY, ..entry };
+        table[code::EXIT as usize] = Fit { set: 0, add: 0, most: 0, flag: 0, step: u32::MAX, end: GraphEnd::RETURN };
+        table
+    }
+
+    #[inline(always)]
+    fn misfits(&self, top: Frame, frame: Frame) -> bool {
+        top.wrapping_sub(frame | self.set).wrapping_add(self.add) > self.most
+    }
+}
+
 impl OpenCalls {
     /// No open calls. `placed`: events have whole slots.
     pub fn new(placed: bool) -> OpenCalls {
@@ -164,7 +208,7 @@ impl OpenCalls {
         }
     }
 
-    /// The same; `STACKS`: the thread has more than one.
+    /// Implements [`Self::pair_graph`]. `STACKS`: the thread has more than one stack.
     #[inline(always)]
     fn pair_rows<const STACKS: bool, T>(
         &mut self,
@@ -174,38 +218,35 @@ impl OpenCalls {
     ) -> (usize, usize) {
         self.make_room(ROOM);
         let floor = self.floor;
-        // Without slots every entry is in its place.
-        let near = if self.placed { NEAR } else { SLOTS };
+        let fits = if self.placed { &Fit::PLACED } else { &Fit::UNPLACED };
         let frames = &mut *self.frames;
         // 32 bits: then a compiler sees that one more does not overflow, and one check is enough for both places.
-        let (mut depth, mut exits) = (self.depth as u32, 0);
+        let (before, mut depth, mut further) = (self.depth as u32, self.depth as u32, 0);
         let count = encoder.push_graph(words, |word| {
             let raw = event(word);
             let (frame, code) = (frame_of(raw), raw.code());
-            if !is_graph(code) {
-                return None;
-            }
-            let (returns, tail) = (code == code::EXIT, code == code::TAIL_ENTRY);
-            let mut pops = u8::from(returns);
+            let fit = &fits[code as usize];
             frames.get(depth as usize + 1)?;
-            let top = frames[depth as usize];
-            // An entry lies below the top frame, one by a jump at its place, a nested one at either.
-            let apart = u64::from(code == code::ENTRY);
-            let far = below(top, raw.slot).wrapping_sub(apart) >= if tail { 1 } else { near };
-            let far = far || STACKS && (depth == 0 || raw.slot & (SLOTS - 1) <= floor);
-            // One branch for both: which of the two comes next is not for a processor to guess.
-            let differs = select_unpredictable(returns, top ^ frame, u64::from(far));
-            if differs != 0 {
-                pops = returns.then(|| above(frame, &frames[..=depth as usize]))?? + 1;
-                depth -= u32::from(pops);
-            } else {
-                frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // of no effect if it returns
-                depth = depth + 1 - 2 * u32::from(returns);
+            let mut misfits = fit.misfits(frames[depth as usize], frame);
+            if STACKS {
+                misfits |= code != code::EXIT && (depth == 0 || raw.slot & (SLOTS - 1) <= floor);
             }
-            exits += usize::from(returns);
-            Some(GraphEvent { ticks: raw.ticks, site: raw.site(), tail, pops })
+            let mut end = fit.end;
+            // One branch for entries and returns: which of the two comes next is not for a processor to guess.
+            if misfits {
+                let tails = (code == code::EXIT).then(|| above(frame, &frames[..=depth as usize]))??;
+                end = GraphEnd::returns(tails + 1);
+                depth -= u32::from(tails) + 1;
+                further += u32::from(tails);
+            } else {
+                frames[depth as usize + 1] = frame | fit.flag; // without effect after a return
+                depth = depth.wrapping_add(fit.step);
+            }
+            Some(GraphEvent { ticks: raw.ticks, site: raw.site(), end })
         });
         self.depth = depth as usize;
+        // Each entry adds a frame; each return takes one away, and `further` are those that ended with another one.
+        let exits = (count + before as usize - (depth + further) as usize) / 2;
         (count, exits)
     }
 

@@ -282,10 +282,15 @@ impl Cursor {
                 }
             }
             let done = &chunk[at..at + words];
-            if let Some(copy) = &mut copy {
-                copy.extend(done.iter().map(|word| word.load(Relaxed)));
+            let take = |word: &AtomicU64| {
+                let taken = word.load(Relaxed);
+                word.store(0, Relaxed);
+                taken
+            };
+            match &mut copy {
+                Some(copy) => copy.extend(done.iter().map(take)),
+                None => done.iter().for_each(|word| word.store(0, Relaxed)),
             }
-            done.iter().for_each(|word| word.store(0, Relaxed));
             at += words;
         }
         self.offset = at * 8;

@@ -9,7 +9,7 @@
 mod synthetic;
 
 use calltap_trace::{
-    Batch, ClockKind, End, Event, EventKind, GraphEvent, SiteId, ThreadEncoder, ThreadId, TraceReader,
+    Batch, ClockKind, End, Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder, ThreadId, TraceReader,
     TraceWriter,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -62,8 +62,8 @@ fn push(events: &[Raw], ticks: &mut u64, encoder: &mut ThreadEncoder) -> usize {
     };
     let count = match kind {
         0 | 1 => encoder.push_graph(events, |raw| {
-            let pops = (raw.site_and_kind & 3) as u8;
-            (pops < 2).then(|| GraphEvent { ticks: step(raw), site: site(raw), tail: false, pops })
+            let end = [GraphEnd::ENTRY, GraphEnd::RETURN].get(raw.site_and_kind as usize & 3)?;
+            Some(GraphEvent { ticks: step(raw), site: site(raw), end: *end })
         }),
         2 => encoder.push_calls(events, |raw| {
             (raw.site_and_kind & 3 == 2).then(|| (step(raw), site(raw), raw.parent))

@@ -51,4 +51,4 @@ pub use trigger::{Action, uses};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};
 pub use wakings::{Edge, SystemCall, Waking};
-pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};
+pub use writer::{GraphEnd, GraphEvent, ThreadEncoder, TraceWriter};

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub use crate::codec::encode::{GraphEvent, ThreadEncoder};
+pub use crate::codec::encode::{GraphEnd, GraphEvent, ThreadEncoder};
 
 /// Whole chunks wait in memory up to this size, so that a chunk of two events is not a system call.
 const OUT_BYTES: usize = 64 << 10;

@@ -86,7 +86,8 @@ impl Reader {
         if self.switching.is_empty()
             && !self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk))
         {
-            self.history = History::begin(chunk, &self.cursor, &self.open);
+            let room = self.history.take().map(History::into_room).unwrap_or_default();
+            self.history = History::begin(chunk, &self.cursor, &self.open, room);
         }
     }
 

@@ -62,15 +62,27 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Begins where reading stands. None where other calls than those of one stack are open, which are not followed.
-    pub(crate) fn begin(chunk: ChunkOfThread, cursor: &Cursor, open: &OpenCalls) -> Option<History> {
+    /// Begins where reading stands, in the emptied words of an earlier history. None where other calls than those of one
+    /// stack are open, which are not followed.
+    pub(crate) fn begin(
+        chunk: ChunkOfThread,
+        cursor: &Cursor,
+        open: &OpenCalls,
+        room: Vec<u64>,
+    ) -> Option<History> {
         Some(History {
             chunk,
             begin: cursor.clone(),
             open: open.of_one_stack()?,
-            words: Vec::new(),
+            words: room,
             is_closed: false,
         })
+    }
+
+    /// The words, emptied: the next history needs no memory of its own.
+    pub(crate) fn into_room(mut self) -> Vec<u64> {
+        self.words.clear();
+        self.words
     }
 
     /// Does what is read of this chunk follow the words that it has?

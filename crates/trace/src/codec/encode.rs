@@ -33,20 +33,32 @@ pub struct GraphEvent {
     pub ticks: u64,
     /// Function.
     pub site: SiteId,
-    /// Entered by a jump.
-    pub tail: bool,
-    /// 0: the function was entered. Otherwise it returned, and this many calls end.
-    pub pops: u8,
+    /// Whether the call begins or ends.
+    pub end: GraphEnd,
+}
+
+/// Which end of a call a [`GraphEvent`] is: the bits of its symbol beside the function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphEnd(Symbol);
+
+impl GraphEnd {
+    /// The function is entered by a call.
+    pub const ENTRY: GraphEnd = GraphEnd(symbol(0, ENTRY, 0));
+    /// The function is entered by a jump.
+    pub const TAIL_ENTRY: GraphEnd = GraphEnd(symbol(0, TAIL_ENTRY, 0));
+    /// The function returns; one call ends.
+    pub const RETURN: GraphEnd = GraphEnd(RETURN);
+
+    /// The function returns; `pops` calls end, one or more.
+    pub fn returns(pops: u8) -> GraphEnd {
+        if pops == 1 { GraphEnd::RETURN } else { GraphEnd(symbol(0, EXIT, u64::from(pops))) }
+    }
 }
 
 impl GraphEvent {
     #[inline(always)]
     fn symbol(self) -> Symbol {
-        if self.pops > 1 {
-            return symbol(self.site.0, EXIT, u64::from(self.pops));
-        }
-        let returns = RETURN & u64::from(self.pops).wrapping_neg();
-        returns | symbol(self.site.0, u64::from(self.tail) * TAIL_ENTRY, 0)
+        u64::from(self.site.0) | self.end.0
     }
 }
 
