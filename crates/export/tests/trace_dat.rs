@@ -1,4 +1,5 @@
-//! The export for trace-cmd, taken apart by a small reader of version 6, and read by trace-cmd where it is installed.
+//! Tests of the export for trace-cmd, decoded by a small reader of version 6, and read by trace-cmd
+//! where it is installed.
 
 use crate::common::{recording, same, site};
 use calltap_analysis::MemorySource;
@@ -14,7 +15,7 @@ fn exported(source: &MemorySource, version: Version) -> Vec<u8> {
     out
 }
 
-/// Takes a file apart from its start.
+/// Reads a file from its start.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -39,7 +40,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Symbols, names of threads, clocks, and a line per event with the number of its stream.
+/// Decodes symbols, names of threads, clocks, and a line per event with the number of its stream.
 fn decoded(file: &[u8]) -> String {
     let mut reader = Reader(file);
     reader.literal(b"\x17\x08\x44tracing6\0\0\x08");
