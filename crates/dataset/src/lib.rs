@@ -28,7 +28,7 @@ pub enum Error {
     /// A file could not be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The error.
         source: io::Error,
