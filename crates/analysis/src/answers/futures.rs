@@ -92,10 +92,12 @@ impl Futures {
     }
 }
 
-/// Formats a future:
+/// Formats a future on one line:
 ///
-///     0x7f12: app::serve::{{closure}}: ready after 3 polls in 12.1 ms, busy 81.2 us (longest
-///     40.1 us), idle 12.0 ms (longest 11.0 ms), threads 12, 13
+/// ```text
+/// NAME at 0x7f12: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms
+/// (longest 11.0 ms), threads 12, 13
+/// ```
 fn line(known: &Known, tids: &[u32], span: &Span) -> String {
     let time = |ticks| duration(known.ns(ticks));
     let threads: Vec<String> = tids.iter().map(u32::to_string).collect();
