@@ -4,14 +4,13 @@
 //! must fulfil more:
 //!
 //! - **No goroutine resumes behind the first byte of the jump.** The resume address of a
-//!   descheduled goroutine is in memory that calltap does not search, and a signal may
-//! have preempted it at any instruction. So no instruction may begin within the jump: the first one
-//! is as long as the jump, or it is a return with padding behind it. The bytes behind the jump
-//! stay.
-//! - **`pop %rbp` stays.** Since Go 1.21 most functions end with `add $n,%rsp` of four bytes, `pop
-//!   %rbp` and `ret`. The fifth byte of a jump in place of the `add` is the
-//! `pop`, `5d`, so the jump leads between 0x5d000000 and 0x5dffffff bytes upwards, and the
-//! out-of-line copy has to be there.
+//!   descheduled goroutine is in memory that calltap does not search, and a signal may have
+//!   preempted it at any instruction. So no instruction may begin within the jump: the first one is
+//!   as long as the jump, or it is a return with padding behind it. The bytes behind the jump stay.
+//! - **`pop %rbp` stays.** Since Go 1.21 most functions end with `add $n,%rsp` of four bytes,
+//!   `pop %rbp` and `ret`. The fifth byte of a jump in place of the `add` is the `pop`, `5d`, so
+//!   the jump leads between 0x5d000000 and 0x5dffffff bytes upwards, and the out-of-line copy has
+//!   to be there.
 //! - **r14 holds the goroutine** when the function returns: compiled code keeps it there.
 //! - **No instruction can fault**, as the runtime turns a fault into a panic by its place in the
 //!   function: they access only the stack, and do not divide.
