@@ -62,7 +62,7 @@ pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec
     copy_before(code, leaves, from, to, Avma(from.0 + code.len() as u64))
 }
 
-/// Makes a copy as [`copy`] does, which leads on to `then`.
+/// Makes a copy as [`copy()`] does, which leads on to `then`.
 pub fn copy_before(
     code: &[u8],
     leaves: Leaves<'_>,
