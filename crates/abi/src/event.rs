@@ -10,13 +10,13 @@
 //! +-----------+--------------+-------------+------+
 //! | return address in the caller           | PARENT|   second word of Call, EntryFrom and TailEntryFrom
 //! +-----------------------------------------------+
-//! | high ticks | 0                         | EPOCH|   the next event's high ticks, and all later ones'
+//! | high ticks | 0                         | EPOCH|   high ticks of the next event and all later ones
 //! +------------------------+----------------+-----+
-//! | slot / 8               | top            |STACK|   the next event's slot, and about where all later ones' are
+//! | slot / 8               | top            |STACK|   the next event's slot; those of later events lie around it
 //! +----------------+---------+-------------+------+
-//! | bytes          | tag^top | site        | ARGUMENTS, RESULTS, FRAMES|   values of the call whose entry or return comes next
+//! | bytes          | tag^top | site        | ARGUMENTS, RESULTS, FRAMES|   values of the call that the next event enters or ends
 //! +----------------+---------+----------+--+------+
-//! | seven of these bytes                |  DATA   |   as many words as they take, which directly follow
+//! | seven of these bytes                |  DATA   |   directly behind, as many words as needed
 //! +-------------------------------------+---------+
 //! ```
 //!
@@ -25,9 +25,9 @@
 //!
 //! ```text
 //! +----------------------------------+------+
-//! | goroutine's number, or 0         |GOROUTINE   all events of Go functions from the next one on are of this goroutine; 0: of the thread's own stack
+//! | goroutine's number, or 0         |GOROUTINE   goroutine of all following events of Go functions; 0: the thread's own stack
 //! +----------------------------------+------+
-//! | address of its `g`, or top of the stack |GOROUTINE_AT   of a goroutine, its record; of a thread's own stack, the address that positions count from
+//! | address of its `g`, or top of the stack |GOROUTINE_AT   a goroutine's record; for the thread's own stack, the address that positions count from
 //! +----------------------------------+------+
 //! ```
 //!

@@ -7,7 +7,7 @@
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | waits | plan area | calls at first sight | breakpoints | values | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | waits | plan area | first calls | breakpoints | values | chunks
 //!   code                         stubs (REGION) | near veneers (VENEERS); written by the recorder, mapped r-x by the agent: each part as a
 //!                                whole, and pieces of the veneers near modules once more
 //! ```

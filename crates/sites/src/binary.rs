@@ -35,7 +35,7 @@ pub struct Binary {
     /// Functions that choose other functions when the program is linked at run time (IFUNC), in
     /// address order.
     pub resolvers: Vec<Resolver>,
-    /// Broken parts that were skipped, and what is missed for it.
+    /// Broken parts of the file that were skipped, each with the consequence.
     pub complaints: Vec<String>,
     /// Names of library functions, sorted, that the program can call through their addresses,
     /// without a linker's stub. Filled in by [`add_library_calls`](crate::add_library_calls).
@@ -53,9 +53,9 @@ impl Binary {
 /// The profiling function that compiled functions call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Hook {
-    /// Before anything else.
+    /// `__fentry__`, called before anything else.
     Fentry,
-    /// After the prologue.
+    /// `mcount`, called after the prologue.
     Mcount,
 }
 
@@ -89,7 +89,7 @@ pub struct Profiler {
 pub struct Resolver {
     /// Address of the resolver.
     pub address: Svma,
-    /// The symbols whose address it returns, sorted.
+    /// Symbols for which it chooses a function, sorted.
     pub names: Vec<String>,
     /// Functions that it may choose, as far as it takes the addresses of functions of the same
     /// file, in address order.

@@ -63,7 +63,7 @@ fn a_computed_goto_on_a_bare_stack_is_no_exit() {
         "lea 1f(%rip), %rax; mov %rax, (%rsi); jmp *(%rdi); 1: inc %eax; nop; nop; nop; ret",
         "unresolved indirect jump",
     );
-    // Without any, the jump can only leave.
+    // Without a label, the jump can only leave the function.
     check("mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *%rax", "ends with a tail call");
 }
 
@@ -164,7 +164,7 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
     );
     // Without a frame pointer, rbp leads to an object: its method is another function.
     check("mov %rdi, %rbp; lea f(%rip), %rdi; call g; mov 0(%rbp), %rax; jmp *%rax", "ends with a tail call");
-    // Without a label there is no base for a target inside: the jump can only leave.
+    // Without a label there is no base for a target in the function: the jump can only leave.
     check("mov %rdi, -8(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; jmp *%rdx", "ends with a tail call");
 }
 

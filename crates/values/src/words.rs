@@ -4,7 +4,7 @@
 //! rule      = GLOB [ "@" item { "," item } ]
 //! item      = operand [ "/" form ] | "$callers" [ "/" BYTES ]
 //! operand   = "argN" | "fpargN" | "retval" | "fpretval" | "$stack" | parameter | operand "->" field | operand "." field
-//!           | ("+" | "-") NUMBER "(" operand ")"                     what lies in memory there, as the kernel's probes write it
+//!           | ("+" | "-") NUMBER "(" operand ")"                     memory at that address, as the kernel's probes write it
 //! form      = ("d" | "u" | "x" | "f") [ bits ] | "s" [ bytes ] | "c" | "b" | "p"
 //! condition = [ GLOB "@" ] term { "&&" term }
 //! term      = operand [ "/" form ] [ "&" number ] [ ("==" | "!=" | "<" | "<=" | ">" | ">=") number ]

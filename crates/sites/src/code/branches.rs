@@ -22,7 +22,7 @@ use crate::elf::pointers::Pointer;
 /// Bytes of an `endbr64`.
 const ENDBR: u64 = ENDBR64.len() as u64;
 
-/// How the code of a file branches.
+/// Branches of a file's code.
 #[derive(Clone, Default)]
 pub(crate) struct Branches {
     /// Addresses where control may arrive, in order: targets of jumps and calls, and addresses that

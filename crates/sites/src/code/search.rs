@@ -74,7 +74,7 @@ impl Areas {
     }
 }
 
-/// How an instruction would refer to a place.
+/// Kind of instruction that would refer to a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum By {
     /// A call.

@@ -14,7 +14,7 @@ pub(crate) struct Indirect {
     pub origin: Origin,
 }
 
-/// Where the target of an indirect jump comes from.
+/// Origin of an indirect jump's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// A word in memory that holds an address from the file's data, or an address formed by an
@@ -30,7 +30,7 @@ pub(crate) enum Origin {
     Distances(Option<u64>),
     /// Other arithmetic.
     Computed,
-    /// The instructions in front do not tell.
+    /// Unknown from the instructions in front.
     Unclear,
 }
 

@@ -19,7 +19,7 @@ pub enum Passed {
     Address(u8),
     /// In memory whose address is on the stack.
     AddressOnStack(u8),
-    /// It cannot be read as a whole.
+    /// Not readable as a whole, with the reason.
     Unread(Unread),
 }
 
