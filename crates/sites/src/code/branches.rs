@@ -106,11 +106,11 @@ pub(crate) enum To {
     Oddly,
 }
 
-/// Function entries, sorted, and the bytes behind each entry that a site may overwrite.
+/// Function entries, with the bytes behind each that a site may overwrite.
 pub(crate) struct Places<'a> {
-    /// Addresses of the entries.
+    /// Addresses of the entries, sorted.
     pub starts: &'a [u64],
-    /// Bytes behind each entry that matter.
+    /// Number of these bytes behind each entry.
     pub width: u64,
     /// Words of the file that hold addresses of code, sorted.
     pub pointers: &'a [Pointer],
@@ -129,8 +129,7 @@ impl Places<'_> {
         next.is_some_and(|pointer| pointer.at - address < size)
     }
 
-    /// Whether an address lies in the bytes that matter of an entry, or in the `endbr64` in front
-    /// of it.
+    /// Whether an address lies in these bytes of an entry, or in the `endbr64` in front of it.
     fn contain(&self, address: u64) -> bool {
         let after = self.starts.partition_point(|start| *start <= address.saturating_add(ENDBR));
         let start = after.checked_sub(1).and_then(|n| self.starts.get(n));

@@ -164,7 +164,7 @@ impl Slot {
                 _ => matches!(byte & 0xc7, 0x45 | 0x85) || byte & 0x3f == 0x25,
             };
             let pops = is_top && (byte & 0xf8 == 0x58 || *byte == 0x8f);
-            // AVX-512 scales displacements by the operand's size.
+            // AVX-512 (prefix 62) scales displacements by the operand's size: each counts as a use.
             pops || *byte == 0x62 || names_base && (is_top || is_there(&code[at + 1..]))
         })
     }

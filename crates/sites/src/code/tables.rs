@@ -38,8 +38,7 @@ impl<'a, 'd> Tables<'a, 'd> {
         Tables { image, data, code, sections, functions, budget }
     }
 
-    /// Whether an address lies in code. Faster than [`Image::is_code`], as it is called for
-    /// millions of words.
+    /// Whether an address lies in code. A faster form of [`Image::is_code`], for millions of words.
     fn is_code(&self, address: u64) -> bool {
         self.code.contains(&address) || address >= self.code.end && self.image.is_code(address)
     }

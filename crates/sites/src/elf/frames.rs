@@ -65,7 +65,7 @@ struct Reader<'a, 'd> {
     image: &'a Image<'d>,
     settled: &'a mut dyn FnMut(u64) -> bool,
     plts: Vec<Section<'d>>,
-    /// Common entries, with the rule that each sets up. A few are shared by all frames; keeping
+    /// Common entries, each with the rule that it sets up. Only a few serve all frames; keeping
     /// them also bounds the work on hostile files.
     cies: BTreeMap<usize, gimli::Result<(Cie<'d>, Cfa)>>,
     frames: Vec<Frame>,

@@ -2,7 +2,7 @@
 //! remove it, as the program needs it for tracebacks.
 //!
 //! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19), and 1.20 (and later). All begin
-//! with a number that identifies the layout, and a header of words. A list follows of addresses,
+//! with a number that identifies the layout, and a header of words. A list of addresses follows,
 //! each with the position of a record, which has the position of the function's name. Go's own
 //! `debug/gosym` reads the same. The beginning of the text is in the header; from Go 1.26 on, in
 //! `runtime.moduledata`.

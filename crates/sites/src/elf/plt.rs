@@ -23,7 +23,7 @@ pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
 }
 
 /// Whether a stub begins at `address`: a jump through the GOT, or a table's first stub, which
-/// pushes a word before it.
+/// pushes a word before its jump.
 pub(crate) fn is_stub(image: &Image<'_>, address: u64) -> bool {
     let code = image.tail(address, LONGEST);
     let is_first = code.starts_with(&[0xff, 0x35])
