@@ -124,7 +124,7 @@ enum Kind {
     PaddingJump(u8),
     /// A breakpoint that stays in place of the first byte.
     Trap,
-    /// An exit: instructions in front of a return, or of a jump to another function.
+    /// An exit: a return, with instructions in front of it and padding behind it.
     Exit,
     /// An exit with room that the compiler left: a return, or a jump over that room.
     Sled,

@@ -76,7 +76,7 @@ impl Site {
                 if matches!(to, State::Enabled(_)) { Some(State::Original) } else { on.first().copied() };
             return whole.or(torn);
         }
-        // Bytes of the two inactive states only may be normalized in part.
+        // A site with bytes of the two inactive states only may be normalized in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
             // This differs from the new state, so all of the site is written.
             _ if self.is_call() && on.is_empty() => {
