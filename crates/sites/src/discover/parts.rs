@@ -73,13 +73,14 @@ impl Parts {
         let is_open = |n: &usize| links.candidates[*n] && !is_proven(n);
         let is_label = |n: &usize| links.labels.contains_key(n) && is_open(n);
         let mut is_part: Vec<bool> = functions.iter().map(Function::is_part).collect();
-        // Code that shares instructions with a function, and is not called, is a part of it.
+        // Code that is not called is a part of a function if one jumps into the middle of the
+        // other.
         for (n, other) in &links.joined {
             if !functions[*other].is_part() && !is_open(other) {
                 is_part[*n] |= !links.candidates[*other] || is_open(n);
             }
         }
-        // Code to which only one function jumps is a part of it.
+        // Code to which only one function jumps is a part of that function.
         let leads_on = |n: usize| is_part[n] || is_open(&n);
         let sources = links.sources_of(functions.len(), leads_on);
         let (all, is_alone) = (0..functions.len(), |n: &usize| !is_label(n) && sources[*n].len() == 1);
