@@ -34,8 +34,8 @@ pub const FILE: &str = "agent.so";
 /// File name of the agent in the directory of a process that is attached to. This agent is loaded
 /// in the middle of a thread's life, and does less at its start.
 pub const ATTACHED: &str = "attached.so";
-/// File name of the agent for a program that a process of the session executes. A session may have
-/// this file beside [`FILE`] or [`ATTACHED`], and this one may be the placed image.
+/// File name of the agent for a program that a process of the session executes. The session may
+/// also have [`FILE`] or [`ATTACHED`], for a process that has another image.
 pub const FOLLOWED: &str = "followed.so";
 
 impl Image {

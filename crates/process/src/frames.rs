@@ -458,7 +458,7 @@ const UNWINDING: &[&str] = &[
     "_Unwind_Backtrace",
 ];
 
-/// Returns the sorted code ranges of all unwinders in a process, but of linked-in stripped ones.
+/// Returns the sorted code ranges of all unwinders in a process, except stripped linked-in ones.
 pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     let mut found = text_of(regions, is_unwinder);
     let names: HashSet<&str> =

@@ -250,7 +250,7 @@ impl Signals {
 }
 
 /// Replaces this process with `command`; returns the error if that fails. The signal state is that
-/// saved by [`remember`], so that the new program has the one that calltap was started with.
+/// saved by `remember`, so that the new program has the one that calltap was started with.
 pub fn become_command(command: &[OsString]) -> io::Error {
     let Some((program, arguments)) = command.split_first() else { return io::ErrorKind::InvalidInput.into() };
     let mut command = Command::new(program);

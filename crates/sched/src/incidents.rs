@@ -1,8 +1,7 @@
-//! Incidents of threads: page faults and moves to other processors, for unprivileged users as well;
-//! signals, with more privileges.
+//! Incidents of threads, recorded as perf events: page faults and moves to other processors, for
+//! unprivileged users as well; signals, with more privileges.
 //!
-//! These are perf events, which end with the process that opened them: nothing stays enabled in the
-//! kernel.
+//! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
 use crate::happened::Happened;

@@ -52,8 +52,8 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Restricts events to the threads of a process and those that they start. Returns the threads
-    /// that existed.
+    /// Makes the kernel keep the events that concern threads of a process, or threads that those
+    /// start. Returns the threads that existed.
     pub(crate) fn only(&self, pid: u32) -> io::Result<BTreeSet<u32>> {
         self.list_threads(pid, "options/event-fork", "set_event_pid")
     }

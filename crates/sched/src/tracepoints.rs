@@ -1,7 +1,6 @@
-//! The system calls of threads.
+//! The system calls of threads, recorded as perf events.
 //!
-//! They are perf events, which end with the process that opened them: nothing stays enabled in the
-//! kernel.
+//! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
 use crate::perf::What;

@@ -35,7 +35,7 @@ const TRY: Duration = Duration::from_secs(10);
 const TRIES: usize = 5;
 /// How long a thread is let run to leave the first instructions of a function.
 const MOMENT: Duration = Duration::from_micros(50);
-/// How often threads are let run for that time.
+/// How often threads are let run to leave the first instructions of a function.
 const ROUNDS: usize = 100;
 
 /// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns

@@ -17,11 +17,11 @@ use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::Target;
 use std::path::Path;
 
-/// Maximum number of system calls before that: the C library reads its tunables and allocates
-/// memory.
+/// Maximum number of system calls before the first thread is set up: the C library reads its
+/// tunables and allocates memory.
 const CALLS: usize = 2000;
 
-/// Waits until the program has reached that point, and places the agent. Returns the held thread:
+/// Waits until the program's first thread is set up, and places the agent. Returns the held thread:
 /// the program goes on when the thread that started it drops this.
 ///
 /// `begin` lets the traced child go on to its execve.

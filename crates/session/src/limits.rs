@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     off: HashSet<SiteId>,
     /// All sites that the governor ever disabled.
     ever: HashSet<SiteId>,
-    /// Their names, with the events per second when each was first disabled.
+    /// Names of all these sites, with the events per second when each was first disabled.
     pub(crate) told: Vec<(String, f64)>,
 }
 

@@ -77,7 +77,7 @@ pub struct Options {
     pub tell: fn(&str),
     /// Reports to the user what was enabled at the start.
     pub started: fn(&Started),
-    /// Reports the progress of attaching recordings to the user, once a second.
+    /// Reports the progress of the recording of a running process to the user, once a second.
     pub recording: fn(&Recording),
 }
 

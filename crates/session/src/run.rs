@@ -35,11 +35,11 @@ pub struct RunOptions<'a> {
     pub max_overhead: Option<f64>,
     /// Called when all requested sites are enabled.
     pub arrived: &'a dyn Fn(),
-    /// How long to run from then on.
+    /// How long to run after all sites are enabled.
     pub duration: Option<Duration>,
-    /// Whether to detach before that; called every few milliseconds.
+    /// Whether to detach before `duration` has passed; called every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called every few milliseconds until then.
+    /// Called every few milliseconds between attach and detach.
     pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
     /// Requests of the consumer's own thread.
     pub mailbox: Option<&'a Mailbox>,

@@ -35,7 +35,7 @@ pub struct Settings {
     pub session: Session,
     /// The clocks at the start of the session.
     pub clocks: ClockPair,
-    /// Processor time that the process had used by then.
+    /// Processor time that the process had used at the start of the session.
     pub cpu: Duration,
     /// Selection, in the user's words.
     pub words: Selection,

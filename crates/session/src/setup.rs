@@ -73,7 +73,7 @@ pub fn kept_size(pid: u32) -> u64 {
     KEPT + (threads * KEPT_OF_EACH).min(MOST_KEPT)
 }
 
-/// Provides all chunks at once, reserving the first ones for each thread. Returns a note if there
+/// Provides all chunks at once, and reserves [`NEWEST`] for each thread. Returns a note if there
 /// are too few.
 pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
     shared.provide_all();

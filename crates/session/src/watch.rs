@@ -30,7 +30,7 @@ pub struct Watch<'a> {
     pub settled: bool,
     /// Whether to detach; called every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called every few milliseconds until then.
+    /// Called every few milliseconds before detaching.
     pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
     /// Requests of the watcher.
     pub mailbox: Option<&'a Mailbox>,

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 #[repr(C)]
 struct Block {
     function: u64,
-    /// Function to call if `function` returns 0, for a string that says why.
+    /// Function to call if `function` returns 0. It returns a string with the reason.
     complaint: u64,
     arguments: [u64; 2],
     /// Signals to block while `function` runs.
@@ -233,8 +233,8 @@ pub struct Call<'a> {
     pub arguments: [u64; 2],
     /// A string to put at [`Place::string_address`].
     pub string: &'a [u8],
-    /// Address of a function that is called if `function` returns 0, unless this is 0. Returns a
-    /// string that says why.
+    /// Address of a function that is called if `function` returns 0, unless this is 0. It returns a
+    /// string with the reason.
     pub complaint: u64,
     /// Signals whose mask the call leaves alone. Their handlers must return.
     pub let_in: u64,

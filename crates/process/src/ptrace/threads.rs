@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for a thread that is in the kernel, where it cannot be stopped.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long to wait for such a thread while other threads stand still.
+/// How long to wait for a thread in the kernel while other threads stand still.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait for a thread that only waits for a processor, on a busy machine.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
@@ -203,7 +203,7 @@ impl Held {
         Ok(())
     }
 
-    /// Waits for the thread's next report. None if there is none until then.
+    /// Waits for the thread's next report. None if there is none before `until`.
     fn next_report(&self, until: Option<Instant>) -> Result<Option<Report>, NotHeld> {
         let mut pauses = Pauses::default();
         loop {

@@ -20,15 +20,15 @@ const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 pub enum Event {
     /// The thread has ended.
     Ended,
-    /// The thread is this process's child and has ended: the thread of calltap that started it is
-    /// to be told.
+    /// The thread is this process's child and has ended; the thread of calltap that started it has
+    /// to wait for it.
     ChildEnded,
     /// The thread executed another program, which has not run an instruction yet. The thread had
     /// this id before.
     Exec(u32),
     /// A signal is about to be delivered to the thread.
     Signal(i32),
-    /// The thread stops as a stop signal told it to.
+    /// The thread stops for a stop signal.
     Stop,
     /// The thread has begun, or has started another thread or process.
     Other,
@@ -110,12 +110,12 @@ pub fn stay_stopped(tid: u32) {
     unsafe { libc::ptrace(libc::PTRACE_LISTEN, tid as libc::pid_t, 0usize, 0usize) };
 }
 
-/// Whether two processes share their memory. True if the kernel does not say.
+/// Whether two processes share their memory. True if the kernel does not answer.
 pub fn shares_memory(one: u32, other: u32) -> bool {
     has_same_memory(one, other).unwrap_or(true)
 }
 
-/// Whether two processes have the same memory. None if the kernel does not say.
+/// Whether two processes have the same memory. None if the kernel does not answer.
 pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call compares; no pointers.

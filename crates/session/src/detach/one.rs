@@ -32,18 +32,18 @@ use std::time::{Duration, Instant};
 
 /// How long calltap tries to find all threads outside its code.
 const TRY: Duration = Duration::from_secs(10);
-/// How long a thread may appear to be unwinding before the unwinder's addresses on its stack are
-/// treated as stale.
+/// How long an unwinder's addresses on a thread's stack count as unwinding in any case. Later they
+/// count as stale if the thread waits in a system call or has used [`UNWINDING_CPU`] since.
 const UNWINDING: Duration = Duration::from_millis(1500);
-/// Processor time that such a thread must have used since, unless it waits in a system call.
+/// Processor time in which a thread would have finished unwinding.
 const UNWINDING_CPU: Duration = Duration::from_millis(200);
 /// How long a thread that gets no processor may appear to be unwinding.
 const STARVING: Duration = Duration::from_secs(8);
 /// How long a thread is let run to leave a hook.
 const MOMENT: Duration = Duration::from_micros(50);
-/// How often threads are let run for that time before the next attempt, on a busy machine.
+/// How often threads are let run to leave hooks before the next attempt, on a busy machine.
 const ROUNDS: usize = 20;
-/// First pause between two attempts: threads have mostly left hooks by then.
+/// First pause between two attempts, in which threads mostly leave the hooks.
 const DRAIN: Duration = Duration::from_millis(2);
 /// Longest pause between two attempts, as a handler that interrupted a hook may take long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);

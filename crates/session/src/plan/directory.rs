@@ -141,8 +141,8 @@ impl Directory {
         Directory::places_for(target).next()
     }
 
-    /// Returns all candidates for that directory, except those that belong to another user, who is
-    /// not trusted.
+    /// Returns all candidates for the directory of a process, except those that belong to another
+    /// user, who is not trusted.
     fn places_for(target: &Target) -> impl Iterator<Item = Place> {
         let prefix = prefix_of(target);
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
@@ -312,7 +312,8 @@ impl Directory {
         self.place.write(FOLLOWED, bytes).map_err(|source| self.place.error(FOLLOWED, source))
     }
 
-    /// Returns the path of that agent in the view of the traced processes.
+    /// Returns the path of the agent that followed programs load, in the view of the traced
+    /// processes.
     pub fn agent_to_preload(&self) -> PathBuf {
         self.place.inside.join(FOLLOWED)
     }

@@ -258,7 +258,7 @@ impl Loaded {
         }
     }
 
-    /// Counts the sites that lead to a stub, and those that ever did.
+    /// Counts the sites that lead to a stub, and the sites that ever did.
     pub fn count(&self) -> (usize, usize) {
         let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
         let on = ever.clone().filter(|placed| matches!(placed.state, State::Enabled(_)));
@@ -364,7 +364,8 @@ impl Loaded {
         self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
-    /// Disables sites, or ends that, by their stubs. Returns the names of those that changed.
+    /// Disables sites, or enables them again, by their stubs. Returns the names of those that
+    /// changed.
     pub fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {

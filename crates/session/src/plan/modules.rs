@@ -23,7 +23,7 @@ pub struct Mapped {
     pub range: (u64, u64),
     /// File offset and address of its first executable mapping.
     pub text: (u64, u64),
-    /// End of that mapping, exclusive.
+    /// End of its first executable mapping, exclusive.
     text_end: u64,
 }
 

@@ -87,8 +87,8 @@ pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
     /// Whether the dynamic linker reports changes of its list of objects.
     watched: bool,
-    /// Jump target of the dynamic linker's empty function for that: the agent, or a veneer near it.
-    /// None if not found yet.
+    /// Jump target of the dynamic linker's empty function: the agent, or a veneer near it. None if
+    /// not found yet.
     watch_through: Option<Avma>,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
@@ -399,7 +399,7 @@ impl<'a> Planner<'a> {
         listed
     }
 
-    /// Counts the sites that lead to a stub, and those that ever did.
+    /// Counts the sites that lead to a stub, and the sites that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());

@@ -17,7 +17,7 @@ pub struct Search {
     pub first_call: bool,
     /// Files in which to decode functions that were not built for tracing.
     pub decode: Decode,
-    /// Whether to find those without room for a jump as well.
+    /// Whether to find functions without room for a jump as well.
     pub int3: bool,
 }
 

@@ -43,7 +43,7 @@ pub struct Stubs<'a> {
     modules: u32,
     /// Ranges that have to be mapped before stubs created since can be used.
     pub to_map: Vec<VeneerRange>,
-    /// Entries that have to be in the journal before that.
+    /// Entries that have to be in the journal before the ranges are mapped.
     pub to_note: Entries,
     /// Programs that read values, with their numbers.
     programs: Programs,

@@ -81,8 +81,8 @@ impl Drop for Second {
     }
 }
 
-/// Makes the second thread run `work` while this thread goes on. None if so few threads are stopped
-/// that there is no second thread.
+/// Makes the second thread run `work` while this thread goes on. None if there is no second thread,
+/// or if fewer than `MANY` threads are stopped.
 pub fn aside<T: Send + 'static>(
     threads: usize,
     work: impl FnOnce() -> T + Send + 'static,

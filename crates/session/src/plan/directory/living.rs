@@ -1,4 +1,5 @@
-//! Tells directories of living sessions and processes from stale ones, and removes those.
+//! Tells directories of living sessions and processes from stale directories, and removes stale
+//! ones.
 
 use super::place::{open_file, read_small};
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
@@ -121,7 +122,7 @@ pub(super) fn remove_stale(place: &Path, creation: Duration) {
                 let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
                 let _ = remove(file.path());
             }
-            // This fails for another directory under the same name, which is not empty.
+            // Another directory under this name is not empty, so that removing it fails.
             let _ = fs::remove_dir(entry.path());
         }
     }

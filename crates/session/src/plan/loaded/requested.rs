@@ -158,7 +158,7 @@ impl Loaded {
     }
 
     /// Requests only entries of Go functions whose exits lead to addresses without free memory.
-    /// Returns the functions of the batch that have no stub for that yet.
+    /// Returns the functions of the batch that have no stub for entries alone.
     fn without_returns(&mut self, new: &[New]) -> Vec<New> {
         let mut without = Vec::with_capacity(new.len());
         for New { function, tracers, wanted, captured } in new {

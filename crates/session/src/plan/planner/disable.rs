@@ -32,7 +32,8 @@ impl Planner<'_> {
         self.set_disabled(stubs, true, emit)
     }
 
-    /// Ends that for these sites. Returns the names of those that were disabled.
+    /// Enables sites again that [`Planner::disable`] has disabled, by their stubs. Returns the
+    /// names of those that were disabled.
     pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
         self.set_disabled(stubs, false, emit)
     }

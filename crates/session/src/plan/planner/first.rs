@@ -224,7 +224,7 @@ impl Planner<'_> {
 type Found = BTreeMap<usize, Vec<Call>>;
 
 /// Returns the call that returns to `ip`, with the index of its module; None if its site is known
-/// already. The error says why it is no such call.
+/// already. The error is the reason why there is no call of the profiling function.
 fn see_call(
     index: u32,
     modules: &mut Vec<Loaded>,

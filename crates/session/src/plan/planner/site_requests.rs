@@ -21,7 +21,8 @@ use std::sync::atomic::Ordering::*;
 /// Warning if only entries are recorded although more was requested.
 const CUT: &str =
     "of some Go functions only entries are recorded, and no returns or times: 'calltap sites FILE' says why";
-/// Warning for that if the clock does not order a goroutine's events in different threads.
+/// Warning if only entries are recorded as the clock does not order a goroutine's events in
+/// different threads.
 const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns need --clock tsc or counter";
 
 /// Why a named function that the agent watches is not traced.
