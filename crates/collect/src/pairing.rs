@@ -214,7 +214,7 @@ impl OpenCalls {
                 pops = returns.then(|| above(frame, &frames[..=depth as usize]))?? + 1;
                 depth -= u32::from(pops);
             } else {
-                frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // of no effect if it returns
+                frames[depth as usize + 1] = frame | (u64::from(tail) * TAIL); // unused if it returns
                 depth = depth + 1 - 2 * u32::from(returns);
             }
             exits += usize::from(returns);

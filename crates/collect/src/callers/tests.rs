@@ -31,7 +31,7 @@ fn a_path_is_whole_where_its_outermost_function_says_so() {
     let rsp = |bytes| saved(Cfa::Rsp(bytes), Place::Same, false);
     let rules = [(0x40_0fff, rsp(24)), (0x40_1fff, Rule::Outermost)];
     check(&rules, 0, &[0x40_1000, 1, 2, 0x40_2000, 3], (&[0x40_1000, 0x40_2000], true));
-    // The copy ends in front of the next return address, or nothing is known of the code.
+    // The copy ends in front of the next return address, or the code has no rule.
     check(&rules, 0, &[0x40_1000, 1, 2], (&[0x40_1000], false));
     check(&rules[..1], 0, &[0x40_1000, 1, 2, 0x40_2000, 3], (&[0x40_1000, 0x40_2000], false));
     check(&rules, 0, &[], (&[], false));
