@@ -34,7 +34,7 @@ struct Debug {
     base: usize,
 }
 
-/// struct r_debug_extended` of <link.h>, which is present from version 2 on.
+/// `struct r_debug_extended` of <link.h>, which is present from version 2 on.
 #[repr(C)]
 struct Extended {
     debug: Debug,

@@ -1,7 +1,7 @@
 //! Cost of the recorder for an event: reading a thread's chunks, pairing, encoding, and compressing
 //! into a file.
 //!
-//! cargo bench -p calltap-collect --bench reader` prints nanoseconds of processor time per event,
+//! `cargo bench -p calltap-collect --bench reader` prints nanoseconds of processor time per event,
 //! without and with compression: the least of several rounds. The words are in this processor's
 //! cache or memory, where a recording finds them in another's.
 #![allow(missing_docs)]

@@ -35,7 +35,7 @@ pub struct Copied {
     /// The moment that the copy shows, in units of the session's clock. The rings may hold later
     /// events.
     pub until: u64,
-    /// until` in nanoseconds of CLOCK_MONOTONIC.
+    /// `until` in nanoseconds of CLOCK_MONOTONIC.
     pub monotonic_ns: u64,
     /// Number of threads that reused their chunks faster than these were copied, each time. The
     /// copy has none of their events.

@@ -6,7 +6,8 @@
 //! [Triggers](crate::kept::triggers) decide about the same: with them the events of an interval are
 //! held back until all threads were read.
 //!
-//! set --graph` changes the rules meanwhile. A recording without rules passes all events on unread.
+//! `set --graph` changes the rules meanwhile. A recording without rules passes all events on
+//! unread.
 
 use crate::kept::keeping::{Change, Rules, Subtree};
 use crate::kept::triggers::Triggers;

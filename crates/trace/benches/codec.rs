@@ -1,6 +1,6 @@
 //! Speed of encoding events to chunks and decoding them, and bytes per event.
 //!
-//! cargo bench -p calltap-trace` prints millions of events per second for encoding alone, encoding
+//! `cargo bench -p calltap-trace` prints millions of events per second for encoding alone, encoding
 //! with compression and writing, and reading with decoding; best of several rounds.
 #![allow(missing_docs)]
 

@@ -14,8 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SiteId(pub u32);
 
-/// A thread in a trace: index into [`Meta::threads`]. Not the kernel's thread id, which may be used
-/// again.
+/// A thread in a trace: index into [`Meta::threads`]. It differs from the kernel's thread id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadId(pub u32);
 
@@ -59,8 +58,7 @@ pub struct Session {
     pub kernel: String,
     /// Processor model.
     pub cpu: String,
-    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start; 0 where it is not known, as in
-    /// traces that were imported.
+    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start; 0 where not known.
     pub start_realtime_ns: u64,
     /// CLOCK_MONOTONIC at the same moment.
     pub start_monotonic_ns: u64,
@@ -123,8 +121,7 @@ pub struct Thread {
     pub tid: u32,
     /// Thread name.
     pub comm: String,
-    /// Number of the goroutine of a Go program, which threads of the process run in turns; `None`
-    /// for a thread.
+    /// Number of the goroutine, which threads of the process run in turns; `None` for a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goroutine: Option<u64>,
 }
@@ -318,8 +315,7 @@ pub struct Profile {
     pub site: SiteId,
     /// Number of calls.
     pub hits: u64,
-    /// Number of calls whose time is known: those that have returned, and were not entered by a
-    /// jump.
+    /// Number of calls whose time is known: they have returned, and not begun by a jump.
     pub timed: u64,
     /// Sum of their times, in nanoseconds.
     pub total_ns: u64,
@@ -344,8 +340,7 @@ impl Profile {
         self.total_ns.checked_div(self.timed)
     }
 
-    /// Returns the sample variance of the times (n - 1), in nanoseconds squared; 0 for a single
-    /// one.
+    /// Returns the sample variance of the times (n - 1), in ns squared; 0 for a single one.
     pub fn variance_ns2(&self) -> f64 {
         if self.timed < 2 {
             return 0.0;

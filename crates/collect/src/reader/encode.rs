@@ -77,7 +77,7 @@ impl<'a> Encode<'a> {
     }
 }
 
-/// take_graph` and `take_calls` are not inlined: inside the loop over a chunk there are too few
+/// `take_graph` and `take_calls` are not inlined: inside the loop over a chunk there are too few
 /// registers for them.
 impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
