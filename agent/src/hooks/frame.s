@@ -1,7 +1,7 @@
 # The beginning and end of every hook, and the layout of its frame.
 
-# The frame of a hook:      0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S
-# (call-through)
+# The frame of a hook:
+#   0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
 .macro tap_save
     push rax; .cfi_adjust_cfa_offset 8
     push rcx; .cfi_adjust_cfa_offset 8

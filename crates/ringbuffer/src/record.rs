@@ -1,23 +1,23 @@
 //! The contents of events of the function and function_graph tracers. [`crate::formats`] describes
 //! them to readers.
 
-/// function`: an entry of a function.
+/// `function`: an entry of a function.
 pub const FUNCTION: u16 = 1;
-/// kernel_stack`: a stack of callers.
+/// `kernel_stack`: a stack of callers.
 pub const STACK: u16 = 4;
 /// `print`: text.
 pub const PRINT: u16 = 5;
-/// funcgraph_exit`: a return of a function.
+/// `funcgraph_exit`: a return of a function.
 pub const GRAPH_EXIT: u16 = 10;
-/// funcgraph_entry`: an entry of a function whose return is recorded, too.
+/// `funcgraph_entry`: an entry of a function whose return is recorded, too.
 pub const GRAPH_ENTRY: u16 = 11;
 /// `raw_data`: bytes.
 pub const RAW_DATA: u16 = 18;
-/// func_repeats`: repeated calls of the function before.
+/// `func_repeats`: repeated calls of the function before.
 pub const REPEATS: u16 = 19;
 
-/// sched_switch`: a processor switches from one thread to another. The kernel numbers events beyond
-/// those of tracers as it starts; this is one of its numbers.
+/// `sched_switch`: a processor switches from one thread to another. The kernel numbers events
+/// beyond those of tracers as it starts; this is one of its numbers.
 pub const SCHED_SWITCH: u16 = 314;
 
 /// Returns a record with its header: kind, no flags, no preemption count, thread.

@@ -350,7 +350,8 @@ fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Resul
 mod tests {
     use super::*;
 
-    /// `docs/reference/trace-format.md` draws these; a file written today must be readable for ever.
+    /// `docs/reference/trace-format.md` draws these; a file written today must be readable for
+    /// ever.
     #[test]
     fn sizes_are_as_drawn() {
         assert_eq!(size_of::<FileHeader>(), FILE_HEADER);

@@ -1,7 +1,8 @@
 //! A file recorded once is readable for ever: `data/v1.calltap`, `data/v2.calltap` and their
 //! contents.
 //!
-//! `BLESS=1` records the newest one again, which is only right while no version 2 has been released.
+//! `BLESS=1` records the newest one again, which is only right while no version 2 has been
+//! released.
 #![allow(missing_docs)]
 
 use crate::synthetic::{self, Machine, Tracer, session};
