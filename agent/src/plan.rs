@@ -185,7 +185,7 @@ pub fn handle_planned_traps(session: Session) {
 /// Unmaps veneers.
 pub fn unmap_planned(session: Session) {
     for map in planned(session) {
-        // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there
+        // SAFETY: the recorder names ranges that `map_planned` has mapped, and no site leads there
         // any more.
         unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
     }

@@ -8,8 +8,8 @@ use crate::{ring, word};
 use core::sync::atomic::Ordering::*;
 
 /// Called by a hook that found no record for a site of the calling thread. Returns 1 if there is a
-/// record now, 0 if there cannot be one. `returns`: the hook found no entry for a return, as
-/// another thread has recorded it (a coroutine); such a call is counted, and not timed.
+/// record now, 0 if there cannot be one. `returns`: the record is missing at a return, as the
+/// thread has not run the entry (a coroutine); such a call is counted, and not timed.
 pub extern "C" fn profile_slow(site: u32, returns: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
     // A hook that does not find the thread's state would ask again and again.

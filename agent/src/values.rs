@@ -181,7 +181,7 @@ fn below(slot: u64) -> u64 {
 /// Returns 0 if the call is not to be recorded.
 ///
 /// # Safety
-/// Called by the shim: the pointers are to what it has saved.
+/// Only the shim calls this, with pointers to the registers that it has saved.
 pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *const [[u64; 2]; 16]) -> u8 {
     // SAFETY: as the caller promises; the shim restores the registers from there only after this
     // function has returned.

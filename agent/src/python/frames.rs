@@ -63,7 +63,7 @@ fn record(session: Session, frame: u64, slot: u64) -> bool {
     // SAFETY: the evaluator's return address lies there.
     let back = unsafe { &*(slot as *const AtomicU64) }.load(Relaxed);
     if back.wrapping_sub(STUBS.load(Relaxed) as u64) < stub::REGION as u64 {
-        // It was entered by a jump from a C function, with which it shares the return.
+        // The evaluator was entered by a jump from a C function, with which it shares the return.
         record_at(session, site | code::TAIL_ENTRY, slot);
         return false;
     }

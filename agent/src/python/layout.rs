@@ -34,7 +34,7 @@ pub struct Scope {
 pub enum Keys {
     /// Up to CPython 3.10.
     Sized,
-    /// From 3.11 on.
+    /// From CPython 3.11 on.
     #[cfg(not(feature = "placed"))]
     Log2,
 }

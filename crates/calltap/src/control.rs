@@ -76,7 +76,7 @@ pub struct Registered {
     pub returned: Option<Box<dyn Returned>>,
 }
 
-/// All state under the lock.
+/// The state under the lock.
 #[derive(Default)]
 pub struct Control {
     ops: [Option<Registered>; MAX_OPS],

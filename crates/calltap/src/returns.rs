@@ -207,7 +207,7 @@ unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
 /// A callback for returns, with the data that tell whether a call's entry was reported to its ops.
 pub struct Callback<F> {
     bit: AtomicU64,
-    /// When its ops were registered: other ops may have had the bit before.
+    /// Time at which its ops were registered: other ops may have had the bit before.
     since: AtomicU64,
     callback: F,
 }

@@ -60,7 +60,7 @@ struct Process {
 struct Text {
     pid: u32,
     region: Region,
-    /// When the mapping was seen, in seconds of the system's clock.
+    /// Time at which the mapping was seen, in seconds of the system's clock.
     seen: u64,
     opened: OnceLock<Option<Opened>>,
 }

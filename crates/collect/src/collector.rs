@@ -42,13 +42,12 @@ use sweep::Sweep;
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
 /// Pause after a pass that found none.
 const IDLE_PAUSE: Duration = Duration::from_millis(4);
-/// How often unfilled chunks are read and ended threads looked for.
+/// Interval at which unfilled chunks are read and ended threads looked for.
 const SWEEP: Duration = Duration::from_millis(50);
 /// Least time between two sweeps, as a multiple of what the last took: there may be thousands of
 /// threads.
 const SWEEP_SHARE: u32 = 8;
-/// How long events wait at most until they are written to the file; the clocks are compared as
-/// often.
+/// Longest time until events are written to the file; the clocks are compared as often.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Distance between the first two comparisons of the clocks. It gives the length of a tick to about
@@ -123,7 +122,7 @@ pub struct Collector<'a> {
     readers: Vec<Option<Box<Reader>>>,
     /// Process id of each process of the session, by index.
     processes: Vec<u32>,
-    /// Which of `processes` have executed another program by now, which has an entry of its own.
+    /// Whether each of `processes` has executed another program by now, which has another entry.
     replaced: Vec<bool>,
     /// The newest followed process of each process id.
     followed: HashMap<u32, Followed>,
@@ -144,11 +143,11 @@ pub struct Collector<'a> {
     live: Option<Live<'a>>,
     /// Whether the clocks are compared twice before any event is read.
     settled: bool,
-    /// When all events were last handed over; `None` while a live view is off.
+    /// Time of the last handover; `None` while a live view is off.
     flushed: Option<Instant>,
     /// Profile sums of ended threads, shared with commands that ask for them during the recording.
     sums: Arc<Mutex<Sums>>,
-    /// The clocks when the session began.
+    /// The clocks at the start of the session.
     began: Option<ClockPair>,
     /// Finds callers in copies of stacks.
     unwinding: Unwinding,
@@ -158,7 +157,7 @@ pub struct Collector<'a> {
     held: Option<HeldThreads>,
     /// Reads wakings and system calls of the threads.
     kernel: Option<Kernel>,
-    /// Where the number of calls read so far is published.
+    /// Publishes the number of calls read so far.
     calls: Option<&'a AtomicU64>,
     /// Calls of threads that have ended.
     ended_calls: u64,

@@ -234,7 +234,7 @@ impl<'a> Governor<'a> {
         let cost = weighed as f64 * event_ns / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
-        // In so little time the cost is not judged.
+        // The cost of so little processor time is not judged.
         let is_idle = spent < LEAST;
         let counts = if is_idle { Vec::new() } else { counts };
         let chosen = choose(counts, &is_named, &|site| self.rates.is_leaf(site), event_ns, own, self.limit);
@@ -285,7 +285,7 @@ fn choose(
             let enough = group[at..].iter().filter(|(count, _)| cost(*count) >= too_much);
             let missed =
                 |(count, site): &&(u32, usize)| u64::from(*count) * if is_leaf(*site) { 1 } else { LEAF };
-            // Where one site is enough, it is the one whose calls are missed least.
+            // If a single site is enough, the one whose calls are missed least is chosen.
             let site =
                 if cost(first.0) < too_much { first } else { enough.min_by_key(missed).unwrap_or(first) };
             too_much -= cost(site.0);

@@ -65,7 +65,7 @@ pub struct Followed {
     pub pid: u32,
     /// Id of its parent.
     pub parent: u32,
-    /// Its name.
+    /// Name of the process.
     pub comm: String,
 }
 

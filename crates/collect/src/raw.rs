@@ -48,7 +48,7 @@ pub struct Goroutine {
 pub struct GoEvent {
     /// The event.
     pub raw: RawEvent,
-    /// Its goroutine.
+    /// The goroutine of the event.
     pub goroutine: Goroutine,
 }
 

@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use switching::Switching;
 use waiting::Waiting;
 
-/// How long a slot may stay empty after its chunk is full. Later it is never written: its writer
-/// was a hook that a signal handler interrupted and left by siglongjmp.
+/// Time for which a slot may stay empty after its chunk is full. Later it is never written: its
+/// writer was a hook that a signal handler interrupted and left by siglongjmp.
 const HOLE: Duration = Duration::from_millis(100);
 /// Number of chunks that are looked ahead for full ones.
 const LOOK_AHEAD: usize = 4096;
@@ -67,7 +67,7 @@ pub struct Reader {
     cursor: Cursor,
     open: OpenCalls,
     encoder: ThreadEncoder,
-    /// When the wait for an empty slot began, and the last chunk for which that wait counts.
+    /// Start of the wait for an empty slot, and the last chunk for which that wait counts.
     hole: Option<(Instant, u32)>,
     /// The last chunk whose empty slots stay empty.
     settled: Option<u32>,

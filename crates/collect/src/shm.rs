@@ -61,9 +61,9 @@ const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
 const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
 /// Most steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
-/// How many times a step's memory must be available.
+/// Multiple of a step's memory that must be available.
 const SPARE: u64 = 4;
-/// How many times a step's memory must be available for chunks that few threads do not need.
+/// Multiple of a step's memory that must be available for chunks that few threads do not need.
 const PLENTY: u64 = 64;
 /// Most chunks of an existing control file, whatever size its owner has given it.
 const MOST_CHUNKS: u32 = 1 << 22;

@@ -69,7 +69,7 @@ pub struct SlowWriter {
     room: usize,
     threads: HashMap<ThreadId, Kept>,
     unpacker: Unpacker,
-    /// When the recording ended.
+    /// Time at which the recording ended.
     over: Option<u64>,
     /// Number of events that were dropped.
     pub dropped: u64,

@@ -1,6 +1,6 @@
 //! How calls end.
 
-/// How a call ended.
+/// The ending of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// It returned.

@@ -45,14 +45,14 @@ pub enum EventKind {
     /// share the frame or where inner frames were left without returning, 0 when its entry was not
     /// recorded.
     Exit {
-        /// How many open frames end here.
+        /// Number of open frames that end here.
         pops: u32,
     },
     /// The newest `pops` open frames of the thread ended at some earlier time without returning:
     /// longjmp, an exception or a switch to another stack left them, and the entry that follows (of
     /// the same site) lies where they cannot be open any more.
     Left {
-        /// How many open frames were left.
+        /// Number of open frames that were left.
         pops: u32,
     },
     /// The function's frame is open again, on top of the open ones: its thread is back on the
@@ -63,7 +63,7 @@ pub enum EventKind {
     /// trace that is read: at this time they leave it. No file has such events: a reader of a part
     /// makes them.
     Outside {
-        /// How many open frames leave the part.
+        /// Number of open frames that leave the part.
         pops: u32,
     },
     /// Tracing of this function was disabled: its open calls in this thread may have returned since

@@ -115,7 +115,7 @@ pub struct Process {
 pub struct Thread {
     /// Index in [`Meta::threads`].
     pub id: ThreadId,
-    /// Its process.
+    /// Index of its process in [`Meta::processes`].
     pub process: u32,
     /// Kernel thread id. For a goroutine, its number, truncated.
     pub tid: u32,
@@ -205,7 +205,7 @@ pub struct Future {
     pub name: Option<String>,
 }
 
-/// How the values of a call identify a future.
+/// The way in which the values of a call identify a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FutureValues {
@@ -241,11 +241,11 @@ pub enum FutureValues {
 pub struct Value {
     /// Name of the value, from debugging information or from the user.
     pub name: String,
-    /// How the value is stored, and shown.
+    /// Encoding of the value, which decides how it is shown.
     pub form: ValueForm,
 }
 
-/// How a value is stored.
+/// The encoding of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueForm {
@@ -494,6 +494,6 @@ pub struct Meta {
     pub addresses: Vec<Address>,
     /// Notes.
     pub notes: Vec<String>,
-    /// How the recording ended; absent in a file that was cut off.
+    /// End of the recording; absent in a file that was cut off.
     pub end: Option<End>,
 }

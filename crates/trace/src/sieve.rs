@@ -124,7 +124,7 @@ impl Sieve {
         *self = Sieve { last: at, ..Sieve::new(Sifting { from, ..rules }) };
     }
 
-    /// Takes the thread's next event, and what the rules say of its function; events that pass are
+    /// Takes the thread's next event, and the rules' verdict on its function; events that pass are
     /// added to `out`.
     pub fn take(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         if self.over {

@@ -29,7 +29,7 @@ pub struct SystemCall {
     pub at: u64,
     /// Number of the system call on the machine's kernel.
     pub number: u32,
-    /// Which end of the system call this is, with its data.
+    /// Entry or exit, with its data.
     pub edge: Edge,
 }
 

@@ -55,9 +55,9 @@ pub enum Rule {
 /// The address of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cfa {
-    /// This far from the stack pointer.
+    /// The stack pointer plus this offset.
     Rsp(i64),
-    /// This far from the frame pointer.
+    /// The frame pointer plus this offset.
     Rbp(i64),
     /// The value of an expression.
     Expression(Code),

@@ -1,4 +1,4 @@
-//! Reads what the kernel records of the threads beside their events: context switches, wakings,
+//! Reads the kernel's records of the threads beside their events: context switches, wakings,
 //! system calls.
 
 use super::Collector;

@@ -97,7 +97,7 @@ impl Rules {
         self.triggers.record(record);
     }
 
-    /// Returns what the rules say of an event's function.
+    /// Returns the rules' verdict on an event's function.
     pub fn of(&self, event: &Event) -> Said {
         Said {
             is_root: self.roots.of(event.site).is_some(),

@@ -90,7 +90,7 @@ fn a_tail_call_is_no_proof() {
 fn nested_calls_share_a_slot_and_return_one_by_one() {
     check("m@1 f@5 +g@5 +f@5 /f@5 /g@5 /f@5 /m@1", "1 1 1 1");
     check("f@5 +f@5 +f@5 /f@5 +f@5 /f@5 /f@5 /f@5", "1 1 1 1");
-    // With inner functions that return, and one that is left.
+    // Inner functions return, and one is left.
     check("f@5 +g@5 c@9 /c@9 +h@5 /h@5 /g@5 /f@5", "1 1 1 1");
     check("f@5 +g@5 c@9 +h@5 /h@5 /g@5 /f@5", "-1 1 1 1");
     // Missing returns: the outer frame closes the calls, and so does another frame at the same
@@ -404,8 +404,8 @@ fn rows_are_paired_like_single_events() {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let (dice, site) = (random >> 40 & 0xff, (random >> 50) as u32 % 40);
         let next = 0xfff_0000_0000 - 4 * stack.len() as u64;
-        // Now and then a return of another frame, and longjmps, also beyond the depth that a row
-        // can hold.
+        // Now and then there is a return of another frame, or a longjmp, also beyond the depth that
+        // a row can hold.
         let ((slot, site), code) = match dice {
             0 => ((0, site), code::EXIT),
             1 => ((next, site), code::ENTRY_FROM),

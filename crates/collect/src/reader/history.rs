@@ -11,7 +11,7 @@ use calltap_abi::event::has_parent;
 use calltap_abi::{CHUNK_SIZE, NO_EVENTS, ProcessEntry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where a process was forked.
+/// The place at which a process was forked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fork {
     /// Before the first event of its parent's thread.

@@ -48,7 +48,7 @@ fn write(shared: &Shared, index: u32, over: &AtomicBool) {
         for place in &shared.chunk(chunk).expect("a chunk")[CHUNK_DATA / 8..CHUNK_LIMIT / 8] {
             number += 1;
             place.store(word(number), Release);
-            // As slow as recording an event.
+            // This makes it as slow as recording an event.
             (0..20).for_each(|_| std::hint::spin_loop());
         }
     }

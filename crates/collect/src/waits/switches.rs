@@ -28,7 +28,7 @@ struct Lane {
     /// Whether the thread is only assumed to have run when it was first watched. Its first switch
     /// may prove otherwise.
     is_assumed: bool,
-    /// When the recorder found that the thread has recorded events.
+    /// Time at which the recorder found that the thread has recorded events.
     claimed: Option<u64>,
     holds: Holds,
 }

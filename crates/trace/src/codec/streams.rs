@@ -42,7 +42,7 @@ impl<'a> Cursor<'a> {
         Err(Damage("a number is too long"))
     }
 
-    /// Reads a number of so many bytes, little endian.
+    /// Reads a little-endian number of `bytes` bytes.
     #[inline]
     pub(crate) fn little(&mut self, bytes: usize) -> Result<u64, Damage> {
         let mut wide = [0; 8];
