@@ -10,8 +10,8 @@ use std::ptr;
 
 /// A program or shared object in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-/// Whether it is the program, which is the first object.
 pub struct Object {
+    /// Whether it is the program, which is the first object.
     pub is_program: bool,
     pub path: PathBuf,
     pub bias: u64,

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 /// The programs that have a number.
 #[derive(Debug, Default)]
-/// Numbers of programs by their words; `None` until the control file was read.
 pub struct Programs {
+    /// Numbers of programs by their words; `None` until the control file was read.
     numbers: Option<HashMap<Box<[u64]>, u16>>,
     /// Whether the lack of room was noted.
     full: bool,

@@ -126,7 +126,7 @@ impl History {
                 }
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
-            // Snapshots have no wakings and system calls.
+            // Snapshots have no wakings, system calls or incidents.
             Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }

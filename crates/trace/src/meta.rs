@@ -488,7 +488,8 @@ pub struct Meta {
     pub limited: Vec<Limited>,
     /// Whether context switches were recorded; absent where they were not requested.
     pub scheduling: Option<Scheduling>,
-    /// Whether wakings and system calls were recorded; absent where they were not requested.
+    /// Whether wakings, system calls and incidents were recorded; absent where they were not
+    /// requested.
     pub kernel_events: Option<KernelEvents>,
     /// Addresses that threads have waited at.
     pub addresses: Vec<Address>,

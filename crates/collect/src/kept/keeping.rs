@@ -13,9 +13,9 @@ pub struct Subtree {
     pub roots: Vec<String>,
     /// Functions, as globs, whose calls are kept with the calls that lead to them; empty: all.
     pub targets: Vec<String>,
-    /// Number of levels from there on.
+    /// Number of levels that are kept from there on; `None`: all.
     pub depth: Option<usize>,
-    /// Changes that calls of some functions make to that.
+    /// Triggers that change which calls are kept.
     pub triggers: Vec<Trigger>,
 }
 
@@ -31,7 +31,7 @@ impl Subtree {
         self.roots.iter().chain(&self.targets).chain(triggers)
     }
 
-    /// Returns the note that a trace has of it.
+    /// Returns the note about the kept calls for a trace.
     pub fn note(&self) -> Record {
         Record::Note { text: format!("only calls {} were kept", self.describe()) }
     }
@@ -124,7 +124,7 @@ impl Change {
         Change { at, rules, text: format!("from here on {}", subtree.sentence()) }
     }
 
-    /// Returns the note that a trace has of it.
+    /// Returns the note about the change for a trace.
     pub(crate) fn note(&self) -> Record {
         Record::Note { text: self.text.clone() }
     }
