@@ -1,9 +1,9 @@
 //! The control directory: ftrace's files, formats, errors, buffers and instances, for one process.
 //!
-//! This crate only computes. It is passed the metadata and events of a process
-//! by [`Tracefs::record`], [`Tracefs::events`] and [`Tracefs::settle`], and answers the requests of a
-//! file system: look up, open, read, write, close. Changes for the process to carry out are
-//! returned as [`Effects`].
+//! This crate only computes. Its input is the metadata and events of a process:
+//! [`Tracefs::record`], [`Tracefs::events`], [`Tracefs::settle`]. It answers the requests of a file
+//! system: look up, open, read, write, close. Changes for the process to carry out are returned as
+//! [`Effects`].
 #![forbid(unsafe_code)]
 
 mod clocks;
