@@ -1,5 +1,8 @@
 //! `calltap get` and `put`: read and write the control files of an attached process without
 //! mounting its directory.
+//!
+//! The selection comes from the process's controller, which also carries out a changed one. Without
+//! a controller, this calltap opens the session itself.
 
 use crate::command_line::arguments::Arguments;
 use crate::live::{self, say};

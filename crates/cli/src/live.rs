@@ -1,5 +1,8 @@
 //! `calltap attach`, `set`, `status`, `detach`, `snapshot`: commands for a session that goes on
 //! without a controller.
+//!
+//! If the process has a controller all the same, as while it is recorded, a command leaves its
+//! request there. Otherwise the command opens the session and does its work itself.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;

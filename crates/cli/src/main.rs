@@ -1,4 +1,5 @@
-//! `calltap`: the command line.
+//! `calltap`: parses the command line, runs the module of the command, and prints its error, if
+//! any.
 
 // `eprintln` panics where standard error is closed, and would leave a process traced; `tell` does
 // not.

@@ -1,4 +1,7 @@
 //! `calltap record`: records a program or a process into a trace file.
+//!
+//! The command line is checked and becomes [`Options`]; the session records; then the outcome is
+//! told, and decides the exit status.
 
 mod kernel;
 

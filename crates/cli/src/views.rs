@@ -1,4 +1,7 @@
 //! `report`, `replay`, `graph`, `info`, `export`: views of a trace.
+//!
+//! The trace is opened, its defects are told, and the part that the flags select is passed to the
+//! view or exporter, which writes to a file, a pager or standard output.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;

@@ -1,4 +1,8 @@
 //! `calltap why`, `calltap locks`: the waits of slow calls, and the threads that ended them.
+//!
+//! A program or a process is first recorded into a temporary trace, with context switches, wakings
+//! and system calls. The question is then answered from that trace, or from the one that the user
+//! names.
 
 use crate::answers::{Of, take_trace};
 use crate::command_line::arguments::Arguments;

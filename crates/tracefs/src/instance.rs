@@ -1,5 +1,8 @@
 //! An instance: a tracer with its filters, options and buffer. The top directory itself is the
 //! first instance.
+//!
+//! It has the settings that its files show and change. [`Ingest`](crate::ingest::Ingest) passes the
+//! calls to it that its settings select, and it writes them into its ring, which readers read.
 
 use crate::clocks::{CLOCKS, Clock, Stretch, When};
 use crate::control::{PROFILE, TRACE, has};

@@ -1,4 +1,4 @@
-//! `trace_options` and `options/`.
+//! `trace_options` and `options/`: the options of tracers, and which of them are on.
 
 /// An option of tracers.
 #[derive(Clone, Copy, Debug)]

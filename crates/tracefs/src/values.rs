@@ -1,4 +1,5 @@
-//! Writing of values to files.
+//! Writing of values to files such as `current_tracer` and `buffer_size_kb`: parses the text, and
+//! changes the instance, or the directory as a whole.
 
 use crate::clocks::{CLOCKS, Clock};
 use crate::control::{File, Model, Open, parse_number};

@@ -1,4 +1,5 @@
-//! The suites.
+//! The suites: for each program its commands, its upstream tests, and the lines of their output
+//! that are compared.
 
 use super::{Suite, Test, everyday, upstream};
 use crate::shell;

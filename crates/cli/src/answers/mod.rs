@@ -1,5 +1,9 @@
-//! `calltap count`, `latency`, `slower`, `stacks`, `watch`, `futures`: a question about some
-//! functions, answered without a trace file.
+//! `calltap count`, `latency`, `slower`, `stacks`, `watch`, `futures`: questions about some
+//! functions, answered live or from a trace file.
+//!
+//! The command line becomes a [`Kind`], which has the selection to trace. A session or a trace file
+//! passes records and events to a listener, which holds the answer so far. Meanwhile a thread of
+//! its own prints new lines, or draws the answer. The answer is written at the end.
 
 mod feed;
 mod lookup;

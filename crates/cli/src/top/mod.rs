@@ -1,4 +1,8 @@
 //! `calltap top`: shows a running process interval by interval.
+//!
+//! For each process a thread watches it, sums up its events into intervals, and carries out the
+//! requested switches. The main thread receives the intervals, and shows them as a table on a
+//! screen or as plain text.
 
 mod feed;
 mod grid;

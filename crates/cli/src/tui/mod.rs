@@ -1,4 +1,8 @@
 //! `calltap tui`: explores a recording or a running process on a terminal.
+//!
+//! A recording is read once, before the screen appears. A process is watched by a thread of its
+//! own, and its newest events are read again for each drawing. The main thread draws, waits for a
+//! key, and handles it.
 
 mod app;
 mod calls;

@@ -1,4 +1,8 @@
 //! `calltap view`: shows a recording, or a running process, as a page in a browser.
+//!
+//! The server delivers the page's files, and passes the page's questions to a subject. The subject
+//! of a recording reads the events while the page is served already; that of a process watches it
+//! in a thread of its own.
 
 mod api;
 mod connections;
