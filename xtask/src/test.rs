@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test of the workspace, and what could not be tested here.
+//! `cargo xtask test`: runs every test of the workspace, and lists what could not be tested on this
+//! machine.
 
 use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
@@ -7,20 +8,21 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
-/// What the tests said of themselves.
+/// Messages of the tests.
 #[derive(Default)]
 struct Said {
     skipped: Vec<String>,
     took: Vec<String>,
 }
 
-/// Builds calltap, runs the tests, counts the skipped, and says how long each test binary took.
+/// Builds calltap, runs the tests, counts the skipped ones, and prints how long each test binary
+/// took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
     let said = Mutex::new(Said::default());
     let mut rounds = vec![Vec::new()];
     if long {
-        // Not the doc tests: `ignore` there means another thing.
+        // Doc tests are left out: `ignore` has another meaning there.
         rounds.push(vec!["--lib", "--bins", "--tests", "--", "--ignored"]);
     }
     let mut failed = Vec::new();
@@ -55,7 +57,8 @@ pub fn run(long: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo, and notes what the tests say. False if it fails. What a test leaves behind has the pipes of [`watched`], not these.
+/// Runs cargo, and collects the messages of the tests. False if it fails. A process that a test
+/// leaves behind holds the pipes of [`watched`], not these.
 fn follow(command: &mut Command, said: &Mutex<Said>) -> Result<bool> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
@@ -67,7 +70,7 @@ fn follow(command: &mut Command, said: &Mutex<Said>) -> Result<bool> {
     Ok(child.wait()?.success())
 }
 
-/// Of lines `seconds s: name`, those of test binaries that took a second or more, the longest first.
+/// Returns those of the lines `seconds s: name` with a second or more, the longest first.
 fn longest(took: Vec<String>) -> Vec<String> {
     let seconds =
         |line: &str| line.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
@@ -76,7 +79,7 @@ fn longest(took: Vec<String>) -> Vec<String> {
     long
 }
 
-/// Passes lines on, and notes those that say something was skipped, or how long it took.
+/// Passes lines on, and collects those about skipped tests and about times.
 fn pass(from: impl Read, to: &mut impl Write, said: &Mutex<Said>) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());

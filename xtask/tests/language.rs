@@ -1,17 +1,19 @@
-//! Sentences have concrete subjects: words that stand for no program, thread or function in particular are refused.
+//! Refuses words and comments that the project's language rules out: subjects that name no program,
+//! thread or function.
 
 use crate::sources::{self, SOURCES, files, root};
 use std::path::PathBuf;
 
 const REFUSED: [&str; 3] = ["nobody", "somebody", "whoever"];
-/// In comments: calltap and its parts have names, and a thread, a process or a function is no person.
+/// Pronouns that comments may not use: calltap and its parts have names, and a thread, process or
+/// function is not a person.
 const PRONOUNS: [&str; 12] =
     ["we", "our", "ours", "he", "his", "him", "she", "her", "anybody", "everybody", "someone", "everyone"];
 const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
-/// Has the words itself.
+/// The file with the words themselves.
 const THIS: &str = "language.rs";
 
-/// Panics with this advice if there are such lines in these files.
+/// Panics with an advice if lines of these files are refused.
 fn refuse(all: Vec<PathBuf>, advice: &str, is_refused: impl Fn(&str) -> bool) {
     assert!(all.len() > 300, "only {} files", all.len());
     let mut refused = Vec::new();
@@ -40,14 +42,15 @@ fn comments_name_what_acts() {
     refuse(files(&SOURCES, &["rs"]), "name the program, thread or function", |line| {
         // A `//` in a string may be taken for a comment.
         let Some((_, comment)) = line.split_once("//") else { return false };
-        // What stands in backquotes is code.
+        // Text in backquotes is code.
         let prose: String = comment.split('`').step_by(2).collect();
         let mut words = prose.split(|c: char| !c.is_alphanumeric());
         words.any(|word| PRONOUNS.contains(&&*word.to_lowercase()))
     });
 }
 
-/// A comment that is one sentence in parentheses says that it does not matter: then it is left out, or else it stands without them.
+/// A comment that is one sentence in parentheses claims not to matter: it is left out, or stands
+/// without them.
 #[test]
 fn no_comment_is_in_parentheses() {
     refuse(files(&SOURCES, &["rs"]), "comments in parentheses", |line| {

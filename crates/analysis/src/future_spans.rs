@@ -1,4 +1,4 @@
-//! All futures of a recording.
+//! Collects all futures of a recording.
 
 use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
 use crate::futures::{Joiner, Role, Span};
@@ -6,7 +6,7 @@ use crate::sources::source::Source;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Keeps every span.
+/// A question that keeps every span.
 #[derive(Default)]
 struct All {
     joiner: Joiner,
@@ -36,7 +36,8 @@ impl Question for All {
     }
 }
 
-/// The futures of a recording with all their polls, in the order in which they began. None are there unless it was made for that.
+/// Returns the futures of a recording with all their polls, in the order in which they began. Empty
+/// unless the recording was made for futures.
 pub fn future_spans(source: &dyn Source) -> Vec<Span> {
     if !source.meta().sites.iter().any(|site| Role::of(site).is_some()) {
         return Vec::new();

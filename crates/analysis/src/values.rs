@@ -1,22 +1,23 @@
-//! Arguments and results as people and programs read them.
+//! Formats argument and result values as text and JSON.
 
 use crate::sources::source::Source;
 use crate::units::one_line;
 use calltap_trace::{Captured, Datum, SiteId};
 use serde_json::{Map, Value};
 
-/// A value.
+/// A captured value in display forms.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shown {
-    /// What it is called.
+    /// The value's name.
     pub name: String,
-    /// For people.
+    /// Text form.
     pub text: String,
-    /// For programs.
+    /// JSON form.
     pub json: Value,
 }
 
-/// The values of an entry or a return; callers are none of them. `code` names the function at an address, if one begins there.
+/// Decodes the values of an entry or a return, without callers. `code` returns the name of the
+/// function that begins at an address.
 pub fn read(
     captured: &Captured,
     returns: bool,
@@ -45,7 +46,7 @@ pub fn read(
     captured.read(returns, bytes).filter_map(shown).collect()
 }
 
-/// The same of a site of a trace.
+/// Decodes the values of an entry or a return of a site.
 pub fn show(
     source: &dyn Source,
     site: SiteId,
@@ -60,7 +61,7 @@ pub fn show(
     captured.map(|captured| read(captured, returns, bytes, code)).unwrap_or_default()
 }
 
-/// `name(a=1, b=2)`; the parameter list that C++ names bring gives way.
+/// Formats a call as `name(a=1, b=2)`, in place of the parameter list of a C++ name.
 pub fn call(name: &str, arguments: &[Shown]) -> String {
     if arguments.is_empty() {
         return name.to_owned();
@@ -70,7 +71,7 @@ pub fn call(name: &str, arguments: &[Shown]) -> String {
     format!("{}({})", without_parameters(name), arguments.join(", "))
 }
 
-/// `ret=3`, or with the names of values where there are several.
+/// Formats results as `ret=3`, with the value's name if it is not the return value.
 pub fn results(results: &[Shown]) -> String {
     let one = |Shown { name, text, .. }: &Shown| match name.as_str() {
         "retval" | "fpretval" => format!("ret={text}"),
@@ -79,20 +80,21 @@ pub fn results(results: &[Shown]) -> String {
     results.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// As the members of an object.
+/// Returns values as the members of a JSON object.
 pub fn object(values: &[Shown]) -> Value {
     let members: Map<String, Value> =
         values.iter().map(|value| (value.name.clone(), value.json.clone())).collect();
     members.into()
 }
 
-/// The values of an entry or a return of a trace as the text of a JSON object. None: there are none.
+/// Returns the values of an entry or a return of a trace as the text of a JSON object; `None`
+/// without values.
 pub fn values_as_json(source: &dyn Source, site: SiteId, returns: bool, bytes: &[u8]) -> Option<String> {
     let values = show(source, site, returns, bytes, &mut |_| None);
     (!values.is_empty()).then(|| object(&values).to_string())
 }
 
-/// A C++ name without its list of parameters (and `const` behind it).
+/// Returns a C++ name without its parameter list (and `const` after it).
 fn without_parameters(name: &str) -> &str {
     let plain = name.strip_suffix(" const").unwrap_or(name);
     if !plain.ends_with(')') {

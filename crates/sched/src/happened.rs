@@ -1,31 +1,31 @@
-//! What the kernel tells of a thread besides what it does itself.
+//! Incidents of a thread: events that are not its own actions.
 
-/// What happened to a thread, and what tells that it has moved.
+/// An incident of a thread, or its arrival on a processor, which shows that it has moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Happened {
-    /// When: nanoseconds of CLOCK_MONOTONIC.
+    /// Time, nanoseconds of CLOCK_MONOTONIC.
     pub at: u64,
-    /// The processor on which the thread was then.
+    /// Processor on which the thread was.
     pub cpu: u32,
-    /// What.
+    /// Kind of incident.
     pub what: Happening,
 }
 
-/// What happens to threads.
+/// Kind of an incident.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happening {
-    /// A page was not there.
+    /// A page was not present.
     PageFault {
-        /// What the thread wanted.
+        /// The address that the thread accessed.
         address: u64,
-        /// It had to be read from a disk.
+        /// Whether the page had to be read from a disk.
         major: bool,
     },
-    /// A signal reached the thread.
+    /// A signal was delivered to the thread.
     Signal {
-        /// Its number.
+        /// Signal number.
         number: u32,
     },
-    /// The thread comes to the processor.
+    /// The thread was switched in on the processor.
     Comes,
 }

@@ -1,6 +1,7 @@
-//! What happens to threads: page faults and moves to other processors, for unprivileged users as well; signals, with more privileges.
+//! Incidents of threads, recorded as perf events: page faults and moves to other processors, for
+//! unprivileged users as well; signals, with more privileges.
 //!
-//! They are perf events, which end with the process that has opened them: nothing stays switched on in the kernel.
+//! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
 use crate::happened::Happened;
@@ -13,18 +14,19 @@ use crate::tracefs::{Tracefs, Tracepoint};
 
 /// Bytes of a processor's ring.
 const RING: usize = 1 << 20;
-/// What a record takes at most.
+/// Maximum bytes of a record.
 const RECORD: usize = 128;
 
-/// What happens to the threads of a process.
+/// Incidents of a process's threads.
 pub struct Incidents {
-    /// All of it.
+    /// All incidents, in order.
     pub stream: Stream<Happened>,
-    /// Why signals are not among it.
+    /// Why signals are not recorded, if so.
     pub signals: Option<Refused>,
 }
 
-/// Records what happens to a process's threads, and to the threads and processes they begin; with `follow`, also when those run other programs.
+/// Records incidents of a process's threads, and of the threads and processes that they start; with
+/// `follow`, also after those execute other programs.
 pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
     let refused = |cause| Refused::of(Subject::Faults, cause);
     let mut opening = Opening::new(RING);
@@ -48,7 +50,7 @@ pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
     Ok(Incidents { stream: Stream::new(Box::new(events), threads), signals })
 }
 
-/// The signal that a tracepoint tells of.
+/// Returns the signal in a tracepoint's data.
 fn delivered(point: &Tracepoint, raw: &[u8]) -> Option<u32> {
     u32::try_from(point.number(raw, "sig")?).ok()
 }

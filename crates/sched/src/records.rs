@@ -1,6 +1,7 @@
-//! The kernel's records of context switches and tracepoints, read from bytes.
+//! Decoder of the kernel's perf records: context switches, tracepoints, incidents, processes.
 //!
-//! A record is a header, what its kind adds, and the thread and the time that every record ends with (`sample_id_all`).
+//! A record is a header, the fields of its kind, and the thread and the time that every record ends
+//! with (`sample_id_all`).
 
 use crate::happened::{Happened, Happening};
 use calltap_trace::{RunState, Switch};
@@ -50,25 +51,25 @@ struct Life {
 }
 
 const HEADER: usize = size_of::<Header>();
-/// The records that are made here.
+/// Size of a record of a context switch.
 pub(crate) const SWITCH: usize = HEADER + size_of::<SampleId>();
 const LOST: usize = SWITCH + size_of::<Lost>();
 
-/// A record.
+/// A decoded record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item<T> {
-    /// This happened to the thread.
+    /// A record of the thread with this id.
     Of(u32, T),
-    /// Before `at`, so many records found no room.
+    /// Number of records before `at` that found no room.
     Lost { at: u64, lost: u64 },
 }
 
-/// Hands the records of context switches in `bytes` to `take`; what is no whole record ends it.
+/// Passes the records of context switches in `bytes` to `take`, up to the first incomplete record.
 pub(crate) fn read(bytes: &[u8], take: &mut dyn FnMut(Item<Switch>)) {
     each(bytes, &mut |header, body| item(header, body).into_iter().for_each(&mut *take));
 }
 
-/// Shows every record: its header, and what follows.
+/// Calls `show` for every record, with its header and the bytes that follow.
 fn each(mut bytes: &[u8], show: &mut dyn FnMut(&Header, &[u8])) {
     while let Ok((header, _)) = Header::read_from_prefix(bytes) {
         let size = usize::from(header.size);
@@ -92,7 +93,7 @@ fn item(header: &Header, body: &[u8]) -> Option<Item<Switch>> {
     Some(Item::Of(tid, Switch { at, to }))
 }
 
-/// A record of losses.
+/// Decodes a record of losses.
 fn lost<T>(header: &Header, body: &[u8]) -> Option<Item<T>> {
     if header.kind != PERF_RECORD_LOST || usize::from(header.size) < LOST {
         return None;
@@ -105,13 +106,13 @@ fn lost<T>(header: &Header, body: &[u8]) -> Option<Item<T>> {
 /// A hit of a tracepoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample<'b> {
-    /// When.
+    /// Time, nanoseconds of CLOCK_MONOTONIC.
     pub(crate) at: u64,
-    /// The process that ran then,
+    /// The process that ran.
     pub(crate) pid: u32,
-    /// and its thread.
+    /// The thread that ran.
     pub(crate) tid: u32,
-    /// What the tracepoint says.
+    /// Data of the tracepoint.
     pub(crate) raw: &'b [u8],
 }
 
@@ -122,7 +123,7 @@ struct Place {
     reserved: u32,
 }
 
-/// A page fault, as [`crate::perf::What::PageFaults`] has it recorded; of a major one, the period follows.
+/// A page fault as of [`crate::perf::What::PageFaults`]; for a major one, the period follows.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Fault {
@@ -131,7 +132,7 @@ struct Fault {
     place: Place,
 }
 
-/// The end of the records in such a ring.
+/// The end of all records in a ring of incidents.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Trailer {
@@ -139,7 +140,8 @@ struct Trailer {
     place: Place,
 }
 
-/// Hands what happened to threads, and losses, to `take`; `signal` finds the number of a signal in a tracepoint's data.
+/// Passes incidents of threads, and losses, to `take`; `signal` returns the signal number in a
+/// tracepoint's data.
 pub(crate) fn read_incidents(
     bytes: &[u8],
     signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
@@ -181,22 +183,22 @@ fn incident(
     }
 }
 
-/// What the kernel says of a process as a whole.
+/// A record about a process or thread as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task<'b> {
-    /// It has this name from now on.
+    /// The process has this name from now on.
     Named { pid: u32, name: &'b [u8] },
-    /// It begins, as a copy of its parent.
+    /// The process starts, as a copy of its parent.
     Begun { pid: u32, parent: u32 },
-    /// It ends.
+    /// The process ends.
     Ended { pid: u32 },
-    /// A thread of it begins.
+    /// A thread of the process starts.
     ThreadBegun { tid: u32, pid: u32 },
     /// A thread ends.
     ThreadEnded { tid: u32 },
 }
 
-/// Hands the samples (thread, time, raw data) and losses in `bytes` to `take`, as `decode` understands them.
+/// Passes the samples and losses in `bytes` to `take`, decoded by `decode`.
 pub(crate) fn read_samples<T>(
     bytes: &[u8],
     decode: &mut dyn FnMut(Sample<'_>) -> Option<Item<T>>,
@@ -211,7 +213,7 @@ pub(crate) fn read_samples<T>(
     });
 }
 
-/// Hands what `bytes` say of processes to `take`, with its time.
+/// Passes the records about processes and threads in `bytes` to `take`, with their times.
 pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
     each(bytes, &mut |header, body| {
         let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
@@ -316,7 +318,7 @@ mod tests {
 
     #[test]
     fn samples_are_read_with_their_raw_data() {
-        // Twelve bytes of data: with their length, and padded, they are two words.
+        // Twelve bytes of data: two words with their length and padding.
         let bytes = [
             record(PERF_RECORD_SAMPLE, 0, &[ID, 10, 0x0807_0605_0000_000c, 0x100f_0e0d_0c0b_0a09]),
             record(PERF_RECORD_LOST, 0, &[1, 17, ID, 50]),

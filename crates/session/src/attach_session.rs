@@ -1,4 +1,4 @@
-//! A session that is set up: its process is found, and its files are there.
+//! A session that is set up: its process is found, and its files exist.
 
 use crate::error::Error;
 use crate::options::Options;
@@ -12,9 +12,10 @@ use calltap_process::target::Target;
 use calltap_trace::Session;
 use std::time::Duration;
 
-/// A session that is set up beside a process: nothing in the process was changed yet. Also that of a program which calltap has started.
+/// A session that is set up for a process in which nothing was changed yet, or for a program that
+/// calltap has started.
 pub struct AttachSession<'a> {
-    /// The command's options.
+    /// Options of the command.
     pub options: &'a Options,
     /// The process.
     pub target: Target,
@@ -22,16 +23,17 @@ pub struct AttachSession<'a> {
     pub directory: Directory,
     /// The session's shared memory.
     pub shared: Shared,
-    /// Where times come from.
+    /// Clock of the session's times.
     pub clock: Clock,
-    /// For the trace.
+    /// Session record for the trace.
     pub session: Session,
-    /// What was undone of an earlier session whose controller was killed.
+    /// Notes about an earlier session, whose controller was killed, that was undone.
     pub notes: Vec<String>,
 }
 
 impl<'a> AttachSession<'a> {
-    /// Finds the process, and undoes what a controller that was killed has left in it.
+    /// Finds the process, undoes the session of a killed controller, and creates the session's
+    /// files.
     pub fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         launch::survive_size_limit();
         let target = Target::find(pid)?;

@@ -1,12 +1,12 @@
-//! Tells the user while a recording goes on how long it has lasted, and how many calls it has.
+//! Progress of a recording: how long it has lasted, and how many calls it has.
 
 use crate::options::{Options, Recording};
 use std::time::Instant;
 
-/// Tells the user once a second what is recorded.
+/// Reports the progress to the user once a second.
 pub(crate) struct GoingOn {
     tell: fn(&Recording),
-    /// When everything was switched on, and the seconds since that were told.
+    /// When everything was enabled, and the last second that was reported.
     began: Option<Instant>,
     told: u64,
 }
@@ -16,7 +16,7 @@ impl GoingOn {
         GoingOn { tell: options.recording, began: None, told: 0 }
     }
 
-    /// Called every few milliseconds, from when everything is switched on.
+    /// Called every few milliseconds, from when everything is enabled.
     pub(crate) fn look(&mut self, calls: u64) {
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
         if elapsed.as_secs() > self.told {

@@ -1,9 +1,11 @@
-//! The life of a session: start a program or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view, leave.
+//! The life of a session: starts a program or attaches to a process, enables the sites that the
+//! selection names, collects the rings into a trace or a live view, and detaches.
 //!
 //! - `plan`: the session's files, modules, sites, stubs and journal.
-//! - the files beside it: attach, record, watch, follow, detach.
+//! - the other files: attach, record, watch, follow, detach.
 //!
-//! Beneath it lie `calltap-process`, another process's memory and threads, and `calltap-collect`, what its threads have written.
+//! It builds on `calltap-process`, for memory and threads of another process, and on
+//! `calltap-collect`, which reads the rings of its threads.
 #![deny(unsafe_code)]
 
 mod attach;

@@ -1,4 +1,5 @@
-//! What to change: the session's files, modules, the selection resolved to sites, stubs, and the journal of changes.
+//! The plan of changes: the session's files, modules, the selection resolved to sites, stubs, and
+//! the journal.
 
 pub mod ahead;
 pub mod breakpoints;

@@ -1,7 +1,7 @@
-//! Where a program can be traced: every function of an ELF file, and the bytes a tracer may patch in it.
+//! Finds every function of an ELF file, and the bytes in each that a tracer may patch.
 //!
-//! Safe code only; it reads a byte slice and never a process. All addresses here are *link-time* addresses
-//! ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
+//! Safe code only. Input is a byte slice or a file, never a process. All addresses are *link-time*
+//! addresses ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,4 +1,5 @@
-//! Functions with room for tracing whose return address comes to code that looks at it: only their entries are traced.
+//! Tests of functions with room for tracing that pass their return address on to code that reads
+//! it: only their entries are traced.
 
 use crate::support::{build, find, have};
 use calltap_sites::{Returns, find_prologues};
@@ -31,7 +32,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Why the ends of a function's calls are not seen; empty where a return stub waits for them.
+/// The reason why the ends of a function's calls are not seen; empty if a return stub sees them.
 fn unseen(returns: &Returns) -> String {
     match returns {
         Returns::Exits { unseen, .. } => unseen.as_ref().map(ToString::to_string).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Which functions are listed, under which names, and what the file says about itself.
+//! Tests of the listed functions, their names, and the properties of a file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,7 +26,8 @@ fn cold_parts_are_listed_and_never_traced() {
          risky.cold none (cold part of risky, not a function)",
     );
     assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
-    // Without symbols the frame that is already set up tells the part. One entered before that looks like a function.
+    // Without symbols, a frame that is already set up identifies a part. A part entered before that
+    // looks like a function.
     let built = build(&format!("gcc {FIVE} -fPIC -shared"), "c", source);
     let cold = find(&built.read(), "risky.cold").address;
     let stripped = built.tool("strip").read();
@@ -36,7 +37,8 @@ fn cold_parts_are_listed_and_never_traced() {
 
 #[test]
 fn what_only_looks_like_a_function_is_not_listed() {
-    // A symbol of data in the segment of the code, and a signal trampoline, whose frame begins one byte early.
+    // A data symbol in the code's segment, and a signal trampoline, whose frame begins one byte
+    // early.
     let source = r#"
         __asm__(".section .rodata; .type data, @function; data: .quad 0; .size data, 8; .previous");
         __asm__(".text; .cfi_startproc; .cfi_signal_frame; nop; trampoline: ret; .cfi_endproc");
@@ -108,7 +110,7 @@ fn addresses_only_in_relocations() {
     }
 }
 
-/// Address to site, of the whole functions.
+/// Sites of the functions that are not parts, by address.
 fn sites(functions: &[Function]) -> BTreeMap<u64, String> {
     let whole = functions.iter().filter(|function| !function.is_part());
     whole.map(|function| (function.address.0, describe(function))).collect()
@@ -208,7 +210,7 @@ fn a_quick_look_sees_which_files_have_none() {
         assert!(built.read().functions.iter().all(|function| function.form.is_none()));
         assert!(!may_have_sites(&built.data()), "{flags}");
     }
-    // It has mcount for others.
+    // The C library defines mcount for other files.
     let libc = Command::new("gcc").arg("-print-file-name=libc.so.6").output().unwrap();
     let libc = String::from_utf8(libc.stdout).unwrap();
     assert!(!file_may_have_sites(&File::open(libc.trim()).unwrap()));
@@ -270,7 +272,7 @@ fn bytes_that_are_not_as_recorded_are_refused() {
 
 #[test]
 fn a_record_in_front_of_other_code_is_no_function_s() {
-    // The record's place is near enough to main, but a return lies between.
+    // The record is near enough to main, but a return lies between them.
     let source = r#"
         __asm__(".section .text.startup; stray: nop; ret; .previous\n"
                 ".pushsection __patchable_function_entries,\"awo\",@progbits,.text.startup; .quad stray; .popsection");

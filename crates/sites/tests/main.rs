@@ -1,4 +1,4 @@
-//! Places in files that can be traced.
+//! Tests of the sites found in files.
 
 mod go;
 mod handed;

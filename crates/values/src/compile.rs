@@ -1,4 +1,4 @@
-//! From operands to the steps that read them.
+//! Compiles operands to the steps that read them.
 
 use crate::futures::about_future;
 use crate::reason::{Reason, Reasons};
@@ -10,23 +10,23 @@ use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
 use std::sync::Arc;
 
-/// What is read of a function's calls.
+/// The values that are read at a function's calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// For the hook.
+    /// Words of the program that the hook runs.
     pub words: Vec<u64>,
-    /// What the bytes mean.
+    /// Meaning of the bytes that the program stores.
     pub captured: Arc<Captured>,
-    /// Why some of what was asked for is not read, a clause each.
+    /// Reasons why some requested values are not read.
     pub left_out: Vec<Reason>,
 }
 
-/// Why nothing can be read of a function.
+/// The reason why no value of a function can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
     /// The reason.
     pub why: Reason,
-    /// It is a condition that cannot be decided: then no call is one for which it holds.
+    /// Whether a condition cannot be decided: then no call fulfils it.
     pub undecided: bool,
 }
 
@@ -36,28 +36,28 @@ impl From<Reason> for Trouble {
     }
 }
 
-/// Bytes of text that are read where the user does not say how many.
+/// Bytes of text that are read unless the user gives a number.
 const TEXT_BYTES: u8 = 64;
-/// A value that the steps so far have made.
+/// A value computed by the steps so far.
 struct Have {
     steps: Vec<u64>,
     what: What,
 }
 
 enum What {
-    /// A word of which nothing is known.
+    /// A word of unknown type.
     Plain,
     /// A value of a type.
     Of(Type),
-    /// The address of something of a type.
+    /// The address of a value of a type.
     AddressOf(Type),
-    /// The address of something.
+    /// The address of a value of unknown type.
     Address,
-    /// The steps make the first of two words; these make the second.
+    /// Two words: the steps compute the first, and these steps the second.
     Pair(Vec<u64>),
 }
 
-/// The program for a function. None: there is nothing to read after all.
+/// Compiles the program of a function; None if it would read nothing.
 pub fn compile(
     poll: Option<&Poll>,
     arguments: &[&Rule],
@@ -81,7 +81,7 @@ pub fn compile(
     Ok(builder.finish()?)
 }
 
-/// A program in the making.
+/// A program that is being built.
 #[derive(Default)]
 struct Builder {
     /// Steps at the entry.
@@ -95,7 +95,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Reads what a rule of `-A` names at the entry; without items, all parameters.
+    /// Adds the values that a rule of `-A` names, at the entry; without items, all parameters.
     fn add_arguments(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         if all && known.is_none() {
@@ -118,7 +118,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Reads what a rule of `-R` names at the exit; without items, the result.
+    /// Adds the values that a rule of `-R` names, at the exit; without items, the result.
     fn add_results(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         for item in if all { result(known) } else { rule.items.clone() } {
@@ -134,10 +134,10 @@ impl Builder {
         Ok(())
     }
 
-    /// The program, if it reads anything.
+    /// Returns the program, if it reads anything.
     fn finish(mut self) -> Result<Option<Program>, Reason> {
         if let Some(bytes) = self.copied {
-            // The recorder adds them behind all other values.
+            // The recorder appends the callers to all other values.
             let callers = Value { name: "callers".to_owned(), form: ValueForm::Callers };
             self.captured.arguments.push(callers);
             self.entry.push(word(step::FRAMES, 0, bytes as i32));
@@ -157,7 +157,7 @@ impl Builder {
     }
 }
 
-/// The words of a program, from its steps at the entry and at the exit.
+/// Returns the words of a program, from its steps at entry and exit.
 fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
@@ -171,7 +171,7 @@ fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason>
     Ok(words)
 }
 
-/// All parameters.
+/// Returns items for all parameters.
 fn parameters(known: Option<&Known>) -> Vec<Item> {
     let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
     let name = |parameter: &Parameter, n: usize| parameter.name.clone().unwrap_or_else(|| format!("arg{n}"));
@@ -183,7 +183,7 @@ fn parameters(known: Option<&Known>) -> Vec<Item> {
     (1..).zip(parameters).take(VALUES).map(item).collect()
 }
 
-/// The result, if there is one.
+/// Returns an item for the result, unless the function returns nothing.
 fn result(known: Option<&Known>) -> Vec<Item> {
     let nothing = known.is_some_and(|known| known.signature.result.is_none());
     let item = Item { name: "retval".to_owned(), operand: Operand::Result, form: None };
@@ -287,7 +287,7 @@ fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> 
     Ok(Have { steps, what })
 }
 
-/// In what width something of this shape is read from memory.
+/// Width in which a value of this shape is loaded from memory; None if it is not loaded as a whole.
 fn width(shape: Shape) -> Option<u8> {
     Some(match shape {
         Shape::Signed(bytes) => bytes | SIGNED,
@@ -298,7 +298,7 @@ fn width(shape: Shape) -> Option<u8> {
     })
 }
 
-/// What lies at an address, if that is what there is.
+/// Loads the value if only its address is known.
 fn value(mut have: Have) -> Result<Have, Reason> {
     if let What::Address = have.what {
         have.steps.push(word(step::LOAD, WORD, 0));
@@ -333,10 +333,10 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
     Ok(())
 }
 
-/// The steps that store a value, and its form.
+/// Adds the steps that read and store a value. Returns its form.
 fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, Reason> {
     let have = evaluate(&item.operand, known)?;
-    // A text may be what is there, or what that leads to.
+    // The steps of a text may end with its address, or with the address of a pointer to it.
     let is_text = matches!(item.form, Some(Form::Text(_)));
     let Have { steps: mut made, what } =
         if is_text && matches!(have.what, What::Address) { have } else { value(have)? };

@@ -1,7 +1,8 @@
-//! What happened, call by call, as ftrace prints it.
+//! Prints the events of a trace one by one, as ftrace does.
 //!
-//! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the function layout is
-//! `comm-tid  time: function <-caller`. Threads are merged by time, with a banner at every change.
+//! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the
+//! function layout is `comm-tid  time: function <-caller`. Threads are merged by time, with a
+//! banner at every change.
 
 mod function_text;
 mod graph_text;
@@ -25,40 +26,41 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use waits::{Wait, Waits};
 
-/// What to print, and how.
+/// Scope and form of the replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only these threads; empty = all, merged by time.
+    /// The threads shown; empty: all, merged by time.
     pub threads: Vec<ThreadId>,
-    /// Which layout.
+    /// Layout of the lines.
     pub layout: Layout,
-    /// Name the function after every closing brace.
+    /// Whether closing braces are followed by the function's name.
     pub tail: bool,
-    /// Begin every line of the graph layout with the time. The function layout has seconds of CLOCK_MONOTONIC if none is chosen.
+    /// Form of the time that begins every line of the graph layout, if any. The function layout
+    /// defaults to seconds of CLOCK_MONOTONIC.
     pub time: Option<Stamp>,
-    /// Leave out when threads did not run.
+    /// Whether intervals in which threads did not run are left out.
     pub no_sched: bool,
-    /// Leave out the header.
+    /// Whether the header is left out.
     pub no_header: bool,
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Names are shortened to what tells them apart.
+    /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
 }
 
-/// The form of lines.
+/// Layout of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Layout {
-    /// Function if only `function` tracers recorded, else graph.
+    /// The function layout if only `function` tracers recorded, else the graph layout.
     #[default]
     Auto,
-    /// As the kernel's function_graph tracer prints.
+    /// The layout of the kernel's function_graph tracer.
     Graph,
-    /// As the kernel's function tracer prints.
+    /// The layout of the kernel's function tracer.
     Function,
 }
 
-/// One thing to print.
+/// The printable effects of an event.
 pub(crate) enum Happening {
     Enter(Enter),
     Close(Closed),
@@ -67,7 +69,7 @@ pub(crate) enum Happening {
     Orphan { site: SiteId, depth: u32 },
 }
 
-/// What is printed of a call that is over: [`Call`] says what each means.
+/// The printed fields of a call that ended, as in [`Call`].
 pub(crate) struct Closed {
     site: SiteId,
     end: u64,
@@ -77,7 +79,7 @@ pub(crate) struct Closed {
     ending: Ending,
 }
 
-/// Collects what one event meant.
+/// Collects the effects of one event.
 #[derive(Default)]
 struct Happenings(Vec<Happening>);
 
@@ -104,11 +106,11 @@ impl Visitor for Happenings {
     }
 }
 
-/// A thread while it is replayed.
+/// The state of a thread during the replay.
 #[derive(Default)]
 struct Replayed {
     stack: Stack,
-    /// The innermost call was printed as a leaf; its end needs no line.
+    /// Whether the innermost call was printed as a leaf, so that its end needs no line.
     leaf: bool,
     spent: Spent,
     waits: Waits,
@@ -126,11 +128,11 @@ enum Text<'a> {
     Function(FunctionText<'a>),
 }
 
-/// What the lines of all events depend on.
+/// Properties of the recording that all lines depend on.
 struct Recording<'a> {
     source: &'a dyn Source,
     rules: Option<Rules>,
-    /// Number of sites.
+    /// Number of described sites.
     sites: u32,
 }
 
@@ -150,7 +152,8 @@ impl Text<'_> {
         }
     }
 
-    /// Prints what an event meant, and forgets it. `waits`: the thread does not run all the time up to its next event.
+    /// Prints and clears the effects of an event. `waits`: the thread does not run for some time
+    /// before its next event.
     fn print(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -192,7 +195,7 @@ impl Text<'_> {
     }
 }
 
-/// Writes the replay. Memory: one batch per thread alive at a time.
+/// Writes the replay. Holds one batch of each live thread in memory.
 pub fn write(
     source: &dyn Source,
     options: &Options,
@@ -218,7 +221,7 @@ pub fn write(
         buffer.extend_from_slice(part(source).as_bytes());
         text.header(&mut buffer);
     }
-    // Those that begin before the next event of their thread.
+    // Waits that begin before the next event of their thread, by time.
     let mut waits: BTreeMap<(u64, ThreadId), Wait> = BTreeMap::new();
     while let Some(mut next) = merge.next() {
         totals.events += 1;
@@ -259,7 +262,7 @@ pub fn write(
     Ok(totals)
 }
 
-/// What is behind the events: what is damaged, and how many calls have no end.
+/// Writes the lines after the events: unreadable parts, and numbers of calls without an end.
 fn write_totals(out: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
     out.extend_from_slice(damage(totals).as_bytes());
     if totals.outside > 0 {
@@ -272,7 +275,7 @@ fn write_totals(out: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
     Ok(())
 }
 
-/// When the innermost call ends, if the thread's next event ends it; and its results.
+/// Returns the end of the innermost call and its results, if the thread's next event ends it.
 fn leaf_end<'a>(stack: &Stack, next: Option<&(Event, &'a [u8])>, sites: u32) -> Option<(u64, &'a [u8])> {
     let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };

@@ -1,4 +1,4 @@
-//! Chains as JSON: the same as the text, whole, with null for what is not known.
+//! Writes chains as JSON: the content of the text, unabridged, with null for unknowns.
 
 use super::chain::Chain;
 use super::explained::{Explained, since_start};
@@ -6,7 +6,7 @@ use super::told::{Alike, Told, ToldWaker};
 use calltap_trace::SiteId;
 use serde_json::{Value, json};
 
-/// All chains.
+/// Returns all chains.
 pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> Value {
     let calls = explained.chains.iter().map(|(slow, chain)| {
         let call = &slow.call;

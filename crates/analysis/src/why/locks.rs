@@ -1,4 +1,5 @@
-//! Addresses at which threads waited for each other (futexes): who waited there, how long, and who woke them.
+//! Addresses at which threads waited for each other (futexes): the waiters, how long they waited,
+//! and their wakers.
 
 use super::chain::{Chains, Waker};
 use super::lane::Within;
@@ -14,10 +15,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Functions that are named of waiters, and of wakers.
+/// Number of waiting functions and of waking functions that are named.
 const SHOWN: usize = 3;
 
-/// A wait, with the questions that it asks.
+/// A wait, with its open questions.
 struct Wait {
     ticks: u64,
     thread: ThreadId,
@@ -25,7 +26,7 @@ struct Wait {
     waker: Waker,
 }
 
-/// A lock, in words.
+/// A lock with its text forms.
 struct Lock {
     place: String,
     process: u32,
@@ -34,12 +35,12 @@ struct Lock {
     waits: u64,
     total: u64,
     longest: u64,
-    /// By function: ticks.
+    /// Ticks by function.
     waiters: Vec<(String, u64)>,
     wakers: Vec<(String, u64)>,
 }
 
-/// The answer, as text or JSON.
+/// Returns the answer to `locks`, as text or JSON.
 pub fn locks(
     source: &dyn Source,
     linker_names: bool,

@@ -1,4 +1,5 @@
-//! Why calls were slow: what their threads did, who woke them from their waits, and what those had done meanwhile.
+//! Explains slow calls: what their threads did, which threads ended their waits, and what these had
+//! done meanwhile.
 
 mod chain;
 mod explained;
@@ -29,27 +30,27 @@ use explained::Explained;
 use serde_json::json;
 use told::Told;
 
-/// Calls that a summary is made of.
+/// Maximum number of calls in a summary.
 const SUMMED: usize = 10_000;
-/// Calls that are explained where it is not said how many.
+/// Default number of explained calls.
 const SHOWN: usize = 10;
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Why {
-    /// Which calls are slow.
+    /// Rules that say which calls are slow.
     pub rules: Vec<Rule>,
-    /// So many of the slowest, or so many causes.
+    /// Number of the slowest calls, or of causes, that are shown.
     pub limit: Option<usize>,
-    /// Causes of all slow calls together, instead of each one's.
+    /// Whether the causes of all slow calls are summed up, instead of explaining each call.
     pub summary: bool,
-    /// For programs.
+    /// Whether the answer is JSON.
     pub json: bool,
-    /// Functions keep their linker symbols.
+    /// Whether functions keep their linker symbols.
     pub linker_names: bool,
 }
 
-/// Answers, as text or as JSON.
+/// Returns the answer, as text or as JSON.
 pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
     let names = Names::new(source.meta(), why.linker_names);
     let most = if why.summary { SUMMED } else { why.limit.unwrap_or(SHOWN) };

@@ -1,4 +1,4 @@
-//! The time of all slow calls, by cause.
+//! Sums the time of all slow calls by cause.
 
 use super::explained::Explained;
 use super::told::{Cause, Told, ToldWaker};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Causes, and their ticks, most first.
+/// Returns the causes with their ticks, most first.
 fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
     let mut causes = BTreeMap::<String, u64>::new();
     for (slow, chain) in &explained.chains {
@@ -29,10 +29,10 @@ fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
     causes
 }
 
-/// What is known of a goroutine that does not wait.
+/// Cause of the time in which a goroutine does not wait.
 pub(crate) const NOT_WAITING: &str = "unknown whether it ran, could run, or was in a system call";
 
-/// One for all threads: by functions, not by who they are.
+/// Names a cause by functions, without threads, so that the causes of all threads are summed.
 fn cause(cause: &Cause) -> String {
     let Cause { within, path, waker, is_park } = cause;
     let within = within.as_deref().unwrap_or("(the system call is not known)");
@@ -56,7 +56,7 @@ fn cause(cause: &Cause) -> String {
     format!("blocked in {within}{path}, until woken by {waker}")
 }
 
-/// As text.
+/// Formats the causes as text.
 pub(crate) fn text(explained: &Explained, told: &Told<'_>, limit: Option<usize>) -> String {
     let whole: u64 = explained.chains.iter().map(|(slow, _)| slow.call.total).sum();
     let mut text = format!(
@@ -71,7 +71,7 @@ pub(crate) fn text(explained: &Explained, told: &Told<'_>, limit: Option<usize>)
     text
 }
 
-/// As JSON.
+/// Returns the causes as JSON.
 pub(crate) fn json(explained: &Explained, told: &Told<'_>) -> Value {
     let causes = causes(explained, told).into_iter();
     let causes = causes

@@ -1,4 +1,4 @@
-//! Chains as text.
+//! Formats chains as text.
 
 use super::chain::Chain;
 use super::explained::{Explained, since_start};
@@ -9,14 +9,14 @@ use crate::units::{counted, duration};
 use calltap_trace::{Meta, SiteId};
 use std::fmt::Write;
 
-/// Functions that are named of those that ran.
+/// Number of running functions that are named.
 const RAN: usize = 4;
-/// Kinds of waits that are shown of a thread.
+/// Number of kinds of waits shown of a thread.
 const WAITS: usize = 6;
-/// A waker's time is shown from this share of the wait on, in thousandths.
+/// Smallest share of a wait, in thousandths, from which a time is shown.
 const SMALL: u64 = 10;
 
-/// What is not known of the recording, a line each.
+/// Returns a line for each kind of data that the recording lacks.
 pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if !has_switches {
@@ -53,7 +53,7 @@ pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     lines
 }
 
-/// All chains.
+/// Formats all chains.
 pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> String {
     let mut text = String::new();
     for (slow, chain) in &explained.chains {
@@ -95,7 +95,7 @@ impl Lines<'_> {
         let _ = writeln!(self.text, "{:indent$}{what}", "", indent = indent + 13);
     }
 
-    /// What a thread did; paths begin within `from`.
+    /// Appends the activity of a thread; paths begin within `from`.
     fn chain(&mut self, chain: &Chain, from: Option<SiteId>, indent: usize, whole: u64) {
         let is_small = |ticks: u64| ticks == 0 || ticks.saturating_mul(1000) < whole.saturating_mul(SMALL);
         if !is_small(chain.ran) || (from.is_some() && chain.ran > 0) {
@@ -128,7 +128,7 @@ impl Lines<'_> {
         format!("ran{}", self.functions(self.told.ran(chain)))
     }
 
-    /// Functions with their times, behind a colon; nothing if there are none.
+    /// Formats functions with their times after a colon; empty without functions.
     fn functions(&self, times: Vec<(String, u64)>) -> String {
         let mut shown: Vec<String> =
             times.iter().take(RAN).map(|(name, ticks)| format!("{name} {}", self.time(*ticks))).collect();
@@ -164,7 +164,7 @@ impl Lines<'_> {
     }
 }
 
-/// `woken by worker-2 in evict <- handle`
+/// Formats a waker: `woken by worker-2 in evict <- handle`.
 pub(crate) fn waker_text(told: &Told<'_>, waker: &ToldWaker) -> String {
     match waker {
         ToldWaker::Unknown => "it is not known who woke it".to_owned(),

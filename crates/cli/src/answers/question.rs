@@ -1,4 +1,5 @@
-//! What the command line asks, of whom, and what is traced for that.
+//! The question of a command line: its kind, its functions, and the selection that has to be traced
+//! to answer it.
 
 use super::read::{self, Read};
 use crate::command_line::arguments::Arguments;
@@ -17,28 +18,28 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Spans that are shown each, unless the user says how many.
+/// Default number of slowest spans that are listed.
 const SLOWEST: usize = 10;
 
-/// What is asked.
+/// A question, as the command line asks it.
 pub struct Kind {
-    /// The command.
+    /// Name of the command.
     pub name: &'static str,
-    /// Globs; none: every function.
+    /// Globs of the functions that are asked about; empty for every function.
     pub functions: Vec<String>,
-    /// Python functions that are traced: globs, those with a `!` in front take away again.
+    /// Globs of the Python functions that are traced; a glob with a leading `!` excludes.
     python: Vec<String>,
-    /// For programs.
+    /// Whether the answer is JSON.
     pub json: bool,
     what: What,
     limit: Option<usize>,
-    /// Of futures: globs.
+    /// Globs of the types of futures.
     types: Vec<String>,
-    /// Callers are unwound from so many bytes of the stack. None: they are not.
+    /// Bytes of the stack that callers are unwound from; `None` if they are not unwound.
     stack_bytes: Option<u64>,
-    /// What is read of calls.
+    /// The values of calls that are read.
     read: Read,
-    /// Lines go into a file, or come from one: in the order of time.
+    /// Whether lines are in the order of time, as they go to a file or come from one.
     sorted: bool,
 }
 
@@ -52,11 +53,11 @@ enum What {
     Slower(u64),
     Stacks,
     Watch,
-    /// Every one of them is shown.
+    /// Whether each future is listed.
     Futures(bool),
 }
 
-/// What cannot be asked about Python functions.
+/// Refuses questions that cannot be answered about Python functions.
 fn check_python(python: &[String], what: What, arguments: &Arguments) -> Result<()> {
     let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
     let values = matches!(what, What::Histogram(..) | What::CountBy(By::Value) | What::Span(_));
@@ -72,7 +73,7 @@ fn check_python(python: &[String], what: What, arguments: &Arguments) -> Result<
 }
 
 impl Kind {
-    /// From the command line, and the words on it that are no flags. `of_file`: a recording is asked.
+    /// Parses a command's flags and operands. `of_file`: the question is answered from a trace.
     pub fn new(name: &str, arguments: &Arguments, words: Vec<OsString>, of_file: bool) -> Result<Kind> {
         let mut functions: Vec<String> =
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -118,9 +119,10 @@ impl Kind {
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
         let stack_bytes = match what {
-            // Where every function is asked about, or the user says which lead there, these are traced.
+            // With every function asked about, or with filters that name the callers, the callers
+            // are traced and need no unwinding.
             What::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
-            // The frames of the interpreter are no callers of Python functions.
+            // Callers of Python functions are not found by unwinding the interpreter's frames.
             _ if !python.is_empty() => None,
             What::Stacks => Some(stack_size()?),
             What::Watch if arguments.is_set("callers") => Some(stack_size()?),
@@ -131,19 +133,21 @@ impl Kind {
         Ok(Kind { name, functions, python, json, what, limit, types, stack_bytes, read, sorted })
     }
 
-    /// The functions that are asked about, of C and of Python: globs; none: every function that is traced.
+    /// Returns the globs of the functions that are asked about, of C or of Python; none if every
+    /// traced function is.
     pub fn asked(&self) -> impl Iterator<Item = &String> {
         let is_glob = |glob: &&String| !glob.starts_with('!');
         let python = self.python.iter().filter(is_glob).filter(|_| self.functions.is_empty());
         self.functions.iter().chain(python)
     }
 
-    /// Those of them that the program's own code has to have: what is no function in C may be one in Python.
+    /// Returns the globs that must match functions of the program's own code. With Python functions
+    /// there are none: a glob may match in Python only.
     pub fn required(&self) -> &[String] {
         if self.python.is_empty() { &self.functions } else { &[] }
     }
 
-    /// Nothing is known yet. `live`: what there is is shown before the end.
+    /// Returns an empty answer. `live`: intermediate results are shown.
     pub fn ask(&self, live: bool) -> Asked {
         let limit = self.limit.map(|limit| limit as u64);
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
@@ -171,32 +175,32 @@ impl Kind {
         Asked::Lines(if self.sorted { lines.sorted() } else { lines })
     }
 
-    /// Lines come as it happens, not a table at the end.
+    /// Whether the answer is a stream of lines instead of a table at the end.
     pub fn streams(&self) -> bool {
         matches!(self.what, What::Slower(_) | What::Watch | What::Futures(true))
     }
 
-    /// The lines are all there is.
+    /// Whether the lines are the whole answer, without a heading or notes.
     pub fn bare(&self) -> bool {
         matches!(self.what, What::Watch)
     }
 
-    /// It says how much of a call its thread waited.
+    /// Whether the answer says for how long a call's thread waited.
     pub fn tells_waits(&self) -> bool {
         matches!(self.what, What::Slower(_) | What::Watch | What::Latency(..))
     }
 
-    /// The program sums up by itself.
+    /// Whether the program itself sums up the answer, by the profile tracer.
     pub fn sums(&self) -> bool {
         // Calls of Python functions are counted by their events.
         matches!(self.what, What::Count) && self.python.is_empty()
     }
 
-    /// What is to be traced.
+    /// Returns the selection to trace for this question.
     pub fn words(&self, arguments: &Arguments) -> Selection {
         let tracers = match self.what {
             What::Count if self.sums() => vec![TracerKind::Profile],
-            // The return address of a call tells its caller, which need not be traced.
+            // An entry event carries the return address, which names a caller that is not traced.
             What::Slower(_)
             | What::Watch
             | What::Latency(_, By::Caller)
@@ -237,9 +241,9 @@ impl Kind {
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
         match self.what {
-            // Functions are Python's then: a filter would be of functions in C.
+            // The globs are of Python functions, and a filter would apply to functions in C.
             _ if !self.python.is_empty() => {}
-            // Whatever may lead there is traced.
+            // Every function that may be a caller is traced.
             What::Stacks if self.stack_bytes.is_none() => calltap_selection::add(&mut words, &self.functions),
             _ => words.filter.clone_from(&self.functions),
         }
@@ -247,11 +251,11 @@ impl Kind {
         words
     }
 
-    /// Can a recording answer?
+    /// Checks that a trace has what an answer needs.
     pub fn check(&self, meta: &Meta) -> Result<()> {
         let tracers = meta.session.iter().flat_map(|session| &session.tracers);
         let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
-        // A file without a session may hold anything.
+        // A file without a session record may have the events of any tracer.
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
             bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
         }
@@ -288,7 +292,7 @@ fn by(arguments: &Arguments) -> By {
     }
 }
 
-/// The answer so far.
+/// The answer so far, by the kind of question.
 pub enum Asked {
     /// See [`Count`].
     Count(Count),
@@ -309,14 +313,14 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// What the program has summed up.
+    /// Takes the sums of the program's profile tracer.
     pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
         if let Asked::Count(count) = self {
             count.sums(known, rows);
         }
     }
 
-    /// Lines that were not taken yet.
+    /// Returns the lines that were not taken yet.
     pub fn take(&mut self) -> String {
         match self {
             Asked::Lines(lines) => lines.take(),
@@ -325,7 +329,7 @@ impl Asked {
         }
     }
 
-    /// Is enough shown?
+    /// Whether the limit of lines is reached.
     pub fn is_full(&self) -> bool {
         matches!(self, Asked::Lines(lines) if lines.is_full())
     }

@@ -21,21 +21,22 @@ struct Row<'a> {
     size: u64,
     kind: &'a str,
     traceable: bool,
-    /// Only if a filter names it.
+    /// Whether the function is traced only if a filter names it.
     on_demand: bool,
     reason: String,
     reason_code: Option<&'static str>,
-    /// Its exits, if they are rewritten: else a stub's address takes the place of its return address.
+    /// Number of rewritten exits; `None` if the return address is replaced by a stub's instead.
     exits: Option<usize>,
-    /// Why they are not.
+    /// The reason why exits are not rewritten.
     exits_reason: String,
     exits_reason_code: Option<&'static str>,
-    /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
+    /// The reason why only the entry of a function with rewritten exits is traced: the end of a
+    /// call that leaves by a tail call would not be seen.
     unseen_reason: String,
     unseen_reason_code: Option<&'static str>,
-    /// Its other names.
+    /// The function's other names.
     aliases: &'a [String],
-    /// What it chooses from, if it is a resolver (IFUNC).
+    /// The addresses of the implementations that a resolver (IFUNC) selects from.
     choices: Vec<u64>,
 }
 
@@ -44,11 +45,11 @@ struct Row<'a> {
 struct InlinedRow {
     function: String,
     places: u64,
-    /// It can be called as well.
+    /// Whether the function also has a body that can be called.
     remains: bool,
 }
 
-/// Lists the functions of the binary given as operand.
+/// Lists the functions of the binary that is the operand.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
     let shown = one_line(&path.to_string_lossy()).into_owned();
@@ -58,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let data = calltap_sites::open(&path)
         .and_then(|file| calltap_sites::load(&file))
         .with_context(|| shown.to_string())?;
-    // A process has mapped what a link leads to, and is traced by that name.
+    // A process maps the target of a symbolic link and is traced by the target's name.
     let file = fs::canonicalize(&path)?;
     let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let module = one_line(&module).into_owned();
@@ -107,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     out.finish()
 }
 
-/// How many exits of a function are rewritten.
+/// Returns the number of rewritten exits of a function.
 fn exits(function: &Function) -> Option<usize> {
     match &function.returns {
         Returns::Exits { at_entry, elsewhere, .. } => {
@@ -118,12 +119,12 @@ fn exits(function: &Function) -> Option<usize> {
     }
 }
 
-/// How it is seen that a function returns, in one word.
+/// Returns in one word how returns of a function are seen.
 fn returns(function: &Function) -> String {
     match exits(function) {
         Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
-        // Of Go's functions there are entries only.
+        // Functions of Go have entries only.
         None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
         None if function.form.is_some() => "stub".to_owned(),
         None => "-".to_owned(),
@@ -144,7 +145,7 @@ fn unseen_reason(function: &Function) -> Option<&Reason> {
     }
 }
 
-/// Empty where there is no reason.
+/// Returns a reason's text, empty without a reason.
 fn text_of(reason: Option<&Reason>) -> String {
     reason.map(Reason::to_string).unwrap_or_default()
 }
@@ -153,7 +154,7 @@ fn row_name(function: &Function, linker_names: bool) -> String {
     if linker_names { function.name.clone() } else { demangle(&function.name) }
 }
 
-/// What a resolver chooses from.
+/// Returns the addresses of the implementations that a resolver selects from.
 fn choices(binary: &Binary, function: &Function) -> impl Iterator<Item = u64> {
     let found = binary.resolvers.binary_search_by_key(&function.address, |resolver| resolver.address);
     let choices = found.map_or(&[][..], |n| &binary.resolvers[n].choices);
@@ -191,7 +192,7 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.form.is_some()).count();
-    // They are listed, as they have addresses of their own, but nothing can call them.
+    // Cold parts are listed, as they have addresses of their own, but no call can enter them.
     let parts = functions.iter().filter(|function| function.is_part()).count();
     write!(
         out,

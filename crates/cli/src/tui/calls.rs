@@ -13,18 +13,18 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-/// Backgrounds of functions, of the 256 colours: dark letters can be read on them.
+/// Background colours of functions, from the 256 colours: dark letters are legible on them.
 const COLOURS: [u8; 12] = [110, 114, 144, 150, 152, 174, 179, 180, 182, 187, 216, 223];
-/// Levels of a thread that are shown.
+/// Number of levels of a thread that are shown.
 const LEVELS: usize = 24;
 /// Shortest stretch of time, nanoseconds.
 const SHORTEST: u64 = 100;
 
-/// A row of the timeline.
+/// A row of the timeline: a thread's heading, its states, or one level of its calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Head(ThreadId),
-    /// When it ran.
+    /// The states of a thread.
     States(ThreadId),
     Level(ThreadId, usize),
 }
@@ -45,7 +45,7 @@ fn parts<S: Source>(explorer: &Explorer<S>) -> Vec<Part> {
 }
 
 impl App {
-    /// What is shown of the time: from and to.
+    /// Returns the part of the time that is shown.
     fn stretch<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> (u64, u64) {
         self.stretch.unwrap_or((0, shown.explorer.timeline.end().max(SHORTEST)))
     }
@@ -122,9 +122,9 @@ impl App {
                 1 => self.name(explorer.function(site).map_or("[unknown]", |function| &function.name)),
                 calls => format!("{}×", count(calls.into())),
             };
-            // The end of a call that is cut is not known.
+            // The end of a cut call is not known.
             let name = if block.cut > 0 { format!("~{name}") } else { name };
-            // A column between two names tells them apart.
+            // A free column separates two names.
             let name = if wide > 2 { name } else { " ".to_owned() };
             buffer.set_stringn(
                 line.x + first,
@@ -148,14 +148,14 @@ impl App {
         Style::new().fg(Color::Black).bg(Color::Indexed(COLOURS[hue as usize % COLOURS.len()]))
     }
 
-    /// Shows so many times as much, around the middle.
+    /// Scales the shown part of the time by a factor, around its middle.
     pub(super) fn zoom<S: Source + Sync>(&mut self, factor: f64, shown: &Shown<'_, S>) {
         let (from, to) = self.stretch(shown);
         let (middle, length) = (from + (to - from) / 2, ((to - from) as f64 * factor) as u64);
         self.show_stretch(middle.saturating_sub(length / 2), length, shown);
     }
 
-    /// Moves by a share of what is shown.
+    /// Moves the shown part of the time by a share of its length.
     pub(super) fn pan<S: Source + Sync>(&mut self, share: f64, shown: &Shown<'_, S>) {
         let (from, to) = self.stretch(shown);
         let by = ((to - from) as f64 * share) as i64;
@@ -169,7 +169,7 @@ impl App {
         self.stretch = Some((from, from + length));
     }
 
-    /// To the next or previous call of the chosen function.
+    /// Moves to the next or previous call of the chosen function.
     pub(super) fn jump<S: Source + Sync>(&mut self, forwards: bool, shown: &Shown<'_, S>) {
         let explorer = shown.explorer;
         let Some(function) = self.chosen.and_then(|site| explorer.function(site)) else {

@@ -1,4 +1,4 @@
-//! Functions, with callers and callees of the chosen one.
+//! The table of functions, with the callers and callees of the chosen one beside it.
 
 use super::app::{App, Pane};
 use super::rows::{self, Column, Line};
@@ -15,12 +15,12 @@ use ratatui::widgets::{Block, Borders, Cell, Row, Table};
 
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Widths of names with and without that of the module beside them, and of states.
+/// Widths of the columns of names, with a module's name and without, and of states.
 const NAMES: u16 = 44;
 const NAME: u16 = 24;
 const STATE: u16 = 13;
 
-/// The columns that leave room for names, and whether modules have a place, too.
+/// Returns the columns that fit beside the names, and whether the modules' names fit, too.
 fn fitting(columns: &[Column], live: bool, width: u16) -> (&[Column], bool) {
     let mut used = 2 + if live { STATE + 1 } else { 0 };
     let mut fitting = 0;
@@ -120,7 +120,7 @@ impl App {
         Block::new().borders(Borders::TOP | Borders::LEFT).border_style(style).title(title)
     }
 
-    /// The lines of the table.
+    /// Returns the rows of the table.
     pub(super) fn lines<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> Vec<Line> {
         rows::lines(shown, &self.filter, self.sort.and_then(|at| self.columns().get(at)))
     }

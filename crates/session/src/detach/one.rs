@@ -1,4 +1,5 @@
-//! Detaching from one process of a session.
+//! Detaches from one process of a session: disables sites, waits until no thread is in calltap's
+//! code, restores, and unmaps.
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
@@ -29,24 +30,26 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it is tried to find all threads outside calltap's code.
+/// How long calltap tries to find all threads outside its code.
 const TRY: Duration = Duration::from_secs(10);
-/// What looks like unwinding for longer is something left over on a stack,
+/// How long an unwinder's addresses on a thread's stack count as unwinding in any case. Later they
+/// count as stale if the thread waits in a system call or has used [`UNWINDING_CPU`] since.
 const UNWINDING: Duration = Duration::from_millis(1500);
-/// where the thread waits for something else, or has used so much processor time since.
+/// Processor time in which a thread would have finished unwinding.
 const UNWINDING_CPU: Duration = Duration::from_millis(200);
-/// A thread that gets no processor is waited for so long.
+/// How long a thread that gets no processor may appear to be unwinding.
 const STARVING: Duration = Duration::from_secs(8);
-/// A hook takes less than this,
+/// How long a thread is let run to leave a hook.
 const MOMENT: Duration = Duration::from_micros(50);
-/// which a thread may need some rounds to get, on a busy machine.
+/// How often threads are let run to leave hooks before the next attempt, on a busy machine.
 const ROUNDS: usize = 20;
-/// What was on its way through a hook is through it after this time, mostly.
+/// First pause between two attempts, in which threads mostly leave the hooks.
 const DRAIN: Duration = Duration::from_millis(2);
-/// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
+/// Longest pause between two attempts, as a handler that interrupted a hook may take long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Detaches from one process of a session: number `index` of its table, if that is in use.
+/// Detaches from one process of a session, of which `index` is the index in the table if it has
+/// one.
 pub(super) fn detach_one(
     directory: &Directory,
     shared: &Shared,
@@ -71,30 +74,30 @@ pub(super) fn detach_one(
     }
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 enum Attempt {
     Left,
     InTheWay(InTheWay),
 }
 
-/// Why a process is not left at once: a thread is in calltap's code, or may come back to it.
+/// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
 #[derive(Debug)]
 enum InTheWay {
     /// Not all threads could be stopped.
     NotHeld(NotHeld),
-    /// This thread runs there.
+    /// This thread executes calltap's code.
     Runs { thread: u32, at: u64 },
-    /// A signal handler of this thread has interrupted it.
+    /// A signal handler of this thread has interrupted calltap's code.
     Interrupted { thread: u32 },
-    /// What this thread unwinds has copies of return addresses that lead there.
+    /// This thread unwinds its stack, with copies of return addresses that are stubs.
     Unwinds { thread: u32 },
     /// A stack could not be searched to its end.
     StackNotSearched,
-    /// Threads have begun or ended meanwhile.
+    /// Threads have started or ended meanwhile.
     OtherThreads,
-    /// All threads are on stacks without room for the call that unmaps it.
+    /// All threads are on stacks without room for the unmapping call.
     NoRoom,
-    /// A thread comes back into instructions that are written at last.
+    /// A thread will return into instructions that are written last.
     ComesBack,
 }
 
@@ -126,7 +129,7 @@ impl fmt::Display for InTheWay {
     }
 }
 
-/// A process that is being left.
+/// A process that calltap is detaching from.
 struct Leaving<'a> {
     shared: &'a Shared,
     target: &'a Target,
@@ -134,11 +137,11 @@ struct Leaving<'a> {
     inferior: Inferior<'a>,
     agent: Loaded,
     past: Past,
-    /// What needs no stop was switched off while the process ran.
+    /// Whether the sites that need no stop were disabled while the process ran.
     live: bool,
-    /// Where its stubs are.
+    /// Range of its stubs.
     stubs: (u64, u64),
-    /// Where a thread's pointer to its state is, from its thread pointer; 0: it has none.
+    /// Offset from the thread pointer of a thread's pointer to its state; 0 if there is none.
     word: u64,
     /// Code that no thread may be in.
     ours: Vec<(u64, u64)>,
@@ -146,13 +149,13 @@ struct Leaving<'a> {
     unwinders: Vec<(u64, u64)>,
     suspects: Suspects,
     since: Instant,
-    /// All stacks could be searched, when they were last.
+    /// Whether all stacks could be searched the last time.
     whole: bool,
     told: Told,
 }
 
 impl<'a> Leaving<'a> {
-    /// Switches off what can be switched off while the process runs.
+    /// Disables the sites that can be disabled while the process runs.
     fn begin(
         directory: &Directory,
         shared: &'a Shared,
@@ -161,7 +164,7 @@ impl<'a> Leaving<'a> {
     ) -> Result<Leaving<'a>, Error> {
         let process = index.and_then(|index| shared.process(index));
         let mut inferior = Inferior::new(target)?;
-        // It may be another program by now; what was opened of it then belongs to no process any more.
+        // The process may have executed another program since its memory was opened.
         if !agent::has_mapped(target.pid, &directory.identity()) {
             return Err(target.refuse(Reason::OtherProgram).into());
         }
@@ -201,7 +204,7 @@ impl<'a> Leaving<'a> {
         let kept = self.process.map(|process| KeepMapped::new(process, &mut inferior.text));
         self.live = can_sync && !matches!(kept, Some(None));
         if self.live {
-            // What was unloaded since is forgotten.
+            // Modules that were unloaded since are forgotten.
             inferior.regions = maps::read(self.target.pid).unwrap_or_default();
             self.past.forget_unmapped(&inferior.regions);
             inferior.text.sync = Sync::Barrier;
@@ -211,10 +214,10 @@ impl<'a> Leaving<'a> {
         }
     }
 
-    /// Finds where calltap's code is, and code that unwinds.
+    /// Finds calltap's code, and code that unwinds.
     fn find_code(&mut self, code: u64) {
         let Leaving { shared, inferior, agent, past, .. } = self;
-        // A forked child that is in no table has it as its parent has.
+        // A forked child that is in no table has the image where its parent has it.
         let known = || image_in(shared, code, &inferior.regions);
         let image = self.process.map(|process| &process.image).or_else(known);
         let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
@@ -222,7 +225,7 @@ impl<'a> Leaving<'a> {
         self.stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
         let library = inferior.regions.iter().find(|region| region.start == agent.base);
         self.ours.extend(library.map(|region| (region.start, region.end)));
-        // Not told: it never joined.
+        // Without an address of stubs, the agent never joined.
         self.ours.extend(Some(self.stubs).filter(|(start, _)| *start != 0));
         self.ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
         self.ours.sort();
@@ -234,7 +237,8 @@ impl<'a> Leaving<'a> {
         self.inferior.text.lease();
     }
 
-    /// Stops all threads, and leaves if none is in the way. What is to be written then is planned before.
+    /// Stops all threads, and detaches if none is in the way. The batch to write then is prepared
+    /// before.
     fn attempt(&mut self, stops: &mut Stops) -> Result<Attempt, Error> {
         let live = self.live;
         let plan = self.past.prepare(|mark| !live || mark.needs_stop(), &mut self.inferior.text);
@@ -256,7 +260,7 @@ impl<'a> Leaving<'a> {
         Ok(Attempt::Left)
     }
 
-    /// The last step with all threads stopped. Says what is in its way, if something is.
+    /// Restores everything with all threads stopped. Returns the obstacle, if there is one.
     fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<InTheWay>, Error> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
@@ -266,12 +270,12 @@ impl<'a> Leaving<'a> {
         let Inferior { text, regions, .. } = &mut self.inferior;
         let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
         let inside = match self.leave_hooks(held, &mut stacks) {
-            // A thread has ended meanwhile: all are looked at again.
+            // A thread has ended meanwhile: the next attempt reads all stacks again.
             Err(NotHeld::Gone) => Some(InTheWay::OtherThreads),
             other => other.map_err(|why| self.target.refuse(why))?,
         };
         self.whole = stacks.are_whole();
-        // Threads that ran may have unmapped something, and it may have taken long.
+        // Threads that ran may have unmapped modules, and the lease may have expired.
         self.forget_unmapped();
         let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
@@ -280,8 +284,9 @@ impl<'a> Leaving<'a> {
         Ok(inside.or_else(unsearched).or(unwinds).or_else(|| self.close(held, &stacks)))
     }
 
-    /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. Says who is
-    /// there after all. Mappings, and the stacks of the threads that ran, are read again.
+    /// Lets the threads in the agent's code run for a moment, one at a time, until none is there.
+    /// Mappings, and the stacks of these threads, are then read again. Returns the obstacle, if
+    /// there is one.
     fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<Option<InTheWay>, NotHeld> {
         let mut last = None;
         for _ in 0..ROUNDS {
@@ -311,10 +316,11 @@ impl<'a> Leaving<'a> {
         Ok(last)
     }
 
-    /// With all threads stopped outside calltap's code: afterwards nothing leads there. Says what is in the way, if something is.
+    /// Removes all references to calltap's code, with all threads stopped outside it. Returns the
+    /// obstacle, if there is one.
     fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<InTheWay> {
         let text = &mut self.inferior.text;
-        // One of them will be borrowed.
+        // Unmapping needs a thread to hijack.
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
             return Some(InTheWay::NoRoom);
         }
@@ -326,17 +332,17 @@ impl<'a> Leaving<'a> {
         frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
         cleared.into_iter().for_each(|cleared| cleared.finish(text));
         if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
-            // CPython may call the agent's profile function as soon as its threads go on.
+            // CPython may call the agent's profile function as soon as its threads run again.
             let _ = text.write(Avma(gate), &[0; 8]);
         }
         None
     }
 
-    /// Has a thread unmap what nothing leads to any more, while the others run.
+    /// Makes a thread unmap the memory that nothing refers to any more, while the others run.
     fn unmap(&mut self, stops: &mut Stops) {
         let Leaving { shared, target, inferior, past, told, .. } = self;
         let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
-        // Not where the thread will be.
+        // The page that the hijacked thread executes from is left out.
         let own = inferior.place.range().0 / PAGE;
         let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
         let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);
@@ -360,7 +366,8 @@ impl<'a> Leaving<'a> {
         stops.add(thread.release());
     }
 
-    /// Why it is not tried again: it was tried for long enough. `last`: what was in the way now.
+    /// Returns the message with which to give up after enough attempts. `last` is the latest
+    /// obstacle.
     fn gives_up(&self, last: &InTheWay) -> Option<String> {
         let limit = match last {
             InTheWay::NotHeld(NotHeld::Shared(_)) => UNWINDING,
@@ -372,12 +379,12 @@ impl<'a> Leaving<'a> {
     }
 }
 
-/// Threads on whose stacks an unwinder was found, and the processor time that each had used then.
+/// Threads on whose stacks unwinders were found, with their processor times at that moment.
 #[derive(Default)]
 struct Suspects(HashMap<u32, Duration>);
 
 impl Suspects {
-    /// One of these threads that may unwind, so long after the first look.
+    /// Returns a thread among these that may be unwinding, `since` after the first look.
     fn unwind<'h>(
         &mut self,
         pid: u32,
@@ -396,13 +403,14 @@ impl Suspects {
     }
 }
 
-/// May a thread unwind that has looked so for this time? If it `waits` in a system call it does not, as unwinding does so for moments only.
+/// Whether a thread that has appeared to unwind for this time may do so. Unwinding waits in system
+/// calls for moments only.
 fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
     since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
 }
 
-/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. Again and again, as it may have looked whether a controller listens
-/// just before.
+/// Releases a thread that opened a library and waits for its functions to be traced: no answer will
+/// come. Called repeatedly, as a thread may have read just before that a controller listens.
 fn refuse_answer(process: &ProcessEntry) {
     let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
     if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
@@ -410,22 +418,22 @@ fn refuse_answer(process: &ProcessEntry) {
     }
 }
 
-/// Clears threads' pointers to their states, of which most may be clear: a thread has one that has called something. Those of many threads while this one goes
-/// on, until it [asks](Cleared::finish).
+/// Clears threads' pointers to their states; a thread that made no traced call has none. For many
+/// threads, a second thread does it until this one calls [`Cleared::finish`].
 fn clear_words(at: Vec<u64>, text: &ProcessText) -> Cleared {
     let (count, again) = (at.len(), at.clone());
     let told = text.shared().and_then(|mut text| aside(count, move || clear(&at, &mut text)));
     Cleared { at: again, told }
 }
 
-/// Words that are cleared by another thread, or yet to be.
+/// Words that another thread clears, or that are still to be cleared.
 struct Cleared {
     at: Vec<u64>,
     told: Option<Receiver<()>>,
 }
 
 impl Cleared {
-    /// Afterwards they are clear.
+    /// Waits until the words are clear, or clears them.
     fn finish(self, text: &mut ProcessText) {
         if self.told.is_none_or(|told| told.recv().is_err()) {
             clear(&self.at, text);
@@ -443,7 +451,7 @@ fn clear(words: &[u64], text: &mut ProcessText) {
     }
 }
 
-/// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.
+/// Lists ranges (address, length) for the agent. Returns false if there is no memory for the list.
 fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
     let Some((header, maps)) = shared.plan(ranges.len()) else { return ranges.is_empty() };
     for (map, (start, length)) in maps.iter().zip(ranges) {

@@ -1,4 +1,4 @@
-//! What the journal says was done to a process, and undoing it in its text.
+//! Changes to a process as the journal lists them, and the code that undoes them.
 
 use crate::plan::ahead::Ahead;
 use crate::plan::journal::{self, Entry, NO_FILE};
@@ -10,24 +10,24 @@ use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// What is told of a process that is left.
+/// Notes about a process that calltap detaches from.
 #[derive(Default)]
 pub struct Told {
-    /// Something of calltap's stays there.
+    /// Reports that something of calltap's stays.
     pub ours: Vec<String>,
-    /// What there is is another tool's.
+    /// Reports that another tool has changed code.
     pub others: Vec<String>,
 }
 
-/// A site that was patched, and all that it may lead to.
+/// A site that was patched, with all its possible targets.
 pub struct Mark {
     pub site: Site,
     targets: Vec<State>,
-    /// It was switched off, and its bytes are not the file's yet.
+    /// Whether it was disabled and its bytes are not the file's yet.
     normalized: bool,
-    /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
+    /// Inode of its file; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
-    /// Where that file lies.
+    /// Address that corresponds to the file's first byte.
     base: u64,
 }
 
@@ -44,34 +44,36 @@ impl Mark {
         region.is_some_and(|region| region.executable && is_file(region))
     }
 
-    /// It is written only while all threads stand still: by its form, or as the program may unmap the code it has made at any moment.
+    /// Whether it may be written only while all threads are stopped: by its form, or because the
+    /// program may unmap code made at run time at any moment.
     pub fn needs_stop(&self) -> bool {
         let demand = |target: &State| self.site.demand(*target, State::Disabled);
         self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::Stopped)
     }
 }
 
-/// The mappings by which marks are known. The kernel's own page is of every process, and not shown in every way to ask.
+/// Returns the mappings that identify marks. The kernel's own page exists in every process, and
+/// PROCMAP_QUERY does not report it.
 fn code_and_files(regions: &[Region]) -> Vec<Region> {
     let is_marked = |region: &&Region| region.executable && !region.is_kernels() || region.file.1 != 0;
     regions.iter().filter(is_marked).cloned().collect()
 }
 
-/// What the journal says of one process.
+/// The changes to one process that the journal lists.
 pub struct Past {
     pub marks: Vec<Mark>,
-    /// Veneers that are mapped: address, length.
+    /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
-    /// The code and files that were mapped when the marks were last compared with them.
+    /// Code and files that were mapped when the marks were last compared with them.
     seen: Vec<Region>,
 }
 
-/// What sites that are to be disabled were found to be.
+/// State of the sites that are to be disabled.
 #[derive(Default)]
 struct Found {
-    /// Which are to be changed, from what, and where batches led to that were cut short.
+    /// Sites to change, with their states and the targets of batches that were cut short.
     sites: Vec<(Site, State, Vec<State>)>,
-    /// What another tool has changed, and the bytes there.
+    /// Places that another tool has changed, and the bytes there.
     others: Vec<(Avma, Vec<u8>)>,
 }
 
@@ -86,17 +88,18 @@ impl Found {
     }
 }
 
-/// Sites to be disabled while all threads are stopped, planned before.
+/// A prepared batch that disables sites while all threads are stopped.
 pub struct SwitchOff {
     found: Found,
-    /// None: there is something to be told, or code could not be read.
+    /// None if there is something to report, or if code could not be read.
     prepared: Option<Prepared<Errno>>,
-    /// So many marks there were.
+    /// Number of marks at that time.
     marks: usize,
 }
 
 impl Past {
-    /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
+    /// Collects the changes to process `index` and those it was forked from; to any process if it
+    /// has no index. Changes in files that are no longer mapped there are left out.
     pub fn new(
         entries: Vec<Entry>,
         shared: &Shared,
@@ -133,7 +136,8 @@ impl Past {
         Past { marks: marks.into_values().collect(), veneers, seen: code_and_files(regions) }
     }
 
-    /// Forgets what is no longer where it was. Where the code that is mapped has not changed since the last look, that is nothing.
+    /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
+    /// last comparison.
     pub fn forget_unmapped(&mut self, regions: &[Region]) {
         let now = code_and_files(regions);
         if self.seen != now {
@@ -142,10 +146,11 @@ impl Past {
         }
     }
 
-    /// What sites are that are to be disabled; each that is not, and is calltap's.
+    /// Reads the states of sites that are to be disabled. Returns those that are not, and those
+    /// that another tool has changed.
     fn look(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
         let mut found = Found::default();
-        // They are in the order of their addresses.
+        // The marks are in the order of addresses.
         let mut ahead = Ahead::new(text);
         for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
             let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
@@ -153,7 +158,7 @@ impl Past {
             mark.normalized = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Disabled) => {}
-                // It is something else by now.
+                // Run-time code is something else by now.
                 None if mark.inode == NO_FILE => mark.normalized = false,
                 None if mark.site.is_foreign(actual, &mark.targets) => {
                     mark.normalized = false;
@@ -170,7 +175,7 @@ impl Past {
         found
     }
 
-    /// Switches off what is to be, with this seen to.
+    /// Disables the chosen sites, with this demand granted.
     pub fn switch_off(
         &mut self,
         which: impl Fn(&Mark) -> bool,
@@ -186,14 +191,15 @@ impl Past {
         }
     }
 
-    /// Plans to switch off what is to be while all threads are stopped.
+    /// Prepares to disable the chosen sites while all threads are stopped.
     pub fn prepare(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> SwitchOff {
         let found = self.look(which, text);
         let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
         SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, marks: self.marks.len() }
     }
 
-    /// Does so, with all threads stopped. What is not as it was is looked at again.
+    /// Carries the prepared batch out, with all threads stopped. If the sites have changed since,
+    /// reads them again.
     pub fn switch_off_stopped(
         &mut self,
         plan: SwitchOff,
@@ -209,7 +215,8 @@ impl Past {
         }
     }
 
-    /// With all threads stopped, restores the file's bytes. False if a thread is inside a site that demands more.
+    /// Restores the file's bytes, with all threads stopped. Returns false if a thread is inside a
+    /// site that demands otherwise.
     pub fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
         let normalized: Vec<&Mark> = self.marks.iter().filter(|mark| mark.normalized).collect();
         let demands = |mark: &&&Mark| mark.site.demand(State::Disabled, State::Original) > Demand::Nothing;
@@ -229,7 +236,7 @@ impl Past {
     }
 }
 
-/// One note for each way in which changes failed.
+/// Adds a note for each way in which changes failed.
 fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
     let (surprised, lost): (Vec<_>, Vec<_>) =
         failed.into_iter().partition(|(_, failure)| matches!(failure, ChangeError::Mismatch(_)));
@@ -253,7 +260,7 @@ fn places(first: Avma, more: usize) -> String {
     format!("{:#x}{more}", first.0)
 }
 
-/// What is found in two rounds is told once.
+/// Adds a note once, even if two rounds report it.
 fn add(notes: &mut Vec<String>, note: String) {
     if !notes.contains(&note) {
         notes.push(note);

@@ -1,4 +1,5 @@
-//! One line for each record, with its thread, processor and time.
+//! The format of all tracers but function_graph: one line for each record, with its thread,
+//! processor and time.
 
 use super::{Format, Shown, blanks};
 use crate::control::write_number;
@@ -20,7 +21,7 @@ pub const LATENCY_HEAD: &str = "\
 #  cmd     pid     |||||| time  |   caller     \n\
 #     \\   /        ||||||  \\    |    /       \n";
 
-/// Writes a record.
+/// Appends a record.
 pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
     if on!(format.options, "hex") {
         return hex(text, symbols, record);
@@ -53,7 +54,7 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
             write_time(format, text, *last);
             text.push_str(")\n");
         }
-        // The other tracer's, from before a switch that kept the buffer.
+        // A record of the other tracer, from before a switch that kept the buffer.
         What::Enter { site, depth } => {
             let _ = write!(text, "graph_ent: func=");
             symbols.write_site(text, *site, Style::default());
@@ -73,7 +74,7 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
     }
 }
 
-/// Functions that called each other, innermost first.
+/// Appends a stack, innermost function first.
 pub fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Style) {
     text.push_str("<stack trace>\n");
     for level in levels {
@@ -96,7 +97,7 @@ pub fn raw_mark(text: &mut String, bytes: &[u8]) {
     text.push('\n');
 }
 
-/// Seconds and microseconds, or what the clock counts.
+/// Appends a time as seconds and microseconds, or as the number that the clock counts.
 pub fn write_time(format: &Format, text: &mut String, time: u64) {
     if format.in_ns {
         write_number(text, time / 1_000_000_000, 5, b' ');
@@ -131,7 +132,8 @@ fn context(format: &Format, text: &mut String, symbols: &Symbols, record: &Recor
     text.push_str(": ");
 }
 
-/// What stands in front of a record in latency-format: the time since the buffer was cleared, and how long nothing follows.
+/// Appends the beginning of a line in latency-format: the time since the buffer was cleared, and a
+/// mark for the time until the next record.
 fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
     let comm: String = symbols.comm(record.tid).chars().take(8).collect();
     let _ = write!(text, "{comm:>8}-{:<7}   0..... ", record.tid);
@@ -146,7 +148,7 @@ fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown,
     };
 }
 
-/// The same as `raw`, in digits of fixed number.
+/// Appends a record with the numbers of `raw`, in hexadecimal digits of fixed width.
 fn hex(text: &mut String, symbols: &Symbols, record: &Record) {
     let _ = write!(text, "{:08x} {:08x} {:016x} ", record.tid, 0, record.time);
     match &record.what {

@@ -1,4 +1,4 @@
-//! Calls and returns, indented.
+//! The format of function_graph: calls and returns, indented.
 
 use super::{Format, Shown, blanks, function};
 use crate::control::write_duration;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 const LINE: &str = " ------------------------------------------\n";
 
-/// The column heads.
+/// Appends the column heads.
 pub fn header(format: &Format, text: &mut String) {
     let on = |name| format.options.is_on(name);
     let columns = [
@@ -42,7 +42,8 @@ pub fn header(format: &Format, text: &mut String) {
     let _ = write!(text, "{heads}               FUNCTION CALLS\n{bars}               |   |   |   |\n");
 }
 
-/// Writes a record. True if it said what `next` says, too: a call without traced calls inside is one line.
+/// Appends a record. True if the line includes `next`: a call without recorded calls inside is one
+/// line.
 pub fn write(
     format: &Format,
     text: &mut String,
@@ -109,7 +110,7 @@ pub fn write(
     }
 }
 
-/// What is no call of the graph stands in it as a comment.
+/// Appends a record of another kind as a comment between the calls.
 fn comment(text: &mut String, symbols: &Symbols, what: &What, style: Style) {
     text.push_str("/* ");
     match what {
@@ -132,7 +133,7 @@ fn comment(text: &mut String, symbols: &Symbols, what: &What, style: Style) {
     text.push_str(" */\n");
 }
 
-/// Everything in front of the duration.
+/// Appends the columns in front of the duration.
 fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Option<u32>, record: &Record) {
     let last = task.replace(record.tid);
     if let Some(last) = last.filter(|last| *last != record.tid) {
@@ -161,7 +162,7 @@ fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Opti
     }
 }
 
-/// `comm-pid`, in the middle of 14 columns.
+/// Appends `comm-pid`, centred in 14 columns.
 fn process(text: &mut String, symbols: &Symbols, tid: u32) {
     let comm: String = symbols.comm(tid).chars().take(7).collect();
     let name = format!("{comm}-{tid}");
@@ -170,7 +171,7 @@ fn process(text: &mut String, symbols: &Symbols, tid: u32) {
     let _ = write!(text, "{name}{:1$}", "", blanks - blanks / 2);
 }
 
-/// The duration column; blank without one.
+/// Appends the duration column, blank without a duration.
 fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
     if !on!(format.options, "context-info") || !on!(format.options, "funcgraph-duration") {
         return;

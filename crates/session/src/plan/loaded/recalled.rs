@@ -1,4 +1,4 @@
-//! What earlier controllers have done to a module, as the journal and its text tell.
+//! State of a module that earlier controllers have changed, from the journal and its text.
 
 use super::Loaded;
 use super::placed::{Placed, Stub};
@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Loaded {
-    /// Finds out which of its sites have stubs, and what they are now, from what [stands](crate::plan::journal::standing) in the journal and from the text.
+    /// Restores sites and stubs from the entries that [apply](crate::plan::journal::standing), and
+    /// reads their states from the text.
     pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
@@ -30,7 +31,7 @@ impl Loaded {
             };
             let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
             if site.is_exit() {
-                // Its function comes before it.
+                // The entry of its function comes before.
                 exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
                 continue;
             }
@@ -46,7 +47,8 @@ impl Loaded {
         self.look(text);
     }
 
-    /// Finds out what is read of calls through stubs of an earlier controller, as far as it is what is wanted now.
+    /// Restores the meaning of values that an earlier controller's stubs read, for those that the
+    /// current selection requests.
     pub fn recall_values(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
@@ -68,7 +70,7 @@ impl Loaded {
         }
     }
 
-    /// A profiling function of its own was led to the recorder.
+    /// Restores a profiling function that leads to the recorder.
     fn recall_lead(&mut self, site: &Site, target: Avma) {
         let profilers = self.binary.profilers.iter();
         let mut places =
@@ -83,7 +85,7 @@ impl Loaded {
         self.sites.push(Placed { lead, apart, ..Placed::new(function, *site) });
     }
 
-    /// Finds out what its sites are now.
+    /// Reads the current states of the sites.
     pub fn look(&mut self, text: &mut ProcessText) {
         let mut text = Ahead::new(text);
         for placed in &mut self.sites {
@@ -91,7 +93,7 @@ impl Loaded {
         }
     }
 
-    /// If something of it was ever wanted, it has a number.
+    /// Numbers the module if a function of it was ever selected.
     pub fn number(&mut self, stubs: &mut Stubs<'_>) {
         self.recorded = self.sites.iter().any(|placed| placed.stubs.first.is_some());
         if self.recorded {

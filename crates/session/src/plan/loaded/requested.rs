@@ -1,4 +1,4 @@
-//! What the tracers want of a module's functions: sites and stubs for it.
+//! Requests of the tracers for a module's functions: creates the sites and stubs.
 
 use super::Loaded;
 use super::placed::{Placed, Stub};
@@ -13,7 +13,7 @@ use calltap_trace::{Captured, Record};
 use std::io;
 use std::sync::Arc;
 
-/// A function that shall have a stub.
+/// A function that needs a stub.
 struct New {
     function: usize,
     tracers: u32,
@@ -21,25 +21,25 @@ struct New {
     captured: Option<Arc<Captured>>,
 }
 
-/// What a batch of stubs was made for.
+/// Results of a batch of stubs.
 #[derive(Default)]
 struct Made {
     sites: Vec<NewSite>,
-    /// Sites behind the functions' entries, with what they lead to.
+    /// Exits of functions: function, site, and stub.
     exits: Vec<(usize, Site, Stub)>,
-    /// Functions that refer to what is out of a stub's reach.
+    /// Number of functions whose displaced instructions refer to addresses out of reach.
     unreached: usize,
 }
 
 impl Loaded {
-    /// Asks what is wanted of the functions of this name.
+    /// Evaluates the requests for functions of this name.
     pub fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
         let named = self.traceable().filter(|(_, function)| function.name == name);
         named.for_each(|(_, function)| drop(site_request(function)));
     }
 
-    /// Notes what is wanted, and gives every wanted function a site and a stub. New stubs are described in `records`; the mappings
-    /// they need are left with `stubs`.
+    /// Records the requests, and gives every requested function a site and a stub. New stubs are
+    /// described in `records`; the mappings that they need are left with `stubs`.
     pub fn want(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
@@ -86,7 +86,7 @@ impl Loaded {
         self.share_wishes();
     }
 
-    /// Gives the sites of functions stubs.
+    /// Creates stubs for the sites of functions.
     fn give_stubs(
         &mut self,
         new: &[New],
@@ -136,7 +136,7 @@ impl Loaded {
         records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
     }
 
-    /// Gives the functions of a batch stubs, or says why not.
+    /// Creates the stubs of a batch of functions, or returns why not.
     fn give_batch(
         &mut self,
         (new, room): (&[New], &BatchRoom),
@@ -146,7 +146,8 @@ impl Loaded {
         all: &mut Made,
     ) -> Result<(), String> {
         let (process, range) = (self.record.process, self.mapped.range);
-        // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
+        // The veneers are taken out meanwhile: the batch borrows them while the module takes the
+        // stubs.
         let mut veneers = std::mem::take(&mut self.veneers);
         let made = stubs
             .begin(process, range, room, regions, &mut veneers)
@@ -156,7 +157,8 @@ impl Loaded {
         made
     }
 
-    /// Wants entries alone of Go functions whose exits lead to addresses where no memory is free. Those of the batch that have no stub for what is wanted now.
+    /// Requests only entries of Go functions whose exits lead to addresses without free memory.
+    /// Returns the functions of the batch that have no stub for entries alone.
     fn without_returns(&mut self, new: &[New]) -> Vec<New> {
         let mut without = Vec::with_capacity(new.len());
         for New { function, tracers, wanted, captured } in new {
@@ -174,7 +176,7 @@ impl Loaded {
         without
     }
 
-    /// Divides functions into batches that find room, and what each needs.
+    /// Divides functions into batches that fit, with the space that each needs.
     fn batches<'n>(&self, new: &'n [New], binary: &Binary) -> Vec<(&'n [New], BatchRoom)> {
         let (mut batches, mut room, mut start) = (Vec::new(), BatchRoom::default(), 0);
         for (n, New { function, wanted, .. }) in new.iter().enumerate() {
@@ -189,7 +191,7 @@ impl Loaded {
         batches
     }
 
-    /// Makes the stubs of a batch, and notes in the journal which site each belongs to.
+    /// Creates the stubs of a batch, and records in the journal which site each belongs to.
     fn make_stubs(
         &mut self,
         new: &[New],
@@ -234,7 +236,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Exits of functions have something to lead to.
+    /// Adds sites of functions' exits with their stubs.
     pub(super) fn add_exits(&mut self, mut exits: Vec<(usize, Site, Stub)>) {
         exits.sort_by_key(|(_, site, _)| site.address());
         let (known, mut new) = (&mut self.sites, Vec::<Placed>::new());
@@ -254,7 +256,7 @@ impl Loaded {
         self.put_in_order();
     }
 
-    /// What is wanted of functions holds for their exits.
+    /// Copies the requests for functions to their exits.
     fn share_wishes(&mut self) {
         for n in 0..self.sites.len() {
             if self.sites[n].site.is_exit() {

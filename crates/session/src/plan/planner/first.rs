@@ -1,7 +1,9 @@
-//! Converts calls of the profiling function that were recorded when they were made: to NOPs, or to calls of the stubs of the tracers that want their functions.
+//! Converts calls of the profiling function that were recorded at their first execution: to NOPs,
+//! or to calls of stubs if tracers want their functions.
 //!
-//! What was recorded is an address out of a program's memory, and may be anything by now. It is believed if code is mapped there, and is a call that leads to a profiling function; and
-//! looked at again right before it is written, as every site.
+//! A record is an address out of a program's memory and may be arbitrary. It is accepted if
+//! executable memory is mapped there and holds a call that leads to a profiling function. Like
+//! every site, it is checked again right before it is written.
 
 use super::Planner;
 use crate::error::Error;
@@ -21,26 +23,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
-/// How far in front of its call a function is looked for that has no symbol,
+/// How far in front of its call to search for the start of a function without a symbol.
 const BEFORE: u64 = 64;
-/// and how far it may be that has one.
+/// Maximum distance of the start of a function that has a symbol.
 const LONGEST: u64 = 512;
-/// Bytes of a stub of the linker's, at most.
+/// Maximum size of a linker's stub.
 const STUB: usize = 11;
 
-/// What was recorded and is no call of the profiling function.
+/// A recorded address that is no call of the profiling function.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// Index of the process, plus one,
+    /// Index of the process, plus one.
     process: u32,
-    /// where it returns to,
+    /// The recorded return address.
     ip: u64,
-    /// and its record, which stays where it is so that it is not recorded again.
+    /// Its record, which stays in the hash so that the address is not recorded again.
     record: u32,
 }
 
 impl Planner<'_> {
-    /// Converts what was recorded since the last time, in one batch. `first`: the process that was started or attached to.
+    /// Converts the calls recorded since the last time, in one batch. `first`: the process that was
+    /// started or attached to.
     pub fn convert(
         &mut self,
         first: &Target,
@@ -71,7 +74,7 @@ impl Planner<'_> {
             self.see_calls(index, &target, &calls, own, emit);
             let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
             pending |= self.has_pending(index);
-            // What has ended meanwhile needs nothing.
+            // A process that has ended meanwhile is skipped.
             if target.lives() {
                 done = done.and(ended);
             }
@@ -92,14 +95,14 @@ impl Planner<'_> {
         done
     }
 
-    /// Was something found in a process that could not be converted yet?
+    /// Whether a found call of a process could not be converted yet.
     fn has_pending(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
         process
             .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
-    /// Calls are recorded again, if they are no more.
+    /// Resumes the recording of first calls.
     pub fn resume_recording(&self) {
         self.shared.control().first.suspended.store(0, Release);
     }
@@ -108,7 +111,7 @@ impl Planner<'_> {
         self.processes.values().flat_map(|process| &process.modules).map(Loaded::converted).sum()
     }
 
-    /// What is not there any more has no record either: whatever comes to its place is another's.
+    /// Removes the records of code that is gone: new code at the address is recorded again.
     fn forget_failed(&mut self) {
         if self.failed.is_empty() {
             return;
@@ -130,7 +133,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Has the sites of calls known that were made in a process.
+    /// Creates the sites of recorded calls in a process.
     fn see_calls(
         &mut self,
         index: u32,
@@ -161,7 +164,7 @@ impl Planner<'_> {
                     Err(why) => why,
                 };
                 own.fail(format!("{ip:#x}: {why}"));
-                // What is not mapped has no place in the hash.
+                // An unmapped address has no place in the hash.
                 if code_at(&regions, *ip).is_some()
                     && let Some(hash) = self.shared.first()
                 {
@@ -174,7 +177,8 @@ impl Planner<'_> {
         self.processes.insert(index, process);
     }
 
-    /// Has those calls known that earlier controllers have seen, from what [stands](crate::plan::journal::standing) in the journal.
+    /// Restores the sites of calls that earlier controllers have found, from the entries that
+    /// [apply](crate::plan::journal::standing).
     pub(super) fn recall_calls(
         &mut self,
         index: u32,
@@ -192,7 +196,7 @@ impl Planner<'_> {
         let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
         for (at, site) in seen {
             look.converted = Some(site);
-            // What is none by now was forgotten.
+            // A place that is no call any more is left out.
             if let Ok(Some((module, call))) =
                 see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
             {
@@ -200,26 +204,27 @@ impl Planner<'_> {
             }
         }
         found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
-        // It is written down already.
+        // The journal has these entries already.
         self.stubs.to_note = Entries::default();
         self.processes.insert(index, process);
     }
 
-    /// What earlier controllers could not convert yet is to be converted.
+    /// Notes whether calls of earlier controllers are still to be converted.
     pub(super) fn recall_pending(&mut self) {
         self.pending = self.processes.keys().any(|index| self.has_pending(*index));
     }
 
-    /// What people should know of it when all is over.
+    /// Takes the warnings for the user.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 }
 
-/// Calls that were found, by the number of their module.
+/// Found calls, by the index of their module.
 type Found = BTreeMap<usize, Vec<Call>>;
 
-/// The call that returns to `ip`, and the number of its module; none if its site is known already. Or why it is none.
+/// Returns the call that returns to `ip`, with the index of its module; None if its site is known
+/// already. The error is the reason why there is no call of the profiling function.
 fn see_call(
     index: u32,
     modules: &mut Vec<Loaded>,
@@ -227,7 +232,7 @@ fn see_call(
     ip: u64,
 ) -> Result<Option<(usize, Call)>, String> {
     let region = code_at(look.regions, ip).ok_or("the code is gone")?;
-    // It was converted while a thread was on the way from it.
+    // The call was converted while a thread was on its way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
     if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
         return Ok(None);
@@ -273,24 +278,25 @@ fn see_call(
     Ok(Some((number, Call { function, at: Avma(at), old, form })))
 }
 
-/// The code that a call is in which returns to `ip`.
+/// Returns the executable region that contains the call before `ip`.
 fn code_at(regions: &[Region], ip: u64) -> Option<&Region> {
     let last = ip.wrapping_sub(1);
     regions.iter().find(|region| region.executable && (region.start..region.end).contains(&last))
 }
 
-/// A process's code, to find out what calls in it lead to.
+/// Access to a process's code, to resolve the targets of calls.
 struct Look<'a> {
     regions: &'a [Region],
-    /// By address.
+    /// Profiling functions by address.
     profilers: HashMap<u64, Hook>,
     text: &'a mut ProcessText,
-    /// A call that was converted, and is looked at as it was before.
+    /// A converted call, which is read as it was before.
     converted: Option<Site>,
 }
 
 impl Look<'_> {
-    /// The call that returns to `ip`: its address, its bytes, and the profiling function it leads to.
+    /// Returns the call that returns to `ip`: its address, its bytes, and the profiling function
+    /// that it leads to.
     fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, Hook), String> {
         let length = (ip - region.start).min(6);
         let code = self.code(ip - length, ip).ok_or("it cannot be read")?;
@@ -312,7 +318,8 @@ impl Look<'_> {
         }
     }
 
-    /// What code at an address is, or what it leads to.
+    /// Returns the profiling function at an address, or the one that a linker's stub there leads
+    /// to.
     fn led_to(&mut self, target: u64) -> Option<Hook> {
         let known = self.profilers.get(&target).copied();
         known.or_else(|| {
@@ -328,7 +335,7 @@ impl Look<'_> {
         Some(u64::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// The bytes from `start` to `end`.
+    /// Reads the bytes from `start` to `end`.
     fn code(&mut self, start: u64, end: u64) -> Option<Vec<u8>> {
         let length = end.checked_sub(start).filter(|length| *length <= LONGEST)?;
         let mut code = vec![0; length as usize];
