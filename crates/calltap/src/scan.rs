@@ -44,12 +44,12 @@ struct Found {
 /// Returns the sites that the compiler left, by the addresses of their functions.
 fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) -> Vec<Found> {
     let found = functions.iter().filter_map(|function| {
-        let form = function.form.as_ref()?;
+        let form = function.form()?;
         let site = Site::calling(form, bias)?;
         let kind = if calltap_patch::is_after_prologue(form) { Kind::AfterPrologue } else { Kind::Entry };
         let names = names(None, Some(function));
         let address = bias.apply(function.address).0;
-        let site_kind = Some(function.kind);
+        let site_kind = Some(function.kind());
         let module = module.to_owned();
         let function = Function { names, module, address, site: site_kind, has_frame: false };
         Some(Found { site, kind, function, place: Place::Alone })

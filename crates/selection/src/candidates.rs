@@ -26,7 +26,7 @@ impl Candidates {
 
     /// Returns the traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
-        self.functions().filter(|(function, _)| function.form.is_some())
+        self.functions().filter(|(function, _)| function.is_traceable())
     }
 
     /// Returns the functions that a word names and that cannot be traced, each with its module and
@@ -35,9 +35,8 @@ impl Candidates {
         &'a self,
         words: &'a [&Word],
     ) -> impl Iterator<Item = (&'a Function, &'a str, &'a Reason)> {
-        let not = self.functions().filter(|(function, _)| !words.is_empty() && function.form.is_none());
-        let reasoned =
-            not.filter_map(|(function, module)| Some((function, module, function.reason.as_ref()?)));
+        let not = self.functions().filter(|(function, _)| !words.is_empty() && !function.is_traceable());
+        let reasoned = not.filter_map(|(function, module)| Some((function, module, function.reason()?)));
         let is_function = |reason: &Reason| !matches!(reason, Reason::ColdPart | Reason::ColdPartOf { .. });
         reasoned.filter(move |(function, module, reason)| {
             is_function(reason) && words.iter().any(|word| word.matches(&names_of(function, module)))
@@ -49,10 +48,10 @@ impl Candidates {
     pub(crate) fn hint(&self, word: &Word) -> String {
         let exists = self
             .functions()
-            .filter(|(function, _)| function.form.is_none())
+            .filter(|(function, _)| !function.is_traceable())
             .find(|(function, module)| word.matches(&names_of(function, module)));
         if let Some((function, reason)) =
-            exists.and_then(|(function, _)| Some((function, function.reason.as_ref()?)))
+            exists.and_then(|(function, _)| Some((function, function.reason()?)))
         {
             return format!(" ({} cannot be traced: {reason})", demangle(&function.name));
         }

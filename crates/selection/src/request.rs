@@ -74,7 +74,7 @@ impl ParsedSelection {
             TracerKind::Profile => HookSet::PROFILE,
         });
         let wanted = wanted.reduce(HookSet::and)?;
-        if let Some(SiteForm::Checked { goid, .. }) = function.form {
+        if let Some(SiteForm::Checked { goid, .. }) = function.form() {
             let entry = self.entry((function, module), tracers, wanted, Reason::GoFunction);
             if goid.is_none() {
                 return Some(entry);

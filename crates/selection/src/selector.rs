@@ -102,7 +102,7 @@ impl Selector {
 impl Selector {
     /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: &str) -> u32 {
-        if function.kind == SiteKind::Plt {
+        if function.kind() == SiteKind::Plt {
             return self.choose_library_call(function, module);
         }
         let polls = self.futures && function.poll.is_some();
@@ -110,8 +110,8 @@ impl Selector {
             return 0;
         }
         let reached = self.reached.get();
-        let by_name = function.on_demand
-            || function.kind == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
+        let by_name = function.is_on_demand()
+            || function.kind() == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
         let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
         if all {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
@@ -157,9 +157,9 @@ impl Selector {
     pub fn reach(&self, candidates: &Candidates) -> bool {
         let reached = self.reached.get_or_init(|| {
             let own: Vec<(&Function, &str)> =
-                candidates.traceable().filter(|(function, _)| !function.on_demand).collect();
+                candidates.traceable().filter(|(function, _)| !function.is_on_demand()).collect();
             let built: Vec<(&Function, &str)> =
-                own.iter().copied().filter(|(function, _)| function.kind != SiteKind::Prologue).collect();
+                own.iter().copied().filter(|(function, _)| function.kind() != SiteKind::Prologue).collect();
             let is_built = !built.is_empty();
             let first = if is_built { built } else { own };
             let first: Vec<FunctionNames<'_>> =
@@ -238,7 +238,7 @@ impl Selector {
         if self.futures && !candidates.traceable().any(|(function, _)| function.poll.is_some()) {
             return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
         }
-        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind == SiteKind::Plt) {
+        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind() == SiteKind::Plt) {
             return Err(Error::NoLibraryCalls);
         }
         let all: Vec<FunctionNames<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {

@@ -46,7 +46,7 @@ pub struct Binary {
 impl Binary {
     /// Whether the file is a program in which no function has a site.
     pub fn is_bare(&self) -> bool {
-        self.is_program && self.functions.iter().all(|function| function.form.is_none())
+        self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
 }
 

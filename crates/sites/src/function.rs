@@ -61,17 +61,10 @@ pub struct Function {
     pub size: u64,
     /// Whether this is a function, or a part of one.
     pub role: Role,
-    /// The kind of room that the compiler left.
-    pub kind: SiteKind,
-    /// The site, if the function can be traced.
-    pub form: Option<SiteForm>,
+    /// Whether it can be traced.
+    pub verdict: Verdict,
     /// The method by which its return is seen.
     pub returns: Returns,
-    /// The reason why it cannot be traced; None if it can.
-    pub reason: Option<Reason>,
-    /// Whether it is traced only where a filter names it: it was not built to be traced, like
-    /// thousands of others.
-    pub on_demand: bool,
     /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
 }
@@ -82,9 +75,85 @@ impl Function {
         matches!(self.role, Role::ColdPart(_))
     }
 
+    /// Whether it can be traced.
+    pub fn is_traceable(&self) -> bool {
+        self.form().is_some()
+    }
+
+    /// The kind of room that the compiler left.
+    pub fn kind(&self) -> SiteKind {
+        match self.verdict {
+            Verdict::Open => SiteKind::None,
+            Verdict::Site { kind, .. } | Verdict::Refused { kind, .. } => kind,
+        }
+    }
+
+    /// The site, if the function can be traced.
+    pub fn form(&self) -> Option<&SiteForm> {
+        match &self.verdict {
+            Verdict::Site { form, .. } => Some(form),
+            Verdict::Open | Verdict::Refused { .. } => None,
+        }
+    }
+
+    /// The reason why it cannot be traced.
+    pub fn reason(&self) -> Option<&Reason> {
+        match &self.verdict {
+            Verdict::Refused { reason, .. } => Some(reason),
+            Verdict::Open | Verdict::Site { .. } => None,
+        }
+    }
+
+    /// Whether it can be traced, but only where a filter names it.
+    pub fn is_on_demand(&self) -> bool {
+        matches!(self.verdict, Verdict::Site { on_demand: true, .. })
+    }
+
     pub(crate) fn set_role(&mut self, role: Role) {
-        self.reason = role.reason();
+        self.verdict = role.verdict();
         self.role = role;
+    }
+}
+
+/// Whether a function can be traced. Each pass of `discover.rs` that decides about a function
+/// replaces the verdict as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Verdict {
+    /// No pass has decided: the file was not searched, or the code was made at run time.
+    #[default]
+    Open,
+    /// It can be traced.
+    Site {
+        /// The kind of room that the compiler left.
+        kind: SiteKind,
+        /// The bytes to patch.
+        form: SiteForm,
+        /// Whether it is traced only where a filter names it: it was not built to be traced, like
+        /// thousands of others.
+        on_demand: bool,
+    },
+    /// It cannot be traced.
+    Refused {
+        /// The kind of room that the compiler left, and that is not enough.
+        kind: SiteKind,
+        /// The reason.
+        reason: Reason,
+    },
+}
+
+impl Verdict {
+    /// The verdict on a function without room of a usable kind.
+    pub(crate) fn refused(reason: Reason) -> Verdict {
+        Verdict::Refused { kind: SiteKind::None, reason }
+    }
+
+    /// The verdict on a function that was not built to be traced, from what the search of its
+    /// prologue found.
+    pub(crate) fn unmodified(found: Result<SiteForm, Reason>, on_demand: bool) -> Verdict {
+        match found {
+            Ok(form) => Verdict::Site { kind: SiteKind::Prologue, form, on_demand },
+            Err(reason) => Verdict::refused(reason),
+        }
     }
 }
 
@@ -100,12 +169,14 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the reason why such an entry cannot be traced.
-    pub(crate) fn reason(&self) -> Option<Reason> {
+    /// Returns the verdict on a new entry: a part is refused, a function has none yet.
+    pub(crate) fn verdict(&self) -> Verdict {
         match self {
-            Role::Function => None,
-            Role::ColdPart(Some(function)) => Some(Reason::ColdPartOf { function: function.clone() }),
-            Role::ColdPart(None) => Some(Reason::ColdPart),
+            Role::Function => Verdict::Open,
+            Role::ColdPart(Some(function)) => {
+                Verdict::refused(Reason::ColdPartOf { function: function.clone() })
+            }
+            Role::ColdPart(None) => Verdict::refused(Reason::ColdPart),
         }
     }
 }

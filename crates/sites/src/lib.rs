@@ -31,7 +31,7 @@ pub use discover::unmodified::{find_landings, find_prologues, find_prologues_of}
 pub use elf::image::Segment;
 pub use elf::plt::slot_of as plt_slot;
 pub use error::Error;
-pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte};
+pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte, Verdict};
 pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open, open_itself};
 pub use quick::{

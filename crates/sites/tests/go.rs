@@ -167,14 +167,14 @@ fn functions_are_where_the_module_of_the_table_has_them() {
 fn verdict(code: Vec<u8>) -> Result<usize, String> {
     let binary = read(&[("f", code), ("g", vec![0xCC; 16])], 20);
     let function = &binary.functions[0];
-    match &function.form {
+    match function.form() {
         Some(SiteForm::Checked { at, old, .. }) => {
-            assert_eq!((function.kind, *at), (SiteKind::Prologue, function.address));
+            assert_eq!((function.kind(), *at), (SiteKind::Prologue, function.address));
             Ok(old.len())
         }
         form => {
-            assert_eq!(*form, None);
-            Err(function.reason.as_ref().map(ToString::to_string).unwrap_or_default())
+            assert_eq!(form, None);
+            Err(function.reason().map(ToString::to_string).unwrap_or_default())
         }
     }
 }
@@ -215,7 +215,7 @@ fn what_might_have_no_room_or_count_twice_is_not_traced() {
     why(checked(SMALL, b"\xeb\xf8\x90\xc3"), "jumps back to its own beginning");
     why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "something jumps to where the jump would be");
     let fips = [("crypto/internal/fips140/sha256.block", checked(SMALL, BODY))];
-    assert_eq!(read(&fips, 20).functions[0].reason, Some(calltap_sites::Reason::GoFips));
+    assert_eq!(read(&fips, 20).functions[0].reason(), Some(&calltap_sites::Reason::GoFips));
 }
 
 /// Builds a Go program; None if Go is not installed.
@@ -246,7 +246,7 @@ fn are_checks(path: &Path, binary: &Binary) -> usize {
         Some((u64::from_str_radix(at.trim(), 16).ok()?, text.to_owned()))
     };
     let all: BTreeMap<u64, String> = listing.lines().filter_map(instruction).collect();
-    let sites = binary.functions.iter().filter_map(|function| match &function.form {
+    let sites = binary.functions.iter().filter_map(|function| match function.form() {
         Some(SiteForm::Checked { at, old, .. }) => Some((at.0, at.0 + old.len() as u64)),
         _ => None,
     });

@@ -55,7 +55,7 @@ fn check(compiler: &str, flags: &str) {
         ("no_matter", true),
     ] {
         let function = find(&binary, name);
-        assert!(function.form.is_some(), "{command}: {name} has room: {:?}", function.reason);
+        assert!(function.is_traceable(), "{command}: {name} has room: {:?}", function.reason());
         let found = unseen(&function.returns);
         assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
         assert!(
@@ -85,7 +85,7 @@ fn nor_has_what_was_not_built_for_tracing() {
         find_prologues(&built.data(), &mut binary, false).expect("a program");
         for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
             let function = find(&binary, name);
-            assert!(function.form.is_some(), "{flags}: {name} is traced: {:?}", function.reason);
+            assert!(function.is_traceable(), "{flags}: {name} is traced: {:?}", function.reason());
             assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
         }
     }

@@ -25,7 +25,7 @@ fn check(data: &[u8]) {
     if let Ok(mut binary) = whole {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
         let found = find_prologues(data, &mut binary, false);
-        assert!(found.is_ok() && binary.functions.iter().all(|f| f.form.is_some() || f.reason.is_some()));
+        assert!(found.is_ok() && binary.functions.iter().all(|f| f.is_traceable() || f.reason().is_some()));
     }
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(data).unwrap();

@@ -198,8 +198,8 @@ fn outlined_code_without_a_name_is_a_part() {
             let is_part = parts.contains(&function.address.0);
             assert_eq!(function.is_part(), is_part, "{compiler}: {}: {}", function.name, sites(function));
             let is_listed = function.is_part()
-                && function.form.is_none()
-                && matches!(function.reason, Some(Reason::ColdPart | Reason::ColdPartOf { .. }));
+                && !function.is_traceable()
+                && matches!(function.reason(), Some(Reason::ColdPart | Reason::ColdPartOf { .. }));
             assert!(!is_part || is_listed, "{compiler}: {}", sites(function));
         }
     }
@@ -209,7 +209,7 @@ fn outlined_code_without_a_name_is_a_part() {
         for function in &binary.functions {
             let is_own = !function.name.starts_with("fixture+");
             assert!(
-                is_own || function.is_part() || function.form.is_none(),
+                is_own || function.is_part() || !function.is_traceable(),
                 "{}: {}",
                 function.name,
                 sites(function)
@@ -237,7 +237,7 @@ fn a_label_at_the_beginning_of_an_outlined_block_is_no_function() {
         let end = find(&binary, "main").address.0;
         let between = |function: &&Function| (f.address.0 + 1..end).contains(&function.address.0);
         for block in binary.functions.iter().filter(between) {
-            assert!(block.form.is_none(), "{flags}: {}: {}", block.name, sites(block));
+            assert!(!block.is_traceable(), "{flags}: {}: {}", block.name, sites(block));
         }
     }
 }
@@ -252,9 +252,9 @@ fn what_several_functions_jump_to_is_no_function_without_a_name() {
                   int main(int c, char **v) { return a(c) + b(c); }";
     let named = read("gcc -O2 -fno-ipa-cp -rdynamic", source);
     let shared = find(&named, "shared");
-    assert!(shared.form.is_some(), "{}", sites(shared));
+    assert!(shared.is_traceable(), "{}", sites(shared));
     let stripped = read("gcc -O2 -fno-ipa-cp -rdynamic -s", source);
     let found =
         stripped.functions.iter().find(|function| function.address == shared.address).expect("a function");
-    assert!(!found.is_part() && found.reason == Some(Reason::SharedPart), "{}", sites(found));
+    assert!(!found.is_part() && found.reason() == Some(&Reason::SharedPart), "{}", sites(found));
 }

@@ -25,7 +25,7 @@ fn cold_parts_are_listed_and_never_traced() {
         "risky patchable entry+0 9090909090
          risky.cold none (cold part of risky, not a function)",
     );
-    assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
+    assert_eq!(find(&binary, "risky.cold").kind(), SiteKind::None);
     // Without symbols, a frame that is already set up identifies a part. A part entered before that
     // looks like a function.
     let built = build(&format!("gcc {FIVE} -fPIC -shared"), "c", source);
@@ -94,7 +94,7 @@ fn addresses_in_packed_relocations() {
         assert!(String::from_utf8_lossy(&packed.stdout).contains(".relr.dyn"), "{flags}");
         let binary = built.read();
         for name in ["main", "leaf", "mid"] {
-            assert_eq!(find(&binary, name).kind, SiteKind::Patchable, "{compiler} {name}");
+            assert_eq!(find(&binary, name).kind(), SiteKind::Patchable, "{compiler} {name}");
         }
         check_binary(compiler, &binary, "");
     }
@@ -143,7 +143,7 @@ fn local_functions_without_symbols_come_from_unwinding_information() {
     let built = build(&format!("gcc {FIVE}"), "c", C);
     let before = sites(&built.read().functions);
     let after = built.tool("strip --discard-all").read();
-    assert_eq!(find(&after, "main").kind, SiteKind::Patchable);
+    assert_eq!(find(&after, "main").kind(), SiteKind::Patchable);
     assert!(
         before
             .iter()
@@ -184,8 +184,9 @@ fn without_section_headers_functions_are_still_found() {
             ["no section headers: only what the loader needs can be found, no trace sites"]
         );
         let addresses = |functions: &[Function]| -> Vec<u64> {
-            let own = functions.iter().filter(|f| f.kind == SiteKind::Patchable || f.kind == SiteKind::None);
-            own.filter(|f| matches!(f.reason, None | Some(Reason::NoRoom))).map(|f| f.address.0).collect()
+            let own =
+                functions.iter().filter(|f| f.kind() == SiteKind::Patchable || f.kind() == SiteKind::None);
+            own.filter(|f| matches!(f.reason(), None | Some(Reason::NoRoom))).map(|f| f.address.0).collect()
         };
         let (all, found) = (addresses(&whole.functions), addresses(&cut.functions));
         for name in ["main", "leaf", "mid", "off"] {
@@ -207,7 +208,7 @@ fn without_section_headers_functions_are_still_found() {
 fn a_quick_look_sees_which_files_have_none() {
     for flags in ["", "-s", "-g -static", "-fPIC -shared", "-O0 -fcf-protection"] {
         let built = build(&format!("gcc {flags}"), "c", C);
-        assert!(built.read().functions.iter().all(|function| function.form.is_none()));
+        assert!(built.read().functions.iter().all(|function| !function.is_traceable()));
         assert!(!may_have_sites(&built.data()), "{flags}");
     }
     // The C library defines mcount for other files.

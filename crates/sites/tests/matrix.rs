@@ -225,7 +225,7 @@ fn a_copy_of_the_return_address_is_no_return_address() {
          address: compile with -fpatchable-function-entry=5 or -pg -mfentry)
          plain mcount after-prologue call-got",
     );
-    assert_eq!(find(&binary, "aligned").form, None);
+    assert_eq!(find(&binary, "aligned").form(), None);
     check("gcc -O2 -fPIC -shared -pg -mfentry", "c", source, "aligned fentry entry+0 call-got");
 }
 
@@ -264,7 +264,7 @@ fn compare_sleds(path: &Path, binary: &Binary) {
         Some((number(line, "function: ").ok()?, number(line, "address: ").ok()?, is_entry))
     };
     let (mut found, mut stubs) = (Vec::new(), BTreeSet::new());
-    for function in binary.functions.iter().filter(|function| function.kind == SiteKind::Xray) {
+    for function in binary.functions.iter().filter(|function| function.kind() == SiteKind::Xray) {
         // A function that ends with a tail call has a return stub, so only its entry is compared.
         let elsewhere = match &function.returns {
             Returns::Exits { elsewhere, .. } => &elsewhere[..],
@@ -277,7 +277,7 @@ fn compare_sleds(path: &Path, binary: &Binary) {
                 &[]
             }
         };
-        let entry = function.form.iter().map(|form| (form.address().0, true));
+        let entry = function.form().into_iter().map(|form| (form.address().0, true));
         let all = entry.chain(elsewhere.iter().map(|exit| (exit.at.0, false)));
         found.extend(all.map(|(at, is_entry)| (function.address.0, at, is_entry)));
     }
@@ -324,8 +324,8 @@ fn sleds_of_xray_at_entries_and_exits() {
     for flags in ["", "-fcf-protection"] {
         let built = build(&format!("clang-16 -Os {flags} {XRAY}"), "c", &small_code);
         let binary = built.read();
-        let behind = |function: &Function| function.form.as_ref().map(|form| form.address().0 & 1);
-        let odd = binary.functions.iter().filter(|f| f.kind == SiteKind::Xray && f.address.0 & 1 == 1);
+        let behind = |function: &Function| function.form().map(|form| form.address().0 & 1);
+        let odd = binary.functions.iter().filter(|f| f.kind() == SiteKind::Xray && f.address.0 & 1 == 1);
         assert!(odd.clone().count() > 0 && odd.clone().all(|function| behind(function) == Some(0)));
         compare_sleds(&built.path, &binary);
     }
@@ -390,7 +390,7 @@ fn rust_programs() {
     for opt in ["-O", "-Copt-level=0"] {
         let command = format!("rustc {opt} -Zinstrument-mcount");
         let binary = check(&command, "rs", RUST, expected);
-        let instrumented = binary.functions.iter().filter(|function| function.kind == SiteKind::Mcount);
+        let instrumented = binary.functions.iter().filter(|function| function.kind() == SiteKind::Mcount);
         for function in instrumented {
             assert_eq!(describe(function), "mcount after-prologue call", "{function:?}");
         }
@@ -417,7 +417,7 @@ fn cpp_templates_in_several_sections() {
             format!("{compiler} -O2 -ffunction-sections -fpatchable-function-entry=5 -Wl,--gc-sections");
         let expected = format!("_Z5twiceIiET_S0_ patchable entry+0 {nops}\n main patchable entry+0 {nops}");
         let binary = check(&command, "cc", source, &expected);
-        let patchable = binary.functions.iter().filter(|f| f.kind == SiteKind::Patchable).count();
+        let patchable = binary.functions.iter().filter(|f| f.kind() == SiteKind::Patchable).count();
         assert!(patchable > 5, "only {patchable} functions of the templates were found");
     }
 }

@@ -23,8 +23,7 @@ impl Numbers {
 
 /// All decisions about a function.
 fn decided(function: &Function) -> impl PartialEq + std::fmt::Debug + '_ {
-    let Function { kind, form, returns, reason, on_demand, .. } = function;
-    (kind, form, returns, reason, on_demand)
+    (&function.verdict, &function.returns)
 }
 
 /// Checks `rounds` selections of up to `most` functions each. Returns how many did not need the
@@ -68,7 +67,7 @@ fn check_one(
     }
     if !all {
         let others = (0..few.functions.len()).filter(|n| !chosen.contains(n));
-        let is_left = |n: usize| few.functions[n].form == listed.functions[n].form;
+        let is_left = |n: usize| few.functions[n].form() == listed.functions[n].form();
         assert!(others.into_iter().all(is_left), "{path:?}, {chosen:?}: a site that is not wanted");
     }
     !all

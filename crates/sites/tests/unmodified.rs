@@ -269,11 +269,11 @@ fn a_function_that_looks_at_its_return_address_keeps_it() {
     for name in ["keeps", "leads"] {
         assert!(
             matches!(
-                find(&binary, name).reason,
+                find(&binary, name).reason(),
                 Some(Reason::ReadsReturnAddress { .. } | Reason::MovesReturnAddress { .. })
             ),
             "{name}: {:?}",
-            find(&binary, name).reason
+            find(&binary, name).reason()
         );
     }
 }
@@ -378,10 +378,14 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
     let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary, false).expect("a program");
-    assert_eq!(find(&binary, "other").kind, SiteKind::Patchable);
+    assert_eq!(find(&binary, "other").kind(), SiteKind::Patchable);
     let bare = find(&binary, "bare");
-    assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));
-    assert!(!find(&binary, "other").on_demand);
+    assert!(
+        matches!(bare.form(), Some(SiteForm::Prologue { .. })) && bare.is_on_demand(),
+        "{}",
+        describe(bare)
+    );
+    assert!(!find(&binary, "other").is_on_demand());
 }
 
 // The symbol has the resolver's address; a filter means the functions that it chooses.
@@ -447,8 +451,8 @@ fn library_calls(command: &str) -> (Vec<String>, Vec<String>) {
     assert_eq!(binary.functions.len(), before + number);
     assert!(binary.functions.is_sorted_by_key(|function| function.address), "{command}");
     let (mut whole, mut entries) = (Vec::new(), Vec::new());
-    for function in binary.functions.iter().filter(|function| function.kind == SiteKind::Plt) {
-        let Some(SiteForm::Prologue { at, old }) = &function.form else { panic!("{function:?}") };
+    for function in binary.functions.iter().filter(|function| function.kind() == SiteKind::Plt) {
+        let Some(SiteForm::Prologue { at, old }) = function.form() else { panic!("{function:?}") };
         let segment = binary.segments.iter().rev().find(|segment| segment.address <= *at).expect("a segment");
         let offset = (at.0 - segment.address.0 + segment.file_offset) as usize;
         assert_eq!(&built.data()[offset..offset + old.len()], &old[..], "{command}: {}", function.name);

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         tell!("calltap: {shown}: {complaint}");
     }
     let linker_names = arguments.is_set("linker-names");
-    let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));
+    let row = |function: &'_ Function| (function.is_traceable(), row_name(function, linker_names));
     let mut out = Output::create(arguments)?;
     if arguments.format().as_deref() == Some("json") {
         let rows: Vec<Row<'_>> = binary
@@ -85,11 +85,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     module: &module,
                     address: function.address.0,
                     size: function.size,
-                    kind: function.kind.name(),
+                    kind: function.kind().name(),
                     traceable,
-                    on_demand: function.on_demand,
-                    reason: text_of(function.reason.as_ref()),
-                    reason_code: function.reason.as_ref().map(Reason::code),
+                    on_demand: function.is_on_demand(),
+                    reason: text_of(function.reason()),
+                    reason_code: function.reason().map(Reason::code),
                     exits: exits(function),
                     exits_reason: text_of(exits_reason(function)),
                     exits_reason_code: exits_reason(function).map(Reason::code),
@@ -125,8 +125,8 @@ fn returns(function: &Function) -> String {
         Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
         // Functions of Go have entries only.
-        None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
-        None if function.form.is_some() => "stub".to_owned(),
+        None if matches!(function.form(), Some(SiteForm::Checked { .. })) => "none".to_owned(),
+        None if function.is_traceable() => "stub".to_owned(),
         None => "-".to_owned(),
     }
 }
@@ -191,7 +191,7 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
-    let traceable = functions.iter().filter(|function| function.form.is_some()).count();
+    let traceable = functions.iter().filter(|function| function.is_traceable()).count();
     // Cold parts are listed, as they have addresses of their own, but no call can enter them.
     let parts = functions.iter().filter(|function| function.is_part()).count();
     write!(
@@ -215,14 +215,14 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
     writeln!(out, "# {:>14}  {:>7}  {:<10}  {:<8}  function", "address", "size", "kind", "returns")?;
     for function in functions {
         let name = row_name(function, linker_names);
-        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind)?;
+        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind())?;
         write!(out, "{:<8}  {name}", returns(function))?;
-        match function.form {
+        match function.form() {
             Some(SiteForm::Prefix { .. }) => write!(out, "  (jump in front of the function)")?,
             Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
             _ => {}
         }
-        if function.on_demand && function.form.is_some() {
+        if function.is_on_demand() && function.is_traceable() {
             write!(out, "  (if a filter names it)")?;
         }
         if !function.aliases.is_empty() {
@@ -232,7 +232,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (&function.reason, exits_reason(function), unseen_reason(function)) {
+        match (function.reason(), exits_reason(function), unseen_reason(function)) {
             (None, None, None) => {}
             (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
             (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,

@@ -88,12 +88,22 @@ impl Reader {
         }
         let Some(header) = shared.chunk_header(chunk) else { return };
         let chunk = ChunkOfThread { index: chunk, number: header.number.load(Acquire) };
-        if self.switching.is_empty()
-            && !self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk))
-        {
+        let goes_on = self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk));
+        if self.switching.is_empty() && !goes_on {
             let room = self.history.take().map(History::into_room).unwrap_or_default();
-            self.history = History::begin(chunk, &self.cursor, &self.open, room);
+            self.history = if self.may_have_open_calls() {
+                History::begin(chunk, &self.cursor, &self.open, room)
+            } else {
+                None
+            };
         }
+    }
+
+    /// Whether a child may be forked in calls of this thread. In a thread of which only entries are
+    /// recorded none is ever open.
+    fn may_have_open_calls(&self) -> bool {
+        let is_new = self.totals.entries == 0;
+        is_new || self.totals.exits > 0 || !self.open.is_empty()
     }
 
     /// Writes that the calls from the fork are open, in front of the first event, unless that event

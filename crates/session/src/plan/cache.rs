@@ -400,7 +400,7 @@ mod tests {
         let cache = cache(directory.path(), LARGEST);
         let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
         let whole = run(Arc::new(linker()), "ld.so", ALL, None, &Arc::default()).unwrap().0;
-        let named = whole.functions.iter().filter(|function| function.form.is_some());
+        let named = whole.functions.iter().filter(|function| function.is_traceable());
         let named = named.filter(|function| !calltap_sites::is_unnamed(function));
         let address = named.map(|function| function.address).next().expect("a function with a name");
         let analyse = |word: &str, has_debugging_file| {

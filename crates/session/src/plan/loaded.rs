@@ -133,13 +133,13 @@ impl Loaded {
 
     /// Returns how a function can be patched.
     fn form(&self, function: usize) -> Option<&SiteForm> {
-        let known = || self.binary.functions.get(function)?.form.as_ref();
+        let known = || self.binary.functions.get(function)?.form();
         self.found.get(&function).map(|(_, form)| form).or_else(known)
     }
 
     /// Returns the kind of room that the compiler left at a function.
     fn kind(&self, function: usize) -> SiteKind {
-        self.found.get(&function).map_or(self.binary.functions[function].kind, |(kind, _)| *kind)
+        self.found.get(&function).map_or(self.binary.functions[function].kind(), |(kind, _)| *kind)
     }
 
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
@@ -156,7 +156,7 @@ impl Loaded {
         let (n, start, address) = self.function_at(self.watched?.0)?;
         let function = self.binary.functions.get(n)?;
         let is_all = || !self.traceable().any(|(_, function)| site_request(function).is_some());
-        let is_it = start == address && function.form.is_some();
+        let is_it = start == address && function.is_traceable();
         (is_it && site_request(function).is_some() && is_all()).then_some(function)
     }
 
@@ -165,7 +165,7 @@ impl Loaded {
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
         let is_traceable = |(index, function): &(usize, &Function)| {
             let start = self.bias.apply(function.address);
-            (function.form.is_some() || self.found.contains_key(index))
+            (function.is_traceable() || self.found.contains_key(index))
                 && self.mapped.contains(start)
                 && self.watched != Some(start)
         };

@@ -35,7 +35,7 @@ pub enum Decode {
 impl Search {
     /// Whether code was decoded for the result. Functions without names then matter.
     pub fn has_decoded(self, found: &Binary) -> bool {
-        let is_bare = |function: &Function| matches!(function.kind, SiteKind::Prologue | SiteKind::None);
+        let is_bare = |function: &Function| matches!(function.kind(), SiteKind::Prologue | SiteKind::None);
         match self.decode {
             Decode::Nothing => false,
             Decode::BareProgram => found.is_program && found.functions.iter().all(is_bare),
@@ -73,7 +73,7 @@ impl Search {
         let is_one = |function: &Function| few.contains(&function.address);
         let is_whole = find_prologues_of(data, &mut binary, self.int3, &is_one)?;
         if !is_whole {
-            binary.functions.retain(|function| function.form.is_some() || is_one(function));
+            binary.functions.retain(|function| function.is_traceable() || is_one(function));
         }
         Ok((binary, is_whole))
     }

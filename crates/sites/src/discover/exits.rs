@@ -127,7 +127,7 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), Reason> {
         let function = &self.functions[n];
-        let (at, old, width) = match &function.form {
+        let (at, old, width) = match function.form() {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             Some(SiteForm::Checked { goid: None, .. }) => return Err(Reason::GoVersion),
@@ -170,7 +170,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let mut regions = regions.into_iter();
         let entry = regions.next().ok_or(Reason::ExitNearEntry)?;
-        let form = match &function.form {
+        let form = match function.form() {
             Some(SiteForm::Prologue { at, .. }) if entry.end > end => {
                 let old = self.bytes(entry.start, entry.end)?;
                 Some(SiteForm::Prologue { at: *at, old })
@@ -188,7 +188,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             Ok(Exit { at, old, leaves, is_sled: false, keeps_pop: region.keeps_pop })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, Reason>>()?;
-        if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
+        if matches!(function.form(), Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
             return Err(Reason::BreakpointEntry);
         }
         Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unseen }, form))
@@ -257,7 +257,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             }
         }
         let limit = match self.functions.get(n + 1) {
-            Some(next) => next.form.as_ref().map_or(next.address, |form| form.address().min(next.address)).0,
+            Some(next) => next.form().map_or(next.address, |form| form.address().min(next.address)).0,
             None => u64::MAX,
         };
         let mut regions = Vec::from_iter(entry);
@@ -302,7 +302,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn is_of_go(&self, n: usize) -> bool {
-        matches!(self.functions[n].form, Some(SiteForm::Checked { .. }))
+        matches!(self.functions[n].form(), Some(SiteForm::Checked { .. }))
     }
 
     /// Adds an exit to the region directly in front of it; false if that cannot be done.

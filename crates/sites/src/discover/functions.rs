@@ -4,14 +4,13 @@ use super::lookup::Lookup;
 use crate::address::Svma;
 use crate::elf::frames::Frame;
 use crate::elf::symbols::{Symbol, cold_parent};
-use crate::function::{Function, Role};
-use crate::site::SiteKind;
+use crate::function::{Function, Role, Verdict};
 use calltap_names::{printable, printable_bytes};
 
 /// Returns the functions that have a symbol, in address order, none with a site yet. `symbols` are
 /// sorted.
 ///
-/// An entry that is not a function of its own already has a reason; see [`is_whole`].
+/// An entry that is not a function of its own already has a verdict; see [`is_whole`].
 pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
     let mut functions = Vec::with_capacity(symbols.len());
     functions.extend(symbols.chunk_by(|a, b| a.address == b.address).map(function));
@@ -24,7 +23,7 @@ const RESOLVER: &str = ".resolver";
 
 /// Whether an entry of a fresh list is a function, not a part of one.
 pub(super) fn is_whole(function: &Function) -> bool {
-    function.reason.is_none()
+    function.verdict == Verdict::Open
 }
 
 /// Whether `address` lies in a function whose size the symbols state, so that no frame is needed
@@ -56,11 +55,8 @@ fn function(names: &[Symbol<'_>]) -> Function {
         aliases: aliases(best.name, names.get(1..own).unwrap_or_default()),
         address: Svma(best.address),
         size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
-        reason: role.reason(),
+        verdict: role.verdict(),
         role,
-        kind: SiteKind::None,
-        form: None,
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     }
@@ -89,11 +85,8 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         aliases: Vec::new(),
         address: Svma(frame.address),
         size: frame.size,
-        kind: SiteKind::None,
-        form: None,
-        reason: role(frame).reason(),
+        verdict: role(frame).verdict(),
         role: role(frame),
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     };

@@ -33,9 +33,9 @@ use crate::address::Svma;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::pclntab::{self, Entry};
-use crate::function::Function;
+use crate::function::{Function, Verdict};
 use crate::reason::Reason;
-use crate::site::{JUMP, SiteForm, SiteKind};
+use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
 /// Most notes that are searched for Go's own.
@@ -81,11 +81,8 @@ fn function(entry: &Entry<'_>) -> Function {
         aliases: Vec::new(),
         address: Svma(entry.address),
         size: entry.size,
-        kind: SiteKind::None,
-        form: None,
-        reason: None,
+        verdict: Verdict::Open,
         role: Default::default(),
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     }
@@ -106,17 +103,11 @@ pub(super) fn find(
         (Some(first), Some(last)) => first.address..last.address + last.size,
         _ => 0..u64::MAX,
     };
-    let of_go = |function: &&mut Function| function.form.is_none() && code.contains(&function.address.0);
+    let of_go = |function: &&mut Function| !function.is_traceable() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        match entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n], goid)) {
-            Ok(form) => {
-                (function.kind, function.form, function.on_demand) =
-                    (SiteKind::Prologue, Some(form), on_demand);
-                function.reason = None;
-            }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
-        }
+        let found = entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n], goid));
+        function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
 }

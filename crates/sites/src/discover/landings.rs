@@ -118,7 +118,7 @@ impl Landings {
 /// Bytes that a function's sites overwrite or displace, without the first byte of each.
 fn displaced(function: &Function) -> Vec<Range<u64>> {
     let behind = |at: u64, length: u64| at + 1..at + length;
-    let mut all = match &function.form {
+    let mut all = match function.form() {
         None => return Vec::new(),
         Some(SiteForm::Entry { at, .. }) => vec![behind(at.0, JUMP)],
         Some(SiteForm::Prefix { prefix, entry, .. }) => {

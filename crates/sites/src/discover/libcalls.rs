@@ -25,7 +25,7 @@ use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt::{self, ENDBR64};
 use crate::error::Error;
-use crate::function::{Function, Returns, Role};
+use crate::function::{Function, Returns, Role, Verdict};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 
@@ -146,11 +146,12 @@ impl Stub {
             address: Svma(start),
             size: at - start + length,
             role: Role::Function,
-            kind: SiteKind::Plt,
-            form: Some(SiteForm::Prologue { at: Svma(at), old }),
+            verdict: Verdict::Site {
+                kind: SiteKind::Plt,
+                form: SiteForm::Prologue { at: Svma(at), old },
+                on_demand: true,
+            },
             returns,
-            reason: None,
-            on_demand: true,
             poll: None,
         })
     }

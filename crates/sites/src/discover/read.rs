@@ -9,7 +9,7 @@ use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::{frames, symbols};
 use crate::error::Error;
-use crate::function::Function;
+use crate::function::{Function, Verdict};
 use crate::reason::Reason;
 use crate::site::SiteKind;
 use object::LittleEndian as Le;
@@ -95,7 +95,8 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         // The session overwrites a profiling function itself, so that function has no site.
         for profiler in &profilers {
             if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
-                (functions[n].form, functions[n].reason) = (None, Some(Reason::Profiler));
+                let kind = functions[n].kind();
+                functions[n].verdict = Verdict::Refused { kind, reason: Reason::Profiler };
             }
         }
     }
@@ -156,15 +157,14 @@ impl RoomFinder<'_, '_> {
                     if let Some(sleds) = sleds.filter(|_| kind == SiteKind::Xray) {
                         function.returns = xray::returns(self.image, sleds);
                     }
-                    function.kind = kind;
-                    function.form = Some(form);
+                    function.verdict = Verdict::Site { kind, form, on_demand: false };
                     return;
                 }
                 Err(reason) => refused = refused.or(Some((kind, reason))),
             }
         }
         let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
-        (function.kind, function.reason) = (kind, Some(reason));
+        function.verdict = Verdict::Refused { kind, reason };
     }
 }
 

@@ -241,7 +241,7 @@ impl Growing<'_, '_> {
 
     /// Returns the function behind a member if both could use the same padding.
     fn next_in_padding(&self, n: usize, own: &Branches) -> Option<usize> {
-        let next = self.functions.get(n + 1).filter(|next| next.form.is_none() && !next.is_part())?;
+        let next = self.functions.get(n + 1).filter(|next| !next.is_traceable() && !next.is_part())?;
         let start = next.address.0;
         let is_near =
             |leaving: &Leaving| leaving.to == To::Caller && leaving.at + JUMP + padding::ROOM > start;

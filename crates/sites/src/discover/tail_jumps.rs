@@ -46,7 +46,7 @@ pub(super) fn decide(
     may_have_room: bool,
 ) {
     let has_stub = |function: &Function| {
-        (may_have_room || function.form.is_some()) && matches!(function.returns, Returns::Stub(_))
+        (may_have_room || function.is_traceable()) && matches!(function.returns, Returns::Stub(_))
     };
     if !functions.iter().any(has_stub) {
         return;
@@ -144,7 +144,7 @@ impl Handing<'_, '_> {
     /// and reads it only through `__builtin_return_address`.
     fn asks(&self, n: usize) -> bool {
         let function = &self.functions[n];
-        if function.form.is_some() || function.is_part() {
+        if function.is_traceable() || function.is_part() {
             return false;
         }
         let is_start =

@@ -36,7 +36,7 @@ use crate::elf::image::Image;
 use crate::elf::machines;
 use crate::elf::pointers::{self, Pointer};
 use crate::error::Error;
-use crate::function::{Function, Returns};
+use crate::function::{Function, Returns, Verdict};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 use calltap_abi::PAGE;
@@ -90,7 +90,7 @@ fn find_sites(
     let pointers = pointers::into_code(&image);
     let scope = is_wanted.filter(|_| !has_go).and_then(|is_wanted| {
         let functions = &binary.functions;
-        let is_open = |function: &Function| function.form.is_none() && !function.is_part();
+        let is_open = |function: &Function| !function.is_traceable() && !function.is_part();
         let wanted = (0..functions.len()).filter(|n| is_open(&functions[*n]) && is_wanted(&functions[*n]));
         Scope::find(&image, (functions, &starts), &pointers, wanted.collect())
     });
@@ -104,21 +104,14 @@ fn find_sites(
     for n in finder.wanted.iter().copied().chain(behind.iter().copied()) {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
-        if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
+        if function.is_traceable() || function.is_part() || code_of_go.contains(&function.address.0) {
             continue;
         }
         let found = finder.site(n, function, before.last()).and_then(|form| match form {
             (SiteForm::Trap { .. }, Some(why)) if !int3 => Err(Reason::OnlyBreakpoint { why: Box::new(why) }),
             (form, _) => Ok(form),
         });
-        match found {
-            Ok(form) => {
-                (function.kind, function.form) = (SiteKind::Prologue, Some(form));
-                function.reason = None;
-                function.on_demand = on_demand;
-            }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
-        }
+        function.verdict = Verdict::unmodified(found, on_demand);
     }
     finder.find_exits(&mut binary.functions);
     for (n, old) in behind.into_iter().zip(undecided) {
@@ -290,7 +283,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         let machine = machines::inside(self.image);
         let find_one = |n: usize| {
             let refused = self.refusal(functions[n].address.0, machine);
-            let must_stay = match &functions[n].form {
+            let must_stay = match functions[n].form() {
                 Some(SiteForm::Checked { .. }) => Some(Reason::GoStack),
                 _ => refused.clone(),
             };
@@ -301,26 +294,17 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
             workers::share(&self.wanted, |n| functions[*n].size, find).into_iter().flatten().collect();
         for (n, ((returns, form), refused)) in self.wanted.iter().zip(found) {
             let function = &mut functions[*n];
-            if !matches!(
-                function.form,
-                Some(
-                    SiteForm::Prologue { .. }
-                        | SiteForm::PaddingJump { .. }
-                        | SiteForm::Trap { .. }
-                        | SiteForm::Checked { .. }
-                )
-            ) {
+            let Verdict::Site { kind: SiteKind::Prologue, form: at_entry, .. } = &mut function.verdict else {
                 continue;
-            }
+            };
             // A Go function never gets a return stub.
-            let is_of_go = matches!(function.form, Some(SiteForm::Checked { .. }));
+            let is_of_go = matches!(at_entry, SiteForm::Checked { .. });
             if let (Returns::Stub(_), Some(reason), false) = (&returns, refused, is_of_go) {
-                (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
-                function.reason = Some(reason);
+                function.verdict = Verdict::refused(reason);
                 continue;
             }
             function.returns = returns;
-            function.form = form.or(function.form.take());
+            form.into_iter().for_each(|wider| *at_entry = wider);
         }
     }
 

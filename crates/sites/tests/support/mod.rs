@@ -67,7 +67,7 @@ impl Built {
         let binary = calltap_sites::read(&data, "fixture").unwrap();
         compare_symbols(&self.path, &binary);
         compare_bytes(&self.path, &binary);
-        if binary.functions.iter().any(|function| function.form.is_some()) {
+        if binary.functions.iter().any(|function| function.is_traceable()) {
             assert!(may_have_sites(&data), "the quick look sees no site in {}", self.path.display());
         }
         assert_eq!(file_may_have_sites(&file), may_have_sites(&data), "{}", self.path.display());
@@ -114,7 +114,7 @@ pub fn describe(function: &Function) -> String {
         [0x67, 0xe8, _, _, _, _] => "addr32-call".to_owned(),
         _ => old.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
-    let what = match &function.form {
+    let what = match function.form() {
         Some(SiteForm::Entry { at, old }) => format!("entry{} {}", place(*at), bytes(old)),
         Some(SiteForm::Prologue { at, old }) => format!("prologue{} {}", place(*at), bytes(old)),
         Some(SiteForm::Checked { at, old, .. }) => format!("checked{} {}", place(*at), bytes(old)),
@@ -130,9 +130,9 @@ pub fn describe(function: &Function) -> String {
         Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
             format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
         }
-        None => format!("({})", function.reason.as_ref().map(ToString::to_string).unwrap_or_default()),
+        None => format!("({})", function.reason().map(ToString::to_string).unwrap_or_default()),
     };
-    format!("{} {}", function.kind, what)
+    format!("{} {}", function.kind(), what)
 }
 
 /// Returns the function with this name.
@@ -269,11 +269,11 @@ fn compare_bytes(path: &Path, binary: &Binary) {
         .flat_map(|(&at, (bytes, _))| bytes.iter().enumerate().map(move |(i, &byte)| (at + i as u64, byte)))
         .collect();
     for function in &binary.functions {
-        assert_eq!(function.form.is_some(), function.reason.is_none(), "{function:?}");
+        assert_eq!(function.is_traceable(), function.reason().is_none(), "{function:?}");
         if let Returns::Exits { elsewhere, .. } = &function.returns {
             elsewhere.iter().for_each(|exit| whole(exit.at, &exit.old));
         }
-        match &function.form {
+        match function.form() {
             Some(
                 SiteForm::Entry { at, old }
                 | SiteForm::Prologue { at, old }

@@ -7,7 +7,7 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
 use calltap_process::memory::maps::Region;
 use calltap_process::memory::text::ProcessText;
-use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma};
+use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma, Verdict};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -100,22 +100,15 @@ impl Loaded {
     pub fn made_at(&mut self, start: u64) -> usize {
         let functions = self.made.get_or_insert_default();
         *functions.entry(start).or_insert_with(|| {
-            let (kind, form, reason) = (SiteKind::None, None, None);
-            let (name, aliases) = (format!("{start:#x}"), Vec::new());
-            let (address, on_demand, poll) = (Svma(start), false, None);
-            let (returns, role) = (Returns::default(), Role::Function);
             let function = Function {
-                name,
-                aliases,
-                address,
+                name: format!("{start:#x}"),
+                aliases: Vec::new(),
+                address: Svma(start),
                 size: 0,
-                role,
-                kind,
-                form,
-                returns,
-                reason,
-                on_demand,
-                poll,
+                role: Role::Function,
+                verdict: Verdict::Open,
+                returns: Returns::default(),
+                poll: None,
             };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
@@ -204,7 +197,7 @@ impl Loaded {
         }
         let binary = Arc::clone(&self.binary);
         for (function, described) in binary.functions.iter().enumerate() {
-            let Some(form) = described.form.as_ref().filter(|form| calls_out(form)) else { continue };
+            let Some(form) = described.form().filter(|form| calls_out(form)) else { continue };
             let Some(site) = Site::new(form, self.bias) else { continue };
             let Some(place) = self.place_of(function, |_| Some(site)) else { continue };
             self.sites[place].quiet = true;

@@ -70,7 +70,7 @@ impl Loaded {
                 wanted = wanted.reading(stubs.number_program(&program.words, records));
             }
             let found = self.found.get(&function).map(|(_, form)| form.clone());
-            let Some(form) = found.as_ref().or(binary.functions[function].form.as_ref()) else { continue };
+            let Some(form) = found.as_ref().or(binary.functions[function].form()) else { continue };
             let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
             let placed = &mut self.sites[place];
             placed.drained |=
@@ -205,8 +205,8 @@ impl Loaded {
         for New { function, tracers, wanted, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
-            let kind = found.map_or(known.kind, |(kind, _)| *kind);
-            let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
+            let kind = found.map_or(known.kind(), |(kind, _)| *kind);
+            let Some(form) = found.map(|(_, form)| form).or(known.form()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
             let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
                 made.unreached += 1;

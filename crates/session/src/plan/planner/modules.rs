@@ -233,7 +233,7 @@ impl<'a> Planner<'a> {
             }
             let Some(binary) = self.binary(&new, pid, program) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
-            let has_sleds = binary.functions.iter().any(|function| function.kind == SiteKind::Xray);
+            let has_sleds = binary.functions.iter().any(|function| function.kind() == SiteKind::Xray);
             without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = Module {

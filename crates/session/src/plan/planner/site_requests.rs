@@ -64,8 +64,7 @@ impl Values {
 fn can_enter(function: &Function, hooks: HookSet) -> bool {
     let unseen = matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
     let style = |form| calltap_patch::style(form, &function.returns);
-    function.form.as_ref().is_some_and(|form| style(form) != Style::AfterPrologue)
-        && !(hooks.returns() && unseen)
+    function.form().is_some_and(|form| style(form) != Style::AfterPrologue) && !(hooks.returns() && unseen)
 }
 
 impl<'a> Planner<'a> {
