@@ -170,7 +170,7 @@ struct Adder {
     since: u64,
 }
 
-/// An event after the end of the interval.
+/// Events or the end of a thread after the end of the interval.
 enum Later {
     Events(Batch),
     Ended(ThreadId),

@@ -174,7 +174,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// Makes an integer attribute. Numbers in JSON have fewer than 64 bits, so OTLP encodes integers as
+/// Makes an integer attribute. JSON parsers may round 64-bit numbers, so OTLP encodes integers as
 /// texts.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })

@@ -26,8 +26,8 @@ use std::io::{self, Write};
 /// Maximum number of streams: readers number them with 16 bits.
 const STREAMS: usize = i16::MAX as usize;
 
-/// Maximum depth in the file: readers indent by depth without a limit, so that each line of a
-/// recursion of a hundred thousand calls would be as long.
+/// Maximum depth in the file: readers indent by depth without a limit, so that the lines of a
+/// recursion of a hundred thousand calls would be that long.
 const DEEPEST: u32 = 500;
 
 /// Writes a trace.dat. Calls recorded by the function tracer are `function` events, those of the
