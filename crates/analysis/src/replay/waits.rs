@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) from: u64,
-    what: What,
+    kind: Kind,
     /// Number of open calls.
     pub(super) depth: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum Kind {
     /// State of the thread, and the end of the interval.
     Off(RunState, u64),
     Incident(IncidentKind),
@@ -27,9 +27,9 @@ enum What {
 impl Wait {
     /// Formats the wait: `/* blocked 16.495 ms */`.
     pub(super) fn text(&self, source: &dyn Source) -> String {
-        let (state, to) = match &self.what {
-            What::Off(state, to) => (*state, *to),
-            What::Incident(what) => return format!("/* {} */", incidents::text(what)),
+        let (state, to) = match &self.kind {
+            Kind::Off(state, to) => (*state, *to),
+            Kind::Incident(what) => return format!("/* {} */", incidents::text(what)),
         };
         let length = duration(source.duration_ns(to - self.from));
         match state {
@@ -72,7 +72,7 @@ impl Waits {
         let is_due = |one: &&Incident| next.is_none_or(|next| one.at < next);
         while let Some(&Incident { at, what }) = self.incidents.front().filter(is_due) {
             self.incidents.pop_front();
-            waits.push(Wait { from: at.max(now), what: What::Incident(what), depth: depth as u32 });
+            waits.push(Wait { from: at.max(now), kind: Kind::Incident(what), depth: depth as u32 });
         }
         waits
     }
@@ -89,7 +89,7 @@ impl Waits {
             }
             self.states.pop_front();
             if is_printed && to > now {
-                waits.push(Wait { from: from.max(now), what: What::Off(state, to), depth: depth as u32 });
+                waits.push(Wait { from: from.max(now), kind: Kind::Off(state, to), depth: depth as u32 });
             }
         }
         waits
@@ -102,9 +102,9 @@ mod tests {
     use RunState::{Blocked, Runnable, Unknown};
 
     fn take_off(waits: &mut Waits, now: u64, next: Option<u64>, depth: usize) -> Vec<(u64, u64, RunState)> {
-        let off = |wait: &Wait| match wait.what {
-            What::Off(state, to) => (wait.from, to, state),
-            What::Incident(_) => (wait.from, wait.from, RunState::Running),
+        let off = |wait: &Wait| match wait.kind {
+            Kind::Off(state, to) => (wait.from, to, state),
+            Kind::Incident(_) => (wait.from, wait.from, RunState::Running),
         };
         waits.until(now, next, depth).iter().map(off).collect()
     }
