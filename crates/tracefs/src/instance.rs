@@ -314,7 +314,7 @@ impl Instance {
         let record = Record { time, tid, what };
         if let What::Function { site, parent } = record.what
             && self.options.has(NO_REPEATS)
-            && self.repeats(&record, site, parent)
+            && self.count_repetition(&record, site, parent)
         {
             return;
         }
@@ -323,7 +323,7 @@ impl Instance {
 
     /// Whether a record repeats the thread's last one, with the same function and caller; if so,
     /// the repetition is counted there.
-    fn repeats(&mut self, record: &Record, site: u32, parent: u64) -> bool {
+    fn count_repetition(&mut self, record: &Record, site: u32, parent: u64) -> bool {
         let tid = record.tid;
         let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
         match &mut last.what {

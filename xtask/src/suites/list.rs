@@ -161,7 +161,7 @@ fn coreutils_commands() -> Vec<(String, PathBuf)> {
 
 /// Words of tests that are left out: they need root, a build of the package, other tracers, exact
 /// times or limits of memory.
-const NOT: [&str; 15] = [
+const EXCLUDED: [&str; 15] = [
     "require_root_",
     "expensive_",
     "mount",
@@ -193,7 +193,7 @@ fn coreutils(source: &Path) -> Result<Vec<Test>> {
                 Some("pl") => "perl -w -I$srcdir/tests -MCuSkip -MCoreutils -MCuTmpdir=t",
                 _ => continue,
             };
-            if NOT.iter().any(|word| text.contains(word)) {
+            if EXCLUDED.iter().any(|word| text.contains(word)) {
                 continue;
             }
             let script = format!(
