@@ -89,7 +89,7 @@ pub struct Instance {
     pub triggers: Triggers,
     /// Whether `trace_pipe` is open for reading.
     pub piped: bool,
-    /// Number of open files `trace_pipe_raw`.
+    /// Number of open files `trace_pipe_raw` and `snapshot_raw`.
     pub raw_pipes: u32,
     /// Number of readers of `trace` while the option `pause-on-trace` is on.
     pub paused: u32,
@@ -384,7 +384,8 @@ impl Instance {
         }
     }
 
-    /// Writes the buffer to the file `dump`, which stands for the kernel's console.
+    /// Moves the buffer's records as text to the file `dump`, which stands for the kernel's
+    /// console.
     fn dump(&mut self, symbols: &Symbols) {
         let format = self.format();
         self.dumped = Pipe::default().all(&mut self.ring, &format, symbols);

@@ -1,9 +1,9 @@
 //! Requests to the mount that are answered early if their process has to stop.
 //!
 //! The user of a process's directory may be a thread of that process. During its request that
-//! thread is in the kernel, where it cannot be stopped. If it is in execve, which closes its files,
-//! the process's memory is locked; and if another thread of the process is in execve, that thread
-//! waits for it to be killed.
+//! thread is in the kernel, where it cannot be stopped. If its request is part of execve, which
+//! closes the program's files, the process's memory is locked. If another thread calls execve, the
+//! kernel kills the requesting thread, and execve waits until its request is answered.
 //!
 //! A process that is to be stopped is therefore answered at once: it stops before it sees the
 //! answer, [and stays stopped](stay) until the operation is done. If the operation was not begun,
