@@ -1,5 +1,5 @@
-//! `cargo xtask test`: runs every test of the workspace, and lists what could not be tested on this
-//! machine.
+//! `cargo xtask test`: runs every test of the workspace, and lists the tests that were skipped on
+//! this machine.
 
 use crate::{shell, watched};
 use anyhow::{Context, Result, bail};

@@ -235,7 +235,7 @@ fn postgres(source: &Path) -> Result<Vec<Test>> {
     Ok(vec![Test { name: "regress".to_owned(), script: include_str!("postgres.sh").to_owned() }])
 }
 
-/// Modules of Python's suite that use what a tracer may disturb: threads, signals, processes,
+/// Modules of Python's suite with features that a tracer may disturb: threads, signals, processes,
 /// stacks, generators, exceptions, libraries in C.
 const MODULES: &str = "test_grammar test_generators test_coroutines test_gc test_exceptions test_sys test_thread test_signal \
      test_contextlib test_dict test_unicode test_bytes test_long test_math test_decimal test_json test_re test_pickle test_struct \

@@ -216,7 +216,7 @@ fn answer(
     Ok(())
 }
 
-/// Tells the notes of the session, and what the answer lacks.
+/// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;

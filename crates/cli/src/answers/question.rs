@@ -253,7 +253,7 @@ impl Kind {
         words
     }
 
-    /// Checks that a trace has what an answer needs.
+    /// Checks that a trace has the tracers and values that an answer needs.
     pub fn check(&self, meta: &Meta) -> Result<()> {
         let tracers = meta.session.iter().flat_map(|session| &session.tracers);
         let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
