@@ -218,7 +218,7 @@ fn common_words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ENDED, Status, common};
+    use super::{ENDED, Status, common_words};
 
     #[test]
     fn processes_that_had_ended_count_only_if_all_had() {

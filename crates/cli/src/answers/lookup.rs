@@ -49,7 +49,7 @@ fn read(root: &str, module: &Module) -> Functions {
         name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);
         is_it.then_some(binary)
     };
-    [inside.as_path(), path].into_iter().find_map(of_file).map(named).unwrap_or_default()
+    [inside.as_path(), path].into_iter().find_map(of_file).map(named_functions).unwrap_or_default()
 }
 
 /// Collects the named functions. A cold part has the name of its function.
