@@ -1,5 +1,5 @@
-//! `cargo xtask test`: runs every test of the workspace, and lists what could not be tested on this
-//! machine.
+//! `cargo xtask test`: runs every test of the workspace, and lists the tests that were skipped on
+//! this machine.
 
 use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use std::{env, thread};
 
 /// Messages of the tests.
 #[derive(Default)]
-struct Said {
+struct Messages {
     skipped: Vec<String>,
     took: Vec<String>,
 }
@@ -19,7 +19,7 @@ struct Said {
 /// took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
-    let said = Mutex::new(Said::default());
+    let messages = Mutex::new(Messages::default());
     let mut rounds = vec![Vec::new()];
     if long {
         // Doc tests are left out: `ignore` has another meaning there.
@@ -34,11 +34,11 @@ pub fn run(long: bool) -> Result<()> {
         if std::io::stderr().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }
-        if !follow(&mut command, &said)? {
+        if !follow(&mut command, &messages)? {
             failed.push(shell::line(&command));
         }
     }
-    let Said { mut skipped, took } = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Messages { mut skipped, took } = messages.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\ntest binaries that took longest:");
     longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
@@ -59,13 +59,13 @@ pub fn run(long: bool) -> Result<()> {
 
 /// Runs cargo, and collects the messages of the tests. False if it fails. A process that a test
 /// leaves behind holds the pipes of [`watched`], not these.
-fn follow(command: &mut Command, said: &Mutex<Said>) -> Result<bool> {
+fn follow(command: &mut Command, messages: &Mutex<Messages>) -> Result<bool> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
     let (out, err) = (child.stdout.take().context("piped")?, child.stderr.take().context("piped")?);
     thread::scope(|scope| {
-        scope.spawn(|| pass(out, &mut std::io::stdout(), said));
-        scope.spawn(|| pass(err, &mut std::io::stderr(), said));
+        scope.spawn(|| pass(out, &mut std::io::stdout(), messages));
+        scope.spawn(|| pass(err, &mut std::io::stderr(), messages));
     });
     Ok(child.wait()?.success())
 }
@@ -80,16 +80,16 @@ fn longest(took: Vec<String>) -> Vec<String> {
 }
 
 /// Passes lines on, and collects those about skipped tests and about times.
-fn pass(from: impl Read, to: &mut impl Write, said: &Mutex<Said>) {
+fn pass(from: impl Read, to: &mut impl Write, messages: &Mutex<Messages>) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());
         let text = String::from_utf8_lossy(&line);
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
         // The test harness may have begun the line: `test name ... SKIPPED: why`.
         if let Some((_, why)) = text.split_once("SKIPPED: ") {
-            said.skipped.push(why.trim().to_owned());
+            messages.skipped.push(why.trim().to_owned());
         } else if let Some(took) = text.strip_prefix(watched::TOOK) {
-            said.took.push(took.to_owned());
+            messages.took.push(took.to_owned());
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn push_csv(buffer: &mut Vec<u8>, field: &str) {
     }
 }
 
-/// Writes the buffer out and empties it, if it holds 64 KiB or with `everything`.
+/// Writes the buffer out and empties it, if it holds at least 64 KiB or `everything` is set.
 pub fn drain(buffer: &mut Vec<u8>, out: &mut dyn Write, everything: bool) -> io::Result<()> {
     if everything || buffer.len() >= 64 << 10 {
         out.write_all(buffer)?;

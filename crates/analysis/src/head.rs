@@ -36,8 +36,8 @@ impl Lost {
     }
 }
 
-/// Returns the head: functions disabled while recording, the part that is read, `# 8 events and 1
-/// mark, 2 threads`, and what is missing. Each line ends with a newline.
+/// Returns the head: functions disabled while recording, the part that is read,
+/// `# 8 events and 1 mark, 2 threads`, and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut text = limited(source);
     text += &part(source);

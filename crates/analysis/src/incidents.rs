@@ -75,8 +75,8 @@ pub(crate) fn by_function(source: &dyn Source, has_signals: bool) -> Result<ByFu
     Ok(counts)
 }
 
-/// Formats an incident: `page fault at 0x7f5a3c001000`, `signal 10 (SIGUSR1)`, `moved from
-/// processor 0 to 1`.
+/// Formats an incident: `page fault at 0x7f5a3c001000`, `signal 10 (SIGUSR1)`,
+/// `moved from processor 0 to 1`.
 pub fn text(what: &IncidentKind) -> String {
     match what {
         IncidentKind::PageFault { address, .. } => format!("{} at {address:#x}", what.name()),

@@ -407,7 +407,8 @@ pub fn collect(
     let mut all = collectors.into_iter().map(|collector| collector.paths);
     let mut paths = all.next().unwrap_or_else(|| Paths::switching(limit, is_recorded));
     if !all.all(|other| paths.add(&other)) {
-        // Only a single reader decides which paths are kept as one pass would.
+        // Beyond the limit, the order of events decides which paths are kept; only a single reader
+        // follows it.
         return collect_each(source, limit, by_thread, |_, _| {}, None);
     }
     paths.sum_up();

@@ -75,7 +75,7 @@ pub struct Row {
 
 /// Returns the rows of a trace.
 pub fn rows(meta: &Meta) -> Vec<Row> {
-    // A function has several sites if it was enabled with different hook sets in turn.
+    // A function has several sites if it was traced in different ways in turn.
     let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
     for profile in &meta.profile {
         let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };

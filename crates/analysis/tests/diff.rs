@@ -9,7 +9,7 @@ fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
     collect([&[("a.data", a)], &[("b.data", b)]], options, None).unwrap()
 }
 
-/// Compares several recordings a side.
+/// Compares several recordings per side.
 fn several(a: &[MemorySource], b: &[MemorySource], options: &Options) -> Diff {
     let named = |name: &'static str, side| -> Vec<(&str, &dyn Source)> {
         Vec::from_iter(<[MemorySource]>::iter(side).map(|source| (name, source as &dyn Source)))
@@ -176,7 +176,7 @@ fn times_of_different_clocks_are_not_compared() {
     );
 }
 
-/// Returns the sentences about conditions that hold, with five equal recordings a side.
+/// Returns the sentences about conditions that hold, with five equal recordings per side.
 fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<String>, String> {
     let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
     // The filter does not affect conditions.

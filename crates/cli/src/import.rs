@@ -8,7 +8,7 @@ use calltap_session::TraceFile;
 use std::fs::File;
 use std::path::Path;
 
-/// Writes the trace, and tells what it contains and what it lacks.
+/// Writes the trace, and tells its contents and its gaps.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());

@@ -105,7 +105,7 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
 pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
     let interrupted = calltap_session::interruption()?;
     let program = std::env::current_exe().context("calltap's own program")?;
-    let words = common(std::env::args_os().skip(1));
+    let words = common_words(std::env::args_os().skip(1));
     let start = |pid: &u32| {
         let mut command = Command::new(&program);
         command.args(&words).arg("-p").arg(pid.to_string());
@@ -130,8 +130,8 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
     let status = thread::scope(|scope| {
         for (child, pid) in running.iter_mut().zip(pids) {
             let (out, err) = (child.stdout.take(), child.stderr.take());
-            scope.spawn(move || out.map(|out| pass(out, *pid, answers.unwrap_or(Answers::Lines))));
-            scope.spawn(|| err.map(|err| say_once(err, &said)));
+            scope.spawn(move || out.map(|out| forward_answers(out, *pid, answers.unwrap_or(Answers::Lines))));
+            scope.spawn(|| err.map(|err| forward_messages(err, &said)));
         }
         wait(running, || interrupted.load(Acquire))
     });
@@ -162,7 +162,7 @@ fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
 
 /// Passes on a child's answer about a process. If standard output is closed, the child learns that
 /// from its closed pipe.
-fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
+fn forward_answers(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     if answers == Answers::Lines {
@@ -190,7 +190,7 @@ fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
 }
 
 /// Passes on a child's messages, except those that another child has already written.
-fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
+fn forward_messages(from: impl Read, said: &Mutex<HashSet<String>>) {
     for line in BufReader::new(from).lines().map_while(Result::ok) {
         if said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
             tell!("{line}");
@@ -199,7 +199,7 @@ fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
 }
 
 /// Returns the words of the command line without those that name processes and the output file.
-fn common(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn common_words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let (mut kept, mut is_value) = (Vec::new(), false);
     for word in words {
         let text = word.to_string_lossy();
@@ -218,7 +218,7 @@ fn common(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ENDED, Status, common};
+    use super::{ENDED, Status, common_words};
 
     #[test]
     fn processes_that_had_ended_count_only_if_all_had() {
@@ -248,7 +248,7 @@ mod tests {
             "1",
             "--children",
         ];
-        let kept: Vec<_> = common(words.iter().map(Into::into)).into_iter().collect();
+        let kept: Vec<_> = common_words(words.iter().map(Into::into)).into_iter().collect();
         assert_eq!(kept, ["record", "-F", "f", "--duration", "1"]);
     }
 }

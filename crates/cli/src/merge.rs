@@ -19,7 +19,7 @@ impl Drop for Imported {
     }
 }
 
-/// Writes the trace, and tells what it contains.
+/// Writes the trace, and tells its contents.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let paths: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
     if paths.len() < 2 {

@@ -158,7 +158,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
     out.finish()
 }
 
-/// Tells the notes of the session, and what the answer lacks.
+/// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &Outcome) {
     let mut notes = outcome.notes.clone();
     notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));

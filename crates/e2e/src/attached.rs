@@ -111,8 +111,8 @@ impl State {
         while start.elapsed() < HANGS {
             thread::sleep(Duration::from_millis(20));
             let now = State::of(pid, but);
-            let is_moved = now.begins() || now.handles() && start.elapsed() < HANDLING;
-            if !is_moved && now.lasting() == before.lasting() && now.threads == before.threads {
+            let is_moved = now.has_new_thread() || now.has_blocked_handler() && start.elapsed() < HANDLING;
+            if !is_moved && now.stable_entries() == before.stable_entries() && now.threads == before.threads {
                 return now;
             }
             before = now;
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// Returns the entries that do not change from moment to moment.
-    fn lasting(&self) -> Vec<(&String, &String)> {
+    fn stable_entries(&self) -> Vec<(&String, &String)> {
         self.status.iter().filter(|(key, _)| !key.ends_with(" State")).collect()
     }
 
@@ -131,12 +131,12 @@ impl State {
     }
 
     /// Whether a thread is being created.
-    fn begins(&self) -> bool {
+    fn has_new_thread(&self) -> bool {
         self.threads.iter().any(|thread| self.signals(thread, "SigBlk") == ALL_BLOCKED)
     }
 
     /// Whether a thread blocks a signal that has a handler.
-    fn handles(&self) -> bool {
+    fn has_blocked_handler(&self) -> bool {
         self.threads.iter().any(|thread| self.signals(thread, "SigBlk") & self.signals(thread, "SigCgt") != 0)
     }
 }

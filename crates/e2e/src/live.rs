@@ -83,7 +83,7 @@ pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
 /// Runs a program alone, and while calltap attaches and detaches all the time: output, errors and
 /// status must be the same.
 pub fn transparent(program: &Program, arguments: &[&str]) {
-    undisturbed(program, arguments, &come_and_go);
+    compare_disturbed(program, arguments, &attach_repeatedly);
 }
 
 /// Runs a program alone, and while calltap is attached and switches its functions all the time:
@@ -94,14 +94,14 @@ pub fn transparent_while_switched(program: &Program, arguments: &[&str]) {
 
 /// Compares as [`transparent_while_switched`] does, with a patch mode.
 pub fn transparent_while_switched_by(program: &Program, arguments: &[&str], mode: &str) {
-    undisturbed(program, arguments, &|resident| switch(resident, mode));
+    compare_disturbed(program, arguments, &|resident| switch(resident, mode));
 }
 
 /// A disturbance of a program until its end. Returns how often it succeeded, and the message of a
 /// refusal.
 type Disturb<'a> = &'a dyn Fn(&mut Resident) -> (usize, String);
 
-fn come_and_go(resident: &mut Resident) -> (usize, String) {
+fn attach_repeatedly(resident: &mut Resident) -> (usize, String) {
     let (mut attached, mut refused) = (0, String::new());
     while resident.runs() && attached < 40 {
         let run = resident.attach(ATTACHES[attached % ATTACHES.len()]);
@@ -142,7 +142,7 @@ fn switch(resident: &mut Resident, mode: &str) -> (usize, String) {
     (switched, refused)
 }
 
-fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
+fn compare_disturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
     let command = |rounds: u32| {
         let mut command = Command::new(&program.path);
         command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
@@ -153,13 +153,13 @@ fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
     let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
     // On a busy machine two rounds take long, and many more may pass before calltap has attached.
     let enough =
-        [1, 10, 100].into_iter().any(|more| undisturbed_for(program, &command, rounds * more, disturb));
+        [1, 10, 100].into_iter().any(|more| compare_disturbed_for(program, &command, rounds * more, disturb));
     assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
 }
 
 /// Runs a program alone and disturbed for a number of rounds, and compares both. True if it was
 /// disturbed at least once.
-fn undisturbed_for(
+fn compare_disturbed_for(
     program: &Program,
     command: &dyn Fn(u32) -> Command,
     rounds: u32,

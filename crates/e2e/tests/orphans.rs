@@ -87,8 +87,8 @@ fn running(program: &Program) -> Vec<u32> {
         .collect()
 }
 
-// A forked child may ask to be traced only while the recorder is its parent: another parent would
-// never resume it.
+// A forked child waits until the recorder traces it (PTRACE_SEIZE). If the recorder is killed
+// before that, the child must end instead of waiting.
 #[test]
 fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
     let program = compile(&PLACED[0], &["resident.c"], &[]);

@@ -14,7 +14,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// Returns the compression with a name in the file.
+    /// Returns the compression that the file names.
     pub(crate) fn named(name: &str) -> Result<Compression, Error> {
         match name {
             "none" => Ok(Compression::None),

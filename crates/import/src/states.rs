@@ -101,7 +101,7 @@ impl States {
     }
 
     /// Ends the recording. A thread that was woken and did not run again is known to have slept
-    /// until then.
+    /// until that waking.
     pub(crate) fn finish(&mut self, complete: Complete) {
         match self.doing {
             Doing::Sleeps { woken: None } if complete.switches || complete.wakings => {}

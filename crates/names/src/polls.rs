@@ -50,7 +50,7 @@ pub fn dropped(name: &str) -> Option<&str> {
     of.strip_prefix("::").unwrap_or(of).strip_prefix('<')?.strip_suffix('>')
 }
 
-/// Whether `one` is the type `general`, whose name may lack type parameters in legacy mangling:
+/// Whether both names are of one type. Legacy mangling has generic parameters instead of types:
 /// `Timeout<T>`.
 pub fn is_type(general: &str, one: &str) -> bool {
     general == one || without_parameters(general).is_some_and(|start| without_parameters(one) == Some(start))

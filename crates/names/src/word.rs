@@ -78,7 +78,7 @@ impl Word {
         self.module.is_some()
     }
 
-    /// Whether the word matches all names of functions, without naming a module.
+    /// Whether the word names no module, and its pattern has no character but `*` and `?`.
     pub fn is_for_all(&self) -> bool {
         self.module.is_none() && self.whole.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
     }

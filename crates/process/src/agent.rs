@@ -59,7 +59,7 @@ impl Image {
     }
 
     /// Whether this build of the image is mapped at an address.
-    fn is_at(&self, address: u64, text: &mut ProcessText) -> bool {
+    fn is_mapped_at(&self, address: u64, text: &mut ProcessText) -> bool {
         let mut mapped = vec![0; self.text().map_or(0, <[u8]>::len)];
         text.read(Avma(address), &mut mapped).is_ok() && self.text() == Some(&mapped)
     }
@@ -83,7 +83,7 @@ impl Loaded {
     /// not used: it stays mapped and does nothing.
     pub fn find(regions: &[Region], text: &mut ProcessText) -> Option<Loaded> {
         let mut which = |region: &Region| {
-            [&LIBRARY, &JOINING, &PLACED].into_iter().find(|image| image.is_at(region.start, text))
+            [&LIBRARY, &JOINING, &PLACED].into_iter().find(|image| image.is_mapped_at(region.start, text))
         };
         let first = |region: &&Region| region.offset == 0 && is_mapped(region);
         let all = regions.iter().filter(first);

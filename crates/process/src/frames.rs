@@ -396,11 +396,11 @@ impl Stacks {
             let ((pid, code), text) = mappings.process().zip(reader.take())?;
             aside(all.len(), work(others.to_vec(), text, pid, code.to_vec()))
         };
-        let Some(told) = read_aside() else {
+        let Some(other_half) = read_aside() else {
             return Stacks { threads: Whereabouts::read_all(&all, text, mappings) };
         };
         let mut threads = Whereabouts::read_all(own, text, mappings);
-        threads.extend(told.recv().unwrap_or_else(|_| Whereabouts::read_all(others, text, mappings)));
+        threads.extend(other_half.recv().unwrap_or_else(|_| Whereabouts::read_all(others, text, mappings)));
         Stacks { threads }
     }
 

@@ -112,14 +112,14 @@ pub fn spawn_held<T>(
     command: &[OsString],
     hold: impl FnOnce(u32, &mut dyn FnMut()) -> T,
 ) -> Result<(Child, T), Error> {
-    let (mut here, there) =
+    let (mut own_end, child_end) =
         UnixStream::pair().map_err(|source| Error::System { what: "a socket for the program", source })?;
-    let other = here.as_raw_fd();
+    let other = own_end.as_raw_fd();
     thread::scope(|scope| {
         let spawn = || {
             start(command, |command| {
                 // SAFETY: async-signal-safe system calls.
-                unsafe { command.pre_exec(move || await_tracer(&there, other)) };
+                unsafe { command.pre_exec(move || await_tracer(&child_end, other)) };
             })
         };
         // `spawn` returns only after the child's execve, for which the child has to be traced
@@ -127,12 +127,12 @@ pub fn spawn_held<T>(
         let spawning = scope.spawn(spawn);
         let mut pid = [0; 4];
         // If no child was made, its end of the socket is closed, and the read fails.
-        let held = here.read_exact(&mut pid).ok().map(|()| {
+        let held = own_end.read_exact(&mut pid).ok().map(|()| {
             // Writing to a child that has ended fails, which does not matter.
-            hold(u32::from_ne_bytes(pid), &mut || drop(here.write_all(&[0])))
+            hold(u32::from_ne_bytes(pid), &mut || drop(own_end.write_all(&[0])))
         });
         // Closing the socket ends a child that is not traced.
-        drop(here);
+        drop(own_end);
         let child = spawning.join().unwrap_or_else(|_| Err(Error::thread()))?;
         held.map(|held| (child, held)).ok_or_else(Error::thread)
     })
@@ -184,14 +184,14 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
 /// A shell without job control lets the commands that it starts by `&` ignore SIGINT: calltap takes
 /// it all the same, so that `kill -INT` ends it.
 pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
-    let told = Arc::new(AtomicBool::new(false));
+    let is_interrupted = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
     let is_taken = |n: &i32| *n == SIGINT || ignored >> (n - 1) & 1 == 0;
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_taken) {
-        signal_hook::flag::register(signal, Arc::clone(&told))
+        signal_hook::flag::register(signal, Arc::clone(&is_interrupted))
             .map_err(|source| Error::System { what: "signal handlers", source })?;
     }
-    Ok(told)
+    Ok(is_interrupted)
 }
 
 /// Returns a flag that becomes true when SIGUSR1 requests a snapshot, if such requests are

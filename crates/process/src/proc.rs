@@ -254,24 +254,24 @@ impl Ids {
     /// Returns the recorder's id of a process of a session.
     pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
         let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
-        if namespace == 0 || namespace == space_of("self") {
+        if namespace == 0 || namespace == namespace_of("self") {
             return pid;
         }
-        *self.others.get_or_init(elsewhere).get(&(namespace, pid)).unwrap_or(&pid)
+        *self.others.get_or_init(ids_in_other_namespaces).get(&(namespace, pid)).unwrap_or(&pid)
     }
 }
 
 /// Returns the inode of a process's pid namespace.
-fn space_of(pid: &str) -> u64 {
+fn namespace_of(pid: &str) -> u64 {
     fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino())
 }
 
 /// Maps namespace and inner id of the processes in other pid namespaces to their ids here.
-fn elsewhere() -> HashMap<(u64, u32), u32> {
-    let own = space_of("self");
+fn ids_in_other_namespaces() -> HashMap<(u64, u32), u32> {
+    let own = namespace_of("self");
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .map(|host| (space_of(&host.to_string()), host))
+        .map(|host| (namespace_of(&host.to_string()), host))
         .filter(|(space, _)| *space != own)
         .filter_map(|(space, host)| Some(((space, inner_id(host, host)?), host)))
         .collect()

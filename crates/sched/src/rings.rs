@@ -34,7 +34,7 @@ impl Opening {
 
     /// Opens events for all threads of a process on all processors; with `follow`, also for
     /// programs that its processes execute.
-    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, whats: &[What]) -> Result<(), Cause> {
+    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[What]) -> Result<(), Cause> {
         self.heirs = if follow { Heirs::All } else { Heirs::UntilExec };
         let processors = processors();
         for _ in 0..ROUNDS {
@@ -44,10 +44,10 @@ impl Opening {
                 break;
             }
             self.threads.extend(new.iter().copied());
-            make_room(self.threads.len(), processors.len() * whats.len())?;
+            make_room(self.threads.len(), processors.len() * kinds.len())?;
             for tid in new {
                 for cpu in &processors {
-                    whats.iter().try_for_each(|what| self.open_thread(*what, tid, *cpu))?;
+                    kinds.iter().try_for_each(|what| self.open_thread(*what, tid, *cpu))?;
                 }
             }
         }

@@ -25,8 +25,8 @@ pub fn system_calls(pid: u32, follow: bool) -> Result<Stream<SystemCall>, Refuse
     });
     let (enter, exit) = points.map_err(|error| refused(Cause::of_tracefs(error)))?;
     let mut opening = Opening::new(RING);
-    let whats = [What::Tracepoint(enter.id), What::Tracepoint(exit.id)];
-    opening.open_threads(pid, follow, &whats).map_err(refused)?;
+    let kinds = [What::Tracepoint(enter.id), What::Tracepoint(exit.id)];
+    opening.open_threads(pid, follow, &kinds).map_err(refused)?;
     let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<SystemCall>)| {
         records::read_samples(bytes, &mut |sample| called(&enter, &exit, sample), take);
     };

@@ -46,7 +46,7 @@ pub struct Left {
 
 /// Detaches from a process and its children.
 pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    in_thread(|| leave_all(target, directory, shared))
+    in_thread(|| detach_all(target, directory, shared))
 }
 
 /// Removes the code of a calltap that was killed while it had the process read its clock, before
@@ -72,7 +72,7 @@ fn left_with(injected: Injected) -> Left {
     Left { whole, notes, ..Left::default() }
 }
 
-fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
     // A thread that a killed calltap has hijacked may be about to load the agent and join this
@@ -87,7 +87,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
             let told = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
             left.notes.extend(told.others);
             // A process that is ending may have lost parts already, so its errors do not count.
-            if !told.ours.is_empty() && !ends(found) {
+            if !told.ours.is_empty() && !is_ending(found) {
                 left.whole = false;
                 left.notes.extend(told.ours);
             }
@@ -129,7 +129,7 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
 }
 
 /// Whether a process, in which something went wrong, is ending.
-fn ends(target: &Target) -> bool {
+fn is_ending(target: &Target) -> bool {
     let start = Instant::now();
     while target.lives() && start.elapsed() < ENDING {
         thread::sleep(Duration::from_millis(1));

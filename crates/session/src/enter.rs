@@ -128,7 +128,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
             // The agent's frames may still have to be registered with the unwinder.
             Some(agent) if agent.is_placed() => outside_unwinder(target, &mut inferior)?,
             Some(_) => inferior.any_thread()?,
-            None => bring_in(target, directory, shared, &mut inferior)?,
+            None => load_agent(target, directory, shared, &mut inferior)?,
         };
         let joined = join(target, directory, shared, &mut inferior, &mut thread, None);
         inferior.put_back(&thread);
@@ -145,7 +145,7 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
 
 /// Loads the agent and returns the hijacked thread. An agent loaded by the dynamic linker has then
 /// joined the session already.
-fn bring_in(
+fn load_agent(
     target: &Target,
     directory: &Directory,
     shared: &Shared,
@@ -168,7 +168,7 @@ fn bring_in(
 }
 
 /// A hijacked thread, and the result of its work.
-type Borrowed = (Held, Result<(), Error>);
+type Hijacked = (Held, Result<(), Error>);
 
 /// Loads the agent by the dynamic linker; places it, which takes no lock, if no thread that holds
 /// no lock is found soon.
@@ -178,7 +178,7 @@ fn open_or_place(
     shared: &Shared,
     inferior: &mut Inferior<'_>,
     linker: (Option<&Symbols>, u64),
-) -> Result<Borrowed, Error> {
+) -> Result<Hijacked, Error> {
     let guards = Guards::new(target.pid, &inferior.regions);
     // If the frames of a placed agent cannot be registered with the unwinder, only the dynamic
     // linker can load it.
@@ -207,7 +207,7 @@ fn open(
     inferior: &mut Inferior<'_>,
     (libc, dlopen): (Option<&Symbols>, u64),
     mut thread: Held,
-) -> Result<Borrowed, Error> {
+) -> Result<Hijacked, Error> {
     match owner_word(target, &thread, &mut inferior.text) {
         Ok(word) => shared.control().owner_word.store(word, Release),
         // If the word is in use or the thread library unknown, threads find their states by a
@@ -236,7 +236,7 @@ fn open(
 }
 
 /// Places the agent in a process without a dynamic linker that could load it.
-fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Borrowed, Error> {
+fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Hijacked, Error> {
     let mut thread = outside_unwinder(target, inferior)?;
     let done = place_by(target, directory, inferior, &mut thread);
     Ok((thread, done))

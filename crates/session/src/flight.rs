@@ -34,12 +34,12 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The reason for the next snapshot, until it is written.
 #[derive(Default)]
-struct Asked {
+struct PendingSnapshot {
     why: Mutex<Option<String>>,
     due: Due,
 }
 
-impl Asked {
+impl PendingSnapshot {
     /// Requests a snapshot. Of several reasons, the first is reported.
     fn ask(&self, why: String) {
         if let Ok(mut asked) = self.why.lock() {
@@ -59,16 +59,16 @@ struct Mark {
     /// Duration limit, nanoseconds.
     limit: u64,
     /// Whether it has requested a snapshot.
-    told: bool,
+    reported: bool,
 }
 
 /// The open calls of a thread.
 #[derive(Default)]
-struct Lane {
+struct OpenCalls {
     calls: Calls<Option<Mark>>,
 }
 
-impl Lane {
+impl OpenCalls {
     /// Takes an event. Returns a call that ended with it and was too slow, with its duration in
     /// ticks.
     fn take(
@@ -78,7 +78,7 @@ impl Lane {
         is_slow: &dyn Fn(u64, u64) -> bool,
     ) -> Option<(SiteId, u64)> {
         if let Some(tail) = event.kind.enters() {
-            let mark = limit.map(|limit| Mark { start: event.ticks, limit, told: false });
+            let mark = limit.map(|limit| Mark { start: event.ticks, limit, reported: false });
             self.calls.enter(event.site, tail, mark);
             return None;
         }
@@ -89,7 +89,7 @@ impl Lane {
         let closing = self.calls.end(event)?;
         let mut slow = None;
         while let Some((call, ending)) = self.calls.close(&closing) {
-            let Some(mark) = call.data.filter(|mark| !mark.told && !ending.is_cut()) else { continue };
+            let Some(mark) = call.data.filter(|mark| !mark.reported && !ending.is_cut()) else { continue };
             let took = event.ticks.saturating_sub(mark.start);
             if is_slow(took, mark.limit) {
                 slow = Some((call.site, took));
@@ -103,7 +103,7 @@ impl Lane {
 struct Recorder<'a> {
     flight: &'a Flight,
     output: &'a Path,
-    asked: &'a Asked,
+    asked: &'a PendingSnapshot,
     /// The events, from the session record on.
     history: Option<History>,
     began_ns: u64,
@@ -114,7 +114,7 @@ struct Recorder<'a> {
     called: Chosen<usize>,
     /// Remaining number of calls that request one, for each function. None means all.
     calls: Vec<Option<i64>>,
-    lanes: HashMap<ThreadId, Lane>,
+    lanes: HashMap<ThreadId, OpenCalls>,
     first: Option<ClockPair>,
     ns_per_tick: f64,
     files: Vec<PathBuf>,
@@ -125,7 +125,7 @@ struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    fn new(flight: &'a Flight, output: &'a Path, asked: &'a Asked) -> Recorder<'a> {
+    fn new(flight: &'a Flight, output: &'a Path, asked: &'a PendingSnapshot) -> Recorder<'a> {
         let rule = |trigger: &Trigger| match trigger {
             Trigger::Slow(rule) => Some((Word::new(&rule.function), rule.ns)),
             _ => None,
@@ -215,11 +215,11 @@ impl<'a> Recorder<'a> {
         for lane in self.lanes.values_mut() {
             // A call that may have ended already is not reported as running.
             for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
-                let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
+                let Some(mark) = call.data.as_mut().filter(|mark| !mark.reported) else { continue };
                 let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
                 // Most calls end within this margin, and are then in the snapshot as a whole.
                 if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
-                    mark.told = true;
+                    mark.reported = true;
                     let name = self.names.get(&call.site).map_or("?", String::as_str);
                     self.asked.ask(format!("snapshot: {name} has been running for {:.3} ms", ns / 1e6));
                 }
@@ -293,7 +293,7 @@ impl Consumer for Recorder<'_> {
 
 /// Records a subject and writes a file for each trigger.
 pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
-    let asked = Asked::default();
+    let asked = PendingSnapshot::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
     let mut going_on = GoingOn::new(options);

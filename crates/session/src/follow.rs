@@ -89,7 +89,7 @@ impl Follow<'_> {
 
     /// Follows the processes. Returns those that still exist.
     fn follow(&self, begun: Sender<Result<(), String>>) -> HashSet<u32> {
-        let (mut followed, mut told) = (HashSet::new(), HashSet::new());
+        let (mut followed, mut reported) = (HashSet::new(), HashSet::new());
         let mut bell = match UnixStream::pair().and_then(|ends| {
             ends.1.set_nonblocking(true)?;
             Ok((launch::ring_for_children(ends.0)?, ends.1))
@@ -114,7 +114,7 @@ impl Follow<'_> {
                 match tracee::next(child) {
                     // The child stays until its parent has waited for it.
                     Ok((_, Event::ChildEnded)) => thread::sleep(MOMENT),
-                    Ok((tid, event)) => self.pass(tid, event, &mut followed, &mut told),
+                    Ok((tid, event)) => self.handle(tid, event, &mut followed, &mut reported),
                     Err(quiet) => break quiet,
                 }
             };
@@ -154,12 +154,12 @@ impl Follow<'_> {
     }
 
     /// Handles an event and lets the thread go on.
-    fn pass(
+    fn handle(
         &self,
         tid: u32,
         event: Event,
         followed: &mut HashSet<u32>,
-        told: &mut HashSet<(String, String)>,
+        reported: &mut HashSet<(String, String)>,
     ) {
         match event {
             Event::Ended => {
@@ -174,10 +174,10 @@ impl Follow<'_> {
             Event::Stop => tracee::stay_stopped(tid),
             Event::Signal(signal) => tracee::run(tid, signal),
             Event::Exec(_) => {
-                if let Err(why) = self.enter(tid) {
+                if let Err(why) = self.preload_agent(tid) {
                     let name = program(tid);
                     // Reported once: a tree runs the same program many times.
-                    if told.insert((name.clone(), why.clone())) {
+                    if reported.insert((name.clone(), why.clone())) {
                         let text = format!("not followed: {name} (process {tid}): {why}");
                         let _ = self.records.send(Record::Note { text }.into());
                     }
@@ -190,7 +190,7 @@ impl Follow<'_> {
 
     /// Makes a program that is stopped at its first instruction load the agent. Returns why not,
     /// for the user.
-    fn enter(&self, pid: u32) -> Result<(), String> {
+    fn preload_agent(&self, pid: u32) -> Result<(), String> {
         let failed = |error: io::Error| error.to_string();
         if !target::is_64_bit(pid).map_err(failed)? {
             return Err("a 32-bit program".into());

@@ -110,7 +110,7 @@ pub enum Answer {
 #[derive(Debug, Default)]
 pub struct Mailbox {
     letters: Mutex<Letters>,
-    come: Condvar,
+    arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Mailbox {
             }
             letters.waiting.push_back((request, sender));
         }
-        self.come.notify_all();
+        self.arrived.notify_all();
         answer.recv().ok()
     }
 
@@ -147,7 +147,7 @@ impl Mailbox {
     /// Waits for a request. Returns whether there is one.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
         let none = |letters: &mut Letters| letters.waiting.is_empty();
-        let waited = self.come.wait_timeout_while(self.letters(), limit, none);
+        let waited = self.arrived.wait_timeout_while(self.letters(), limit, none);
         !waited.unwrap_or_else(PoisonError::into_inner).0.waiting.is_empty()
     }
 
@@ -173,7 +173,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait at most, as a living controller may take long on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long to wait for the promised end: open calls may have to return first.
-const LEAVING: Duration = Duration::from_secs(60);
+const DETACHING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
 /// Maximum time between two looks that counts as silence of the controller: the caller or the
 /// machine may have paused.
@@ -213,7 +213,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
 
 fn has_ended(door: &Door) -> bool {
     let start = Instant::now();
-    while door.is_busy() && start.elapsed() < LEAVING {
+    while door.is_busy() && start.elapsed() < DETACHING {
         std::thread::sleep(LOOK);
     }
     !door.is_busy()

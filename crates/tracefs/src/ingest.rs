@@ -90,7 +90,7 @@ struct Mark {
 
 /// A pending event of a thread.
 #[derive(Clone, Copy, Debug)]
-struct Met {
+struct PendingEvent {
     thread: ThreadId,
     event: Event,
     /// Address of the slot of the return address, 0 if it was not read.
@@ -101,7 +101,7 @@ struct Met {
 #[derive(Default, Debug)]
 pub struct Ingest {
     /// Events since the last call of `settle`, in the order of arrival.
-    pending: Vec<Met>,
+    pending: Vec<PendingEvent>,
     marks: Vec<Mark>,
     tasks: HashMap<ThreadId, Task>,
     ended: Vec<ThreadId>,
@@ -138,12 +138,12 @@ impl Ingest {
         let (before, thread) = (self.pending.len(), batch.thread);
         let slots = (0..).map(|n| slot(batch.values.of(n)));
         let events = batch.events.iter().zip(slots);
-        self.pending.extend(events.map(|(event, slot)| Met { thread, event: *event, slot }));
+        self.pending.extend(events.map(|(event, slot)| PendingEvent { thread, event: *event, slot }));
         if !batch.values.is_empty()
             && let Some(task) = self.tasks.get_mut(&thread).filter(|task| task.stack.is_none())
         {
-            let first = self.pending[before..].iter().find(|met| met.slot != 0);
-            task.within = first.map_or(task.within, |met| met.slot);
+            let first = self.pending[before..].iter().find(|waiting| waiting.slot != 0);
+            task.within = first.map_or(task.within, |waiting| waiting.slot);
         }
     }
 
@@ -243,28 +243,28 @@ impl Ingest {
     ) {
         let mut pending = std::mem::take(&mut self.pending);
         // The sort is stable: events of a thread keep their order.
-        pending.sort_by_key(|met| met.event.ticks);
+        pending.sort_by_key(|waiting| waiting.event.ticks);
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
             if let Some(own) = instances.iter_mut().find(|instance| instance.id == mark.instance) {
                 own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.what);
             }
         };
-        for met in pending.drain(..) {
-            let ticks = met.event.ticks;
+        for waiting in pending.drain(..) {
+            let ticks = waiting.event.ticks;
             let ns = to_ns(ticks);
             while let Some(mark) = marks.next_if(|mark| mark.ns < ns) {
                 write(mark, instances);
             }
-            self.take(met, When { ns, ticks: Some(ticks) }, instances, stack_tracer, symbols);
+            self.dispatch(waiting, When { ns, ticks: Some(ticks) }, instances, stack_tracer, symbols);
         }
         marks.for_each(|mark| write(mark, instances));
         self.pending = pending;
     }
 
-    fn take(
+    fn dispatch(
         &mut self,
-        Met { thread, event, slot }: Met,
+        PendingEvent { thread, event, slot }: PendingEvent,
         when: When,
         instances: &mut [Instance],
         stack_tracer: &mut StackTracer,

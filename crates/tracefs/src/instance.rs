@@ -89,7 +89,7 @@ pub struct Instance {
     pub triggers: Triggers,
     /// Whether `trace_pipe` is open for reading.
     pub piped: bool,
-    /// Number of open files `trace_pipe_raw`.
+    /// Number of open files `trace_pipe_raw` and `snapshot_raw`.
     pub raw_pipes: u32,
     /// Number of readers of `trace` while the option `pause-on-trace` is on.
     pub paused: u32,
@@ -314,7 +314,7 @@ impl Instance {
         let record = Record { time, tid, what };
         if let What::Function { site, parent } = record.what
             && self.options.has(NO_REPEATS)
-            && self.repeats(&record, site, parent)
+            && self.count_repetition(&record, site, parent)
         {
             return;
         }
@@ -323,7 +323,7 @@ impl Instance {
 
     /// Whether a record repeats the thread's last one, with the same function and caller; if so,
     /// the repetition is counted there.
-    fn repeats(&mut self, record: &Record, site: u32, parent: u64) -> bool {
+    fn count_repetition(&mut self, record: &Record, site: u32, parent: u64) -> bool {
         let tid = record.tid;
         let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
         match &mut last.what {
@@ -384,7 +384,8 @@ impl Instance {
         }
     }
 
-    /// Writes the buffer to the file `dump`, which stands for the kernel's console.
+    /// Moves the buffer's records as text to the file `dump`, which stands for the kernel's
+    /// console.
     fn dump(&mut self, symbols: &Symbols) {
         let format = self.format();
         self.dumped = Pipe::default().all(&mut self.ring, &format, symbols);

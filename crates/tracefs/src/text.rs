@@ -1,4 +1,4 @@
-//! The formats of `trace` and `trace_pipe`: what the kernel prints, byte for byte.
+//! The formats of `trace` and `trace_pipe`, byte for byte as the kernel prints them.
 
 mod function;
 mod graph;

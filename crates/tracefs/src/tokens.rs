@@ -34,9 +34,9 @@ pub struct PendingFilter {
     /// Whether the copy differs from the set that was last taken over.
     changed: bool,
     /// Whether a word was accepted.
-    good: bool,
+    accepted: bool,
     /// Whether a word was refused.
-    failed: bool,
+    refused: bool,
     /// The last refused word with its error, until it is logged.
     wrong: Option<(String, Wrong)>,
 }
@@ -54,8 +54,8 @@ impl PendingFilter {
             set,
             partial: String::new(),
             changed: truncated,
-            good: false,
-            failed: false,
+            accepted: false,
+            refused: false,
             wrong: None,
         }
     }
@@ -98,7 +98,7 @@ impl PendingFilter {
     fn add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
         let triggered = self.try_add(word, functions, triggers).map_err(|wrong| self.refuse(word, wrong))?;
         if !triggered {
-            (self.changed, self.good) = (true, true);
+            (self.changed, self.accepted) = (true, true);
         }
         Ok(triggered)
     }
@@ -106,7 +106,7 @@ impl PendingFilter {
     /// Records the error of a word. The old set is kept unless another word was accepted: a wrong
     /// name must not make an empty filter, which traces everything.
     fn refuse(&mut self, word: &str, wrong: Wrong) -> Errno {
-        self.failed = true;
+        self.refused = true;
         let errno = wrong.errno;
         self.wrong = Some((word.chars().take(WORD).collect(), wrong));
         errno
@@ -143,7 +143,7 @@ impl PendingFilter {
 
     /// Returns the set to take over, if it has changed.
     pub fn take(&mut self) -> Option<Set> {
-        let due = self.changed && (self.good || !self.failed);
+        let due = self.changed && (self.accepted || !self.refused);
         due.then(|| {
             self.changed = false;
             self.set.clone()

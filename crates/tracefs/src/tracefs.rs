@@ -290,8 +290,8 @@ impl Tracefs {
         Selection { tracers, default, arguments, ..Selection::default() }
     }
 
-    /// Returns the tracers that stacks need: all calls with their callers, without the notrace set
-    /// of the instance if a single one records stacks.
+    /// Returns the tracers that stacks need: all calls with their callers. If a single instance
+    /// records stacks, the functions of its notrace set are excluded.
     fn stack_tracers(&self) -> Vec<TracerSelection> {
         let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
         let notrace = match (&wanting[..], self.stack_tracer.is_on) {

@@ -39,12 +39,12 @@ impl From<Reason> for Trouble {
 /// Bytes of text that are read unless the user gives a number.
 const TEXT_BYTES: u8 = 64;
 /// A value computed by the steps so far.
-struct Have {
+struct Computed {
     steps: Vec<u64>,
-    what: What,
+    content: Content,
 }
 
-enum What {
+enum Content {
     /// A word of unknown type.
     Plain,
     /// A value of a type.
@@ -202,29 +202,29 @@ fn stack(n: u8) -> Vec<u64> {
     vec![word(step::STACK, n, 0)]
 }
 
-fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, Reason> {
-    let have = |steps: Vec<u64>, what: What| Ok(Have { steps, what });
+fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason> {
+    let have = |steps: Vec<u64>, content: Content| Ok(Computed { steps, content });
     let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
     match operand {
         Operand::Argument(n) => match parameter(*n) {
             Some(found) => passed(found, &format!("arg{n}")),
-            None if *n <= 6 => have(argument(n - 1), What::Plain),
-            None => have(stack(n - 6), What::Plain),
+            None if *n <= 6 => have(argument(n - 1), Content::Plain),
+            None => have(stack(n - 6), Content::Plain),
         },
-        Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
-        Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
-        Operand::Stack => have(vec![word(step::SLOT, 0, 0)], What::Plain),
+        Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], Content::Plain),
+        Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], Content::Plain),
+        Operand::Stack => have(vec![word(step::SLOT, 0, 0)], Content::Plain),
         Operand::Callers(_) => Err(Reason::CallersAreNoNumber),
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {
-                None => have(first, What::Plain),
+                None => have(first, Content::Plain),
                 Some(Signature { result: None, .. }) => Err(Reason::Nothing),
                 Some(Signature { result: Some(of), returned, .. }) => match returned {
-                    Some(Passed::Integer(_)) => have(first, What::Of(*of)),
-                    Some(Passed::Pair(_)) => have(first, What::Pair(second)),
-                    Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
-                    Some(Passed::Address(_)) => have(first, What::AddressOf(*of)),
+                    Some(Passed::Integer(_)) => have(first, Content::Of(*of)),
+                    Some(Passed::Pair(_)) => have(first, Content::Pair(second)),
+                    Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], Content::Of(*of)),
+                    Some(Passed::Address(_)) => have(first, Content::AddressOf(*of)),
                     Some(Passed::Unread(why)) => Err(Reason::Result { why: *why }),
                     Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => Err(Reason::Returned),
                 },
@@ -243,29 +243,29 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, Reason> {
         Operand::At(offset, inner) => {
             let mut inner = value(evaluate(inner, known)?)?;
             inner.steps.push(word(step::ADD, 0, *offset));
-            have(inner.steps, What::Address)
+            have(inner.steps, Content::Address)
         }
     }
 }
 
-fn passed(parameter: &Parameter, name: &str) -> Result<Have, Reason> {
-    let of = What::Of(parameter.of);
+fn passed(parameter: &Parameter, name: &str) -> Result<Computed, Reason> {
+    let of = Content::Of(parameter.of);
     Ok(match parameter.passed {
-        Passed::Integer(n) => Have { steps: argument(n), what: of },
-        Passed::Pair(n) => Have { steps: argument(n), what: What::Pair(argument(n + 1)) },
-        Passed::Vector(n) => Have { steps: vec![word(step::XMM, n, 0)], what: of },
-        Passed::Stack(n) => Have { steps: stack(n), what: of },
-        Passed::Address(n) => Have { steps: argument(n), what: What::AddressOf(parameter.of) },
-        Passed::AddressOnStack(n) => Have { steps: stack(n), what: What::AddressOf(parameter.of) },
+        Passed::Integer(n) => Computed { steps: argument(n), content: of },
+        Passed::Pair(n) => Computed { steps: argument(n), content: Content::Pair(argument(n + 1)) },
+        Passed::Vector(n) => Computed { steps: vec![word(step::XMM, n, 0)], content: of },
+        Passed::Stack(n) => Computed { steps: stack(n), content: of },
+        Passed::Address(n) => Computed { steps: argument(n), content: Content::AddressOf(parameter.of) },
+        Passed::AddressOnStack(n) => Computed { steps: stack(n), content: Content::AddressOf(parameter.of) },
         Passed::Unread(why) => return Err(Reason::Parameter { name: name.to_owned(), why }),
     })
 }
 
-fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> {
-    let Have { mut steps, what } = have;
+fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, Reason> {
+    let Computed { mut steps, content } = have;
     let owned = || name.to_owned();
-    let (of, known) = match (what, known) {
-        (What::Of(of) | What::AddressOf(of), Some(known)) => (of, known),
+    let (of, known) = match (content, known) {
+        (Content::Of(of) | Content::AddressOf(of), Some(known)) => (of, known),
         (_, None) => return Err(Reason::NoOffsets { name: owned() }),
         _ => return Err(Reason::NoWhole { name: owned() }),
     };
@@ -274,17 +274,17 @@ fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> 
         return Err(Reason::NoMember { name: owned(), members });
     };
     let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
-    let what = match width(of.shape) {
+    let content = match width(of.shape) {
         Some(width) => {
             steps.push(word(step::LOAD, width, offset));
-            What::Of(of)
+            Content::Of(of)
         }
         None => {
             steps.push(word(step::ADD, 0, offset));
-            What::AddressOf(of)
+            Content::AddressOf(of)
         }
     };
-    Ok(Have { steps, what })
+    Ok(Computed { steps, content })
 }
 
 /// Width in which a value of this shape is loaded from memory; None if it is not loaded as a whole.
@@ -299,18 +299,18 @@ fn width(shape: Shape) -> Option<u8> {
 }
 
 /// Loads the value if only its address is known.
-fn value(mut have: Have) -> Result<Have, Reason> {
-    if let What::Address = have.what {
+fn value(mut have: Computed) -> Result<Computed, Reason> {
+    if let Content::Address = have.content {
         have.steps.push(word(step::LOAD, WORD, 0));
-        have.what = What::Plain;
+        have.content = Content::Plain;
     }
     Ok(have)
 }
 
 fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), Reason> {
     let have = value(evaluate(&term.item.operand, known)?)?;
-    let shape = match have.what {
-        What::Of(of) => Some(of.shape),
+    let shape = match have.content {
+        Content::Of(of) => Some(of.shape),
         _ => None,
     };
     steps.extend(have.steps);
@@ -338,13 +338,13 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
     let have = evaluate(&item.operand, known)?;
     // The steps of a text may end with its address, or with the address of a pointer to it.
     let is_text = matches!(item.form, Some(Form::Text(_)));
-    let Have { steps: mut made, what } =
-        if is_text && matches!(have.what, What::Address) { have } else { value(have)? };
-    let shape = match (&what, item.form) {
+    let Computed { steps: mut made, content } =
+        if is_text && matches!(have.content, Content::Address) { have } else { value(have)? };
+    let shape = match (&content, item.form) {
         (_, Some(form)) => return Ok(store(form, made, steps)),
-        (What::Of(of) | What::AddressOf(of), None) => of.shape,
-        (What::Pair(_), None) => Shape::Slice,
-        (What::Plain | What::Address, None) => Shape::Signed(WORD),
+        (Content::Of(of) | Content::AddressOf(of), None) => of.shape,
+        (Content::Pair(_), None) => Shape::Slice,
+        (Content::Plain | Content::Address, None) => Shape::Signed(WORD),
     };
     let slice = |steps: &mut Vec<u64>, length: Vec<u64>, start: Vec<u64>| {
         steps.extend(length);
@@ -368,13 +368,13 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         Shape::Text => Form::Text(TEXT_BYTES),
         Shape::Pointer => Form::Pointer,
         Shape::Slice => {
-            return Ok(match what {
-                What::Pair(second) => slice(steps, second, made),
+            return Ok(match content {
+                Content::Pair(second) => slice(steps, second, made),
                 _ => slice(steps, at(i32::from(WORD)), at(0)),
             });
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
-        Shape::Other(_) if matches!(what, What::AddressOf(_)) => Form::Pointer,
+        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => Form::Pointer,
         Shape::Other(size @ (1 | 2 | 4)) => Form::Hex(size as u8),
         Shape::Other(size) => {
             // The rest of the register is undefined.

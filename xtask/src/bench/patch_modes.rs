@@ -83,7 +83,7 @@ impl Row {
 }
 
 /// Returns a time behind some words of a message of `calltap set`.
-fn told(said: &str, what: &str) -> Option<f64> {
+fn time_behind(said: &str, what: &str) -> Option<f64> {
     let rest = said.split_once(what)?.1;
     let mut words = rest.split([' ', ';', '\n']).filter(|word| !word.is_empty());
     let number: f64 = words.next()?.parse().ok()?;
@@ -116,8 +116,8 @@ fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usiz
             if said.contains("as by default") {
                 bail!("{mode}: {said}");
             }
-            row.written.push(told(&said, "written in ").with_context(|| said.clone())?);
-            row.stopped.extend(told(&said, "stopped for "));
+            row.written.push(time_behind(&said, "written in ").with_context(|| said.clone())?);
+            row.stopped.extend(time_behind(&said, "stopped for "));
         }
     }
     calltap(&["detach"])?;

@@ -80,12 +80,12 @@ pub fn table(bench: &Bench) -> Result<String> {
         mega(after.resident)
     )?;
     writeln!(text, "| rings, resident, MB | | {:.2} | |", mega(after.rings))?;
-    text += &in_the_recorder(bench, graph)?;
+    text += &recorder_memory(bench, graph)?;
     Ok(text)
 }
 
 /// Measures the recorder with many short threads, whose records must not add up.
-fn in_the_recorder(bench: &Bench, graph: Subject) -> Result<String> {
+fn recorder_memory(bench: &Bench, graph: Subject) -> Result<String> {
     let threads = workloads::ours("threads.c", "threads", &["10000", "2000000", "4"].map(str::to_owned))?;
     let mut record = Command::new(&bench.calltap);
     record.args(["record", "--quiet", "-o"]).arg(graph.data(bench));

@@ -48,7 +48,7 @@ fn built(bench: &Bench, name: &str) -> Result<PathBuf> {
 
 /// Returns the time in front of a word of `calltap: stopped for 3.03 ms to attach, 3.58 ms to
 /// detach (2 threads)`.
-fn told(said: &str, what: &str) -> Option<f64> {
+fn time_before(said: &str, what: &str) -> Option<f64> {
     let before = said.split_once(what)?.0;
     let (number, unit) = before.trim_end().rsplit_once(' ')?;
     let number: f64 = number.rsplit(' ').next()?.parse().ok()?;
@@ -73,7 +73,7 @@ fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result
         record.args(["record", "-F", "f_*", "--duration", "0.3", "-o", "/dev/null", "-p", &pid]);
         let said = shell::output(&mut record)?.stderr;
         let said = String::from_utf8_lossy(&said);
-        let ms = |what: &str| told(&said, what).with_context(|| said.clone().into_owned());
+        let ms = |what: &str| time_before(&said, what).with_context(|| said.clone().into_owned());
         if round > 0 {
             row.limit.push(alone / 1e3);
             row.attach.push(ms(" to attach")?);

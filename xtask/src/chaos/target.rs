@@ -189,7 +189,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time limit for a program to end.
 const ENDING: Duration = Duration::from_secs(60);
 /// Time limit for a thread to be resumed.
-const LETTING_GO: Duration = Duration::from_secs(3);
+const RESUMING: Duration = Duration::from_secs(3);
 
 /// A running program.
 pub struct Running {
@@ -246,7 +246,7 @@ impl Running {
             if waiting.is_empty() && stopped.is_empty() {
                 return Ok(());
             }
-            if !stopped.is_empty() && start.elapsed() > LETTING_GO {
+            if !stopped.is_empty() && start.elapsed() > RESUMING {
                 return Err(format!("threads are stopped: {stopped:?}"));
             }
             if start.elapsed() > PATIENCE {

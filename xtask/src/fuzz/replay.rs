@@ -15,7 +15,7 @@ fn exact(name: &str) -> String {
 }
 
 /// Returns a name without arguments and without suffixes of parts and clones.
-fn whole(name: &str) -> String {
+fn base_name(name: &str) -> String {
     let name = name.split('(').next().unwrap_or(name).trim();
     plain(name.split('.').next().unwrap_or(name))
 }
@@ -26,7 +26,7 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
     let lines = replayed.lines().filter(|line| !line.starts_with('#'));
     let seen = lines.filter_map(|line| {
         let (function, caller) = line.rsplit_once(": ")?.1.split_once(" <-")?;
-        Some((exact(function), whole(caller)))
+        Some((exact(function), base_name(caller)))
     });
     let seen: Vec<(String, String)> = seen.filter(|(function, _)| names.contains(&function[..])).collect();
     for (n, call) in calls.iter().enumerate() {

@@ -151,9 +151,9 @@ struct Known {
     binary: Binary,
     landings: Landings,
     /// Indirect jumps that were executed.
-    run: BTreeSet<u64>,
+    executed: BTreeSet<u64>,
     /// Indirect jumps with their targets.
-    led: BTreeSet<(u64, u64)>,
+    targets: BTreeSet<(u64, u64)>,
 }
 
 /// The results of all comparisons.
@@ -199,8 +199,8 @@ impl Sum {
         let from = (transfer.from.object == transfer.to.object).then_some(transfer.from.address);
         let to = transfer.to.address;
         if let Some(from) = from.filter(|from| known.landings.is_indirect(*from)) {
-            self.all.places += usize::from(known.led.insert((from, to)));
-            if known.run.insert(from) {
+            self.all.places += usize::from(known.targets.insert((from, to)));
+            if known.executed.insert(from) {
                 self.all.jumps += 1;
                 self.all.unresolved += usize::from(known.landings.is_unresolved(from));
             }
@@ -235,5 +235,5 @@ fn read(path: &Path) -> Option<Known> {
     let data = calltap_sites::load(&calltap_sites::open(path).ok()?).ok()?;
     let mut binary = calltap_sites::read(&data, "module").ok()?;
     let landings = calltap_sites::find_landings(&data, &mut binary).ok()?;
-    Some(Known { binary, landings, run: BTreeSet::new(), led: BTreeSet::new() })
+    Some(Known { binary, landings, executed: BTreeSet::new(), targets: BTreeSet::new() })
 }

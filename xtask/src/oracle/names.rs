@@ -1,4 +1,5 @@
-//! A single name for functions that have several, as callgrind and calltap may choose different ones.
+//! A single name for functions that have several, as callgrind and calltap may choose different
+//! ones.
 
 use anyhow::{Context, Result};
 use object::{Object, ObjectSymbol, SymbolKind};

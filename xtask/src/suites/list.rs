@@ -161,7 +161,7 @@ fn coreutils_commands() -> Vec<(String, PathBuf)> {
 
 /// Words of tests that are left out: they need root, a build of the package, other tracers, exact
 /// times or limits of memory.
-const NOT: [&str; 15] = [
+const EXCLUDED: [&str; 15] = [
     "require_root_",
     "expensive_",
     "mount",
@@ -193,7 +193,7 @@ fn coreutils(source: &Path) -> Result<Vec<Test>> {
                 Some("pl") => "perl -w -I$srcdir/tests -MCuSkip -MCoreutils -MCuTmpdir=t",
                 _ => continue,
             };
-            if NOT.iter().any(|word| text.contains(word)) {
+            if EXCLUDED.iter().any(|word| text.contains(word)) {
                 continue;
             }
             let script = format!(
@@ -235,7 +235,7 @@ fn postgres(source: &Path) -> Result<Vec<Test>> {
     Ok(vec![Test { name: "regress".to_owned(), script: include_str!("postgres.sh").to_owned() }])
 }
 
-/// Modules of Python's suite that use what a tracer may disturb: threads, signals, processes,
+/// Modules of Python's suite with features that a tracer may disturb: threads, signals, processes,
 /// stacks, generators, exceptions, libraries in C.
 const MODULES: &str = "test_grammar test_generators test_coroutines test_gc test_exceptions test_sys test_thread test_signal \
      test_contextlib test_dict test_unicode test_bytes test_long test_math test_decimal test_json test_re test_pickle test_struct \

@@ -376,7 +376,7 @@ impl Known {
         })
     }
 
-    /// Returns the word with a number.
+    /// Returns the word that has this number.
     pub(super) fn word(&self, number: u32) -> &str {
         self.words.word(number)
     }

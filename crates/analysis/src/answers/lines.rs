@@ -280,7 +280,8 @@ fn json_line(
     object.to_string()
 }
 
-/// Whether the duration of a cut call is known up to the end: only if it was still open then.
+/// Whether a call was still open at the end, so that the time that it has taken so far is known. Of
+/// other cut calls only the start is known.
 fn goes_on(ending: Ending) -> bool {
     matches!(ending, Ending::Running | Ending::Detached)
 }

@@ -40,7 +40,7 @@ impl Numbers {
         number
     }
 
-    /// Returns the display form of the word with a number.
+    /// Returns the display form of the word that has this number.
     pub fn word(&self, number: u32) -> &str {
         self.words.get(number as usize).map_or(OTHERS, String::as_str)
     }

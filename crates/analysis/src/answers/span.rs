@@ -1,5 +1,5 @@
-//! The time between two calls that share a value: `handle@arg1 .. finish@arg1`, `accept@retval ..
-//! close@arg1`.
+//! The time between two calls that share a value: `handle@arg1 .. finish@arg1`,
+//! `accept@retval .. close@arg1`.
 //!
 //! An argument is known when its call begins, a result when its call returns: a span lies between
 //! these moments. Moments are matched in time order across threads. If events were lost while a

@@ -12,8 +12,8 @@ use super::numbers::Numbers;
 use super::{Measure, rule::Rule};
 use distrs::StudentsT;
 
-/// Number of recordings a side that a condition on times needs. Fewer prove only changes far larger
-/// than their differences.
+/// Number of recordings per side that a condition on times needs. Fewer prove only changes far
+/// larger than their differences.
 pub const LEAST_RECORDINGS: usize = 5;
 /// Probability that a comparison of equal programs reports any difference.
 pub const ERROR_RATE: f64 = 0.001;

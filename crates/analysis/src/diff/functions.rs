@@ -2,8 +2,8 @@
 //!
 //! Addresses change from build to build, and so do the hashes in linker symbols of Rust: a function
 //! is identified by its name and the file name of its module. If that file was renamed too
-//! (`prog-old`, `prog-new`), the name alone identifies the function, provided that one module alone
-//! has it in either trace.
+//! (`prog-old`, `prog-new`), the name alone identifies the function, provided that exactly one
+//! module of each side has it.
 
 use super::Sources;
 use crate::names::Names;

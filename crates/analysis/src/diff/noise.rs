@@ -1,7 +1,7 @@
 //! Decides which differences are noise.
 //!
 //! One recording of a program is a sample: recorded again, its calls take other times. Several
-//! recordings show how much they vary (`evidence`). With one recording a side, the variation is
+//! recordings show how much they vary (`evidence`). With one recording per side, the variation is
 //! estimated from how its calls differ among themselves, by this rule:
 //!
 //! - call counts are exact: any difference counts;

@@ -115,8 +115,8 @@ impl Diff {
         self.timed && self.states && self.columns().contains(&Measure::Total)
     }
 
-    /// Formats the states that differ beyond the noise, largest difference first: `blocked +16.495
-    /// ms, cpu -1.000 ms`; `?` if states are unknown.
+    /// Formats the states that differ beyond the noise, largest difference first:
+    /// `blocked +16.495 ms, cpu -1.000 ms`; `?` if states are unknown.
     fn changed_states(&self, row: &Row) -> String {
         let mut changes = Vec::new();
         for state in Measure::STATES {

@@ -12,7 +12,7 @@ use calltap_trace::{Site, SiteId};
 const SAID: usize = 3;
 /// Smallest share printed, percent.
 const LEAST: f64 = 1.0;
-/// Within a slow call, shares are printed for calls that take at least this fraction of its limit.
+/// Calls print shares if they take at least `1 / WORTH` of the smallest limit around them.
 const WORTH: u64 = 10;
 
 /// A share of a call's time.

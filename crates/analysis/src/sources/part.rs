@@ -3,8 +3,8 @@
 //!
 //! A [`Part`] is a [`Source`] in front of every view, which sees the part as if only that had been
 //! recorded. A call that began before the part or continues after it is cut
-//! ([`calltap_trace::Ending::Outside`]): it has no duration, and within the part it is only the
-//! context of its callees.
+//! ([`calltap_trace::Ending::Outside`]): it has no duration, and within the part it is context for
+//! its callers and callees.
 
 use crate::error::Error;
 use crate::names::Names;
@@ -28,7 +28,7 @@ pub struct Which {
     pub roots: Vec<Word>,
     /// Selects calls of matching functions, and the calls that lead to them; empty: all.
     pub targets: Vec<Word>,
-    /// Number of levels, of all calls or below the functions of `roots`.
+    /// Number of levels, counted from the outermost calls, or from the functions of `roots`.
     pub depth: Option<usize>,
     /// Selects calls that take longer, nanoseconds.
     pub longer: Option<u64>,

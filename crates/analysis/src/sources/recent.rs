@@ -199,6 +199,7 @@ impl Source for Snapshot {
         Ok(None)
     }
 
+    /// Calls that were open before the held events do not extend the span.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let mut events = self.threads.get(&thread)?.batches.iter().flat_map(|batch| &batch.events);
         let first = events.next()?.ticks;

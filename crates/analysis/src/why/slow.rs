@@ -42,8 +42,8 @@ type Rank = (u64, Reverse<u64>, u32, usize);
 
 struct Search<'s> {
     source: &'s dyn Source,
-    /// The smallest threshold by site; `None`: the function is not asked about. Sites beyond are
-    /// unknown.
+    /// The smallest threshold by site; `None`: the function is not asked about. The unknown site
+    /// has no entry.
     limits: Vec<Option<u64>>,
     /// Number of the thread's open calls of functions that are asked about.
     open: u32,

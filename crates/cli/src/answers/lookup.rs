@@ -49,16 +49,16 @@ fn read(root: &str, module: &Module) -> Functions {
         name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);
         is_it.then_some(binary)
     };
-    [inside.as_path(), path].into_iter().find_map(of_file).map(named).unwrap_or_default()
+    [inside.as_path(), path].into_iter().find_map(of_file).map(named_functions).unwrap_or_default()
 }
 
 /// Collects the named functions. A cold part has the name of its function.
-fn named(binary: Binary) -> Functions {
+fn named_functions(binary: Binary) -> Functions {
     let mut functions: Functions = Vec::new();
     for function in binary.functions {
         let name = match &function.role {
             Role::ColdPart(Some(owner)) => owner.clone(),
-            Role::ColdPart(None) => whole(&function.name).to_owned(),
+            Role::ColdPart(None) => without_cold_suffix(&function.name).to_owned(),
             Role::Function => function.name.clone(),
         };
         let has_name = !is_unnamed(&function) || name != function.name;
@@ -71,7 +71,7 @@ fn named(binary: Binary) -> Functions {
 }
 
 /// Returns `f` for `f.cold` and `f.cold.1`.
-fn whole(name: &str) -> &str {
+fn without_cold_suffix(name: &str) -> &str {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('.');
     name.strip_suffix(".cold").or_else(|| stem.strip_suffix(".cold")).unwrap_or(name)
 }
@@ -103,7 +103,7 @@ mod tests {
         for (name, expected) in
             [("f", "f"), ("f.cold", "f"), ("f.cold.12", "f"), ("f.part.0", "f.part.0"), ("f2", "f2")]
         {
-            assert_eq!(whole(name), expected);
+            assert_eq!(without_cold_suffix(name), expected);
         }
     }
 }

@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Interval between two looks for new lines.
-const SOON: Duration = Duration::from_millis(100);
+const STREAM: Duration = Duration::from_millis(100);
 /// Interval between two drawings of the screen.
 const REDRAW: Duration = Duration::from_secs(1);
 
@@ -118,7 +118,7 @@ fn of_process(
         options,
         Watch {
             consumer: &mut feed,
-            interval: if kind.streams() { SOON } else { REDRAW },
+            interval: if kind.streams() { STREAM } else { REDRAW },
             settled: true,
             over: &|| printer.is_over(),
             meanwhile: &mut |controls| {
@@ -216,7 +216,7 @@ fn answer(
     Ok(())
 }
 
-/// Tells the notes of the session, and what the answer lacks.
+/// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;

@@ -20,8 +20,8 @@ enum Message {
     Screen(String),
 }
 
-/// Handle of the printing thread. The thread starts with the first message: a program that calltap
-/// starts is to inherit no such thread.
+/// Handle of the printing thread, which starts with the first message: while calltap starts a
+/// program it changes its own environment, and must have no other thread.
 pub struct Printer {
     /// The output file; standard output if `None`.
     file: Option<Arc<File>>,

@@ -85,7 +85,7 @@ fn trigger(text: &str) -> Result<CallTrigger> {
     Ok(CallTrigger { function: function.to_owned(), action, count })
 }
 
-/// Returns what `set --graph`, `--callers` and `--depth` change; an empty word clears a setting.
+/// Returns the changes of `set --graph`, `--callers` and `--depth`; an empty word clears a setting.
 pub fn kept(arguments: &Arguments) -> Result<Kept> {
     let names = |flag| (!arguments.texts(flag).is_empty()).then(|| arguments.names(flag));
     let depth = match arguments.text("depth") {

@@ -1,9 +1,9 @@
 //! Requests to the mount that are answered early if their process has to stop.
 //!
 //! The user of a process's directory may be a thread of that process. During its request that
-//! thread is in the kernel, where it cannot be stopped. If it is in execve, which closes its files,
-//! the process's memory is locked; and if another thread of the process is in execve, that thread
-//! waits for it to be killed.
+//! thread is in the kernel, where it cannot be stopped. If its request is part of execve, which
+//! closes the program's files, the process's memory is locked. If another thread calls execve, the
+//! kernel kills the requesting thread, and execve waits until its request is answered.
 //!
 //! A process that is to be stopped is therefore answered at once: it stops before it sees the
 //! answer, [and stays stopped](stay) until the operation is done. If the operation was not begun,
@@ -72,7 +72,7 @@ impl<T: Copy + Send> Early for Asked<T> {
     fn waits(&self) -> bool {
         let mut state = self.state();
         let Some(early) = state.early else { return state.answer.is_some() };
-        if state.answer.is_none() || !is_wanted(self.tid) {
+        if state.answer.is_none() || !must_not_wait(self.tid) {
             return state.answer.is_some();
         }
         let answer = state.answer.take();
@@ -111,7 +111,7 @@ impl Status {
     }
 
     /// Whether the thread is in execve: it has a new memory already, without a program in it.
-    fn is_becoming(&self) -> bool {
+    fn is_in_execve(&self) -> bool {
         self.field("VmExe:") == Some("0 kB")
     }
 }
@@ -123,7 +123,7 @@ pub fn is_held(tid: u32) -> bool {
 
 /// Whether a thread must not wait for its answer: it is being stopped by calltap, killed, or in
 /// execve.
-fn is_wanted(tid: u32) -> bool {
+fn must_not_wait(tid: u32) -> bool {
     let status = Status::of(tid);
-    status.is_held(tid) || status.is_killed() || status.is_becoming()
+    status.is_held(tid) || status.is_killed() || status.is_in_execve()
 }

@@ -53,7 +53,7 @@ impl Directory {
             let own = Arc::clone(self);
             self.worker.send(move |server| {
                 worker::refresh(server, None);
-                // `error_log` has what could not be done.
+                // A failure is in `error_log`.
                 let _ = worker::carry_out(server);
                 own.told.store(false, Release);
             });

@@ -31,8 +31,8 @@ impl Worker {
     }
 }
 
-/// Asks the process for what a file shows that is about to be opened; without a file, for the
-/// functions, which all files need.
+/// Updates the directory, by asking the process, with the data that a file needs which is about to
+/// be opened; without a file, with the functions that can be traced.
 pub fn refresh(server: &Server, inode: Option<u64>) {
     let needed = match inode {
         Some(inode) => server.tracefs().refresh(inode),

@@ -24,17 +24,17 @@ use std::{io, mem};
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A temporary file, removed on drop.
-struct Passing(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Passing {
-    fn beside(output: &Path, suffix: &str) -> Passing {
+impl TemporaryFile {
+    fn beside(output: &Path, suffix: &str) -> TemporaryFile {
         let mut path = output.as_os_str().to_owned();
         path.push(suffix);
-        Passing(path.into())
+        TemporaryFile(path.into())
     }
 }
 
-impl Drop for Passing {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -126,7 +126,7 @@ impl Kernel {
     }
 
     fn add(&self, pages: &Pages, output: &Path) -> Result<Added> {
-        let kernel = Passing::beside(output, ".kernel.part");
+        let kernel = TemporaryFile::beside(output, ".kernel.part");
         let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
         let summary = {
             let functions = lock(&self.functions);
@@ -147,7 +147,7 @@ impl Kernel {
             }
             summary => summary?,
         };
-        let mut whole = Passing::beside(output, ".joined.part");
+        let mut whole = TemporaryFile::beside(output, ".joined.part");
         let open = |path: &Path| -> Result<Recording> {
             Ok(Recording { name: String::new(), reader: TraceReader::open(path)? })
         };
@@ -213,7 +213,7 @@ fn check(arguments: &Arguments, options: &Options) -> Result<()> {
 
 /// Returns an unlinked file in the directory of the trace.
 fn spool(output: &Path) -> Result<File> {
-    let named = Passing::beside(output, ".pages.part");
+    let named = TemporaryFile::beside(output, ".pages.part");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&named.0);
     file.with_context(|| named.0.display().to_string())
 }

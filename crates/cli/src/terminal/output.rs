@@ -67,7 +67,7 @@ impl<W: Write> Fit<W> {
 /// Returns the number of characters of a line, if lines are cut.
 pub fn line_width(arguments: &Arguments) -> Option<usize> {
     let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
-    // Views that show names in full have long lines.
+    // Commands without --full-names always show full names, in lines that are not cut.
     let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
     width().filter(|_| fits)
 }

@@ -1,5 +1,5 @@
-//! `calltap cc`: runs a compiler, then does what `recordmcount` does to the object files that the
-//! compiler wrote.
+//! `calltap cc`: runs a compiler, then adds the list of calls to mcount to the object files that
+//! the compiler wrote, as `recordmcount` does.
 
 use crate::command_line::arguments::Arguments;
 use crate::ending::end_as;
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if status.success() {
         for (object, before) in objects.iter().zip(before) {
             if stamp(object) != before && fs::metadata(object).is_ok_and(|metadata| metadata.is_file()) {
-                recorded(object)?;
+                add_list(object)?;
             }
         }
     }
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Adds the list to a compiled object. If that fails, the object is removed: a compiler that fails
 /// leaves none either.
-fn recorded(object: &Path) -> Result<()> {
+fn add_list(object: &Path) -> Result<()> {
     let Err(error) = recordmcount::record(object) else { return Ok(()) };
     // Compilers also write bitcode, assembly, and objects of other machines.
     if error

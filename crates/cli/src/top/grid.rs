@@ -58,7 +58,8 @@ pub struct Grid {
     newest: Option<Interval>,
     sort: Column,
     limit: Option<usize>,
-    /// The shortened names, unique within the newest interval; `None` if names are shown in full.
+    /// The shortened names, unique among the functions of all intervals; `None` if names are shown
+    /// in full.
     short: Option<ShortNames>,
     /// Text that a function's name must contain to be displayed.
     filter: String,

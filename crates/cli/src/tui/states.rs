@@ -20,13 +20,13 @@ pub(super) fn columns<S: Source + Sync>(
     let edge = |column: u16| from + ((to - from) as f64 * f64::from(column) / f64::from(width.max(1))) as u64;
     let state = |column| {
         let (from, to) = (edge(column), edge(column + 1));
-        most(to - from, &band.off(from, to))
+        predominant_state(to - from, &band.off(from, to))
     };
     Some((0..width).map(state).collect())
 }
 
 /// Returns the state that took most of a time.
-fn most(total: u64, off: &Off) -> RunState {
+fn predominant_state(total: u64, off: &Off) -> RunState {
     let ran = off.ran(total);
     let all = [
         (ran, RunState::Running),

@@ -234,14 +234,14 @@ impl Lane {
         }
         *text += ",\"incidents\":";
         let all = explorer.source.incidents(thread).map_err(|error| Refusal::new(500, &error.to_string()))?;
-        happened(explorer, &all.entries, (from, to), resolution, text);
+        write_incidents(explorer, &all.entries, (from, to), resolution, text);
         *text += "}";
         Ok(())
     }
 }
 
 /// Writes the time and text of each incident as one list; only the first within a resolution.
-fn happened<S: Source>(
+fn write_incidents<S: Source>(
     explorer: &Explorer<S>,
     all: &[Incident],
     (from, to): (u64, u64),

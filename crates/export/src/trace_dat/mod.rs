@@ -26,8 +26,8 @@ use std::io::{self, Write};
 /// Maximum number of streams: readers number them with 16 bits.
 const STREAMS: usize = i16::MAX as usize;
 
-/// Maximum depth in the file: readers indent by depth without a limit, so that each line of a
-/// recursion of a hundred thousand calls would be as long.
+/// Maximum depth in the file: readers indent by depth without a limit, so that the lines of a
+/// recursion of a hundred thousand calls would be that long.
 const DEEPEST: u32 = 500;
 
 /// Writes a trace.dat. Calls recorded by the function tracer are `function` events, those of the
@@ -118,7 +118,7 @@ struct Exporter<'a> {
 
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
-        self.know(thread, enter.ticks);
+        self.note_running(thread, enter.ticks);
         if enter.is_rest {
             // The entry is where the call began: a second entry would be a second call.
             let (name, depth) = (self.names.function(enter.site), enter.depth);
@@ -138,7 +138,7 @@ impl Visitor for Exporter<'_> {
         // An exit has a duration here, so a call that may still be open gets none. A call that
         // ended at an unknown time gets one at the last time when it is known to have run:
         // trace-cmd would match a later return of the same function with it.
-        self.know(thread, call.end);
+        self.note_running(thread, call.end);
         if !call.ending.is_cut() || matches!(call.ending, Ending::Left | Ending::SwitchedOff) {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
@@ -159,10 +159,10 @@ impl Visitor for Exporter<'_> {
             // The kernel's event has no state for a thread held by calltap.
             RunState::Blocked | RunState::Tracing => true,
             RunState::Runnable => false,
-            RunState::Unknown => return self.doubt(thread, stretch),
+            RunState::Unknown => return self.note_unknown(thread, stretch),
             RunState::Running => return,
         };
-        self.know(thread, stretch.from);
+        self.note_running(thread, stretch.from);
         // From here on the switch events show the thread's state.
         self.unknown = None;
         let tid = self.tid(thread);
@@ -225,27 +225,27 @@ impl Exporter<'_> {
 
     /// Writes that the thread's state is unknown, as the kernel has no event for that; not before
     /// its first event, where nothing is known anyway.
-    fn doubt(&mut self, thread: ThreadId, stretch: &Stretch) {
+    fn note_unknown(&mut self, thread: ThreadId, stretch: &Stretch) {
         let before = self.unknown.filter(|(until, _)| *until == stretch.from);
-        let is_said = before.is_some_and(|(_, is_said)| is_said);
-        let is_first = stretch.from == 0 || before.is_some_and(|(_, is_said)| !is_said);
-        if !is_said && !is_first {
-            self.say(thread, stretch.from, SAYS_UNKNOWN);
+        let is_written = before.is_some_and(|(_, is_written)| is_written);
+        let is_first = stretch.from == 0 || before.is_some_and(|(_, is_written)| !is_written);
+        if !is_written && !is_first {
+            self.print(thread, stretch.from, SAYS_UNKNOWN);
         }
         self.unknown = Some((stretch.to, !is_first));
     }
 
     /// Writes that the thread runs, if an event shows it after a time of unknown state.
-    fn know(&mut self, thread: ThreadId, ticks: u64) {
+    fn note_running(&mut self, thread: ThreadId, ticks: u64) {
         if let Some((until, true)) = self.unknown.filter(|(until, _)| *until < ticks) {
-            self.say(thread, until, SAYS_RUNNING);
+            self.print(thread, until, SAYS_RUNNING);
             self.unknown = None;
         }
     }
 
-    fn say(&mut self, thread: ThreadId, ticks: u64, text: &str) {
-        let said = record::print(self.tid(thread), self.addresses.own(), text);
-        self.put(self.source.to_ns(ticks), &said);
+    fn print(&mut self, thread: ThreadId, ticks: u64, text: &str) {
+        let record = record::print(self.tid(thread), self.addresses.own(), text);
+        self.put(self.source.to_ns(ticks), &record);
     }
 
     fn put(&mut self, time: u64, record: &[u8]) {

@@ -29,8 +29,8 @@ use tables::Tables;
 pub enum Others {
     /// Such threads are threads of the trace.
     Kept,
-    /// Such threads are left out, and so are all events before the first call of a program and
-    /// after the last.
+    /// Such threads are left out, and so are the kernel's events before the first call of a program
+    /// and after the last.
     LeftOut,
 }
 

@@ -103,12 +103,12 @@ fn execute(instruction: &Instruction, base: u64) -> Effect {
 type Fetched = (Vec<u8>, Effect);
 
 /// Instructions that may be fetched at each offset, if computed.
-type Here = Vec<Option<Rc<Vec<Fetched>>>>;
+type FetchTable = Vec<Option<Rc<Vec<Fetched>>>>;
 
 /// Instructions that may be fetched in each state of the memory.
 #[derive(Default)]
 pub struct Fetches {
-    known: HashMap<Memory, Here>,
+    known: HashMap<Memory, FetchTable>,
 }
 
 fn fetch(memory: &Memory, offset: usize, base: u64) -> Vec<Fetched> {

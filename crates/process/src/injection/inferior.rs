@@ -49,8 +49,8 @@ impl<'a> Inferior<'a> {
     /// that an earlier calltap injected and left is removed.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
         let (mut text, mut regions, mut places) = look(target)?;
-        // A thread in left code must not be hijacked: it would return into code that the new call
-        // has overwritten.
+        // A thread in left-over code must not be hijacked: it would return into code that the new
+        // call has overwritten.
         if places.iter().any(|place| place.is_left(&mut text)) {
             if await_tidy(target) == Injected::Runs {
                 return Err(target.refuse(Reason::StillRuns));

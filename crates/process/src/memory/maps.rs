@@ -38,13 +38,13 @@ pub struct Region {
 /// Reads the mappings of a process, in the order of addresses. If the first thread has ended, reads
 /// them through another thread.
 pub fn read(pid: u32) -> io::Result<Vec<Region>> {
-    read_those(pid, |_| true)
+    read_passing(pid, |_| true)
 }
 
 /// Reads the mappings that are executable or of a file.
 pub fn code_and_files(pid: u32) -> io::Result<Vec<Region>> {
     let asked = Query::open(pid).and_then(|query| asked_code_and_files(&query).ok());
-    asked.map_or_else(|| read_those(pid, is_code_or_file), Ok)
+    asked.map_or_else(|| read_passing(pid, is_code_or_file), Ok)
 }
 
 fn asked_code_and_files(query: &Query) -> io::Result<Vec<Region>> {
@@ -63,7 +63,7 @@ fn is_code_or_file(line: &str) -> bool {
 }
 
 /// Reads the mappings whose lines pass.
-fn read_those(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>> {
+fn read_passing(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>> {
     let parse_all =
         |text: String| text.lines().filter(|line| passes(line)).filter_map(parse).collect::<Vec<Region>>();
     let first = fs::read_to_string(format!("/proc/{pid}/maps")).map(parse_all);

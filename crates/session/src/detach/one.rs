@@ -57,32 +57,32 @@ pub(super) fn detach_one(
     target: &Target,
     stops: &mut Stops,
 ) -> Result<Told, Error> {
-    let mut leaving = Leaving::begin(directory, shared, index, target)?;
+    let mut detaching = Detaching::begin(directory, shared, index, target)?;
     let mut pause = DRAIN;
     loop {
-        leaving.process.into_iter().for_each(refuse_answer);
+        detaching.process.into_iter().for_each(refuse_answer);
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let last = match leaving.attempt(stops)? {
-            Attempt::Left => return Ok(leaving.told),
-            Attempt::InTheWay(why) => why,
+        let last = match detaching.attempt(stops)? {
+            Attempt::Detached => return Ok(detaching.told),
+            Attempt::Obstacle(why) => why,
         };
-        if let Some(why) = leaving.gives_up(&last) {
-            leaving.told.ours.push(format!("process {}: {why}", target.pid));
-            return Ok(leaving.told);
+        if let Some(why) = detaching.gives_up(&last) {
+            detaching.told.ours.push(format!("process {}: {why}", target.pid));
+            return Ok(detaching.told);
         }
     }
 }
 
 /// Result of an attempt.
 enum Attempt {
-    Left,
-    InTheWay(InTheWay),
+    Detached,
+    Obstacle(Obstacle),
 }
 
 /// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
 #[derive(Debug)]
-enum InTheWay {
+enum Obstacle {
     /// Not all threads could be stopped.
     NotHeld(NotHeld),
     /// This thread executes calltap's code.
@@ -98,31 +98,31 @@ enum InTheWay {
     /// All threads are on stacks without room for the unmapping call.
     NoRoom,
     /// A thread will return into instructions that are written last.
-    ComesBack,
+    WillReturn,
 }
 
-impl fmt::Display for InTheWay {
+impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InTheWay::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
-            InTheWay::Runs { thread, at } => {
+            Obstacle::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
+            Obstacle::Runs { thread, at } => {
                 write!(out, "thread {thread} is still in calltap's code, at {at:#x}")
             }
-            InTheWay::Interrupted { thread } => {
+            Obstacle::Interrupted { thread } => {
                 write!(
                     out,
                     "a signal handler of thread {thread} has interrupted calltap's code, and has not returned"
                 )
             }
-            InTheWay::Unwinds { thread } => {
+            Obstacle::Unwinds { thread } => {
                 write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
             }
-            InTheWay::StackNotSearched => {
+            Obstacle::StackNotSearched => {
                 out.write_str("a thread's stack is too large to be searched for calltap's code")
             }
-            InTheWay::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
-            InTheWay::NoRoom => out.write_str("no thread's stack has room for a call"),
-            InTheWay::ComesBack => {
+            Obstacle::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
+            Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
+            Obstacle::WillReturn => {
                 out.write_str("a thread comes back into instructions that calltap has moved")
             }
         }
@@ -130,7 +130,7 @@ impl fmt::Display for InTheWay {
 }
 
 /// A process that calltap is detaching from.
-struct Leaving<'a> {
+struct Detaching<'a> {
     shared: &'a Shared,
     target: &'a Target,
     process: Option<&'a ProcessEntry>,
@@ -154,14 +154,14 @@ struct Leaving<'a> {
     told: Told,
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> Detaching<'a> {
     /// Disables the sites that can be disabled while the process runs.
     fn begin(
         directory: &Directory,
         shared: &'a Shared,
         index: Option<u32>,
         target: &'a Target,
-    ) -> Result<Leaving<'a>, Error> {
+    ) -> Result<Detaching<'a>, Error> {
         let process = index.and_then(|index| shared.process(index));
         let mut inferior = Inferior::new(target)?;
         // The process may have executed another program since its memory was opened.
@@ -172,7 +172,7 @@ impl<'a> Leaving<'a> {
         let entries = directory.journal.read().map_err(|error| target.refuse(error))?;
         inferior.text.after_int3 = shared.has_traps();
         let past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
-        let mut leaving = Leaving {
+        let mut detaching = Detaching {
             shared,
             target,
             process,
@@ -189,14 +189,14 @@ impl<'a> Leaving<'a> {
             whole: true,
             told: Told::default(),
         };
-        leaving.switch_off_running();
-        leaving.find_code(directory.code_inode());
-        leaving.since = Instant::now();
-        Ok(leaving)
+        detaching.switch_off_running();
+        detaching.find_code(directory.code_inode());
+        detaching.since = Instant::now();
+        Ok(detaching)
     }
 
     fn switch_off_running(&mut self) {
-        let Leaving { inferior, shared, .. } = self;
+        let Detaching { inferior, shared, .. } = self;
         // A forked child is registered with the kernel as its parent was.
         let can_sync =
             shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
@@ -216,7 +216,7 @@ impl<'a> Leaving<'a> {
 
     /// Finds calltap's code, and code that unwinds.
     fn find_code(&mut self, code: u64) {
-        let Leaving { shared, inferior, agent, past, .. } = self;
+        let Detaching { shared, inferior, agent, past, .. } = self;
         // A forked child that is in no table has the image where its parent has it.
         let known = || image_in(shared, code, &inferior.regions);
         let image = self.process.map(|process| &process.image).or_else(known);
@@ -245,23 +245,23 @@ impl<'a> Leaving<'a> {
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
-                return Ok(Attempt::InTheWay(InTheWay::NotHeld(why)));
+                return Ok(Attempt::Obstacle(Obstacle::NotHeld(why)));
             }
             Err(why) => return Err(self.target.refuse(why).into()),
         };
         let (began, since) = (held.longest(), Instant::now());
-        let in_the_way = self.leave_stopped(&mut held, plan)?;
+        let obstacle = self.restore_stopped(&mut held, plan)?;
         drop(held);
         stops.add(began + since.elapsed());
-        if let Some(why) = in_the_way {
-            return Ok(Attempt::InTheWay(why));
+        if let Some(why) = obstacle {
+            return Ok(Attempt::Obstacle(why));
         }
         self.unmap(stops);
-        Ok(Attempt::Left)
+        Ok(Attempt::Detached)
     }
 
     /// Restores everything with all threads stopped. Returns the obstacle, if there is one.
-    fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<InTheWay>, Error> {
+    fn restore_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<Obstacle>, Error> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
@@ -269,9 +269,9 @@ impl<'a> Leaving<'a> {
         self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
         let Inferior { text, regions, .. } = &mut self.inferior;
         let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
-        let inside = match self.leave_hooks(held, &mut stacks) {
+        let inside = match self.run_out_of_hooks(held, &mut stacks) {
             // A thread has ended meanwhile: the next attempt reads all stacks again.
-            Err(NotHeld::Gone) => Some(InTheWay::OtherThreads),
+            Err(NotHeld::Gone) => Some(Obstacle::OtherThreads),
             other => other.map_err(|why| self.target.refuse(why))?,
         };
         self.whole = stacks.are_whole();
@@ -279,15 +279,19 @@ impl<'a> Leaving<'a> {
         self.forget_unmapped();
         let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
-        let unsearched = || (!self.whole).then_some(InTheWay::StackNotSearched);
-        let unwinds = unwinding.map(|thread| InTheWay::Unwinds { thread });
+        let unsearched = || (!self.whole).then_some(Obstacle::StackNotSearched);
+        let unwinds = unwinding.map(|thread| Obstacle::Unwinds { thread });
         Ok(inside.or_else(unsearched).or(unwinds).or_else(|| self.close(held, &stacks)))
     }
 
     /// Lets the threads in the agent's code run for a moment, one at a time, until none is there.
     /// Mappings, and the stacks of these threads, are then read again. Returns the obstacle, if
     /// there is one.
-    fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<Option<InTheWay>, NotHeld> {
+    fn run_out_of_hooks(
+        &mut self,
+        held: &mut [Held],
+        stacks: &mut Stacks,
+    ) -> Result<Option<Obstacle>, NotHeld> {
         let mut last = None;
         for _ in 0..ROUNDS {
             let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, &self.ours)).collect();
@@ -298,16 +302,16 @@ impl<'a> Leaving<'a> {
                 let thread = &mut held[*n];
                 let at = thread.regs.rip;
                 if !frames::find(&self.ours, at) {
-                    return Ok(Some(InTheWay::Interrupted { thread: thread.tid }));
+                    return Ok(Some(Obstacle::Interrupted { thread: thread.tid }));
                 }
-                last = Some(InTheWay::Runs { thread: thread.tid, at });
+                last = Some(Obstacle::Runs { thread: thread.tid, at });
                 thread.run()?;
                 thread::sleep(MOMENT);
                 thread.halt()?;
             }
             // A thread that ran may have started others, which are not stopped.
             if !Held::are_all(self.target.pid, held) {
-                return Ok(Some(InTheWay::OtherThreads));
+                return Ok(Some(Obstacle::OtherThreads));
             }
             let Inferior { text, regions, .. } = &mut self.inferior;
             *regions = maps::code_and_files(self.target.pid).unwrap_or_default();
@@ -318,14 +322,14 @@ impl<'a> Leaving<'a> {
 
     /// Removes all references to calltap's code, with all threads stopped outside it. Returns the
     /// obstacle, if there is one.
-    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<InTheWay> {
+    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<Obstacle> {
         let text = &mut self.inferior.text;
         // Unmapping needs a thread to hijack.
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
-            return Some(InTheWay::NoRoom);
+            return Some(Obstacle::NoRoom);
         }
         if !self.past.restore(text, stacks, &mut self.told.ours) {
-            return Some(InTheWay::ComesBack);
+            return Some(Obstacle::WillReturn);
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
@@ -340,7 +344,7 @@ impl<'a> Leaving<'a> {
 
     /// Makes a thread unmap the memory that nothing refers to any more, while the others run.
     fn unmap(&mut self, stops: &mut Stops) {
-        let Leaving { shared, target, inferior, past, told, .. } = self;
+        let Detaching { shared, target, inferior, past, told, .. } = self;
         let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
         // The page that the hijacked thread executes from is left out.
         let own = inferior.place.range().0 / PAGE;
@@ -368,9 +372,9 @@ impl<'a> Leaving<'a> {
 
     /// Returns the message with which to give up after enough attempts. `last` is the latest
     /// obstacle.
-    fn gives_up(&self, last: &InTheWay) -> Option<String> {
+    fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
-            InTheWay::NotHeld(NotHeld::Shared(_)) => UNWINDING,
+            Obstacle::NotHeld(NotHeld::Shared(_)) => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };

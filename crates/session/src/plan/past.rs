@@ -148,7 +148,7 @@ impl Past {
 
     /// Reads the states of sites that are to be disabled. Returns those that are not, and those
     /// that another tool has changed.
-    fn look(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
+    fn read_states(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
         let mut found = Found::default();
         // The marks are in the order of addresses.
         let mut ahead = Ahead::new(text);
@@ -183,7 +183,7 @@ impl Past {
         text: &mut ProcessText,
         told: &mut Told,
     ) {
-        let found = self.look(which, text);
+        let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
         report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
@@ -193,7 +193,7 @@ impl Past {
 
     /// Prepares to disable the chosen sites while all threads are stopped.
     pub fn prepare(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> SwitchOff {
-        let found = self.look(which, text);
+        let found = self.read_states(which, text);
         let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
         SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, marks: self.marks.len() }
     }

@@ -123,8 +123,8 @@ impl<'d> Table<'_, 'd> {
     fn text(&self, first: u32) -> Option<u64> {
         const AT: u64 = 3;
         let (image, dynamic) = (self.image, self.dynamic);
-        let told = dynamic.pointer_at(image, self.at + WORD * AT).filter(|text| *text != 0);
-        told.or_else(|| {
+        let in_header = dynamic.pointer_at(image, self.at + WORD * AT).filter(|text| *text != 0);
+        in_header.or_else(|| {
             /// Words of the module: the address of its table, of its first function, and of its
             /// text.
             const TABLE: u64 = 0;

@@ -176,9 +176,9 @@ impl Types {
         match entry.tag() {
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let by_reference = AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference);
-                let told = entry.attr_value(DW_AT_calling_convention);
-                classes.by_reference |=
-                    told.map_or_else(|| self.is_nontrivial(place), |told| told == by_reference);
+                let convention = entry.attr_value(DW_AT_calling_convention);
+                classes.by_reference |= convention
+                    .map_or_else(|| self.is_nontrivial(place), |convention| convention == by_reference);
                 classes.unknown |= entry.attr_value(DW_AT_declaration).is_some();
                 let align = entry.attr_value(DW_AT_alignment).and_then(|value| value.udata_value());
                 classes.align = classes.align.max(align.unwrap_or(1));

@@ -25,8 +25,8 @@ impl Noise {
     }
 }
 
-/// Returns in how many of 1,000 pairs of five recordings a side B is proven to be more than `ratio`
-/// times A, being `true_ratio` times A.
+/// Returns in how many of 1,000 pairs of sides with five recordings B is proven to be more than
+/// `ratio` times A, being `true_ratio` times A.
 fn proven(true_ratio: f64, ratio: f64, load: f64) -> usize {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let is_proven = |_: &usize| {

@@ -1,5 +1,5 @@
 //! A program recorded by calltap while trace-cmd records events of the kernel: on one timeline,
-//! both show what the program knows.
+//! both agree with the program's own measurements.
 
 use crate::exchange::import::RECORD;
 use calltap_e2e::*;

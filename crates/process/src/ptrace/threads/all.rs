@@ -75,7 +75,7 @@ impl Held {
             let mut new = proc::threads(process);
             new.retain(|tid| !known.contains(tid));
             let before = held.len();
-            let Part { held: new, failed } = stop_those(process, new)?;
+            let Part { held: new, failed } = stop_threads(process, new)?;
             held.held.extend(new);
             if let Some(failed) = failed {
                 return Err(failed);
@@ -111,7 +111,7 @@ impl Held {
 
 /// Stops threads of a process, many of them with a second thread. Ended threads are left out. After
 /// a failure, the result still holds the threads that were stopped.
-fn stop_those(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
+fn stop_threads(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
     let second = if tids.len() >= MANY { Second::get() } else { None };
     let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
     let mut turn = false;

@@ -61,10 +61,10 @@ impl Second {
     /// Makes the second thread run `job` while this thread goes on. The receiver yields nothing if
     /// it could not.
     pub fn begin<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
-        let (tell, told) = mpsc::channel();
-        let job = move || drop(tell.send(job()));
+        let (sender, receiver) = mpsc::channel();
+        let job = move || drop(sender.send(job()));
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
-        told
+        receiver
     }
 
     /// Makes the second thread run `job`, and waits for the result. None if it could not.

@@ -109,7 +109,7 @@ impl Placed {
     }
 
     /// Returns the desired state.
-    pub fn shall(&self) -> State {
+    pub fn desired_state(&self) -> State {
         if let Some(lead) = self.lead {
             return if self.drained { State::Enabled(lead) } else { State::Disabled };
         }
@@ -135,7 +135,7 @@ impl Placed {
 
     /// Returns the change to the desired state, if one is needed.
     pub fn change(&self) -> Option<Change<'_>> {
-        let (from, to) = (self.state, self.shall());
+        let (from, to) = (self.state, self.desired_state());
         let is_needed = !self.refused && !self.held_back && (from != to || !self.torn.is_empty());
         is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
     }

@@ -82,12 +82,12 @@ impl Loaded {
             }
         }
         self.put_in_order();
-        self.give_stubs(&new, &binary, stubs, regions, records);
-        self.share_wishes();
+        self.create_stubs(&new, &binary, stubs, regions, records);
+        self.copy_requests_to_exits();
     }
 
     /// Creates stubs for the sites of functions.
-    fn give_stubs(
+    fn create_stubs(
         &mut self,
         new: &[New],
         binary: &Arc<Binary>,
@@ -111,14 +111,15 @@ impl Loaded {
         let mut all = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
         for (new, room) in self.batches(new, binary) {
             let (mut made, count) =
-                (self.give_batch((new, &room), binary, stubs, regions, &mut all), new.len());
+                (self.create_batch((new, &room), binary, stubs, regions, &mut all), new.len());
             if room.is_windowed()
                 && let Err(why) = &made
             {
                 note(format!("of {count} functions of {name} only entries are recorded: {why}"));
                 let new = self.without_returns(new);
                 let batches = self.batches(&new, binary);
-                let mut give = |(new, room)| self.give_batch((new, &room), binary, stubs, regions, &mut all);
+                let mut give =
+                    |(new, room)| self.create_batch((new, &room), binary, stubs, regions, &mut all);
                 made = batches.into_iter().try_for_each(|(new, room): (&[New], BatchRoom)| give((new, room)));
             }
             if let Err(why) = made {
@@ -137,7 +138,7 @@ impl Loaded {
     }
 
     /// Creates the stubs of a batch of functions, or returns why not.
-    fn give_batch(
+    fn create_batch(
         &mut self,
         (new, room): (&[New], &BatchRoom),
         binary: &Binary,
@@ -257,7 +258,7 @@ impl Loaded {
     }
 
     /// Copies the requests for functions to their exits.
-    fn share_wishes(&mut self) {
+    fn copy_requests_to_exits(&mut self) {
         for n in 0..self.sites.len() {
             if self.sites[n].site.is_exit() {
                 let owner =

@@ -71,7 +71,7 @@ impl Planner<'_> {
                 continue;
             }
             calls.sort_by_key(|(_, ip)| *ip);
-            self.see_calls(index, &target, &calls, own, emit);
+            self.add_calls(index, &target, &calls, own, emit);
             let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
             pending |= self.has_pending(index);
             // A process that has ended meanwhile is skipped.
@@ -134,7 +134,7 @@ impl Planner<'_> {
     }
 
     /// Creates the sites of recorded calls in a process.
-    fn see_calls(
+    fn add_calls(
         &mut self,
         index: u32,
         target: &Target,
@@ -152,10 +152,10 @@ impl Planner<'_> {
         let Some(mut process) = self.processes.remove(&index) else { return };
         if let Some(text) = &mut process.text {
             let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
-            let mut look = Look { regions: &regions, profilers, text, converted: None };
+            let mut reader = CodeReader { regions: &regions, profilers, text, converted: None };
             let mut found = Found::new();
             for (record, ip) in calls {
-                let why = match see_call(index, &mut process.modules, &mut look, *ip) {
+                let why = match find_call(index, &mut process.modules, &mut reader, *ip) {
                     Ok(call) => {
                         call.into_iter()
                             .for_each(|(module, call)| found.entry(module).or_default().push(call));
@@ -188,17 +188,17 @@ impl Planner<'_> {
     ) {
         let Some(mut process) = self.processes.remove(&index) else { return };
         let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
-        let mut look = Look { regions, profilers, text, converted: None };
+        let mut reader = CodeReader { regions, profilers, text, converted: None };
         let seen = entries.iter().filter_map(|entry| match entry {
             Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
             _ => None,
         });
         let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
         for (at, site) in seen {
-            look.converted = Some(site);
+            reader.converted = Some(site);
             // A place that is no call any more is left out.
             if let Ok(Some((module, call))) =
-                see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
+                find_call(index, &mut process.modules, &mut reader, at.0 + site.len() as u64)
             {
                 found.entry(module).or_default().push(call);
             }
@@ -225,19 +225,19 @@ type Found = BTreeMap<usize, Vec<Call>>;
 
 /// Returns the call that returns to `ip`, with the index of its module; None if its site is known
 /// already. The error is the reason why there is no call of the profiling function.
-fn see_call(
+fn find_call(
     index: u32,
     modules: &mut Vec<Loaded>,
-    look: &mut Look<'_>,
+    reader: &mut CodeReader<'_>,
     ip: u64,
 ) -> Result<Option<(usize, Call)>, String> {
-    let region = code_at(look.regions, ip).ok_or("the code is gone")?;
+    let region = code_at(reader.regions, ip).ok_or("the code is gone")?;
     // The call was converted while a thread was on its way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
-    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
+    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, reader.text))) {
         return Ok(None);
     }
-    let (at, old, hook) = look.call(region, ip)?;
+    let (at, old, hook) = reader.call(region, ip)?;
     let kind = match hook {
         Hook::Fentry => SiteKind::Fentry,
         Hook::Mcount => SiteKind::Mcount,
@@ -247,7 +247,7 @@ fn see_call(
     if let Some(number) = in_file {
         let found = modules[number].function_at(at);
         let form = found.and_then(|(_, start, svma)| {
-            let code = look.code(at - (svma.0 - start.0), ip)?;
+            let code = reader.code(at - (svma.0 - start.0), ip)?;
             Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
         });
         let function = found.map_or(usize::MAX, |(function, ..)| function);
@@ -268,10 +268,10 @@ fn see_call(
         modules.push(Loaded::made(mapped, record));
         modules.len() - 1
     });
-    let before = look.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
+    let before = reader.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
     let start = calltap_sites::beginning(&before, Svma(at), hook);
     let form = start.and_then(|start| {
-        let code = look.code(start.0, ip)?;
+        let code = reader.code(start.0, ip)?;
         Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
     });
     let function = modules[number].made_at(start.map_or(at, |start| start.0));
@@ -285,7 +285,7 @@ fn code_at(regions: &[Region], ip: u64) -> Option<&Region> {
 }
 
 /// Access to a process's code, to resolve the targets of calls.
-struct Look<'a> {
+struct CodeReader<'a> {
     regions: &'a [Region],
     /// Profiling functions by address.
     profilers: HashMap<u64, Hook>,
@@ -294,7 +294,7 @@ struct Look<'a> {
     converted: Option<Site>,
 }
 
-impl Look<'_> {
+impl CodeReader<'_> {
     /// Returns the call that returns to `ip`: its address, its bytes, and the profiling function
     /// that it leads to.
     fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, Hook), String> {
@@ -305,10 +305,10 @@ impl Look<'_> {
             Some(ip.wrapping_add_signed(i32::from_le_bytes(*bytes).into()))
         };
         let (length, hook) = match code[..] {
-            [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.led_to(target))),
+            [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.profiler_at(target))),
             [0xFF, 0x15, _, _, _, _] => {
                 let target = operand(&code).and_then(|slot| self.word(slot));
-                (6, target.and_then(|target| self.led_to(target)))
+                (6, target.and_then(|target| self.profiler_at(target)))
             }
             _ => (0, None),
         };
@@ -320,7 +320,7 @@ impl Look<'_> {
 
     /// Returns the profiling function at an address, or the one that a linker's stub there leads
     /// to.
-    fn led_to(&mut self, target: u64) -> Option<Hook> {
+    fn profiler_at(&mut self, target: u64) -> Option<Hook> {
         let known = self.profilers.get(&target).copied();
         known.or_else(|| {
             let code = self.code(target, target + STUB as u64)?;

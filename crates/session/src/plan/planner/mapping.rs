@@ -58,7 +58,7 @@ impl Planner<'_> {
     ) -> Result<(), E> {
         let mut places = PLACES;
         loop {
-            self.hand_over(pid);
+            self.write_plan(pid);
             let mapped = map(self);
             let unmapped = self.take_mapped(index);
             places -= 1;
@@ -73,7 +73,7 @@ impl Planner<'_> {
     }
 
     /// Writes planned changes to the journal, and the ranges to map to the plan area.
-    fn hand_over(&mut self, pid: u32) {
+    fn write_plan(&mut self, pid: u32) {
         // If this fails, the file system is full, and stubs could not be written either.
         let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;

@@ -23,7 +23,7 @@ impl<'a> Planner<'a> {
         self.reaches_all = entries.iter().any(is_prologue);
         self.int3 |= entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
         for (index, Target { pid, .. }) in self.living(target) {
-            self.meet(index, pid, &entries);
+            self.add_process(index, pid, &entries);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| module.number(&mut self.stubs));
         }
@@ -37,13 +37,13 @@ impl<'a> Planner<'a> {
         let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
         let Some((_, target)) = new.first() else { return Ok(()) };
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
-        new.iter().for_each(|(index, Target { pid, .. })| self.meet(*index, *pid, &entries));
+        new.iter().for_each(|(index, Target { pid, .. })| self.add_process(*index, *pid, &entries));
         Ok(())
     }
 
     /// Adds a process with its state from the journal and the text. Its modules enter the trace
     /// once a function of them is selected.
-    fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
+    fn add_process(&mut self, index: u32, pid: u32, entries: &[Entry]) {
         let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
         text.after_int3 = self.shared.has_traps();
         self.see_modules(index, pid, false, &regions, &mut Vec::new());

@@ -72,10 +72,10 @@ impl Planner<'_> {
             None
         };
         let how = match entry {
-            Some(_) if can_sync && self.mode.is_live() => How::Live,
-            Some(_) => How::Stopped,
+            Some(_) if can_sync && self.mode.is_live() => Method::Live,
+            Some(_) => Method::Stopped,
             // A process in no table cannot be told to keep its mappings.
-            None => How::StoppedAndSeen(self.directory.agent()),
+            None => Method::StoppedAndSeen(self.directory.agent()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
         self.tally.on += tally.on;
@@ -118,7 +118,7 @@ impl Planner<'_> {
 }
 
 /// How code is changed that may be running.
-enum How {
+enum Method {
     /// While it runs.
     Live,
     /// While all threads are stopped.
@@ -130,20 +130,25 @@ enum How {
 
 /// Switches the sites of all modules: first those that no thread can be running yet, then the
 /// others.
-fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &How) -> (Tally, Vec<String>) {
+fn switch_all(
+    modules: &mut [Loaded],
+    text: &mut ProcessText,
+    pid: u32,
+    how: &Method,
+) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
     let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
     // A site that is normalized while it runs is enabled only once no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
-    if let How::Live = how {
+    if let Method::Live = how {
         notes.extend(switch(running, text, Demand::Outside, &mut tally));
     } else if waiting > 0 {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let (counted, changed) = (&mut tally, &mut *text);
         let work = move || {
-            if let How::StoppedAndSeen(agent) = how {
+            if let Method::StoppedAndSeen(agent) = how {
                 let regions = maps::code_and_files(pid).unwrap_or_default();
                 let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
                 running.retain_mut(|module| module.is_there(&now, &regions));
