@@ -1,10 +1,9 @@
 //! Starts the program with the agent inside, and passes signals and the exit status on as if
 //! calltap were not there.
 //!
-//! Unsafe for two reasons. calltap's own environment is changed, before any other thread exists, so
-//! that the program gets its variables in their order, plus LD_PRELOAD (from which the agent
-//! removes itself). And what Rust's runtime and `Command` do to SIGPIPE and to blocked signals has
-//! to be undone between fork and exec.
+//! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
+//! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And what
+//! Rust's runtime and `Command` do to SIGPIPE and to blocked signals is undone.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -18,9 +17,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -138,26 +138,71 @@ pub fn spawn_held<T>(
     })
 }
 
-/// Starts `command` with these libraries [preloaded](crate::injection::preload::list). Must be
-/// called before any thread is started.
+/// Starts `command` with these libraries [preloaded](crate::injection::preload::list).
 pub fn spawn(command: &[OsString], libraries: &OsStr) -> Result<Child, Error> {
-    let before = env::var_os(PRELOAD);
-    let mut value = libraries.to_owned();
-    // A variable that is set and empty gets a colon, too: the agent then leaves an empty one.
-    if let Some(before) = &before {
-        value.push(":");
-        value.push(before);
+    let environment = Environment::preloading(libraries)?;
+    start(command, |command| {
+        // SAFETY: a store to a variable that the child alone has.
+        unsafe { command.pre_exec(move || environment.install()) };
+    })
+}
+
+unsafe extern "C" {
+    /// The C library's environment, which ends with a null pointer.
+    static mut environ: *const *const c_char;
+}
+
+/// An environment for a child: this process's variables in their order. `Command` would sort them.
+struct Environment {
+    /// Variables, and a null pointer behind them.
+    variables: Vec<*const c_char>,
+    /// The variable that is not this process's.
+    _own: CString,
+}
+
+// SAFETY: the variables are read only, and calltap never changes its environment.
+unsafe impl Send for Environment {}
+// SAFETY: as above.
+unsafe impl Sync for Environment {}
+
+impl Environment {
+    /// Adds libraries in front of those that LD_PRELOAD names. A variable that is set and empty
+    /// gets a colon, too: the agent then leaves an empty one.
+    fn preloading(libraries: &OsStr) -> Result<Environment, Error> {
+        let mut value = [PRELOAD.as_bytes(), b"=", libraries.as_bytes()].concat();
+        if let Some(before) = env::var_os(PRELOAD) {
+            value.extend([b":", before.as_bytes()].concat());
+        }
+        let nul = |_| Error::System {
+            what: "LD_PRELOAD of the program",
+            source: io::ErrorKind::InvalidInput.into(),
+        };
+        let own = CString::new(value).map_err(nul)?;
+        let (mut variables, mut is_new) = (Vec::new(), true);
+        // SAFETY: the C library's array of strings, which calltap never changes.
+        let mut next = unsafe { environ };
+        // SAFETY: `next` is null, or points into that array, at its end or in front of it.
+        while let Some(variable) = unsafe { next.as_ref() }.copied().filter(|variable| !variable.is_null()) {
+            // SAFETY: a variable is a string.
+            let text = unsafe { CStr::from_ptr(variable) }.to_bytes();
+            let is_replaced =
+                is_new && text.strip_prefix(PRELOAD.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            is_new &= !is_replaced;
+            variables.push(if is_replaced { own.as_ptr() } else { variable });
+            // SAFETY: this was not the last pointer of the array.
+            next = unsafe { next.add(1) };
+        }
+        variables.extend(is_new.then_some(own.as_ptr()));
+        variables.push(std::ptr::null());
+        Ok(Environment { variables, _own: own })
     }
-    // SAFETY: no other thread exists yet.
-    unsafe { env::set_var(PRELOAD, value) };
-    let child = start(command, |_| {});
-    match before {
-        // SAFETY: as above.
-        Some(before) => unsafe { env::set_var(PRELOAD, before) },
-        // SAFETY: as above.
-        None => unsafe { env::remove_var(PRELOAD) },
+
+    /// Makes it the environment of this process. Runs in the child, before exec.
+    fn install(&self) -> io::Result<()> {
+        // SAFETY: the child has one thread, and this array lives until exec.
+        unsafe { environ = self.variables.as_ptr() };
+        Ok(())
     }
-    child
 }
 
 fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Child, Error> {

@@ -15,6 +15,8 @@ pub(crate) struct Handle {
     pub written: bool,
     /// The thread of the last write.
     pub writer: u32,
+    /// Whether the instance records nothing while the file is open (`pause-on-trace`).
+    pub pauses: bool,
     pub content: Content,
 }
 

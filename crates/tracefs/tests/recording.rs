@@ -82,6 +82,22 @@ fn options_change_how_lines_look() {
 }
 
 #[test]
+fn a_reader_that_pauses_recording_pauses_it_until_its_own_end() {
+    let mut world = World::after("function > current_tracer");
+    let before = world.open("trace", OFlags::RDONLY);
+    world.does("1 > options/pause-on-trace");
+    let pausing = world.open("trace", OFlags::RDONLY);
+    world.tracefs.release(before);
+    world.does("0: parse<main");
+    world.settle();
+    world.tracefs.release(pausing);
+    world.does("0: emit<main");
+    world.does("0 > options/pause-on-trace");
+    let trace = world.cat("trace");
+    assert!(trace.contains("emit <-main") && !trace.contains("parse"), "{trace}");
+}
+
+#[test]
 fn function_graph_indents_calls_and_adds_up_their_time() {
     check(
         "function_graph > current_tracer

@@ -72,12 +72,11 @@ impl Tracefs {
         };
         let instance = &mut self.instances[place];
         instance.open += 1;
-        if kind == Kind::Trace && reads && instance.options.is_on("pause-on-trace") {
-            instance.paused += 1;
-        }
+        let pauses = kind == Kind::Trace && reads && instance.options.is_on("pause-on-trace");
+        instance.paused += u32::from(pauses);
         let handle = self.next_handle;
         self.next_handle += 1;
-        self.handles.insert(handle, Handle { node, kind, arg, written: false, writer: 0, content });
+        self.handles.insert(handle, Handle { node, kind, arg, written: false, writer: 0, pauses, content });
         Ok(handle)
     }
 
@@ -344,11 +343,11 @@ impl Tracefs {
         let id = open.node.instance;
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.id == id) else { return };
         instance.open -= 1;
-        match (open.kind, &open.content) {
-            (Kind::TracePipe, _) => instance.piped = false,
-            (Kind::RawPipe | Kind::RawSnapshot, _) => instance.raw_pipes -= 1,
-            (Kind::Trace, Content::Records(_)) => instance.paused = instance.paused.saturating_sub(1),
-            (Kind::FreeBuffer, _) => {
+        instance.paused -= u32::from(open.pauses);
+        match open.kind {
+            Kind::TracePipe => instance.piped = false,
+            Kind::RawPipe | Kind::RawSnapshot => instance.raw_pipes -= 1,
+            Kind::FreeBuffer => {
                 if instance.options.is_on("disable_on_free") {
                     instance.is_on = false;
                 }
