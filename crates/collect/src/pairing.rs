@@ -132,8 +132,8 @@ pub fn is_graph(code: u32) -> bool {
     GRAPH >> code & 1 != 0
 }
 
-/// How the events of one code are compared with the top frame: a row of a table, so that a loop over
-/// entries and returns has one comparison for both.
+/// How the events of one code are compared with the top frame: a row of a table, so that a loop
+/// over entries and returns has one comparison for both.
 #[derive(Clone, Copy)]
 struct Fit {
     /// Bits to set in the event's frame before it is subtracted from the top frame.
@@ -161,8 +161,8 @@ impl Fit {
     const UNPLACED: [Fit; 32] = Fit::table(Frame::MAX);
 
     /// Returns the rows by code. The slot of an entry lies below the top frame's, at most `near`;
-    /// that of an entry by a jump equals it; that of a nested entry does either. A return equals the
-    /// frame itself.
+    /// that of an entry by a jump equals it; that of a nested entry does either. A return equals
+    /// the frame itself.
     const fn table(near: Frame) -> [Fit; 32] {
         let mut table = [Fit::NONE; 32];
         let entry = Fit { set: Fit::LOW, add: 0, most: near, flag: 0, step: 1, end: GraphEnd::ENTRY };
