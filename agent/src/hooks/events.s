@@ -19,7 +19,8 @@
         movzx edx, dx
         cmp edx, {room}
         jae \slow
-        .if \parent    # three words inside one block: an event that crosses a block's time words is left to the slow path
+        # Three words inside one block: the slow path stores an event that crosses time words.
+        .if \parent
             lea edx, [rcx - 8]
             and edx, 63
             cmp edx, 44

@@ -27,7 +27,7 @@
     tap_restore
     ret
     .cfi_restore_state
-5:    # entered by a jump from a function whose return address is in the shadow stack, and which returns for both
+5:    # jump from a function that returns for both and has its return address in the shadow stack
     tap_jumped_to \clock 0 \event \profile \parent \tailfix
     jmp 9b
 6:    # no shadow stack here yet

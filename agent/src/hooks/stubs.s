@@ -3,7 +3,8 @@
 #   at 5 and 11: rsp = S+8, return address in shadow[S]
 #   at 13 and 18: rsp = S-136, below the red zone
 #   elsewhere: rsp = S (or the site's own call), return address in [rsp]
-# CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2 compares.
+# CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2
+# compares.
 .section .calltap.stubs,"ax",@nobits
 .globl calltap_stub
 .type calltap_stub, @function
