@@ -12,9 +12,9 @@ const PRONOUNS: [&str; 12] =
 const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
 /// Openings of a comment without a subject of its own: headless clauses, questions, and sentences
 /// that lean on the comment before.
-const HEADLESS: [&str; 24] = [
+const HEADLESS: [&str; 23] = [
     "What", "Whatever", "Those", "Is", "Does", "Do", "Has", "Have", "Are", "Was", "Were", "Can", "May",
-    "Must", "Should", "Will", "Who", "Whose", "And", "But", "One", "Nothing", "So many", "The same",
+    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same",
 ];
 /// Most columns of a line of prose.
 const COLUMNS: usize = 100;

@@ -307,8 +307,8 @@ pub fn become_command(command: &[OsString]) -> io::Error {
 
 /// Waits for the end of the child.
 ///
-/// Does not wait in waitpid: that would report the child's ptrace stops to this thread, and another
-/// thread of calltap would wait for them in vain.
+/// waitpid is not used before the end: it would report the child's ptrace stops to this thread, and
+/// another thread of calltap would wait for them in vain.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);
     if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
