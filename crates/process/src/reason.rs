@@ -117,7 +117,7 @@ calltap_sites::reasons! {
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
     Breakpoints { why: String } = "breakpoints",
-        "breakpoints would kill it: {why}", "leave --patch-mode int3";
+        "breakpoints would kill it: {why}", "leave out --patch-mode breakpoint";
 
     // Other instances of calltap.
     Attached = "attached",

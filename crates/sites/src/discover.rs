@@ -3,10 +3,10 @@
 //!
 //! A later pass overrides an earlier one:
 //!
-//! 1. `read.rs` gives a function that was built with room a site, and every other one a reason.
+//! 1. `read.rs` gives a function that was built with room a site, and refuses every other one.
 //!    `tail_jumps.rs` then takes the return stub from some of the functions with a site.
 //! 2. `unmodified.rs`, on request, decides anew about each function without a site, and replaces
-//!    its kind and reason. For Go's code, `go.rs` has decided before.
+//!    its [verdict](crate::Verdict). For Go's code, `go.rs` has decided before.
 //! 3. `libcalls.rs` adds the linker's stubs for calls into libraries, and `polls.rs` marks
 //!    functions that poll futures. Neither changes an earlier decision.
 //!

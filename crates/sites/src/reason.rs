@@ -138,6 +138,9 @@ reasons! {
         "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";
     GoAssembly = "go-assembly", "Go assembly, which may use r14 for something else than its goroutine", "none: its entry is traced";
     GoEnds = "go-ends", "a Go function that ends its goroutine, and never returns", "none: its entry is traced";
+    GoOnlyEntry { why: Box<Reason> } = "go-only-entry",
+        "{why}; a Go function gets no return stub, as its stack may move",
+        "trace its callers for durations: of it only entries are recorded";
     GoStack = "go-stack", "a Go function, whose stack may move", "trace its callers";
     GoCheckLeadsOut = "go-check-leads-out", "its stack check leads out of the function", "trace its callers";
     GoCheckLost = "go-check-lost", "its stack check does not lead back to its beginning", "trace its callers";
@@ -169,12 +172,23 @@ reasons! {
     NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
     NoRoomAtExit { at: u64 } = "no-room-at-exit",
         "no room for a jump where it is left at {at:#x}",
-        "in C none is needed: a return stub sees the return; of a Go function, whose stack moves, only entries are recorded";
+        "none needed: a return stub sees the return";
     UnresolvedJump { at: u64 } = "unresolved-jump", "unresolved indirect jump at {at:#x}", "none needed: a return stub sees the return";
     OddJump { at: u64 } = "odd-jump", "no compiler jumps as it does at {at:#x}", "none needed: a return stub sees the return";
     JumpsInto { at: u64 } = "jumps-into", "it jumps into another function at {at:#x}", "none needed: a return stub sees the return";
     JumpsNowhere { at: u64 } = "jumps-nowhere",
         "it jumps to where no function is at {at:#x}", "none needed: a return stub sees the return";
+}
+
+impl Reason {
+    /// Returns the reason why only entries of a Go function are recorded, given the reason why its
+    /// exits are not rewritten.
+    pub(crate) fn of_go_function(self) -> Reason {
+        match self {
+            Reason::GoVersion | Reason::GoAssembly | Reason::GoEnds => self,
+            why => Reason::GoOnlyEntry { why: Box::new(why) },
+        }
+    }
 }
 
 #[cfg(test)]

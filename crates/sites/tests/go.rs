@@ -1,7 +1,7 @@
 //! Tests of Go functions: found by the runtime's own table in each of its layouts, and with every
 //! form of stack check that compilers have written.
 
-use calltap_sites::{Binary, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, Reason, Returns, SiteForm, SiteKind};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
@@ -215,7 +215,7 @@ fn what_might_have_no_room_or_count_twice_is_not_traced() {
     why(checked(SMALL, b"\xeb\xf8\x90\xc3"), "jumps back to its own beginning");
     why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "something jumps to where the jump would be");
     let fips = [("crypto/internal/fips140/sha256.block", checked(SMALL, BODY))];
-    assert_eq!(read(&fips, 20).functions[0].reason(), Some(&calltap_sites::Reason::GoFips));
+    assert_eq!(read(&fips, 20).functions[0].reason(), Some(&Reason::GoFips));
 }
 
 /// Builds a Go program; None if Go is not installed.
@@ -234,6 +234,10 @@ fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
 /// A symbol's name in the form of the table: without the ABI and type arguments.
 fn plain(name: &str) -> &str {
     name.trim_end_matches(".abi0").split('[').next().unwrap_or_default()
+}
+
+fn is_checked(function: &Function) -> bool {
+    matches!(function.form(), Some(SiteForm::Checked { .. }))
 }
 
 /// Checks by a disassembler that all sites are whole instructions, the last of them the branch.
@@ -271,6 +275,12 @@ fn a_stripped_program_has_the_functions_that_its_symbols_named() {
         let mut binary = calltap_sites::read(&data, "stripped").unwrap();
         calltap_sites::find_prologues(&data, &mut binary, false).unwrap();
         let traceable = are_checks(&directory.path().join("stripped"), &binary);
+        for function in binary.functions.iter().filter(|function| is_checked(function)) {
+            // A return stub never sees the return of a Go function.
+            let is_of_go = |reason: &Reason| reason.code().starts_with("go-");
+            let Returns::Stub(why) = &function.returns else { continue };
+            assert!(why.as_ref().is_some_and(is_of_go), "{}: {why:?}", function.name);
+        }
         let found: BTreeMap<u64, &str> =
             binary.functions.iter().map(|function| (function.address.0, function.name.as_str())).collect();
         let symbols = Command::new("nm").arg(directory.path().join("whole")).output().unwrap();

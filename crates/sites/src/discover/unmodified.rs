@@ -303,7 +303,10 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
                 function.verdict = Verdict::refused(reason);
                 continue;
             }
-            function.returns = returns;
+            function.returns = match returns {
+                Returns::Stub(Some(why)) if is_of_go => Returns::Stub(Some(why.of_go_function())),
+                returns => returns,
+            };
             form.into_iter().for_each(|wider| *at_entry = wider);
         }
     }
