@@ -7,7 +7,7 @@
 
 use crate::fault::{self, Watched};
 use crate::memory;
-use calltap_abi::first_calls::{self, FirstCalls};
+use calltap_abi::first_calls::{self, BUCKETS_SIZE, FirstCalls, IN_PAGE};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
@@ -15,11 +15,10 @@ use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::waits::{self, Wait};
 use calltap_abi::{
     CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_CALLS_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX,
-    VERSION,
 };
 use calltap_abi::{
     PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
-    ThreadEntry, WAITS_AT, push,
+    ThreadEntry, VERSION, WAITS_AT, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -363,8 +362,7 @@ impl Shared {
 
     /// Returns the calls that were recorded when they were made for the first time.
     pub fn first_calls(&self) -> Option<FirstCalls<'_>> {
-        let (buckets, records) =
-            (self.at(FIRST_CALLS_AT)?, self.at(FIRST_CALLS_AT + first_calls::BUCKETS_SIZE)?);
+        let (buckets, records) = (self.at(FIRST_CALLS_AT)?, self.at(FIRST_CALLS_AT + BUCKETS_SIZE)?);
         Some(FirstCalls { counters: &self.control().first_calls, buckets, records })
     }
 
@@ -422,9 +420,9 @@ impl Shared {
 
     /// Allocates the hash table, and the first record pages.
     pub fn provide_first(&self) -> io::Result<()> {
-        let pages = first_calls::AT_START.div_ceil(first_calls::IN_PAGE);
-        self.allocate(FIRST_CALLS_AT, first_calls::BUCKETS_SIZE + pages * first_calls::PAGE)?;
-        self.control().first_calls.limit.store((pages * first_calls::IN_PAGE) as u32, Release);
+        let pages = first_calls::AT_START.div_ceil(IN_PAGE);
+        self.allocate(FIRST_CALLS_AT, BUCKETS_SIZE + pages * first_calls::PAGE)?;
+        self.control().first_calls.limit.store((pages * IN_PAGE) as u32, Release);
         Ok(())
     }
 
@@ -432,12 +430,11 @@ impl Shared {
     pub fn replenish_first(&self) {
         let counters = &self.control().first_calls;
         let (next, limit) = (counters.next.load(Relaxed), counters.limit.load(Relaxed));
-        let more = first_calls::IN_PAGE as u32;
+        let more = IN_PAGE as u32;
         if limit.saturating_sub(next) >= more || limit as usize >= first_calls::RECORDS {
             return;
         }
-        let offset =
-            FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + limit as usize * size_of::<first_calls::Record>();
+        let offset = FIRST_CALLS_AT + BUCKETS_SIZE + limit as usize * size_of::<first_calls::Record>();
         if self.allocate(offset, first_calls::PAGE).is_ok() {
             counters.limit.store(limit + more, Release);
         }
