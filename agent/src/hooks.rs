@@ -51,7 +51,7 @@
 use crate::{loader, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_CALLS_AT, first_calls, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
@@ -114,15 +114,15 @@ hooks!(
     stack_shift = const state::STACK_SIZE.ilog2(),
     stack_memory = const offset_of!(state::Stacks, memory),
     process = const offset_of!(state::Private, process),
-    suspended = const offset_of!(Control, first) + offset_of!(first::Counters, suspended),
-    golden = const first::GOLDEN as i64,
-    bucket_shift = const 64 - first::BITS,
-    buckets = const FIRST_AT,
-    records = const first::RECORDS,
-    ip_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, ip),
-    next_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, next),
-    process_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, process),
-    longest = const first::LONGEST,
+    suspended = const offset_of!(Control, first_calls) + offset_of!(first_calls::Counters, suspended),
+    golden = const first_calls::GOLDEN as i64,
+    bucket_shift = const 64 - first_calls::BITS,
+    buckets = const FIRST_CALLS_AT,
+    records = const first_calls::RECORDS,
+    ip_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, ip),
+    next_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, next),
+    process_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, process),
+    longest = const first_calls::LONGEST,
     profiles = const offset_of!(state::Thread, profiles),
     profile_shift = const abi_profile::SITES.ilog2(),
     profile_mask = const abi_profile::SITES - 1,

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
     let Some(process) = register_process(session) else { return 0 };
-    session.first().record(ip, process + 1);
+    session.first_calls().record(ip, process + 1);
     0
 }
 

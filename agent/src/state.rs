@@ -6,7 +6,7 @@
 
 #[cfg(doc)]
 use calltap_abi::event;
-use calltap_abi::first::{self, First};
+use calltap_abi::first_calls::{self, FirstCalls};
 use calltap_abi::python;
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{self, Program};
@@ -16,8 +16,8 @@ use calltap_abi::{
     PYTHON_AT,
 };
 use calltap_abi::{
-    FIRST_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry, WAITS_AT,
-    stub,
+    FIRST_CALLS_AT, PROGRAMS_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT, ThreadEntry,
+    WAITS_AT, stub,
 };
 use core::arch::asm;
 use core::mem::offset_of;
@@ -177,17 +177,18 @@ impl Session {
     }
 
     /// Returns the tables in which first calls are recorded.
-    pub fn first(self) -> First<'static> {
+    pub fn first_calls(self) -> FirstCalls<'static> {
         // SAFETY: as above; the tables lie there, and any bytes are valid. Unallocated memory is
         // not touched: a bucket is read only where the profiling function leads to the agent, and
         // is allocated before; a record only if the controller has provided it, or a bucket names
         // it.
         let (buckets, records) = unsafe {
-            let buckets = (self.0 + FIRST_AT) as *const [AtomicU32; first::BUCKETS];
-            let records = (self.0 + FIRST_AT + first::BUCKETS_SIZE) as *const [first::Record; first::RECORDS];
+            let buckets = (self.0 + FIRST_CALLS_AT) as *const [AtomicU32; first_calls::BUCKETS];
+            let records = (self.0 + FIRST_CALLS_AT + first_calls::BUCKETS_SIZE)
+                as *const [first_calls::Record; first_calls::RECORDS];
             (&*buckets, &*records)
         };
-        First { counters: &self.control().first, buckets, records }
+        FirstCalls { counters: &self.control().first_calls, buckets, records }
     }
 
     /// Returns the program for reading values of a stub's calls, given an address in the stub.

@@ -36,14 +36,14 @@ pub struct Saved {
 }
 
 /// The call whose values are read.
-struct Met<'a> {
+struct CallContext<'a> {
     session: Session,
     saved: &'a Saved,
     vectors: &'a [[u64; 2]; 16],
     slot: u64,
 }
 
-impl values::Call for Met<'_> {
+impl values::Call for CallContext<'_> {
     fn register(&self, n: usize) -> u64 {
         let saved = self.saved;
         let all = [saved.rdi, saved.rsi, saved.rdx, saved.rcx, saved.r8, saved.r9, saved.rax, saved.r10];
@@ -104,7 +104,7 @@ fn bytes_between(at: u64, end: u64) -> u64 {
     (boundary.min(end) - at).next_multiple_of(8)
 }
 
-impl Met<'_> {
+impl CallContext<'_> {
     /// Writes a piece of the page of the return address. Returns how many bytes of stack it covers.
     fn write_near(&self, number: &mut u32, at: u64, end: u64) -> Option<u64> {
         let length = bytes_between(at, end);
@@ -189,11 +189,12 @@ pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *c
     let Some(session) = Session::get() else { return 1 };
     let Some(program) = session.program_of(saved.stub) else { return 1 };
     let exit = matches!(saved.stub as usize % stub::SIZE, stub::AFTER_EXIT | stub::AFTER_LEAVE);
-    let met = Met { session, saved, vectors, slot };
-    let Some(stored) = values::run(program, exit, &met) else { return 0 };
+    let context = CallContext { session, saved, vectors, slot };
+    let Some(stored) = values::run(program, exit, &context) else { return 0 };
     if !stored.bytes().is_empty() {
         // Without room the values are lost; the event finds no room either, and is counted.
-        let _ = write(session, met.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
+        let _ =
+            write(session, context.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
     }
     1
 }

@@ -2,7 +2,7 @@
 
 use crate::state::Session;
 use crate::sys;
-use calltap_abi::waits::{self, Told};
+use calltap_abi::waits::{self, WaitInterval};
 use core::sync::atomic::Ordering::*;
 
 /// Runs `wait`, in which the calling thread waits for the recorder, for at most `limit_ns`, and
@@ -12,7 +12,7 @@ pub fn waiting<T>(session: Session, limit_ns: u64, wait: impl FnOnce() -> T) -> 
     let number = session.control().waits.fetch_add(1, AcqRel);
     let from = sys::monotonic_ns();
     let slot = waits::slot(session.waits(), number);
-    slot.begin(number, Told { process, tid: sys::tid(), from, to: from.saturating_add(limit_ns) });
+    slot.begin(number, WaitInterval { process, tid: sys::tid(), from, to: from.saturating_add(limit_ns) });
     let result = wait();
     slot.end(number, sys::monotonic_ns());
     result

@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
-pub mod first;
+pub mod first_calls;
 pub mod frames;
 pub mod isa;
 pub mod overwrite;
@@ -61,11 +61,11 @@ pub const WAITS_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 pub const PLAN_AT: usize = WAITS_AT + waits::SIZE;
 /// Bytes of the plan area (sparse).
 pub const PLAN_SIZE: usize = 64 << 20;
-/// Offset of the [calls that are recorded when first made](first) (sparse: only recorded calls take
-/// memory).
-pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(PAGE as usize);
+/// Offset of the [calls that are recorded when first made](first_calls) (sparse: only recorded
+/// calls take memory).
+pub const FIRST_CALLS_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
-pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(PAGE as usize);
+pub const TRAPS_AT: usize = (FIRST_CALLS_AT + first_calls::SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the programs that read [`values`] (sparse).
 pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the table of programs by stub.
@@ -173,8 +173,8 @@ pub struct Control {
     pub last_beat_ns: AtomicU64,
     /// Calls that the profile tracer could not count, for lack of a chunk.
     pub lost_profile: AtomicU64,
-    /// State of the recording of [first calls](first).
-    pub first: first::Counters,
+    /// State of the recording of [first calls](first_calls).
+    pub first_calls: first_calls::Counters,
     /// Word of the lists of [sites that may be breakpoints](traps::Traps::word).
     pub traps: AtomicU64,
     /// Whether the agent handles those breakpoints: one of [`traps::answer`].
@@ -257,7 +257,8 @@ pub struct Image {
     pub loader_hook: AtomicU64,
     /// Offset of a thread's pointer to its state from its thread pointer (fs base).
     pub thread_word: AtomicU64,
-    /// Address of the hook that replaces the profiling function and [records](first) its calls.
+    /// Address of the hook that replaces the profiling function and [records](first_calls) its
+    /// calls.
     pub first_hook: AtomicU64,
 }
 

@@ -34,7 +34,7 @@ pub struct Wait {
 
 /// A wait, as read from a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct WaitInterval {
     /// Index of the process.
     pub process: u32,
     /// Id of the thread, in the process's pid namespace.
@@ -52,12 +52,12 @@ pub fn slot(waits: &[Wait; COUNT], number: u32) -> &Wait {
 
 impl Wait {
     /// Notes the beginning of a wait.
-    pub fn begin(&self, number: u32, told: Told) {
+    pub fn begin(&self, number: u32, interval: WaitInterval) {
         self.number.store(0, Release);
-        self.process.store(told.process, Relaxed);
-        self.tid.store(told.tid, Relaxed);
-        self.from.store(told.from, Relaxed);
-        self.to.store(told.to, Relaxed);
+        self.process.store(interval.process, Relaxed);
+        self.tid.store(interval.tid, Relaxed);
+        self.from.store(interval.from, Relaxed);
+        self.to.store(interval.to, Relaxed);
         self.number.store(number.wrapping_add(1), Release);
     }
 
@@ -70,15 +70,15 @@ impl Wait {
 
     /// Returns the wait with this number; None if it is being filled in, or the slot belongs to a
     /// later wait.
-    pub fn read(&self, number: u32) -> Option<Told> {
+    pub fn read(&self, number: u32) -> Option<WaitInterval> {
         let is_it = || self.number.load(Acquire) == number.wrapping_add(1);
-        let told = is_it().then(|| Told {
+        let interval = is_it().then(|| WaitInterval {
             process: self.process.load(Relaxed),
             tid: self.tid.load(Relaxed),
             from: self.from.load(Relaxed),
             to: self.to.load(Acquire),
         });
-        told.filter(|_| is_it())
+        interval.filter(|_| is_it())
     }
 }
 
@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn a_wait_is_read_until_its_slot_is_used_again() {
         let waits: [Wait; COUNT] = std::array::from_fn(|_| Wait::default());
-        let told = |to| Told { process: 1, tid: 2, from: 10, to };
+        let interval = |to| WaitInterval { process: 1, tid: 2, from: 10, to };
         assert_eq!(slot(&waits, 0).read(0), None);
-        slot(&waits, 5).begin(5, told(100));
-        assert_eq!(slot(&waits, 5).read(5), Some(told(100)));
+        slot(&waits, 5).begin(5, interval(100));
+        assert_eq!(slot(&waits, 5).read(5), Some(interval(100)));
         slot(&waits, 5).end(5, 20);
-        assert_eq!(slot(&waits, 5).read(5), Some(told(20)));
+        assert_eq!(slot(&waits, 5).read(5), Some(interval(20)));
         let later = 5 + COUNT as u32;
-        slot(&waits, later).begin(later, told(200));
+        slot(&waits, later).begin(later, interval(200));
         slot(&waits, 5).end(5, 30);
-        assert_eq!((slot(&waits, 5).read(5), slot(&waits, later).read(later)), (None, Some(told(200))));
+        assert_eq!((slot(&waits, 5).read(5), slot(&waits, later).read(later)), (None, Some(interval(200))));
     }
 }

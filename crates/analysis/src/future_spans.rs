@@ -1,6 +1,6 @@
 //! Collects all futures of a recording.
 
-use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
+use crate::answers::{EndedCall, Function, Known, Listener, Question, seen_future};
 use crate::futures::{Joiner, Role, Span};
 use crate::sources::source::Source;
 use serde_json::Value;
@@ -15,11 +15,11 @@ struct All {
 }
 
 impl Question for All {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
-        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         if let Some(role) = *role {
-            self.joiner.seen(seen_future(known, over, role));
+            self.joiner.seen(seen_future(known, ended, role));
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// A captured value in display forms.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Shown {
+pub struct FormattedValue {
     /// The value's name.
     pub name: String,
     /// Text form.
@@ -23,7 +23,7 @@ pub fn read(
     returns: bool,
     bytes: &[u8],
     code: &mut dyn FnMut(u64) -> Option<String>,
-) -> Vec<Shown> {
+) -> Vec<FormattedValue> {
     let shown = |(name, datum): (&str, Datum<'_>)| {
         let function = match datum {
             Datum::Pointer(address) => code(address),
@@ -41,7 +41,7 @@ pub fn read(
             Datum::Callers(..) => return None,
             Datum::Hex(_) | Datum::Pointer(_) => text.clone().into(),
         };
-        Some(Shown { name: name.to_owned(), text, json })
+        Some(FormattedValue { name: name.to_owned(), text, json })
     };
     captured.read(returns, bytes).filter_map(shown).collect()
 }
@@ -53,7 +53,7 @@ pub fn show(
     returns: bool,
     bytes: &[u8],
     code: &mut dyn FnMut(u64) -> Option<String>,
-) -> Vec<Shown> {
+) -> Vec<FormattedValue> {
     if bytes.is_empty() {
         return Vec::new();
     }
@@ -62,18 +62,18 @@ pub fn show(
 }
 
 /// Formats a call as `name(a=1, b=2)`, in place of the parameter list of a C++ name.
-pub fn call(name: &str, arguments: &[Shown]) -> String {
+pub fn call(name: &str, arguments: &[FormattedValue]) -> String {
     if arguments.is_empty() {
         return name.to_owned();
     }
     let arguments: Vec<String> =
-        arguments.iter().map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+        arguments.iter().map(|FormattedValue { name, text, .. }| format!("{name}={text}")).collect();
     format!("{}({})", without_parameters(name), arguments.join(", "))
 }
 
 /// Formats results as `ret=3`, with the value's name if it is not the return value.
-pub fn results(results: &[Shown]) -> String {
-    let one = |Shown { name, text, .. }: &Shown| match name.as_str() {
+pub fn results(results: &[FormattedValue]) -> String {
+    let one = |FormattedValue { name, text, .. }: &FormattedValue| match name.as_str() {
         "retval" | "fpretval" => format!("ret={text}"),
         name => format!("{name}={text}"),
     };
@@ -81,7 +81,7 @@ pub fn results(results: &[Shown]) -> String {
 }
 
 /// Returns values as the members of a JSON object.
-pub fn object(values: &[Shown]) -> Value {
+pub fn object(values: &[FormattedValue]) -> Value {
     let members: Map<String, Value> =
         values.iter().map(|value| (value.name.clone(), value.json.clone())).collect();
     members.into()

@@ -4,7 +4,7 @@
 //! and system calls. The question is then answered from that trace, or from the one that the user
 //! names.
 
-use crate::answers::{Of, take_trace};
+use crate::answers::{QuestionSubject, take_trace};
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::select;
@@ -79,18 +79,18 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
             command = std::mem::take(&mut words);
         }
     }
-    let of = Of::new(arguments, &mut words, command)?;
+    let subject = QuestionSubject::new(arguments, &mut words, command)?;
     let question = Question::new(name, arguments, &words)?;
-    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+    if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
-    let subject = match of {
-        Of::File(path) => {
+    let subject = match subject {
+        QuestionSubject::File(path) => {
             of_file(&question, &path, arguments)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Of::Program(command) => Subject::Program(command),
-        Of::Process(pid) => Subject::Process {
+        QuestionSubject::Program(command) => Subject::Program(command),
+        QuestionSubject::Process(pid) => Subject::Process {
             pid,
             max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
             duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,

@@ -38,7 +38,7 @@ pub struct SwitchedOff {
     pub sites: HashSet<SiteId>,
     /// Functions of these whose exits are rewritten: calls that are open then return without a
     /// record.
-    pub unseen: HashSet<SiteId>,
+    pub unrecorded_returns: HashSet<SiteId>,
     /// Time before which none of them was disabled; unset until that begins.
     pub began: OnceLock<u64>,
     /// Time from which all of them are disabled; unset while they are being disabled.

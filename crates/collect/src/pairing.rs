@@ -31,7 +31,7 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
-use stacks::Aside;
+use stacks::SuspendedStacks;
 use std::collections::{BTreeSet, HashSet};
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes,
@@ -72,7 +72,7 @@ pub struct OpenCalls {
     /// Whether events have whole slots.
     placed: bool,
     /// Frames on stacks that the thread has left for others.
-    aside: Aside,
+    suspended: SuspendedStacks,
     /// Top of the next stack below: an entry at or below this slot is not called by the newest
     /// frame, as another stack begins there.
     floor: u64,
@@ -82,7 +82,7 @@ pub struct OpenCalls {
 }
 
 /// The meaning of an event, in the order in which it is encoded.
-struct Shown {
+struct PairedEvent {
     /// Number of newest frames that ended, or lie on a stack that the thread has left.
     left: u32,
     /// Functions of the frames that are open again, outermost first.
@@ -92,7 +92,7 @@ struct Shown {
 
 /// Returns how far a slot lies below a frame's, in units of 8 bytes; huge if it lies above.
 #[inline(always)]
-fn below(upper: Frame, slot: u64) -> u64 {
+fn distance_below(upper: Frame, slot: u64) -> u64 {
     // The bits of the frame beside its slot cannot borrow from the slot.
     upper.wrapping_sub(slot << SLOT) >> SLOT
 }
@@ -138,7 +138,14 @@ impl OpenCalls {
     /// Creates an empty stack of calls. `placed`: events have whole slots.
     pub fn new(placed: bool) -> OpenCalls {
         let frames = vec![BOTTOM];
-        OpenCalls { frames, depth: 0, placed, aside: Aside::default(), floor: 0, doubtful: BOTTOM }
+        OpenCalls {
+            frames,
+            depth: 0,
+            placed,
+            suspended: SuspendedStacks::default(),
+            floor: 0,
+            doubtful: BOTTOM,
+        }
     }
 
     /// Encodes an event: a return with its number of closed calls, an entry behind the frames that
@@ -146,7 +153,7 @@ impl OpenCalls {
     #[inline(never)]
     pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
         let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
-        let Shown { left, resumed, kind } = self.show(raw.code(), frame_of(raw), raw.parent);
+        let PairedEvent { left, resumed, kind } = self.pair_event(raw.code(), frame_of(raw), raw.parent);
         if left > 0 {
             encoder.push(event(EventKind::Left { pops: left }));
         }
@@ -171,7 +178,7 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
-        if self.aside.is_one_stack() {
+        if self.suspended.is_one_stack() {
             self.pair_rows::<false, T>(words, event, encoder)
         } else {
             self.pair_rows::<true, T>(words, event, encoder)
@@ -205,7 +212,8 @@ impl OpenCalls {
             let mut end = fit.end;
             // A single branch for both: a processor cannot predict which of the two comes next.
             if misfits {
-                let tails = (code == code::EXIT).then(|| above(frame, &frames[..=depth as usize]))??;
+                let tails =
+                    (code == code::EXIT).then(|| frames_above(frame, &frames[..=depth as usize]))??;
                 end = GraphEnd::returns(tails + 1);
                 depth -= u32::from(tails) + 1;
                 further += u32::from(tails);
@@ -243,7 +251,7 @@ impl OpenCalls {
     /// showing whether that call continues.
     pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
         let top = self.frames[self.depth];
-        let shares = is_tail(raw.code()) && below(top, raw.slot) == 0;
+        let shares = is_tail(raw.code()) && distance_below(top, raw.slot) == 0;
         let enters = !matches!(raw.code(), code::EXIT | code::CALL);
         // A call that shares its frame ends with the call that owns the frame.
         let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
@@ -263,13 +271,13 @@ impl OpenCalls {
         for frame in open.filter(|frame| **frame & TAIL == 0 && functions.contains(&site_of(**frame))) {
             *frame ^= if *frame & MUTED == 0 { MUTED | FAR } else { 0 };
         }
-        self.aside.forget(functions);
+        self.suspended.forget(functions);
     }
 
     /// Notes that events are missing: a return may now be of another frame than the one that was
     /// left at its slot.
     pub fn lose(&mut self) {
-        self.aside.forget_frames();
+        self.suspended.forget_frames();
         self.doubtful = self.frames[1..=self.depth].first().copied().unwrap_or(BOTTOM);
     }
 
@@ -299,10 +307,12 @@ impl OpenCalls {
     }
 
     /// Updates the open calls by an event and returns its meaning.
-    fn show(&mut self, code: u32, frame: Frame, parent: u64) -> Shown {
+    fn pair_event(&mut self, code: u32, frame: Frame, parent: u64) -> PairedEvent {
         let (left, resumed) = match code {
             code::EXIT => return self.close(frame),
-            code::CALL => return Shown { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } },
+            code::CALL => {
+                return PairedEvent { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } };
+            }
             code => self.leave_before(frame, code),
         };
         self.open(if is_tail(code) { frame | TAIL } else { frame });
@@ -312,7 +322,7 @@ impl OpenCalls {
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
         };
-        Shown { left, resumed, kind }
+        PairedEvent { left, resumed, kind }
     }
 
     /// Removes the frames that an entry shows to have ended or to lie on another stack, and opens
@@ -330,25 +340,25 @@ impl OpenCalls {
         }
         let left = next_to.unwrap_or_else(|| self.below_all(frame));
         let anchor = self.frames[1..=self.depth - left].last().map(|anchor| place_of(*anchor));
-        if let Some(top) = self.aside.stack_of(slot_of(frame), anchor) {
-            let back = self.aside.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
+        if let Some(top) = self.suspended.stack_of(slot_of(frame), anchor) {
+            let back = self.suspended.take(top, slot_of(frame), is_tail(code) || code == code::NESTED_ENTRY);
             let (left, resumed) = self.go_back_to(&back);
             return (left + muted as u32, resumed);
         }
         // An entry above all frames is of a function that had begun when recording began. Like an
         // open frame it shows which stack the thread is on.
         let own = if next_to.is_some() { anchor } else { Some(slot_of(frame)) };
-        self.put_aside(left, own);
+        self.suspend_frames(left, own);
         self.find_floor(slot_of(frame));
         ((left + muted) as u32, Vec::new())
     }
 
     /// Removes the newest frames, keeping aside those that may continue on another stack. `own`: a
     /// slot above them on the thread's present stack.
-    fn put_aside(&mut self, count: usize, own: Option<u64>) {
+    fn suspend_frames(&mut self, count: usize, own: Option<u64>) {
         let first = self.depth + 1 - count;
         if count > 0 {
-            self.aside.put(&self.frames[first..=self.depth], own);
+            self.suspended.put(&self.frames[first..=self.depth], own);
             self.depth -= count;
             self.find_floor(place_of(self.frames[self.depth]));
         }
@@ -364,8 +374,8 @@ impl OpenCalls {
             && self.depth > 0
             && site_of(self.frames[self.depth]) == innermost
         {
-            let count = self.aside.newest_stack(&self.frames[1..=self.depth]);
-            self.put_aside(count, None);
+            let count = self.suspended.newest_stack(&self.frames[1..=self.depth]);
+            self.suspend_frames(count, None);
             left += count as u32;
         }
         back.iter().for_each(|frame| self.open(*frame));
@@ -375,7 +385,7 @@ impl OpenCalls {
 
     /// Sets the floor for a thread on the stack of this slot.
     fn find_floor(&mut self, slot: u64) {
-        self.floor = self.aside.top_below(slot).unwrap_or(0);
+        self.floor = self.suspended.top_below(slot).unwrap_or(0);
     }
 
     /// Returns how many of the newest frames an entry proves dead.
@@ -388,12 +398,16 @@ impl OpenCalls {
     fn next_to(&self, frame: Frame, code: u32) -> Option<usize> {
         let newest_first = || self.frames[1..=self.depth].iter().rev().take(SEARCHED);
         // A jump leaves the frame that jumped at the same slot.
-        let shared =
-            || newest_first().position(|open| below(*open, slot_of(frame)) == 0).filter(|_| is_tail(code));
+        let shared = || {
+            newest_first()
+                .position(|open| distance_below(*open, slot_of(frame)) == 0)
+                .filter(|_| is_tail(code))
+        };
         // A nested call leaves all frames that share its slot open.
         let nearest = u64::from(code != code::NESTED_ENTRY);
-        let next_to =
-            || newest_first().position(|open| (nearest..=NEAR).contains(&below(*open, slot_of(frame))));
+        let next_to = || {
+            newest_first().position(|open| (nearest..=NEAR).contains(&distance_below(*open, slot_of(frame))))
+        };
         shared().or_else(next_to)
     }
 
@@ -405,12 +419,12 @@ impl OpenCalls {
         // stack.
         let stack = newest_first()
             .zip(newest_first().skip(1))
-            .take_while(|(inner, outer)| below(**outer, slot_of(**inner)) <= NEAR);
+            .take_while(|(inner, outer)| distance_below(**outer, slot_of(**inner)) <= NEAR);
         let count = open.len().min(1 + stack.count());
         let outermost = open.len().checked_sub(count).and_then(|at| open.get(at));
         let is_above = |outermost: &Frame| {
             // No frame of a stack lies above the stack's beginning.
-            below(frame, slot_of(*outermost)) <= NEAR && !self.aside.is_top(slot_of(*outermost))
+            distance_below(frame, slot_of(*outermost)) <= NEAR && !self.suspended.is_top(slot_of(*outermost))
         };
         if outermost.is_some_and(is_above) { count } else { 0 }
     }
@@ -431,31 +445,34 @@ impl OpenCalls {
     }
 
     /// Closes the newest open call of the frame and all its inner calls.
-    fn close(&mut self, frame: Frame) -> Shown {
-        let shown =
-            |left, resumed, pops: usize| Shown { left, resumed, kind: EventKind::Exit { pops: pops as u32 } };
+    fn close(&mut self, frame: Frame) -> PairedEvent {
+        let paired = |left, resumed, pops: usize| PairedEvent {
+            left,
+            resumed,
+            kind: EventKind::Exit { pops: pops as u32 },
+        };
         if let Some(at) = self.frames[..=self.depth].iter().rposition(|open| is_call_of(*open, frame)) {
             let closed = self.depth + 1 - at;
             let tails = self.frames[at + 1..=self.depth].iter().take_while(|open| **open & TAIL != 0).count();
             if self.placed {
-                self.put_aside(closed - 1 - tails, Some(place_of(self.frames[at])));
+                self.suspend_frames(closed - 1 - tails, Some(place_of(self.frames[at])));
             }
             self.depth = at - 1;
-            return shown(0, Vec::new(), closed);
+            return paired(0, Vec::new(), closed);
         }
         // The frame had not ended: it lies on a stack that the thread is back on.
-        let Some(back) = self.aside.take_with(frame) else { return shown(0, Vec::new(), 0) };
+        let Some(back) = self.suspended.take_with(frame) else { return paired(0, Vec::new(), 0) };
         let tails = back.iter().rev().take_while(|open| **open & TAIL != 0).count();
         let (left, resumed) = self.go_back_to(&back);
         self.depth -= 1 + tails;
-        shown(left, resumed, 1 + tails)
+        paired(left, resumed, 1 + tails)
     }
 }
 
 /// Returns how many frames lie above the newest one equal to `frame`; `None` if there is none, too
 /// deep, or frames above it do not share its slot.
 #[inline(never)]
-fn above(frame: Frame, frames: &[Frame]) -> Option<u8> {
+fn frames_above(frame: Frame, frames: &[Frame]) -> Option<u8> {
     // Frames that do not share its slot may continue on another stack; [`OpenCalls::pair`] handles
     // them.
     let newest_first = || frames.iter().rev().take(MANY);

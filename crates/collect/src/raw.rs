@@ -130,13 +130,13 @@ pub struct Cursor {
     owed: bool,
     last: u64,
     /// Values whose events were not read yet.
-    ahead: Vec<Ahead>,
+    pending_values: Vec<PendingValues>,
     sparse: Sparse,
 }
 
 /// Values in front of their event. Events of a signal handler may lie in between.
 #[derive(Clone, Debug)]
-struct Ahead {
+struct PendingValues {
     /// Site, tag, and the code of values.
     low: u32,
     bytes: Vec<u8>,
@@ -169,7 +169,7 @@ impl Default for Cursor {
             goroutine: Goroutine::default(),
             owed: false,
             last: 0,
-            ahead: Vec::new(),
+            pending_values: Vec::new(),
             sparse: Sparse::default(),
         }
     }
@@ -267,7 +267,7 @@ impl Cursor {
             }
             // The event of an EPOCH or STACK word may lie behind the limit, so it is read singly.
             // So are events that values may belong to.
-            let row = if self.owed || !self.ahead.is_empty() { &[] } else { &chunk[at..fetched] };
+            let row = if self.owed || !self.pending_values.is_empty() { &[] } else { &chunk[at..fetched] };
             let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
             let context = self.context;
             let (mut words, size) = match kind {
@@ -381,29 +381,29 @@ impl Cursor {
     /// others continue it.
     fn keep(&mut self, low: u32, bytes: Vec<u8>) {
         if low & code::MASK == code::FRAMES && bytes.first().is_some_and(|number| *number > 0) {
-            let begun = self.ahead.iter_mut().rfind(|ahead| ahead.low == low);
+            let begun = self.pending_values.iter_mut().rfind(|values| values.low == low);
             // The program can write to the rings: no more is kept than the agent would write.
             let begun =
                 begun.filter(|begun| begun.bytes.len() <= LONGEST_COPY - bytes.len().min(LONGEST_COPY));
             begun.into_iter().for_each(|begun| begun.bytes.extend_from_slice(&bytes));
             return;
         }
-        if self.ahead.len() == AHEAD {
-            self.ahead.remove(0);
+        if self.pending_values.len() == AHEAD {
+            self.pending_values.remove(0);
         }
-        self.ahead.push(Ahead { low, bytes, others: 0 });
+        self.pending_values.push(PendingValues { low, bytes, others: 0 });
     }
 
     /// Removes and returns the values of an event.
     fn ahead_of(&mut self, event: RawEvent, code: u32) -> Vec<u8> {
-        let found = self.ahead.iter().rposition(|ahead| ahead.low == event.frame() | code);
-        found.map(|at| self.ahead.remove(at).bytes).unwrap_or_default()
+        let found = self.pending_values.iter().rposition(|values| values.low == event.frame() | code);
+        found.map(|at| self.pending_values.remove(at).bytes).unwrap_or_default()
     }
 
     /// Counts an event for the values that remain, and drops those whose event was lost.
     fn pass_one(&mut self) {
-        self.ahead.iter_mut().for_each(|ahead| ahead.others += 1);
-        self.ahead.retain(|ahead| ahead.others < LOST_BEHIND);
+        self.pending_values.iter_mut().for_each(|values| values.others += 1);
+        self.pending_values.retain(|values| values.others < LOST_BEHIND);
     }
 
     /// Reads the 4-byte words of the sparse clock until the end of the chunk or an empty slot.

@@ -7,18 +7,18 @@
 
 use crate::fault::{self, Watched};
 use crate::memory;
-use calltap_abi::first::{self, First};
+use calltap_abi::first_calls::{self, BUCKETS_SIZE, FirstCalls, IN_PAGE};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::waits::{self, Wait};
 use calltap_abi::{
-    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
+    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_CALLS_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX,
 };
 use calltap_abi::{
     PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
-    ThreadEntry, WAITS_AT, push,
+    ThreadEntry, VERSION, WAITS_AT, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -361,9 +361,9 @@ impl Shared {
     }
 
     /// Returns the calls that were recorded when they were made for the first time.
-    pub fn first(&self) -> Option<First<'_>> {
-        let (buckets, records) = (self.at(FIRST_AT)?, self.at(FIRST_AT + first::BUCKETS_SIZE)?);
-        Some(First { counters: &self.control().first, buckets, records })
+    pub fn first_calls(&self) -> Option<FirstCalls<'_>> {
+        let (buckets, records) = (self.at(FIRST_CALLS_AT)?, self.at(FIRST_CALLS_AT + BUCKETS_SIZE)?);
+        Some(FirstCalls { counters: &self.control().first_calls, buckets, records })
     }
 
     fn program(&self, number: u32) -> Option<&Program> {
@@ -420,22 +420,22 @@ impl Shared {
 
     /// Allocates the hash table, and the first record pages.
     pub fn provide_first(&self) -> io::Result<()> {
-        let pages = first::AT_START.div_ceil(first::IN_PAGE);
-        self.allocate(FIRST_AT, first::BUCKETS_SIZE + pages * first::PAGE)?;
-        self.control().first.limit.store((pages * first::IN_PAGE) as u32, Release);
+        let pages = first_calls::AT_START.div_ceil(IN_PAGE);
+        self.allocate(FIRST_CALLS_AT, BUCKETS_SIZE + pages * first_calls::PAGE)?;
+        self.control().first_calls.limit.store((pages * IN_PAGE) as u32, Release);
         Ok(())
     }
 
     /// Allocates a page of records if less than one is free, unless the file system is full.
     pub fn replenish_first(&self) {
-        let counters = &self.control().first;
+        let counters = &self.control().first_calls;
         let (next, limit) = (counters.next.load(Relaxed), counters.limit.load(Relaxed));
-        let more = first::IN_PAGE as u32;
-        if limit.saturating_sub(next) >= more || limit as usize >= first::RECORDS {
+        let more = IN_PAGE as u32;
+        if limit.saturating_sub(next) >= more || limit as usize >= first_calls::RECORDS {
             return;
         }
-        let offset = FIRST_AT + first::BUCKETS_SIZE + limit as usize * size_of::<first::Record>();
-        if self.allocate(offset, first::PAGE).is_ok() {
+        let offset = FIRST_CALLS_AT + BUCKETS_SIZE + limit as usize * size_of::<first_calls::Record>();
+        if self.allocate(offset, first_calls::PAGE).is_ok() {
             counters.limit.store(limit + more, Release);
         }
     }

@@ -14,7 +14,7 @@ use calltap_names::Word;
 use calltap_trace::{
     Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
-use lane::{Lane, Told};
+use lane::{EventWithValues, Lane};
 use std::collections::HashMap;
 
 /// The rules for slow calls, and the memory for held events.
@@ -85,7 +85,7 @@ impl SlowWriter {
             limits: Chosen::new(slow.rules.iter().map(|rule| (Word::new(&rule.function), rule.ns))),
             first: None,
             ticks_per_ns: 1.0,
-            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<Told>(),
+            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<EventWithValues>(),
             threads: HashMap::new(),
             unpacker: Unpacker::default(),
             over: None,
@@ -122,10 +122,10 @@ impl SlowWriter {
         let Kept { lane, encoder, changed, .. } = kept;
         for (place, event) in batch.events.iter().enumerate() {
             let limit = limits.of(event.site).map(|ns| (ns as f64 * *ticks_per_ns) as u64);
-            let told = Told { event: *event, values: batch.values.of(place).into() };
-            lane.take(told, limit, room, &mut |told| {
+            let with_values = EventWithValues { event: *event, values: batch.values.of(place).into() };
+            lane.take(with_values, limit, room, &mut |with_values| {
                 *changed = true;
-                told.encode(encoder);
+                with_values.encode(encoder);
             });
         }
     }
@@ -176,7 +176,7 @@ impl Consumer for SlowWriter {
         else {
             return Ok(());
         };
-        lane.end(self.over, &mut self.room, &mut |told| told.encode(&mut encoder));
+        lane.end(self.over, &mut self.room, &mut |with_values| with_values.encode(&mut encoder));
         if changed || !encoder.is_empty() {
             self.writer.switches(thread, &switches, until)?;
         }

@@ -5,7 +5,7 @@ use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_micros};
 use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents, limited,
     run_in_file_order, threads_with_events,
@@ -67,7 +67,7 @@ struct Exporter<'a> {
     places: Vec<OnceCell<String>>,
     first: bool,
     /// Values captured with the next event.
-    values: Vec<Shown>,
+    values: Vec<FormattedValue>,
 }
 
 impl Visitor for Exporter<'_> {

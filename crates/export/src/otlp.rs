@@ -5,7 +5,7 @@ use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::incidents_of_calls::{COUNTS, IncidentsOfCalls, counts};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, limited, run_by_thread,
 };
@@ -83,7 +83,7 @@ struct Open {
     trace: u128,
     span: u64,
     parent: Option<u64>,
-    arguments: Vec<Shown>,
+    arguments: Vec<FormattedValue>,
 }
 
 struct Exporter<'a> {
@@ -101,7 +101,7 @@ struct Exporter<'a> {
     /// Name of the argument that holds the trace id.
     trace_id: Option<&'a str>,
     /// Values captured with the next event.
-    values: Vec<Shown>,
+    values: Vec<FormattedValue>,
     /// Start and id of the first span of each trace that arguments name.
     firsts: HashMap<u128, (u64, u64)>,
     /// Whether this is the second pass, in which `firsts` is complete and spans are written.
@@ -118,7 +118,7 @@ impl Exporter<'_> {
 
     /// Returns the trace that arguments name: their value if it has the form of an id, else a hash
     /// of its text.
-    fn trace_of(&self, arguments: &[Shown]) -> Option<u128> {
+    fn trace_of(&self, arguments: &[FormattedValue]) -> Option<u128> {
         let name = self.trace_id?;
         let text = match &arguments.iter().find(|value| value.name == name)?.json {
             Value::Null => return None,
@@ -251,7 +251,7 @@ impl Visitor for Exporter<'_> {
         let happened = COUNTS.iter().zip(counts(happened));
         let happened = happened.filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)));
         attributes.extend(happened.map(|(name, count)| number(&format!("calltap.{name}"), count)));
-        for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
+        for FormattedValue { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));
         }
         let mut span = json!({

@@ -12,7 +12,7 @@ use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents,
     run_in_file_order, threads_with_events,
@@ -133,7 +133,7 @@ struct Exporter<'a> {
     /// By thread, the number of calls too deep since the last call at the deepest level.
     deeper: Vec<u64>,
     /// Values captured with the next event.
-    values: Vec<Shown>,
+    values: Vec<FormattedValue>,
 }
 
 impl Visitor for Exporter<'_> {
@@ -363,7 +363,7 @@ impl Exporter<'_> {
 
     /// Adds the values captured with the event.
     fn annotate(&mut self) {
-        for Shown { name, text, json } in std::mem::take(&mut self.values) {
+        for FormattedValue { name, text, json } in std::mem::take(&mut self.values) {
             message(&mut self.event, field::ANNOTATION, |annotation| {
                 match json {
                     Value::Bool(truth) => number(annotation, annotation::BOOL, truth.into()),

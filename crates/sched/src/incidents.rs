@@ -4,12 +4,12 @@
 //! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
-use crate::happened::Happened;
-use crate::perf::What;
+use crate::perf::EventKind;
 use crate::records::{self, Item};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::Opening;
 use crate::stream::Stream;
+use crate::thread_event::ThreadEvent;
 use crate::tracefs::{Tracefs, Tracepoint};
 
 /// Bytes of a processor's ring.
@@ -20,7 +20,7 @@ const RECORD: usize = 128;
 /// Incidents of a process's threads.
 pub struct Incidents {
     /// All incidents, in order.
-    pub stream: Stream<Happened>,
+    pub stream: Stream<ThreadEvent>,
     /// Why signals are not recorded, if so.
     pub signals: Option<Refused>,
 }
@@ -30,12 +30,13 @@ pub struct Incidents {
 pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
     let refused = |cause| Refused::of(Subject::Faults, cause);
     let mut opening = Opening::new(RING);
-    let own = [What::PageFaults { major: false }, What::PageFaults { major: true }, What::Arrivals];
+    let own =
+        [EventKind::PageFaults { major: false }, EventKind::PageFaults { major: true }, EventKind::Arrivals];
     opening.open_threads(pid, follow, &own).map_err(refused)?;
     let threads = std::mem::take(&mut opening.threads);
     let point = Tracefs::open().and_then(|tracefs| tracefs.tracepoint("signal/signal_deliver"));
     let point = point.map_err(Cause::of_tracefs).and_then(|point| {
-        opening.open_threads(pid, follow, &[What::Deliveries(point.id)])?;
+        opening.open_threads(pid, follow, &[EventKind::Deliveries(point.id)])?;
         Ok(point)
     });
     opening.threads.clear();
@@ -43,7 +44,7 @@ pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
         Ok(point) => (Some(point), None),
         Err(cause) => (None, Some(Refused::of(Subject::Signals, cause))),
     };
-    let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<Happened>)| {
+    let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<ThreadEvent>)| {
         records::read_incidents(bytes, &mut |raw| delivered(point.as_ref()?, raw), take);
     };
     let events = Events::new(opening, RECORD, Box::new(decode));

@@ -11,7 +11,6 @@
 
 mod events;
 mod functions;
-mod happened;
 mod incidents;
 mod instance;
 mod names;
@@ -22,18 +21,19 @@ mod refused;
 mod rings;
 mod stream;
 mod switches;
+mod thread_event;
 mod tracefs;
 mod tracepoints;
 mod wakings;
 
 pub use functions::{CLOCK, Functions, NoFunctions, Tracer};
-pub use happened::{Happened, Happening};
 pub use incidents::{Incidents, incidents};
 pub use names::Names;
 pub use order::{Change, Timed};
 pub use refused::{Cause, Refused, Subject};
 pub use stream::{SETTLE, Stream};
 pub use switches::{Sched, switches};
+pub use thread_event::{ThreadEvent, ThreadEventKind};
 pub use tracepoints::system_calls;
 pub use wakings::{Wakings, remove_left, wakings};
 

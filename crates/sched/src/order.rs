@@ -3,8 +3,8 @@
 //! A thread leaves one processor and resumes on another, whose ring is read earlier or later. So
 //! records wait until all rings must have delivered what happened before.
 
-use crate::happened::Happened;
 use crate::records::Item;
+use crate::thread_event::ThreadEvent;
 use calltap_trace::{Switch, SystemCall, Waking};
 
 /// Age at which a record is certainly in its ring: the kernel writes it with interrupts disabled.
@@ -34,7 +34,7 @@ impl Timed for SystemCall {
     }
 }
 
-impl Timed for Happened {
+impl Timed for ThreadEvent {
     fn at(&self) -> u64 {
         self.at
     }

@@ -25,12 +25,12 @@ pub(crate) enum Heirs {
 
 /// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     /// Context switches.
     Switches,
     /// Hits of the tracepoint with this number.
     Tracepoint(u64),
-    /// Only the records that come with [`Whom::All`].
+    /// Only the records that come with [`Scope::All`].
     Processes,
     /// Page faults with their addresses: major ones, which read from a disk, or minor ones.
     PageFaults { major: bool },
@@ -43,7 +43,7 @@ pub(crate) enum What {
 
 /// The scope of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whom {
+pub(crate) enum Scope {
     /// A thread and its heirs.
     Thread(u32, Heirs),
     /// Everything on the processor, with records of processes that start, end, or change their
@@ -52,20 +52,20 @@ pub(crate) enum Whom {
 }
 
 /// Sets what is recorded, and what the records hold.
-fn describe(attr: &mut perf_event_attr, what: What) {
-    match what {
-        What::Switches => {
+fn describe(attr: &mut perf_event_attr, kind: EventKind) {
+    match kind {
+        EventKind::Switches => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
             attr.set_context_switch(1);
             // Events in the kernel would require privileges.
             attr.set_exclude_kernel(1);
         }
-        What::Processes => {
+        EventKind::Processes => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
         }
-        What::PageFaults { major } => {
+        EventKind::PageFaults { major } => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             let [minor_faults, major_faults] =
                 [bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN, bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ];
@@ -75,20 +75,20 @@ fn describe(attr: &mut perf_event_attr, what: What) {
             attr.sample_type |= if major { bindings::PERF_SAMPLE_PERIOD.into() } else { 0 };
             attr.__bindgen_anon_1.sample_period = 1;
         }
-        What::Arrivals => {
+        EventKind::Arrivals => {
             attr.type_ = bindings::PERF_TYPE_SOFTWARE;
             attr.config = bindings::PERF_COUNT_SW_DUMMY.into();
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU);
             attr.set_context_switch(1);
             attr.set_exclude_kernel(1);
         }
-        What::Deliveries(id) => {
+        EventKind::Deliveries(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
             attr.config = id;
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CPU | bindings::PERF_SAMPLE_RAW);
             attr.__bindgen_anon_1.sample_period = 1;
         }
-        What::Tracepoint(id) => {
+        EventKind::Tracepoint(id) => {
             attr.type_ = bindings::PERF_TYPE_TRACEPOINT;
             attr.config = id;
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_RAW);
@@ -98,22 +98,22 @@ fn describe(attr: &mut perf_event_attr, what: What) {
 }
 
 /// Opens an event on a processor.
-pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open(kind: EventKind, scope: Scope, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = perf_event_attr::default();
     attr.size = size_of::<perf_event_attr>() as u32;
     attr.sample_type = (bindings::PERF_SAMPLE_TID | bindings::PERF_SAMPLE_TIME).into();
-    describe(&mut attr, what);
+    describe(&mut attr, kind);
     attr.clockid = libc::CLOCK_MONOTONIC;
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
     attr.set_exclude_hv(1);
-    let pid = match whom {
-        Whom::Thread(tid, heirs) => {
+    let pid = match scope {
+        Scope::Thread(tid, heirs) => {
             attr.set_inherit(1);
             attr.set_remove_on_exec((heirs == Heirs::UntilExec).into());
             tid as libc::pid_t
         }
-        Whom::All => {
+        Scope::All => {
             // Records processes that start, end, or change their names.
             attr.set_comm(1);
             attr.set_task(1);
@@ -127,7 +127,7 @@ pub(crate) fn open(what: What, whom: Whom, cpu: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         let error = io::Error::last_os_error();
         let is_forbidden = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
-        if !is_forbidden || attr.exclude_kernel() != 0 || !matches!(what, What::PageFaults { .. }) {
+        if !is_forbidden || attr.exclude_kernel() != 0 || !matches!(kind, EventKind::PageFaults { .. }) {
             return Err(error);
         }
         // Without privileges, only faults of the program's own code are recorded.

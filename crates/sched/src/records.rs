@@ -3,7 +3,7 @@
 //! A record is a header, the fields of its kind, and the thread and the time that every record ends
 //! with (`sample_id_all`).
 
-use crate::happened::{Happened, Happening};
+use crate::thread_event::{ThreadEvent, ThreadEventKind};
 use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT,
@@ -123,7 +123,7 @@ struct Place {
     reserved: u32,
 }
 
-/// A page fault as of [`crate::perf::What::PageFaults`]; for a major one, the period follows.
+/// A page fault as of [`crate::perf::EventKind::PageFaults`]; for a major one, the period follows.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Fault {
@@ -145,7 +145,7 @@ struct Trailer {
 pub(crate) fn read_incidents(
     bytes: &[u8],
     signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
-    take: &mut dyn FnMut(Item<Happened>),
+    take: &mut dyn FnMut(Item<ThreadEvent>),
 ) {
     each(bytes, &mut |header, body| incident(header, body, signal).into_iter().for_each(&mut *take));
 }
@@ -154,25 +154,25 @@ fn incident(
     header: &Header,
     body: &[u8],
     signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
-) -> Option<Item<Happened>> {
+) -> Option<Item<ThreadEvent>> {
     const MINOR: usize = size_of::<Fault>();
     const MAJOR: usize = MINOR + size_of::<u64>();
-    let of = |id: &SampleId, place: &Place, what| {
-        Some(Item::Of(id.tid, Happened { at: id.time, cpu: place.cpu, what }))
+    let of = |id: &SampleId, place: &Place, kind| {
+        Some(Item::Of(id.tid, ThreadEvent { at: id.time, cpu: place.cpu, kind }))
     };
     match (header.kind, body.len()) {
         (PERF_RECORD_SAMPLE, MINOR | MAJOR) => {
             let (Fault { id, address, place }, _) = Fault::read_from_prefix(body).ok()?;
-            of(&id, &place, Happening::PageFault { address, major: body.len() == MAJOR })
+            of(&id, &place, ThreadEventKind::PageFault { address, major: body.len() == MAJOR })
         }
         (PERF_RECORD_SAMPLE, _) => {
             let (Trailer { id, place }, rest) = Trailer::read_from_prefix(body).ok()?;
             let (size, raw) = u32::read_from_prefix(rest).ok()?;
-            of(&id, &place, Happening::Signal { number: signal(raw.get(..size as usize)?)? })
+            of(&id, &place, ThreadEventKind::Signal { number: signal(raw.get(..size as usize)?)? })
         }
         (PERF_RECORD_SWITCH, _) if u32::from(header.misc) & PERF_RECORD_MISC_SWITCH_OUT == 0 => {
             let (_, Trailer { id, place }) = Trailer::read_from_suffix(body).ok()?;
-            of(&id, &place, Happening::Comes)
+            of(&id, &place, ThreadEventKind::SwitchedIn)
         }
         (PERF_RECORD_LOST, _) => {
             let (_, Trailer { id, .. }) = Trailer::read_from_suffix(body).ok()?;
@@ -305,12 +305,12 @@ mod tests {
         let mut items = Vec::new();
         let mut signal = |raw: &[u8]| Some(u32::from(*raw.first()?));
         read_incidents(&bytes.concat(), &mut signal, &mut |item| items.push(item));
-        let of = |at, cpu, what| Item::Of(7, Happened { at, cpu, what });
+        let of = |at, cpu, kind| Item::Of(7, ThreadEvent { at, cpu, kind });
         let expected = [
-            of(10, 1, Happening::PageFault { address: 0xabc000, major: false }),
-            of(20, 1, Happening::PageFault { address: 0xdef000, major: true }),
-            of(30, 1, Happening::Signal { number: 10 }),
-            of(50, 3, Happening::Comes),
+            of(10, 1, ThreadEventKind::PageFault { address: 0xabc000, major: false }),
+            of(20, 1, ThreadEventKind::PageFault { address: 0xdef000, major: true }),
+            of(30, 1, ThreadEventKind::Signal { number: 10 }),
+            of(50, 3, ThreadEventKind::SwitchedIn),
             Item::Lost { at: 60, lost: 17 },
         ];
         assert_eq!(items, expected);

@@ -1,6 +1,6 @@
 //! Opens events for the threads of a process on all processors, and a ring for each processor.
 
-use crate::perf::{self, Heirs, Ring, What, Whom};
+use crate::perf::{self, EventKind, Heirs, Ring, Scope};
 use crate::refused::Cause;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl Opening {
 
     /// Opens events for all threads of a process on all processors; with `follow`, also for
     /// programs that its processes execute.
-    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[What]) -> Result<(), Cause> {
+    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[EventKind]) -> Result<(), Cause> {
         self.heirs = if follow { Heirs::All } else { Heirs::UntilExec };
         let processors = processors();
         for _ in 0..ROUNDS {
@@ -47,19 +47,19 @@ impl Opening {
             make_room(self.threads.len(), processors.len() * kinds.len())?;
             for tid in new {
                 for cpu in &processors {
-                    kinds.iter().try_for_each(|what| self.open_thread(*what, tid, *cpu))?;
+                    kinds.iter().try_for_each(|kind| self.open_thread(*kind, tid, *cpu))?;
                 }
             }
         }
         if self.rings.is_empty() { Err(Cause::Gone) } else { Ok(()) }
     }
 
-    fn open_thread(&mut self, what: What, tid: u32, cpu: u32) -> Result<(), Cause> {
-        match perf::open(what, Whom::Thread(tid, self.heirs), cpu) {
+    fn open_thread(&mut self, kind: EventKind, tid: u32, cpu: u32) -> Result<(), Cause> {
+        match perf::open(kind, Scope::Thread(tid, self.heirs), cpu) {
             // Kernels before 5.13 cannot remove events on execve.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.heirs == Heirs::UntilExec => {
                 self.heirs = Heirs::All;
-                self.open_thread(what, tid, cpu)
+                self.open_thread(kind, tid, cpu)
             }
             // The thread has ended, or the processor is offline.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => Ok(()),
@@ -68,8 +68,8 @@ impl Opening {
     }
 
     /// Opens an event for everything on a processor.
-    pub(crate) fn open_all(&mut self, what: What, cpu: u32) -> Result<(), Cause> {
-        let event = perf::open(what, Whom::All, cpu).map_err(Cause::new)?;
+    pub(crate) fn open_all(&mut self, kind: EventKind, cpu: u32) -> Result<(), Cause> {
+        let event = perf::open(kind, Scope::All, cpu).map_err(Cause::new)?;
         self.keep(event, cpu)
     }
 

@@ -20,7 +20,7 @@ pub struct SiteRequest {
     /// The tracers that want the function: bit mask by tracer id.
     pub tracers: u32,
     /// Their hooks together.
-    pub wanted: HookSet,
+    pub hook_set: HookSet,
     /// Program that reads values of its calls.
     pub program: Option<Arc<Program>>,
     /// The reason why values cannot be read.
@@ -68,34 +68,34 @@ impl ParsedSelection {
         }
         let tracers = self.selector.choose(function, module);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
-        let wanted = wanting.map(|tracer| match tracer.kind {
+        let hook_set = wanting.map(|tracer| match tracer.kind {
             TracerKind::Function => HookSet::FUNCTION,
             TracerKind::FunctionGraph => HookSet::GRAPH,
             TracerKind::Profile => HookSet::PROFILE,
         });
-        let wanted = wanted.reduce(HookSet::and)?;
+        let hook_set = hook_set.reduce(HookSet::and)?;
         if let Some(SiteForm::Checked { goid, .. }) = function.form() {
-            let entry = self.entry((function, module), tracers, wanted, Reason::GoFunction);
+            let entry = self.entry((function, module), tracers, hook_set, Reason::GoFunction);
             if goid.is_none() {
                 return Some(entry);
             }
-            let returns = matches!(function.returns, Returns::Exits { unseen: None, .. });
-            let cut = wanted.returns() && !(returns && wanted == wanted.and(HookSet::GRAPH));
-            return Some(SiteRequest { wanted: wanted.on_goroutine(returns), cut, ..entry });
+            let returns = matches!(function.returns, Returns::Exits { unrecorded_end: None, .. });
+            let cut = hook_set.returns() && !(returns && hook_set == hook_set.and(HookSet::GRAPH));
+            return Some(SiteRequest { hook_set: hook_set.on_goroutine(returns), cut, ..entry });
         }
         // A call that leaves by a tail call would stay open, and the caller's next calls would be
         // inside it.
-        if let Returns::Exits { unseen, .. } = &function.returns
-            && let Some(unseen) = unseen
-            && wanted.returns()
+        if let Returns::Exits { unrecorded_end, .. } = &function.returns
+            && let Some(unrecorded_end) = unrecorded_end
+            && hook_set.returns()
         {
             return Some(SiteRequest {
                 cut: false,
                 ..self.entry(
                     (function, module),
                     tracers,
-                    wanted,
-                    Reason::Unseen { why: Box::new(unseen.clone()) },
+                    hook_set,
+                    Reason::Unseen { why: Box::new(unrecorded_end.clone()) },
                 )
             });
         }
@@ -111,7 +111,7 @@ impl ParsedSelection {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, wanted, program, trouble, cut: false, evaluates: false })
+        Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, evaluates: false })
     }
 
     /// Whether a filter given by the user selects the function.
@@ -126,9 +126,9 @@ impl ParsedSelection {
     fn evaluator(&self) -> Option<SiteRequest> {
         let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
         let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
-        let wanted = HookSet::EVALUATOR;
+        let hook_set = HookSet::EVALUATOR;
         let request =
-            SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
+            SiteRequest { tracers, hook_set, program: None, trouble: None, cut: false, evaluates: true };
         (tracers != 0 && self.words.traces_python()).then_some(request)
     }
 
@@ -138,15 +138,15 @@ impl ParsedSelection {
         &self,
         (function, module): (&Function, &str),
         tracers: u32,
-        wanted: HookSet,
+        hook_set: HookSet,
         why: Reason,
     ) -> SiteRequest {
         let reads = !matches!(self.selector.values(function, module, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(why));
-        let cut = wanted != HookSet::FUNCTION;
+        let cut = hook_set != HookSet::FUNCTION;
         SiteRequest {
             tracers,
-            wanted: wanted.on_small_stack(),
+            hook_set: hook_set.on_small_stack(),
             program: None,
             trouble,
             cut,

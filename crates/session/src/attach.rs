@@ -1,4 +1,4 @@
-//! Attach: [loads the agent](crate::enter), then enables sites while the process runs.
+//! Attach: [loads the agent](crate::load_agent), then enables sites while the process runs.
 //!
 //! Threads are stopped once, and only for sites of several instructions, in which no thread may be
 //! when they are written. Everything runs in a thread that ends soon (see
@@ -10,8 +10,8 @@ use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
-use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
-use crate::{enter, setup};
+use crate::plan::planner::{PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed};
+use crate::{load_agent, setup};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
@@ -55,7 +55,7 @@ pub fn attach(
     let load = |planner: &mut Planner<'_>| {
         let text = format!("finding out what can be traced in {} (Ctrl-C leaves it as it is)", target.name);
         setup::tell_if_long(options, text, || planner.check_first(target))?;
-        enter::load(target, planner.directory, planner.shared)
+        load_agent::load(target, planner.directory, planner.shared)
     };
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
@@ -224,7 +224,7 @@ impl Planner<'_> {
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
         let is_simple = !process.modules.iter().any(Loaded::is_made);
-        let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
+        let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
         let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
         // A thread that was preempted between two NOPs may not be scheduled for long, so it is
@@ -261,7 +261,8 @@ impl Planner<'_> {
         let mut tally = Tally::default();
         // The prepared batch is valid if no thread is inside a site and no module is gone.
         let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
-        let written = ahead.filter(|_| is_as_planned).map(|ahead| ahead.write(&process.modules, text));
+        let written =
+            prepared.filter(|_| is_as_planned).map(|prepared| prepared.write(&process.modules, text));
         if written.is_none() {
             switch_stopped(&mut process.modules, text, &inside, &mut tally);
         }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
-use crate::{enter, live, setup};
+use crate::{live, load_agent, setup};
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::launch;
@@ -40,7 +40,7 @@ impl<'a> AttachSession<'a> {
         let mut notes = live::clear(&target)?;
         let size = shm::control_size(setup::chunks(options));
         let directory = Directory::create_for(&target, size, setup::CODE_SIZE)
-            .map_err(|error| enter::explain_no_place(&target, error))?;
+            .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
         // A process that did not ask to be traced never waits for calltap.

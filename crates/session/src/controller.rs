@@ -2,9 +2,9 @@
 //! changes what is traced, and enforces the overhead limit.
 
 use crate::attach_session::AttachSession;
-use crate::became::Became;
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
+use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
@@ -12,7 +12,7 @@ use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use crate::started;
 use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
@@ -175,9 +175,9 @@ impl<'a> Controller<'a> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
-        let mut became = Became::new(options, target.pid, &target.name);
+        let mut exec_watch = ExecWatch::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
-            planner.warnings.extend(became.look());
+            planner.warnings.extend(exec_watch.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
@@ -192,7 +192,7 @@ impl<'a> Controller<'a> {
         over: &(dyn Fn() -> bool + Sync),
         detaching: &dyn Fn(),
         alive: &AtomicBool,
-    ) -> (AttachResult, Left) {
+    ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
@@ -215,7 +215,7 @@ impl<'a> Controller<'a> {
                 };
                 let follow = options.follow.then(follow);
                 attached = thread::scope(|scope| {
-                    let _let_go = SetAtLast(&let_go);
+                    let _let_go = SetOnDrop(&let_go);
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
                     // Detaching stops all processes; only its tracer can stop a followed one.
@@ -241,7 +241,7 @@ impl<'a> Controller<'a> {
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            let _ended = SetAtLast(&ended);
+            let _ended = SetOnDrop(&ended);
             scope.spawn(|| {
                 while !over() && !ended.load(Acquire) {
                     match mailbox {

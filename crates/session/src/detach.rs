@@ -12,7 +12,7 @@ mod one;
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
-use crate::plan::past::Told;
+use crate::plan::journaled_changes::DetachNotes;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent;
@@ -35,7 +35,7 @@ const ENDING: Duration = Duration::from_millis(200);
 
 /// Result of detaching from a process, or from all processes of a session.
 #[derive(Default, Debug)]
-pub struct Left {
+pub struct DetachOutcome {
     /// How long threads were stopped.
     pub stops: Stops,
     /// Notes for the user.
@@ -45,13 +45,13 @@ pub struct Left {
 }
 
 /// Detaches from a process and its children.
-pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     in_thread(|| detach_all(target, directory, shared))
 }
 
 /// Removes the code of a calltap that was killed while it had the process read its clock, before
 /// the session existed. `None` if there is none.
-pub fn remove_injected(target: &Target) -> Option<Left> {
+pub fn remove_injected(target: &Target) -> Option<DetachOutcome> {
     let mut injected = Injected::Absent;
     let left = in_thread(|| {
         injected = await_tidy(target);
@@ -61,18 +61,18 @@ pub fn remove_injected(target: &Target) -> Option<Left> {
 }
 
 /// Runs `work` in a thread that ends: the kernel then releases all threads that are still held.
-fn in_thread(work: impl FnOnce() -> Left + Send) -> Left {
-    let failed = || Left { notes: vec![Error::thread().to_string()], ..Left::default() };
+fn in_thread(work: impl FnOnce() -> DetachOutcome + Send) -> DetachOutcome {
+    let failed = || DetachOutcome { notes: vec![Error::thread().to_string()], ..DetachOutcome::default() };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
-fn left_with(injected: Injected) -> Left {
+fn left_with(injected: Injected) -> DetachOutcome {
     let whole = injected != Injected::Runs;
     let notes = if whole { Vec::new() } else { vec![Reason::StillRuns.to_string()] };
-    Left { whole, notes, ..Left::default() }
+    DetachOutcome { whole, notes, ..DetachOutcome::default() }
 }
 
-fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
     // A thread that a killed calltap has hijacked may be about to load the agent and join this
@@ -83,13 +83,16 @@ fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
         let mut new = processes_of(target, directory, shared);
         new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
         for (found, index) in &new {
-            let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
-            let told = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
-            left.notes.extend(told.others);
+            let failed = |error| DetachNotes {
+                ours: vec![format!("not detached: {error}")],
+                ..DetachNotes::default()
+            };
+            let notes = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
+            left.notes.extend(notes.others);
             // A process that is ending may have lost parts already, so its errors do not count.
-            if !told.ours.is_empty() && !is_ending(found) {
+            if !notes.ours.is_empty() && !is_ending(found) {
                 left.whole = false;
-                left.notes.extend(told.ours);
+                left.notes.extend(notes.ours);
             }
         }
         // A process may have forked between the listing and its stop.

@@ -7,8 +7,8 @@
 //! frequent functions; and taking a snapshot neither stops the process nor disables anything.
 
 use crate::error::Error;
-use crate::going_on::GoingOn;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
+use crate::progress::ProgressReporter;
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
 use calltap_collect::kept::chosen::Chosen;
@@ -296,7 +296,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
     let asked = PendingSnapshot::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
-    let mut going_on = GoingOn::new(options);
+    let mut progress = ProgressReporter::new(options);
     let outcome = watch(
         options,
         Watch {
@@ -306,7 +306,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             over: &|| false,
             meanwhile: &mut |controls| {
                 if matches!(options.subject, Subject::Process { .. }) {
-                    going_on.look(controls.calls());
+                    progress.look(controls.calls());
                 }
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: asked for by SIGUSR1".to_owned());

@@ -1,7 +1,7 @@
 //! A session without a controller: the rings keep the newest events, and a command that opens the
 //! session can change what is traced, take a snapshot, or detach.
 
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::options::Options;
 use crate::plan::directory;
@@ -9,7 +9,7 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
-use crate::{attach, detach, enter, setup};
+use crate::{attach, detach, load_agent, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;
@@ -91,7 +91,7 @@ pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
         directory.keep(false);
         return Ok(Vec::new());
     };
-    let Left { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
+    let DetachOutcome { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
     notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
     Ok(notes)
@@ -111,7 +111,7 @@ impl Attached {
         notes.extend(clock_note.clone());
         let mut directory =
             Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)
-                .map_err(|error| enter::explain_no_place(&target, error))?;
+                .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);
@@ -316,14 +316,15 @@ impl Attached {
 }
 
 /// Detaches from a process, whatever state its session is in.
-pub fn detach_process(pid: u32) -> Result<Left, Error> {
+pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
     let target = Target::known(pid)?;
     let not_attached = || Error::from(target.refuse(Reason::NotAttached));
     let Some(mut directory) = Directory::open_for(&target)? else {
         return detach::remove_injected(&target).ok_or_else(not_attached);
     };
     let Some(shared) = open_shared(&target, &directory)? else {
-        let left = detach::remove_injected(&target).unwrap_or(Left { whole: true, ..Left::default() });
+        let left = detach::remove_injected(&target)
+            .unwrap_or(DetachOutcome { whole: true, ..DetachOutcome::default() });
         directory.keep(!left.whole);
         return Ok(left);
     };

@@ -9,9 +9,9 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use crate::started;
-use crate::{first, setup};
+use crate::{setup, static_start};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;
@@ -46,7 +46,7 @@ pub struct Prepared<'a> {
 }
 
 /// Consumer and callbacks for the run of a program.
-pub struct Company<'a> {
+pub struct RunCallbacks<'a> {
     /// Consumer of the events.
     pub consumer: &'a mut dyn Consumer,
     /// Settings to deliver events interval by interval.
@@ -60,7 +60,7 @@ pub struct Company<'a> {
 }
 
 /// Outcome of a program's run.
-pub struct Ran {
+pub struct RunOutcome {
     /// Exit status.
     pub status: ExitStatus,
     /// Totals of the trace.
@@ -94,7 +94,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Runs the program to its end.
-    pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
+    pub fn run(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
         let Prepared { options, program, directory, shared, clock, session } = self;
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (child, held) = match start_program(&program, &directory, &shared)? {
@@ -104,7 +104,7 @@ impl<'a> Prepared<'a> {
                     "{} ended before its first thread was set up: nothing was traced",
                     program.name
                 )];
-                return Ok(Ran {
+                return Ok(RunOutcome {
                     status,
                     totals: Totals::default(),
                     sites: 0,
@@ -125,7 +125,7 @@ impl<'a> Prepared<'a> {
         let _ = directory.belongs_to(&target);
         let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
-        running.run_to_its_end(company)
+        running.run_to_its_end(callbacks)
     }
 }
 
@@ -145,10 +145,10 @@ struct Running<'a> {
 type Remote = (u32, mpsc::Sender<Result<(), Error>>);
 
 impl Running<'_> {
-    fn run_to_its_end(self, company: Company<'_>) -> Result<Ran, Error> {
+    fn run_to_its_end(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
         let Running { program, session, mut child, mut held, has_ended, let_go } = self;
         let AttachSession { options, directory, shared, clock, .. } = session;
-        let Company { consumer, live, settled, accepted, meanwhile } = company;
+        let RunCallbacks { consumer, live, settled, accepted, meanwhile } = callbacks;
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
         let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
@@ -174,7 +174,7 @@ impl Running<'_> {
         let is_held = held.is_some();
         let planning = Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &ended };
         let result = thread::scope(|scope| {
-            let _stop = SetAtLast(&stop);
+            let _stop = SetOnDrop(&stop);
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
             // The program runs none of its own code before its agent is answered.
             let mut following = early.map(|follow| follow.begin(scope));
@@ -191,7 +191,7 @@ impl Running<'_> {
             }
             // The sender is dropped when the functions are enabled, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread: &mut Box<Held>| first::remote(child_id, thread, operation);
+                let remote = |thread: &mut Box<Held>| static_start::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
@@ -213,7 +213,7 @@ impl Running<'_> {
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(shared.check().err().map(|error| error.to_string()));
-        Ok(Ran { status, totals, sites, notes, failed, code_is_in })
+        Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
     }
 }
 
@@ -305,7 +305,8 @@ fn start_program(program: &Program, directory: &Directory, shared: &Shared) -> R
         let libraries = preload::list(&program.data, &directory.agent());
         return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
     }
-    let hold = |pid, begin: &mut dyn FnMut()| first::hold(pid, begin, directory, shared, program.is_static);
+    let hold =
+        |pid, begin: &mut dyn FnMut()| static_start::hold(pid, begin, directory, shared, program.is_static);
     let (mut child, held) = launch::spawn_held(command, hold)?;
     match held {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),

@@ -4,9 +4,9 @@
 use crate::attach_session::AttachSession;
 use crate::error::Error;
 use crate::flight;
-use crate::going_on::GoingOn;
 use crate::options::{Options, Outcome, Subject};
-use crate::prepared::{Company, Prepared, Ran};
+use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
+use crate::progress::ProgressReporter;
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::Live;
 use calltap_collect::output::Consumer;
@@ -45,7 +45,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     // This process may have had children before its own execve.
     let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
     let (start, on) = (Instant::now(), AtomicBool::new(true));
-    let ran = prepared.run(Company {
+    let ran = prepared.run(RunCallbacks {
         consumer: keeper.consumer(),
         live: interval(options).map(|interval| Live { interval, on: &on, due: None }),
         settled: options.slow.is_some(),
@@ -53,7 +53,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         meanwhile: &mut |_| {},
     })?;
     file.keep();
-    let Ran { status, totals, sites, mut notes, failed, code_is_in } = ran;
+    let RunOutcome { status, totals, sites, mut notes, failed, code_is_in } = ran;
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
     let status_text = launch::describe(status);
@@ -84,7 +84,7 @@ fn record_process(
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
-    let mut going_on = GoingOn::new(options);
+    let mut progress = ProgressReporter::new(options);
     let outcome = attach_session.run(RunOptions {
         consumer: keeper.consumer(),
         interval: interval(options),
@@ -93,7 +93,7 @@ fn record_process(
         arrived: &|| file.keep(),
         duration,
         over: &|| false,
-        meanwhile: &mut |controls| going_on.look(controls.calls()),
+        meanwhile: &mut |controls| progress.look(controls.calls()),
         mailbox: None,
         due: None,
     })?;

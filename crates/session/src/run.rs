@@ -2,12 +2,12 @@
 
 use crate::attach_session::AttachSession;
 use crate::controller::{AttachResult, Controller, Controls};
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::Error;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
 use crate::setup;
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -117,7 +117,7 @@ impl AttachSession<'_> {
         controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
         let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
-            let _stop = SetAtLast(&stop);
+            let _stop = SetOnDrop(&stop);
             let collecting = scope.spawn(|| {
                 let _ = reader.set(gettid());
                 collector.run(&|| stop.load(Acquire))
@@ -156,7 +156,7 @@ impl AttachSession<'_> {
     fn outcome(
         &mut self,
         (attached, sites, attaching): AttachResult,
-        left: Left,
+        left: DetachOutcome,
         seen: Seen,
         collected: thread::Result<(Totals, Option<calltap_trace::Error>)>,
     ) -> Result<SessionOutcome, Error> {

@@ -6,7 +6,7 @@ use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
 use crate::python;
-use crate::{enter, started};
+use crate::{load_agent, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
@@ -118,7 +118,7 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
 /// counter.
 pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<String>) {
     match usable_clock(wanted) {
-        (Clock::Tsc | Clock::Sparse, _) if !enter::may_read_tsc(target) => (
+        (Clock::Tsc | Clock::Sparse, _) if !load_agent::may_read_tsc(target) => (
             Clock::Coarse,
             Some("the process forbids itself to read the time stamp counter (PR_SET_TSC)".into()),
         ),
@@ -397,9 +397,9 @@ pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
 
 /// A guard that sets a flag when it is dropped, even by a panic, so that no thread waits for the
 /// flag for ever.
-pub struct SetAtLast<'a>(pub &'a AtomicBool);
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for SetAtLast<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Release);
     }

@@ -5,7 +5,7 @@ use crate::attach_session::AttachSession;
 use crate::controller::Controls;
 use crate::error::Error;
 use crate::options::{Options, Subject};
-use crate::prepared::{Company, Prepared, Ran};
+use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
 use crate::requests::Mailbox;
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::{Due, Live};
@@ -72,7 +72,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
     let prepared = Prepared::new(options, command)?;
     watch.consumer.record(&Record::Session(prepared.session.clone()))?;
     let on = AtomicBool::new(true);
-    let Ran { status, totals, sites, notes, failed, code_is_in } = prepared.run(Company {
+    let RunOutcome { status, totals, sites, notes, failed, code_is_in } = prepared.run(RunCallbacks {
         consumer: watch.consumer,
         live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
         settled: watch.settled,

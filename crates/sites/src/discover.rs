@@ -10,11 +10,10 @@
 //! 3. `libcalls.rs` adds the linker's stubs for calls into libraries, and `polls.rs` marks
 //!    functions that poll futures. Neither changes an earlier decision.
 //!
-//! With `Discovery::FirstCall`, `session/src/plan/planner/first.rs` gives a function a site when it
-//! first calls the profiling function, whatever its reason. A function that must never be patched
-//! has to be refused there, too.
+//! With `Discovery::FirstCall`, `session/src/plan/planner/first_calls.rs` gives a function a site
+//! when it first calls the profiling function, whatever its reason. A function that must never be
+//! patched has to be refused there, too.
 
-pub(crate) mod askers;
 pub(crate) mod calls;
 pub(crate) mod exits;
 pub(crate) mod functions;
@@ -32,6 +31,7 @@ pub(crate) mod profilers;
 pub(crate) mod read;
 pub(crate) mod records;
 pub(crate) mod resolvers;
+pub(crate) mod return_address_readers;
 pub(crate) mod rseq;
 pub(crate) mod scope;
 pub(crate) mod tail_jumps;

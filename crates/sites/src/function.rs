@@ -19,7 +19,7 @@ pub enum Returns {
         elsewhere: Vec<Exit>,
         /// The reason why the end of a call that leaves by a tail call is not seen; None if the
         /// function has no tail call.
-        unseen: Option<Reason>,
+        unrecorded_end: Option<Reason>,
     },
 }
 

@@ -152,13 +152,13 @@ fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
     let function = find(&binary, name);
     match &function.returns {
         Returns::Stub(reason) => reason.as_ref().map(ToString::to_string).unwrap_or_default(),
-        Returns::Exits { at_entry, elsewhere, unseen } => {
+        Returns::Exits { at_entry, elsewhere, unrecorded_end } => {
             let mut said = vec![format!("at entry {at_entry:?}")];
             for exit in elsewhere {
                 let bytes: String = exit.old.iter().map(|byte| format!("{byte:02x}")).collect();
                 said.push(format!("+{} {bytes} {:?}", exit.at.0 - function.address.0, exit.leaves));
             }
-            if let Some(Reason::UnseenTailCall { why, .. }) = unseen {
+            if let Some(Reason::UnseenTailCall { why, .. }) = unrecorded_end {
                 said.push(format!("unseen: {why}"));
             }
             said.join("; ")

@@ -7,7 +7,7 @@
 use crate::clocks::When;
 use crate::control::TRACE;
 use crate::instance::{Instance, STACK_TRACE, wants};
-use crate::ring::What;
+use crate::ring::Payload;
 use crate::stack::{Call, levels};
 use crate::stack_tracer::{StackTracer, slot};
 use crate::symbols::Symbols;
@@ -85,7 +85,7 @@ struct Mark {
     instance: u32,
     ns: u64,
     tid: u32,
-    what: What,
+    payload: Payload,
 }
 
 /// A pending event of a thread.
@@ -161,8 +161,8 @@ impl Ingest {
     }
 
     /// Adds a write to the `trace_marker` of an instance.
-    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, what: What) {
-        self.marks.push(Mark { instance, ns, tid, what });
+    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, payload: Payload) {
+        self.marks.push(Mark { instance, ns, tid, payload });
     }
 
     /// Removes an instance; the indexes of those behind it decrease by one.
@@ -247,7 +247,7 @@ impl Ingest {
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
             if let Some(own) = instances.iter_mut().find(|instance| instance.id == mark.instance) {
-                own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.what);
+                own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.payload);
             }
         };
         for waiting in pending.drain(..) {
@@ -317,9 +317,9 @@ impl Ingest {
             if wanted.function & bit != 0
                 && let Some(parent) = parent
             {
-                instance.record(when, task.tid, What::Function { site, parent });
+                instance.record(when, task.tid, Payload::Function { site, parent });
                 if instance.options.has(STACK_TRACE) {
-                    instance.record(when, task.tid, What::Stack(levels(call, task.open(), symbols)));
+                    instance.record(when, task.tid, Payload::Stack(levels(call, task.open(), symbols)));
                 }
             }
             if !graph {
@@ -374,7 +374,7 @@ impl Task {
         if wanted.graph & bit != 0 && is_beneath && counts.hidden == 0 && !deep && instance.is_on {
             frame.recorded |= bit;
             counts.depth = depth.saturating_add(1);
-            instance.record(when, tid, What::Enter { site: frame.call.site, depth });
+            instance.record(when, tid, Payload::Enter { site: frame.call.site, depth });
         }
     }
 
@@ -394,7 +394,7 @@ impl Task {
                     let depth = counts.depth;
                     if !ending.is_cut() {
                         let ns = when.ns.saturating_sub(frame.start_ns);
-                        instance.record(when, tid, What::Exit { site: frame.call.site, depth, ns });
+                        instance.record(when, tid, Payload::Exit { site: frame.call.site, depth, ns });
                     }
                 }
             }

@@ -9,7 +9,7 @@ use crate::control::{PROFILE, TRACE, has};
 use crate::errors::ErrorLog;
 use crate::options::{Flag, Options};
 use crate::reader::Pipe;
-use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::ring::{Payload, Record, Ring, SUBBUF};
 use crate::stack::Level;
 use crate::symbols::Symbols;
 use crate::text::Format;
@@ -302,7 +302,7 @@ impl Instance {
     }
 
     /// Adds a record to the buffer, if the instance is on.
-    pub fn record(&mut self, when: When, tid: u32, what: What) {
+    pub fn record(&mut self, when: When, tid: u32, payload: Payload) {
         if !self.is_on || self.paused > 0 || self.mask & 1 == 0 {
             return;
         }
@@ -311,8 +311,8 @@ impl Instance {
             self.counter += 1;
         }
         let time = if clock == Clock::Counter { self.counter } else { self.stretch.time(clock, when) };
-        let record = Record { time, tid, what };
-        if let What::Function { site, parent } = record.what
+        let record = Record { time, tid, payload };
+        if let Payload::Function { site, parent } = record.payload
             && self.options.has(NO_REPEATS)
             && self.count_repetition(&record, site, parent)
         {
@@ -326,15 +326,15 @@ impl Instance {
     fn count_repetition(&mut self, record: &Record, site: u32, parent: u64) -> bool {
         let tid = record.tid;
         let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
-        match &mut last.what {
-            What::Repeats { site: of, parent: from, count, last } if (*of, *from) == (site, parent) => {
+        match &mut last.payload {
+            Payload::Repeats { site: of, parent: from, count, last } if (*of, *from) == (site, parent) => {
                 *count += 1;
                 *last = record.time;
                 true
             }
-            What::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
-                let what = What::Repeats { site, parent, count: 1, last: record.time };
-                self.ring.push(Record { what, ..record.clone() }, self.options.has(OVERWRITE));
+            Payload::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
+                let payload = Payload::Repeats { site, parent, count: 1, last: record.time };
+                self.ring.push(Record { payload, ..record.clone() }, self.options.has(OVERWRITE));
                 true
             }
             _ => false,
@@ -376,7 +376,7 @@ impl Instance {
         }
         for command in due {
             match command {
-                Command::StackTrace => self.record(when, tid, What::Stack(stack())),
+                Command::StackTrace => self.record(when, tid, Payload::Stack(stack())),
                 Command::Snapshot => self.take_snapshot(),
                 Command::Dump | Command::CpuDump => self.dump(symbols),
                 Command::TraceOn | Command::TraceOff | Command::Depth(_) => {}

@@ -1,7 +1,7 @@
 //! `trace_pipe_raw` and `snapshot_raw`: records as pages of the kernel's ring buffer. Reading
 //! consumes them.
 
-use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::ring::{Payload, Record, Ring, SUBBUF};
 use crate::stack::Level;
 use crate::symbols::Symbols;
 use calltap_ringbuffer::{LONGEST, PAGE_SIZE, SubBuffer, record};
@@ -58,36 +58,36 @@ fn page(ring: &mut Ring, symbols: &mut Symbols) -> SubBuffer {
 /// Encodes a record as [`calltap_ringbuffer::formats`] describes it.
 fn encode(of: &Record, symbols: &mut Symbols, longest: usize) -> Vec<u8> {
     let tid = of.tid;
-    match &of.what {
-        What::Function { site, parent } => {
+    match &of.payload {
+        Payload::Function { site, parent } => {
             record::function(tid, symbols.code(*site), symbols.caller(*parent)).to_vec()
         }
-        What::Repeats { site, parent, count, last } => {
+        Payload::Repeats { site, parent, count, last } => {
             let (count, before) = (u16::try_from(*count).unwrap_or(u16::MAX), last.saturating_sub(of.time));
             record::repeats(tid, symbols.code(*site), symbols.caller(*parent), count, before).to_vec()
         }
-        What::Enter { site, depth } => {
+        Payload::Enter { site, depth } => {
             record::graph_entry(tid, symbols.code(*site), (*depth).into()).to_vec()
         }
-        What::Exit { site, depth, ns } => {
+        Payload::Exit { site, depth, ns } => {
             // A clock that does not count nanoseconds may have advanced less than the call's
             // duration.
             let returned = of.time.max(*ns);
             let code = symbols.code(*site);
             record::graph_exit(tid, code, (*depth).into(), returned - ns, returned).to_vec()
         }
-        What::Stack(levels) => {
+        Payload::Stack(levels) => {
             let mut code = |level: &Level| match level {
                 Level::In(site) => symbols.code(*site),
                 Level::Return(address) => symbols.caller(*address),
             };
             record::stack(tid, &levels.iter().map(&mut code).collect::<Vec<u64>>())
         }
-        What::Mark(text) => {
+        Payload::Mark(text) => {
             // 16 bytes precede the text, and one follows it.
             let cut = (0..=text.len().min(longest - 17)).rev().find(|at| text.is_char_boundary(*at));
             record::print(tid, symbols.marker(), &text[..cut.unwrap_or(0)])
         }
-        What::RawMark(bytes) => record::raw_data(tid, &bytes[..bytes.len().min(longest - 8)]),
+        Payload::RawMark(bytes) => record::raw_data(tid, &bytes[..bytes.len().min(longest - 8)]),
     }
 }

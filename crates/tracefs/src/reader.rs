@@ -1,9 +1,9 @@
 //! Readers of records as text: `trace` and `snapshot`, which show the records as of opening the
 //! file, and `trace_pipe`, whose reads consume the records.
 
-use crate::ring::{Ring, View, What};
+use crate::ring::{Payload, Ring, View};
 use crate::symbols::Symbols;
-use crate::text::{Format, Shown};
+use crate::text::{Format, PrintState};
 use std::collections::VecDeque;
 
 /// Number of records of other threads that may lie between an entry and its return for both to make
@@ -19,7 +19,7 @@ pub struct Reader {
     format: Format,
     header: String,
     at: usize,
-    shown: Shown,
+    shown: PrintState,
     /// Indexes of returns that were printed with their entries.
     told: VecDeque<usize>,
     /// A part of the text, which begins at offset `start`.
@@ -91,9 +91,9 @@ impl Reader {
         let Some(record) = self.records.get(at) else { return };
         let after = self.records.get(at + 1);
         self.shown.next = after.map(|next| next.time);
-        let next = match (&record.what, after) {
-            (What::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
-            (What::Enter { .. }, _) => {
+        let next = match (&record.payload, after) {
+            (Payload::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
+            (Payload::Enter { .. }, _) => {
                 let mut later = (at + 2..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
                 later.find(|(_, next)| next.tid == record.tid)
             }
@@ -110,7 +110,7 @@ impl Reader {
 /// A reader that consumes records.
 #[derive(Default, Debug)]
 pub struct Pipe {
-    shown: Shown,
+    shown: PrintState,
     /// Text of consumed records that was not read yet.
     text: String,
     /// Whether a read has returned any text.

@@ -15,12 +15,12 @@ pub struct Record {
     /// Thread id.
     pub tid: u32,
     /// The contents.
-    pub what: What,
+    pub payload: Payload,
 }
 
 /// The contents of a record. A site is a number in [`crate::symbols::Symbols`].
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum Payload {
     /// A call, of the function tracer.
     Function {
         /// The function.
@@ -66,14 +66,14 @@ pub enum What {
 impl Record {
     /// Returns the size of the kernel's record, with its header.
     fn size(&self) -> u64 {
-        let payload = match &self.what {
-            What::Function { .. } => 24,
-            What::Repeats { .. } => 32,
-            What::Enter { .. } => 20,
-            What::Exit { .. } => 40,
-            What::Stack(levels) => 16 + 8 * levels.len() as u64,
-            What::Mark(text) => 17 + text.len() as u64,
-            What::RawMark(bytes) => 8 + bytes.len() as u64,
+        let payload = match &self.payload {
+            Payload::Function { .. } => 24,
+            Payload::Repeats { .. } => 32,
+            Payload::Enter { .. } => 20,
+            Payload::Exit { .. } => 40,
+            Payload::Stack(levels) => 16 + 8 * levels.len() as u64,
+            Payload::Mark(text) => 17 + text.len() as u64,
+            Payload::RawMark(bytes) => 8 + bytes.len() as u64,
         };
         (4 + payload).next_multiple_of(4)
     }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     fn call(time: u64) -> Record {
-        Record { time, tid: 1, what: What::Function { site: 0, parent: 0 } }
+        Record { time, tid: 1, payload: Payload::Function { site: 0, parent: 0 } }
     }
 
     fn times(ring: &Ring) -> Vec<u64> {

@@ -29,7 +29,7 @@ pub struct Format {
 
 /// State that later lines depend on.
 #[derive(Default, Debug)]
-pub struct Shown {
+pub struct PrintState {
     /// The thread of the last line, for function_graph.
     task: Option<u32>,
     /// Functions that the current thread has entered, by depth.
@@ -41,7 +41,7 @@ pub struct Shown {
     pub next: Option<u64>,
 }
 
-impl Shown {
+impl PrintState {
     /// Makes a thread the current one.
     fn turn_to(&mut self, tid: u32) {
         if self.turn != tid {
@@ -143,7 +143,7 @@ impl Format {
         &self,
         text: &mut String,
         symbols: &Symbols,
-        shown: &mut Shown,
+        shown: &mut PrintState,
         record: &Record,
         next: Option<&Record>,
     ) -> bool {

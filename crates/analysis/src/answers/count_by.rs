@@ -1,6 +1,6 @@
 //! Call counts of functions, per caller, thread or value.
 
-use super::{AROUND, By, Function, Known, Over, Question};
+use super::{AROUND, By, EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::units::{count, counted, one_line};
 use serde_json::{Value, json};
@@ -42,12 +42,12 @@ impl CountBy {
 }
 
 impl Question for CountBy {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
-            self.around += u64::from(!over.has_caller());
+            self.around += u64::from(!ended.has_caller());
         }
-        let who = known.who(self.by, over);
-        *self.rows.entry((over.function, who)).or_default() += 1;
+        let who = known.who(self.by, ended);
+        *self.rows.entry((ended.function, who)).or_default() += 1;
     }
 
     fn text(&self, known: &Known) -> String {

@@ -1,12 +1,12 @@
 //! Futures of Rust programs, by type: how often and how long they were polled, how long they
 //! waited, how they ended.
 
-use super::{Function, Known, Over, Question};
+use super::{EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_names::Glob;
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};
@@ -140,36 +140,36 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
 }
 
 /// Returns the value as a number, if it is one.
-pub(crate) fn number(shown: &Shown) -> Option<u64> {
+pub(crate) fn number(shown: &FormattedValue) -> Option<u64> {
     let from_hex = || u64::from_str_radix(shown.json.as_str()?.strip_prefix("0x")?, 16).ok();
     shown.json.as_u64().or_else(from_hex)
 }
 
 /// Decodes what an ended call of a function with `role` reports about a future.
-pub(crate) fn seen(known: &Known, over: &Over<'_>, role: u32) -> Seen {
-    let argument = |n: usize| over.arguments.get(n).and_then(number);
+pub(crate) fn seen(known: &Known, ended: &EndedCall<'_>, role: u32) -> Seen {
+    let argument = |n: usize| ended.arguments.get(n).and_then(number);
     Seen {
-        process: known.process_of(over.thread),
-        thread: over.thread,
+        process: known.process_of(ended.thread),
+        thread: ended.thread,
         role,
-        ticks: (over.call.start, over.call.end),
-        depth: over.call.depth,
-        unwound: over.call.ending == Ending::Left,
+        ticks: (ended.call.start, ended.call.end),
+        depth: ended.call.depth,
+        unwound: ended.call.ending == Ending::Left,
         before: [argument(0), argument(1)],
-        after: over.results.first().and_then(number),
-        told: over.results.get(1).and_then(number),
+        after: ended.results.first().and_then(number),
+        told: ended.results.get(1).and_then(number),
     }
 }
 
 impl Question for Futures {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
-        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         let Some(role) = *role else { return };
-        self.tids.entry(over.thread).or_insert_with(|| known.tid(over.thread));
+        self.tids.entry(ended.thread).or_insert_with(|| known.tid(ended.thread));
         let [newest, joined] = &mut self.newest;
-        *newest = (*newest).max(over.call.end);
-        self.joiner.seen(seen(known, over, role));
+        *newest = (*newest).max(ended.call.end);
+        self.joiner.seen(seen(known, ended, role));
         let Some(late) = self.late.map(|late| known.ticks(late)) else { return };
         if *newest - *joined > late / 2 {
             *joined = *newest;

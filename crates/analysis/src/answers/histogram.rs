@@ -1,9 +1,9 @@
 //! Histograms of argument and result values: one for each value that is read, optionally per thread
 //! or caller.
 
-use super::{AROUND, By, Function, Known, Over, Question};
+use super::{AROUND, By, EndedCall, Function, Known, Question};
 use crate::units::{count, counted, one_line};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -62,7 +62,7 @@ const TEXTS: usize = 1 << 14;
 const NUMBERS: usize = 1 << 16;
 
 impl Row {
-    fn add(&mut self, shown: &Shown, widths: Widths) {
+    fn add(&mut self, shown: &FormattedValue, widths: Widths) {
         let number = shown.json.as_i64().map(i128::from).or(shown.json.as_u64().map(i128::from));
         match (number, &shown.json) {
             (Some(number), _) => {
@@ -140,13 +140,13 @@ impl Histogram {
 }
 
 impl Question for Histogram {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
-            self.around += u64::from(!over.has_caller());
+            self.around += u64::from(!ended.has_caller());
         }
-        let who = if self.by == By::Value { None } else { known.who(self.by, over) };
-        for shown in over.arguments.iter().chain(over.results) {
-            let row = self.rows.entry((over.function, shown.name.clone(), who)).or_default();
+        let who = if self.by == By::Value { None } else { known.who(self.by, ended) };
+        for shown in ended.arguments.iter().chain(ended.results) {
+            let row = self.rows.entry((ended.function, shown.name.clone(), who)).or_default();
             row.add(shown, self.widths);
         }
     }

@@ -2,12 +2,12 @@
 //! address, and the clock.
 
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
-use super::{By, Function, Over};
+use super::{By, EndedCall, Function};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
-use crate::values::{self, Shown};
+use crate::values::{self, FormattedValue};
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
@@ -212,7 +212,7 @@ impl Known {
         site: SiteId,
         returns: bool,
         bytes: &[u8],
-    ) -> Vec<Shown> {
+    ) -> Vec<FormattedValue> {
         let Some(captured) = self.captured.get(&site) else { return Vec::new() };
         let process = self.threads.get(&thread).map_or(0, |thread| thread.process);
         values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
@@ -383,15 +383,15 @@ impl Known {
 
     /// Returns the number of the word that groups a call under `by`: its thread, caller or values.
     /// `None` if unknown.
-    pub(super) fn who(&mut self, by: By, over: &Over<'_>) -> Option<u32> {
+    pub(super) fn who(&mut self, by: By, ended: &EndedCall<'_>) -> Option<u32> {
         match by {
             By::Function => None,
-            By::Thread => Some(self.number_of(self.task(over.thread))),
-            By::Caller => self.caller(over),
+            By::Thread => Some(self.number_of(self.task(ended.thread))),
+            By::Caller => self.caller(ended),
             By::Value => {
-                let values = over.arguments.iter().chain(over.results);
+                let values = ended.arguments.iter().chain(ended.results);
                 let text: Vec<String> =
-                    values.map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+                    values.map(|FormattedValue { name, text, .. }| format!("{name}={text}")).collect();
                 (!text.is_empty()).then(|| self.number_of(text.join(", ")))
             }
         }
@@ -399,34 +399,34 @@ impl Known {
 
     /// Returns the number of the function that made a call: the one its return address lies in,
     /// else the enclosing traced function.
-    pub(super) fn caller(&mut self, over: &Over<'_>) -> Option<u32> {
-        let address = over.callers.and_then(|callers| callers.addresses.first().copied());
-        match address.unwrap_or(over.parent) {
-            0 if over.callers.is_some() => Some(UNKNOWN_WORD),
-            0 => over
+    pub(super) fn caller(&mut self, ended: &EndedCall<'_>) -> Option<u32> {
+        let address = ended.callers.and_then(|callers| callers.addresses.first().copied());
+        match address.unwrap_or(ended.parent) {
+            0 if ended.callers.is_some() => Some(UNKNOWN_WORD),
+            0 => ended
                 .below
                 .last()
                 .map(|frame| frame.function)
                 .map(|function| self.number_of_function(function)),
-            address => Some(self.number_at(self.process_of(over.thread), address)),
+            address => Some(self.number_at(self.process_of(ended.thread), address)),
         }
     }
 
     /// Returns the numbers of the functions on the stack of a call, outermost first, ending with
     /// the called one. Without unwound callers only the traced functions are known.
-    pub(super) fn path(&mut self, over: &Over<'_>) -> Vec<u32> {
+    pub(super) fn path(&mut self, ended: &EndedCall<'_>) -> Vec<u32> {
         let mut path = Vec::new();
-        match over.callers {
+        match ended.callers {
             Some(callers) => {
-                let process = self.process_of(over.thread);
+                let process = self.process_of(ended.thread);
                 if !callers.whole {
                     path.push(UNKNOWN_WORD);
                 }
                 path.extend(callers.addresses.iter().rev().map(|address| self.number_at(process, *address)));
             }
-            None => path.extend(over.below.iter().map(|frame| self.number_of_function(frame.function))),
+            None => path.extend(ended.below.iter().map(|frame| self.number_of_function(frame.function))),
         }
-        path.push(self.number_of_function(over.function));
+        path.push(self.number_of_function(ended.function));
         path
     }
 

@@ -1,7 +1,7 @@
 //! Histograms of call durations: one for each function, or for each of its threads or callers.
 
 use super::buckets::{Buckets, bars};
-use super::{AROUND, Function, Known, Over, Question};
+use super::{AROUND, EndedCall, Function, Known, Question};
 use crate::histogram::Quantiles;
 use crate::off::Off;
 use crate::units::{count, counted, duration, one_line};
@@ -110,24 +110,24 @@ impl Latency {
 }
 
 impl Question for Latency {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let who = match self.by {
             By::Function | By::Value => None,
             By::Thread => {
-                let task = known.task(over.thread);
+                let task = known.task(ended.thread);
                 Some(known.number_of(task))
             }
             By::Caller => {
-                self.around += u64::from(!over.has_caller());
-                known.caller(over)
+                self.around += u64::from(!ended.has_caller());
+                known.caller(ended)
             }
         };
-        let row = self.rows.entry((over.function, who)).or_default();
-        if over.call.ending.is_cut() {
+        let row = self.rows.entry((ended.function, who)).or_default();
+        if ended.call.ending.is_cut() {
             row.unfinished += 1;
             return;
         }
-        row.add(known.ns(over.call.total), known.off(over.call.off), over.outermost, self.buckets);
+        row.add(known.ns(ended.call.total), known.off(ended.call.off), ended.outermost, self.buckets);
     }
 
     fn text(&self, known: &Known) -> String {

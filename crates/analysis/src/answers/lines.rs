@@ -1,6 +1,6 @@
 //! A line for each call as it ends: for all calls, or for those longer than a threshold.
 
-use super::{AROUND, Function, Known, Over, Question};
+use super::{AROUND, EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::off::Off;
 use crate::tree::Ending;
@@ -114,10 +114,10 @@ impl Lines {
 }
 
 /// Returns the callers of a call, innermost first: all unwound ones, else the known one.
-fn callers(known: &mut Known, over: &Over<'_>) -> Vec<String> {
-    let numbers: Vec<u32> = match over.callers {
-        Some(_) => known.path(over).into_iter().rev().skip(1).collect(),
-        None => known.caller(over).into_iter().collect(),
+fn callers(known: &mut Known, ended: &EndedCall<'_>) -> Vec<String> {
+    let numbers: Vec<u32> = match ended.callers {
+        Some(_) => known.path(ended).into_iter().rev().skip(1).collect(),
+        None => known.caller(ended).into_iter().collect(),
     };
     numbers.into_iter().map(|caller| known.word(caller).to_owned()).collect()
 }
@@ -135,10 +135,10 @@ fn waited(off: Off) -> String {
 }
 
 impl Question for Lines {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        let ns = known.ns(over.call.total);
-        let sum = self.functions.entry(over.function).or_default();
-        let ending = over.call.ending;
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        let ns = known.ns(ended.call.total);
+        let sum = self.functions.entry(ended.function).or_default();
+        let ending = ended.call.ending;
         sum.calls += 1;
         let is_known = goes_on(ending) || !ending.is_cut();
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
@@ -147,26 +147,26 @@ impl Question for Lines {
         if !ending.is_cut() {
             sum.longest = sum.longest.max(ns);
         }
-        if !ending.is_cut() && over.outermost {
+        if !ending.is_cut() && ended.outermost {
             sum.total = sum.total.saturating_add(ns);
-            sum.off += over.call.off;
+            sum.off += ended.call.off;
         }
         sum.shown += 1;
         if self.is_full() {
             return;
         }
         self.made += 1;
-        let callers = callers(known, over);
+        let callers = callers(known, ended);
         let line = match self.form {
             Form::Text => {
-                if !over.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                if !ended.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
                     self.lines += AROUND;
                 }
-                text_line(known, over, &callers, is_known)
+                text_line(known, ended, &callers, is_known)
             }
-            Form::Json(version) => json_line(known, over, &callers, is_known, version),
+            Form::Json(version) => json_line(known, ended, &callers, is_known, version),
         };
-        self.add(over.call.start, &line);
+        self.add(ended.call.start, &line);
     }
 
     fn finish(&mut self, _: &Known) {
@@ -221,38 +221,38 @@ impl Question for Lines {
 
 /// Formats a call as text. `is_known`: its duration is known, or for a call still open the time so
 /// far.
-fn text_line(known: &mut Known, over: &Over<'_>, callers: &[String], is_known: bool) -> String {
-    let ns = known.ns(over.call.total);
-    let ending = over.call.ending;
+fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_known: bool) -> String {
+    let ns = known.ns(ended.call.total);
+    let ending = ended.call.ending;
     let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
-    let time = known.stamp(over.call.start);
+    let time = known.stamp(ended.call.start);
     let took = match (is_known, ending.is_cut()) {
         (true, false) => duration(ns),
         (true, true) => format!(">{}", duration(ns)),
         (false, _) => format!("~{}", ending.name()),
     };
-    let call = values::call(known.name(over.function), over.arguments);
-    let results = values::results(over.results);
+    let call = values::call(known.name(ended.function), ended.arguments);
+    let results = values::results(ended.results);
     let results = if results.is_empty() { results } else { format!("  {results}") };
-    let waited = known.off(over.call.off).map(waited).unwrap_or_default();
-    let task = known.task(over.thread);
+    let waited = known.off(ended.call.off).map(waited).unwrap_or_default();
+    let task = known.task(ended.thread);
     one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
 }
 
 /// Formats a call as a JSON object; the key `version` holds the version of the format.
 fn json_line(
     known: &mut Known,
-    over: &Over<'_>,
+    ended: &EndedCall<'_>,
     callers: &[String],
     is_known: bool,
     version: &str,
 ) -> String {
-    let ns = known.ns(over.call.total);
-    let ending = over.call.ending;
-    let off = known.off(over.call.off).filter(|_| is_known);
+    let ns = known.ns(ended.call.total);
+    let ending = ended.call.ending;
+    let off = known.off(ended.call.off).filter(|_| is_known);
     let mut object = json!({
-        "start_ns": known.since_start(over.call.start),
-        "start_epoch_ns": known.since_epoch(over.call.start),
+        "start_ns": known.since_start(ended.call.start),
+        "start_epoch_ns": known.since_epoch(ended.call.start),
         "duration_ns": is_known.then_some(ns),
         "cpu_ns": off.and_then(|off| off.cpu(ns)),
         "runnable_ns": off.map(|off| off.runnable),
@@ -260,21 +260,21 @@ fn json_line(
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
         "unfinished": goes_on(ending),
-        "tid": known.tid(over.thread),
-        "thread": known.task(over.thread),
-        "function": known.name(over.function),
-        "module": known.module(over.function),
+        "tid": known.tid(ended.thread),
+        "thread": known.task(ended.thread),
+        "function": known.name(ended.function),
+        "module": known.module(ended.function),
         "caller": callers.first(),
-        "caller_is_around": !over.has_caller(),
+        "caller_is_around": !ended.has_caller(),
     });
-    if over.callers.is_some() {
+    if ended.callers.is_some() {
         object["callers"] = callers.into();
     }
-    if !over.arguments.is_empty() {
-        object["arguments"] = values::object(over.arguments);
+    if !ended.arguments.is_empty() {
+        object["arguments"] = values::object(ended.arguments);
     }
-    if !over.results.is_empty() {
-        object["results"] = values::object(over.results);
+    if !ended.results.is_empty() {
+        object["results"] = values::object(ended.results);
     }
     object[version] = 1.into();
     object.to_string()

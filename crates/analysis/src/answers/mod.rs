@@ -32,7 +32,7 @@ pub use stacks::Stacks;
 use crate::sources::drive::{Progress, feed_batch, stack_of};
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_trace::{Batch, Callers, Record, SiteId, Switch, ThreadId};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
@@ -52,7 +52,7 @@ pub struct Frame {
 }
 
 /// A call that ended or was cut, of a function that is asked about.
-pub struct Over<'a> {
+pub struct EndedCall<'a> {
     /// The thread that made the call.
     pub thread: ThreadId,
     /// The called function.
@@ -62,9 +62,9 @@ pub struct Over<'a> {
     /// The calls on the stack below it, outermost first.
     pub below: &'a [Frame],
     /// Values captured at its entry.
-    pub arguments: &'a [Shown],
+    pub arguments: &'a [FormattedValue],
     /// Values captured at its return.
-    pub results: &'a [Shown],
+    pub results: &'a [FormattedValue],
     /// Its callers, if they are unwound.
     pub callers: Option<&'a Callers>,
     /// Whether no other call of the function is open in the thread. Sums of times count outermost
@@ -82,13 +82,13 @@ pub struct Entered<'a> {
     /// Time of the entry, ticks.
     pub ticks: u64,
     /// Values captured at the entry.
-    pub arguments: &'a [Shown],
+    pub arguments: &'a [FormattedValue],
 }
 
 /// The note that precedes an answer where enclosing traced functions stand in for callers.
 pub(super) const AROUND: &str = "# callers are the traced functions around a call: functions between them that were not traced are left out\n";
 
-impl Over<'_> {
+impl EndedCall<'_> {
     /// Whether the function that made the call is known, or callers were unwound.
     fn has_caller(&self) -> bool {
         self.parent != 0 || self.callers.is_some()
@@ -107,7 +107,7 @@ pub trait Question: Send {
     fn lost(&mut self, _from: u64, _to: u64) {}
 
     /// Called when a call ends or is cut ([`Ending::is_cut`]).
-    fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
+    fn ended(&mut self, _known: &mut Known, _ended: &EndedCall<'_>) {}
 
     /// Called once, after the last event.
     fn finish(&mut self, _known: &Known) {}
@@ -142,11 +142,11 @@ const WAITING: usize = 64;
 #[derive(Default)]
 struct Values {
     /// Arguments or results of the next event.
-    next: Vec<Shown>,
+    next: Vec<FormattedValue>,
     /// Callers of the next event.
     callers: Option<Callers>,
     /// Arguments and callers of open calls, by their depth.
-    open: Vec<(usize, Vec<Shown>, Option<Callers>)>,
+    open: Vec<(usize, Vec<FormattedValue>, Option<Callers>)>,
 }
 
 /// Number of open calls of each function in the thread whose events are being processed; all 0
@@ -228,7 +228,7 @@ impl Visitor for Forwarder<'_> {
         let (_, arguments, callers) = arguments.unwrap_or_default();
         let open = self.open.of(function);
         *open = open.saturating_sub(1);
-        let over = Over {
+        let ended = EndedCall {
             thread,
             function,
             call,
@@ -239,7 +239,7 @@ impl Visitor for Forwarder<'_> {
             outermost: *open == 0,
             parent,
         };
-        self.question.over(self.known, &over);
+        self.question.ended(self.known, &ended);
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {

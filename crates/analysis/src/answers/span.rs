@@ -7,9 +7,9 @@
 
 mod matching;
 
-use super::{Buckets, Entered, Known, Over, Question};
+use super::{Buckets, EndedCall, Entered, Known, Question};
 use crate::tree::Ending;
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_trace::ThreadId;
 use matching::{Matches, Moment, Task};
 use serde_json::Value;
@@ -50,7 +50,14 @@ impl Spans {
         Spans { sides, waiting: Vec::new(), losses: Vec::new(), matches, settled: 0, late: false, unread: 0 }
     }
 
-    fn moment(&mut self, known: &mut Known, side: usize, thread: ThreadId, ticks: u64, values: &[Shown]) {
+    fn moment(
+        &mut self,
+        known: &mut Known,
+        side: usize,
+        thread: ThreadId,
+        ticks: u64,
+        values: &[FormattedValue],
+    ) {
         let item = &self.sides[side].item;
         let named = values.iter().find(|shown| shown.name == *item);
         match named.filter(|shown| !shown.json.is_null()) {
@@ -94,12 +101,12 @@ impl Question for Spans {
         }
     }
 
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         for side in 0..2 {
-            if self.sides[side].returns && known.is_named_by(over.function, side) {
-                match over.call.ending {
+            if self.sides[side].returns && known.is_named_by(ended.function, side) {
+                match ended.call.ending {
                     Ending::Running | Ending::Detached => {}
-                    _ => self.moment(known, side, over.thread, over.call.end, over.results),
+                    _ => self.moment(known, side, ended.thread, ended.call.end, ended.results),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The call paths that lead to a function, with counts and times.
 
-use super::{Known, Over, Question};
+use super::{EndedCall, Known, Question};
 use crate::paths::{NODES, Of, Paths};
 use crate::units::{count, counted, duration, one_line};
 use calltap_trace::SiteId;
@@ -68,10 +68,10 @@ impl Stacks {
 }
 
 impl Question for Stacks {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        *if over.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        *if ended.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
         let mut node = 0;
-        for name in known.path(over) {
+        for name in known.path(ended) {
             match self.paths.child(node, SiteId(name)) {
                 Some(child) => node = child,
                 None => {
@@ -82,13 +82,13 @@ impl Question for Stacks {
         }
         self.sums.resize(self.paths.nodes.len(), Sum::default());
         let sum = &mut self.sums[node as usize];
-        if over.call.ending.is_cut() {
+        if ended.call.ending.is_cut() {
             sum.unfinished += 1;
             return;
         }
         sum.calls += 1;
-        sum.total = sum.total.saturating_add(over.call.total);
-        sum.max = sum.max.max(over.call.total);
+        sum.total = sum.total.saturating_add(ended.call.total);
+        sum.max = sum.max.max(ended.call.total);
     }
 
     fn text(&self, known: &Known) -> String {

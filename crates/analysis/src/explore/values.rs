@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::sources::drive::run_threads;
 use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Visitor};
-use crate::values::{Shown, show};
+use crate::values::{FormattedValue, show};
 use calltap_trace::{Ending, SiteId, ThreadId};
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ pub type Place = (ThreadId, u64, u32);
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CallValues {
     /// The arguments.
-    pub arguments: Vec<Shown>,
+    pub arguments: Vec<FormattedValue>,
     /// The results; empty if the end of the call is unknown or no result was captured.
-    pub results: Vec<Shown>,
+    pub results: Vec<FormattedValue>,
 }
 
 struct Reader<'a> {
@@ -29,7 +29,7 @@ struct Reader<'a> {
     is_of: Vec<bool>,
     wanted: HashMap<Place, Option<CallValues>>,
     /// Values of the event that the visitor receives next: site, whether it is a return, values.
-    next: Option<(SiteId, bool, Vec<Shown>)>,
+    next: Option<(SiteId, bool, Vec<FormattedValue>)>,
 }
 
 impl Reader<'_> {
@@ -42,7 +42,7 @@ impl Reader<'_> {
     }
 
     /// Returns the values of the current event, if they belong to `site`.
-    fn take(&mut self, site: SiteId, returns: bool) -> Option<Vec<Shown>> {
+    fn take(&mut self, site: SiteId, returns: bool) -> Option<Vec<FormattedValue>> {
         let next = self.next.take_if(|(of, is_return, _)| (*of, *is_return) == (site, returns));
         next.map(|(_, _, values)| values)
     }

@@ -1,7 +1,7 @@
 //! Formats lines as the kernel's function tracer prints them, without processor and context
 //! columns.
 
-use super::Happening;
+use super::Effect;
 use super::graph_text::lost;
 use super::waits::Wait;
 use crate::bytes::push_decimal;
@@ -47,15 +47,15 @@ impl<'a> FunctionText<'a> {
         buffer: &mut Vec<u8>,
         thread: ThreadId,
         now: u64,
-        happening: &Happening,
+        effect: &Effect,
         values: &[u8],
     ) {
-        match happening {
-            Happening::Enter(enter) | Happening::Mark(enter) => self.call(buffer, thread, now, enter, values),
-            Happening::Lost { entries, exits } => {
+        match effect {
+            Effect::Enter(enter) | Effect::Mark(enter) => self.call(buffer, thread, now, enter, values),
+            Effect::Lost { entries, exits } => {
                 lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             }
-            Happening::Close(_) | Happening::Orphan { .. } => {}
+            Effect::Close(_) | Effect::Orphan { .. } => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::spent::Share;
 use super::waits::Wait;
-use super::{Closed, Happening, Options};
+use super::{Closed, Effect, Options};
 use crate::bytes::push_decimal;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -10,7 +10,7 @@ use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter};
 use crate::units::one_line;
-use crate::values::{self, Shown};
+use crate::values::{self, FormattedValue};
 use calltap_trace::{SiteId, ThreadId};
 use std::cell::OnceCell;
 
@@ -21,7 +21,7 @@ const BEHIND_TASK: &str = " | ";
 const INDENT: usize = 64;
 
 /// Details of an event.
-pub(super) struct Besides<'a> {
+pub(super) struct EventDetails<'a> {
     /// The captured values.
     pub(super) values: &'a [u8],
     /// End and results of a call that begins, if it is a leaf.
@@ -84,26 +84,26 @@ impl<'a> GraphText<'a> {
         buffer: &mut Vec<u8>,
         thread: ThreadId,
         now: u64,
-        happening: &Happening,
-        besides: &Besides<'_>,
+        effect: &Effect,
+        details: &EventDetails<'_>,
     ) {
         self.banner(buffer, thread);
-        if let Happening::Lost { entries, exits } = happening {
+        if let Effect::Lost { entries, exits } = effect {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             return;
         }
         self.begin(buffer, thread, now);
-        match happening {
-            Happening::Enter(enter) => self.enter(buffer, thread, enter, besides),
-            Happening::Close(call) => self.close(buffer, thread, call, besides),
-            Happening::Orphan { site, depth } => {
+        match effect {
+            Effect::Enter(enter) => self.enter(buffer, thread, enter, details),
+            Effect::Close(call) => self.close(buffer, thread, call, details),
+            Effect::Orphan { site, depth } => {
                 self.duration(buffer, None);
                 indent(buffer, *depth);
                 buffer.push(b'}');
                 self.comment(buffer, *site);
             }
-            Happening::Mark(enter) => self.mark(buffer, thread, enter, besides),
-            Happening::Lost { .. } => {}
+            Effect::Mark(enter) => self.mark(buffer, thread, enter, details),
+            Effect::Lost { .. } => {}
         }
         buffer.push(b'\n');
     }
@@ -126,8 +126,8 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(self.task(thread).as_bytes());
     }
 
-    fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
-        let Besides { values, leaf, .. } = *besides;
+    fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, details: &EventDetails<'_>) {
+        let EventDetails { values, leaf, .. } = *details;
         self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
         indent(buffer, enter.depth);
         if values.is_empty() {
@@ -147,7 +147,7 @@ impl<'a> GraphText<'a> {
         self.caller(buffer, thread, enter);
     }
 
-    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, besides: &Besides<'_>) {
+    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, details: &EventDetails<'_>) {
         self.end(buffer, call);
         indent(buffer, call.depth);
         buffer.push(b'}');
@@ -156,19 +156,19 @@ impl<'a> GraphText<'a> {
         }
         if call.ending.is_cut() {
             buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
-        } else if call.ending == Ending::Returned && !besides.values.is_empty() {
-            let results = self.values(thread, call.end, call.site, true, besides.values);
+        } else if call.ending == Ending::Returned && !details.values.is_empty() {
+            let results = self.values(thread, call.end, call.site, true, details.values);
             push_results(buffer, &results);
         }
-        self.spent(buffer, besides.spent);
+        self.spent(buffer, details.spent);
     }
 
     /// Prints a call whose return is not recorded.
-    fn mark(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
+    fn mark(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, details: &EventDetails<'_>) {
         self.duration(buffer, None);
         indent(buffer, enter.depth);
         buffer.extend_from_slice(b"/* ");
-        let arguments = self.values(thread, enter.ticks, enter.site, false, besides.values);
+        let arguments = self.values(thread, enter.ticks, enter.site, false, details.values);
         if arguments.is_empty() {
             self.function(buffer, enter.site, false);
         } else {
@@ -216,12 +216,12 @@ impl<'a> GraphText<'a> {
         site: SiteId,
         returns: bool,
         bytes: &[u8],
-    ) -> Vec<Shown> {
+    ) -> Vec<FormattedValue> {
         let symbols = &mut self.symbols;
         values::show(self.source, site, returns, bytes, &mut |address| symbols.code(thread, ticks, address))
     }
 
-    fn call(&self, buffer: &mut Vec<u8>, site: SiteId, arguments: &[Shown]) {
+    fn call(&self, buffer: &mut Vec<u8>, site: SiteId, arguments: &[FormattedValue]) {
         if arguments.is_empty() {
             return self.function(buffer, site, true);
         }
@@ -298,7 +298,7 @@ impl<'a> GraphText<'a> {
     }
 }
 
-fn push_results(buffer: &mut Vec<u8>, results: &[Shown]) {
+fn push_results(buffer: &mut Vec<u8>, results: &[FormattedValue]) {
     if !results.is_empty() {
         buffer.extend_from_slice(format!(" /* {} */", values::results(results)).as_bytes());
     }

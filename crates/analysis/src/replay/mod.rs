@@ -19,7 +19,7 @@ use crate::stamp::Stamp;
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
-use graph_text::{Besides, GraphText};
+use graph_text::{EventDetails, GraphText};
 use merge::{Merge, Next};
 use spent::{Rules, Spent};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub enum Layout {
 }
 
 /// The printable effects of an event.
-pub(crate) enum Happening {
+pub(crate) enum Effect {
     Enter(Enter),
     Close(Closed),
     Mark(Enter),
@@ -81,28 +81,28 @@ pub(crate) struct Closed {
 
 /// Collects the effects of one event.
 #[derive(Default)]
-struct Happenings(Vec<Happening>);
+struct Effects(Vec<Effect>);
 
-impl Visitor for Happenings {
+impl Visitor for Effects {
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
-        self.0.push(Happening::Enter(*enter));
+        self.0.push(Effect::Enter(*enter));
     }
 
     fn close(&mut self, _: ThreadId, call: &Call) {
         let Call { site, end, total, self_ticks, depth, ending, .. } = *call;
-        self.0.push(Happening::Close(Closed { site, end, total, self_ticks, depth, ending }));
+        self.0.push(Effect::Close(Closed { site, end, total, self_ticks, depth, ending }));
     }
 
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        self.0.push(Happening::Mark(*enter));
+        self.0.push(Effect::Mark(*enter));
     }
 
     fn lost(&mut self, _: ThreadId, _: u64, entries: u32, exits: u32) {
-        self.0.push(Happening::Lost { entries, exits });
+        self.0.push(Effect::Lost { entries, exits });
     }
 
     fn orphan(&mut self, _: ThreadId, site: SiteId, _: u64, depth: u32) {
-        self.0.push(Happening::Orphan { site, depth });
+        self.0.push(Effect::Orphan { site, depth });
     }
 }
 
@@ -159,7 +159,7 @@ impl Text<'_> {
         buffer: &mut Vec<u8>,
         recording: &Recording<'_>,
         replayed: &mut Replayed,
-        happenings: &mut Happenings,
+        effects: &mut Effects,
         event: &Next<'_>,
         waits: bool,
     ) {
@@ -167,31 +167,31 @@ impl Text<'_> {
         let now = replayed.stack.now();
         let text = match self {
             Text::Function(text) => {
-                for happening in happenings.0.drain(..) {
-                    text.line(buffer, *thread, now, &happening, values);
+                for effect in effects.0.drain(..) {
+                    text.line(buffer, *thread, now, &effect, values);
                 }
                 return;
             }
             Text::Graph(text) => text,
         };
         let first = usize::from(std::mem::take(&mut replayed.leaf));
-        for (number, happening) in happenings.0.iter().enumerate() {
+        for (number, effect) in effects.0.iter().enumerate() {
             let rules = recording.rules.as_ref();
-            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, happening));
+            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, effect));
             if number < first {
                 continue;
             }
-            let leaf = match happening {
-                Happening::Enter(enter) if !waits && !enter.is_rest => {
+            let leaf = match effect {
+                Effect::Enter(enter) if !waits && !enter.is_rest => {
                     leaf_end(&replayed.stack, next.as_ref(), recording.sites)
                 }
                 _ => None,
             };
             replayed.leaf = leaf.is_some();
             let spent = spent.unwrap_or_default();
-            text.line(buffer, *thread, now, happening, &Besides { values, leaf, spent: &spent });
+            text.line(buffer, *thread, now, effect, &EventDetails { values, leaf, spent: &spent });
         }
-        happenings.0.clear();
+        effects.0.clear();
     }
 }
 
@@ -214,7 +214,7 @@ pub fn write(
     threads.resize_with(source.meta().threads.len(), || None);
     let sites = source.meta().sites.len() as u32;
     let recording = Recording { source, rules: Rules::of(source), sites };
-    let mut happenings = Happenings::default();
+    let mut effects = Effects::default();
     let mut buffer = Vec::new();
     if !options.no_header {
         buffer.extend_from_slice(limited(source).as_bytes());
@@ -231,7 +231,7 @@ pub fn write(
             Some(replayed) => replayed,
             None => slot.insert(Box::new(Replayed::new(source, options, next.thread)?)),
         };
-        replayed.stack.feed(next.thread, &next.event, &mut happenings, &mut totals);
+        replayed.stack.feed(next.thread, &next.event, &mut effects, &mut totals);
         while !waits.is_empty()
             && let Some(first) = waits.first_entry().filter(|first| first.key().0 <= replayed.stack.now())
         {
@@ -240,7 +240,7 @@ pub fn write(
         }
         let until = next.next.as_ref().map(|(event, _)| event.ticks);
         let coming = replayed.waits.until(replayed.stack.now(), until, replayed.stack.depth());
-        text.print(&mut buffer, &recording, replayed, &mut happenings, &next, !coming.is_empty());
+        text.print(&mut buffer, &recording, replayed, &mut effects, &next, !coming.is_empty());
         if !coming.is_empty() {
             waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
         }

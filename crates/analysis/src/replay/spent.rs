@@ -1,7 +1,7 @@
 //! The shares of callees in the time of slow calls, printed where these end, for recordings of slow
 //! calls.
 
-use super::{Closed, Happening};
+use super::{Closed, Effect};
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::percent;
@@ -57,15 +57,15 @@ pub(super) struct Spent(Vec<Open>);
 
 impl Spent {
     /// Processes an effect of an event, and returns the shares to print if it ends a slow call.
-    pub(super) fn take(&mut self, rules: &Rules, source: &dyn Source, happening: &Happening) -> Vec<Share> {
-        match happening {
-            Happening::Enter(enter) => {
+    pub(super) fn take(&mut self, rules: &Rules, source: &dyn Source, effect: &Effect) -> Vec<Share> {
+        match effect {
+            Effect::Enter(enter) => {
                 let around = self.0.last().and_then(|open| open.limit);
                 let own = rules.limits.get(enter.site.0 as usize).copied().flatten();
                 let limit = [around, own].into_iter().flatten().min();
                 self.0.push(Open { limit, called: Vec::new() });
             }
-            Happening::Close(call) => {
+            Effect::Close(call) => {
                 let Some(open) = self.0.pop() else { return Vec::new() };
                 if let Some(caller) = self.0.last_mut().filter(|caller| caller.limit.is_some()) {
                     caller.add(call);

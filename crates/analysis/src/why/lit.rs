@@ -1,9 +1,9 @@
 //! The explanation of one call for a timeline: its JSON, and the intervals to highlight.
 
 use super::chain::{Chain, Chains, Span, Waker};
+use super::descriptions::Descriptions;
 use super::json::did;
 use super::text;
-use super::told::Told;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -33,12 +33,12 @@ pub fn why_call(source: &dyn Source, asked: Asked, origin: u64) -> Result<Value,
     let mut chains = Chains::new(source);
     let chain = chains.chain(asked.thread, from, to)?;
     chains.stacks.answer(source)?;
-    let told = Told::new(source, &names, &chains.stacks);
+    let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let mut links = Vec::new();
     add_links(source, &chain, origin, &mut links);
     Ok(json!({
         "unknown": text::unknown(source.meta(), source.has_switches()),
-        "did": did(&told, &chain, asked.site),
+        "did": did(&descriptions, &chain, asked.site),
         "links": links,
     }))
 }

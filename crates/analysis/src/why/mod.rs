@@ -2,6 +2,7 @@
 //! done meanwhile.
 
 mod chain;
+mod descriptions;
 mod explained;
 mod json;
 mod lane;
@@ -13,7 +14,6 @@ pub(crate) mod stacks;
 mod summary;
 mod system_calls;
 mod text;
-mod told;
 
 pub use lit::{Asked, why_call};
 pub use locks::locks;
@@ -26,9 +26,9 @@ use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::counted;
 use chain::Chains;
+use descriptions::Descriptions;
 use explained::Explained;
 use serde_json::json;
-use told::Told;
 
 /// Maximum number of calls in a summary.
 const SUMMED: usize = 10_000;
@@ -62,7 +62,7 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         explained.chains.push((*slow, chain));
     }
     chains.stacks.answer(source)?;
-    let told = Told::new(source, &names, &chains.stacks);
+    let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let unknown = text::unknown(source.meta(), source.has_switches());
     if why.json {
         let mut object = json!({
@@ -72,9 +72,9 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "unknown": unknown,
         });
         if why.summary {
-            object["causes"] = summary::json(&explained, &told);
+            object["causes"] = summary::json(&explained, &descriptions);
         } else {
-            object["calls"] = json::chains(&explained, &told);
+            object["calls"] = json::chains(&explained, &descriptions);
         }
         return Ok(format!("{object:#}\n"));
     }
@@ -87,9 +87,9 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         text += &format!("# {slow}\n");
     }
     text += &if why.summary {
-        summary::text(&explained, &told, why.limit)
+        summary::text(&explained, &descriptions, why.limit)
     } else {
-        text::chains(&explained, &told)
+        text::chains(&explained, &descriptions)
     };
     Ok(text)
 }

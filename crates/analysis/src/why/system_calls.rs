@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn what_is_waited_for_is_told() {
         let place = |address: u64| format!("at{address}");
-        let told = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
-        assert_eq!(told(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
-        assert_eq!(told(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
-        assert_eq!(told(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
-        assert_eq!(told(230, &[0; 6]), "clock_nanosleep()");
+        let descriptions = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
+        assert_eq!(descriptions(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
+        assert_eq!(descriptions(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
+        assert_eq!(descriptions(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
+        assert_eq!(descriptions(230, &[0; 6]), "clock_nanosleep()");
         assert_eq!(
-            (told(9999, &[0; 6]), text(0, None, &place)),
+            (descriptions(9999, &[0; 6]), text(0, None, &place)),
             ("system call 9999".into(), "read(?)".into())
         );
         assert!(NAMES.is_sorted_by_key(|(number, _)| *number));

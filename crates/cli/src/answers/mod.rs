@@ -7,9 +7,9 @@
 
 mod feed;
 mod lookup;
-mod of;
 mod printer;
 mod question;
+mod question_subject;
 mod read;
 
 use crate::command_line::arguments::Arguments;
@@ -28,9 +28,9 @@ use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
-pub use of::{Of, take_trace};
 use printer::Printer;
 use question::{Asked, Kind};
+pub use question_subject::{QuestionSubject, take_trace};
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,21 +44,21 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// Answers the question that the command line asks. The exit status is that of a started program.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut words = arguments.words("operand");
-    let of = Of::new(arguments, &mut words, arguments.words("program"))?;
-    let kind = Kind::new(name, arguments, words, matches!(of, Of::File(_)))?;
+    let subject = QuestionSubject::new(arguments, &mut words, arguments.words("program"))?;
+    let kind = Kind::new(name, arguments, words, matches!(subject, QuestionSubject::File(_)))?;
     let globs = kind.asked().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
-    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+    if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
-    let subject = match of {
-        Of::File(path) => {
+    let subject = match subject {
+        QuestionSubject::File(path) => {
             let known =
                 known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
-        Of::Program(command) => Subject::Program(command),
-        Of::Process(pid) => Subject::Process {
+        QuestionSubject::Program(command) => Subject::Program(command),
+        QuestionSubject::Process(pid) => Subject::Process {
             pid,
             max_overhead: arguments
                 .text("max-overhead")

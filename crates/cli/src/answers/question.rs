@@ -8,8 +8,8 @@ use crate::command_line::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
-    Buckets, By, Count, CountBy, Entered, Form, Futures, Histogram, Known, Latency, Lines, Over, Question,
-    Spans, Stacks, Widths,
+    Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Known, Latency, Lines,
+    Question, Spans, Stacks, Widths,
 };
 use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
@@ -379,8 +379,8 @@ impl Question for Asked {
         self.question_mut().lost(from, to);
     }
 
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        self.question_mut().over(known, over);
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        self.question_mut().ended(known, ended);
     }
 
     fn finish(&mut self, known: &Known) {

@@ -3,7 +3,7 @@
 use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
-use calltap_session::{Elsewhere, LargestLibrary, Started, Untraceable};
+use calltap_session::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
 
 /// Number of modules that are named; the others are counted.
 const SHOWN: usize = 3;
@@ -57,8 +57,8 @@ fn sentence(started: &Started) -> String {
 }
 
 /// Returns the part of the sentence about named functions that cannot be traced.
-fn untraceable(found: &Untraceable) -> String {
-    let Untraceable { count, function, reason } = found;
+fn untraceable(found: &UntraceableFunctions) -> String {
+    let UntraceableFunctions { count, function, reason } = found;
     match count {
         1 => format!("; not {function}: {reason}"),
         n => format!("; not {function} ({reason}) and {} more", units::count(*n as u64 - 1)),
@@ -66,7 +66,7 @@ fn untraceable(found: &Untraceable) -> String {
 }
 
 /// Returns the part of the sentence about other modules that have matching functions.
-fn elsewhere(found: &[Elsewhere]) -> String {
+fn elsewhere(found: &[MatchesElsewhere]) -> String {
     let [first, rest @ ..] = found else { return String::new() };
     let modules: std::collections::BTreeSet<&str> =
         rest.iter().map(|found| found.module.as_str()).filter(|module| *module != first.module).collect();
@@ -100,7 +100,7 @@ mod tests {
     fn what_is_on_in_words() {
         let module = |(name, on): &(&str, usize)| ((*name).to_owned(), *on);
         let check = |modules: &[(&str, usize)], elsewhere: &[(&str, &str, usize)], expected: &str| {
-            let found = |(word, module, count): &(&str, &str, usize)| Elsewhere {
+            let found = |(word, module, count): &(&str, &str, usize)| MatchesElsewhere {
                 word: (*word).to_owned(),
                 module: (*module).to_owned(),
                 count: *count,

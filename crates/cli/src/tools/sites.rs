@@ -140,7 +140,7 @@ fn exits_reason(function: &Function) -> Option<&Reason> {
 
 fn unseen_reason(function: &Function) -> Option<&Reason> {
     match &function.returns {
-        Returns::Exits { unseen, .. } => unseen.as_ref(),
+        Returns::Exits { unrecorded_end, .. } => unrecorded_end.as_ref(),
         Returns::Stub(_) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The interactive screen: the state of its views, and the handling of keys.
 
 use super::rows::{Column, FILE, LIVE, Line};
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::terminal::search;
 use calltap_analysis::explore::{Around, Relative};
 use calltap_analysis::live::Row;
@@ -105,7 +105,7 @@ impl App {
     }
 
     /// Collects the names of all functions, so that shortened names are unique.
-    fn see_names<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+    fn see_names<S: Source + Sync>(&mut self, shown: &ScreenData<'_, S>) {
         let Some((short, seen)) = &mut self.short else { return };
         if seen.replace(shown.number) == Some(shown.number) {
             return;
@@ -132,7 +132,7 @@ impl App {
     }
 
     /// Draws the screen.
-    pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &Shown<'_, S>) {
+    pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &ScreenData<'_, S>) {
         self.see_names(shown);
         let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
         let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
@@ -168,7 +168,7 @@ impl App {
     }
 
     /// Handles a key.
-    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &Shown<'_, S>) -> Act {
+    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &ScreenData<'_, S>) -> Act {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
         }
@@ -195,7 +195,7 @@ impl App {
         Act::Nothing
     }
 
-    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) -> Act {
+    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) -> Act {
         match key {
             KeyCode::Up | KeyCode::Char('k') => self.step(-1, shown),
             KeyCode::Down | KeyCode::Char('j') => self.step(1, shown),
@@ -227,7 +227,7 @@ impl App {
         Act::Nothing
     }
 
-    fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+    fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
         match key {
             KeyCode::Left | KeyCode::Char('a' | 'h') => self.pan(-0.2, shown),
             KeyCode::Right | KeyCode::Char('d' | 'l') => self.pan(0.2, shown),
@@ -243,7 +243,7 @@ impl App {
         }
     }
 
-    fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+    fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
         search::type_key(&mut self.filter, &mut self.typing, key);
         // The first match is chosen.
         if !self.filter.is_empty() {
@@ -263,7 +263,7 @@ impl App {
     }
 
     /// Moves the selection in the current pane; the first step down selects the first row.
-    fn step<S: Source + Sync>(&mut self, by: isize, shown: &Shown<'_, S>) {
+    fn step<S: Source + Sync>(&mut self, by: isize, shown: &ScreenData<'_, S>) {
         let lines = if self.pane == Pane::Table { self.lines(shown) } else { Vec::new() };
         let rows = if self.pane == Pane::Table { lines.len() } else { self.relatives(self.pane).len() };
         let Some(last) = rows.checked_sub(1) else { return };
@@ -296,14 +296,14 @@ impl App {
         }
     }
 
-    fn toggle<S>(&self, shown: &Shown<'_, S>) -> Act {
+    fn toggle<S>(&self, shown: &ScreenData<'_, S>) -> Act {
         let (Some(live), Some(chosen)) = (&shown.live, self.chosen) else { return Act::Nothing };
         let row = live.interval.rows.iter().find(|row| row.sites.contains(&chosen));
         row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()))
     }
 
     /// Looks up the chosen function's callers and callees, if they are not known yet.
-    pub(super) fn find_around<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+    pub(super) fn find_around<S: Source + Sync>(&mut self, shown: &ScreenData<'_, S>) {
         let Some(site) = self.chosen else {
             self.around = None;
             return;
@@ -329,7 +329,7 @@ impl App {
 mod tests {
     use super::*;
     use crate::top::switches::Switches;
-    use crate::tui::shown::Live;
+    use crate::tui::screen_data::Live;
     use calltap_analysis::MemorySource;
     use calltap_analysis::explore::Explorer;
     use calltap_analysis::live::Interval;
@@ -379,7 +379,7 @@ mod tests {
     fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, Act) {
         let explorer = explorer();
         let mut app = App::new(usize::from(live.is_some()));
-        let shown = Shown { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
+        let shown = ScreenData { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
         let mut terminal = Terminal::new(TestBackend::new(150, 12)).unwrap();
         let mut act = Act::Nothing;
         terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn no_screen_is_too_small() {
         let explorer = explorer();
-        let shown = Shown { explorer: &explorer, number: 0, head: "", live: None };
+        let shown = ScreenData { explorer: &explorer, number: 0, head: "", live: None };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (30, 5)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             let mut app = App::new(0);

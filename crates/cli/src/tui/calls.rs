@@ -1,7 +1,7 @@
 //! The timeline: a row for every thread and depth, a column for a stretch of time.
 
 use super::app::App;
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use super::states;
 use calltap_analysis::Source;
 use calltap_analysis::timeline::Block;
@@ -46,7 +46,7 @@ fn parts<S: Source>(explorer: &Explorer<S>) -> Vec<Part> {
 
 impl App {
     /// Returns the part of the time that is shown.
-    fn stretch<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> (u64, u64) {
+    fn stretch<S: Source + Sync>(&self, shown: &ScreenData<'_, S>) -> (u64, u64) {
         self.stretch.unwrap_or((0, shown.explorer.timeline.end().max(SHORTEST)))
     }
 
@@ -54,7 +54,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
     ) {
         let (from, to) = self.stretch(shown);
         let parts = parts(shown.explorer);
@@ -149,20 +149,20 @@ impl App {
     }
 
     /// Scales the shown part of the time by a factor, around its middle.
-    pub(super) fn zoom<S: Source + Sync>(&mut self, factor: f64, shown: &Shown<'_, S>) {
+    pub(super) fn zoom<S: Source + Sync>(&mut self, factor: f64, shown: &ScreenData<'_, S>) {
         let (from, to) = self.stretch(shown);
         let (middle, length) = (from + (to - from) / 2, ((to - from) as f64 * factor) as u64);
         self.show_stretch(middle.saturating_sub(length / 2), length, shown);
     }
 
     /// Moves the shown part of the time by a share of its length.
-    pub(super) fn pan<S: Source + Sync>(&mut self, share: f64, shown: &Shown<'_, S>) {
+    pub(super) fn pan<S: Source + Sync>(&mut self, share: f64, shown: &ScreenData<'_, S>) {
         let (from, to) = self.stretch(shown);
         let by = ((to - from) as f64 * share) as i64;
         self.show_stretch(from.saturating_add_signed(by), to - from, shown);
     }
 
-    fn show_stretch<S: Source + Sync>(&mut self, from: u64, length: u64, shown: &Shown<'_, S>) {
+    fn show_stretch<S: Source + Sync>(&mut self, from: u64, length: u64, shown: &ScreenData<'_, S>) {
         let end = shown.explorer.timeline.end().max(SHORTEST);
         let length = length.clamp(SHORTEST, end);
         let from = from.min(end - length);
@@ -170,7 +170,7 @@ impl App {
     }
 
     /// Moves to the next or previous call of the chosen function.
-    pub(super) fn jump<S: Source + Sync>(&mut self, forwards: bool, shown: &Shown<'_, S>) {
+    pub(super) fn jump<S: Source + Sync>(&mut self, forwards: bool, shown: &ScreenData<'_, S>) {
         let explorer = shown.explorer;
         let Some(function) = self.chosen.and_then(|site| explorer.function(site)) else {
             self.said = "choose a function first (1)".to_owned();

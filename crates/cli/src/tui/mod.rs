@@ -7,7 +7,7 @@
 mod app;
 mod calls;
 mod rows;
-mod shown;
+mod screen_data;
 mod states;
 mod table;
 
@@ -26,7 +26,7 @@ use calltap_analysis::units::{counted, one_line};
 use calltap_trace::TraceReader;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyEventKind};
-use shown::{Live, Shown};
+use screen_data::{Live, ScreenData};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -78,7 +78,7 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
     on_screen(|terminal, keys| {
         let mut app = App::new(0).shortening(short);
         while !over.load(Acquire) {
-            let shown = Shown { explorer: &explorer, number: 0, head: &head, live: None };
+            let shown = ScreenData { explorer: &explorer, number: 0, head: &head, live: None };
             if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
                 break;
             }
@@ -137,7 +137,7 @@ fn look(
             head = format!("{} of {}: {head}", at + 1, all.len());
         }
         let live = Some(Live { interval: &interval, switches: &seen.switches });
-        let shown = Shown { explorer: &explorer, number: seen.intervals(), head: &head, live };
+        let shown = ScreenData { explorer: &explorer, number: seen.intervals(), head: &head, live };
         match turn(terminal, keys, app, &shown)? {
             Act::Quit => break,
             Act::Toggle(row) => seen.switches.toggle(&row),
@@ -153,7 +153,7 @@ fn turn<S: Source + Sync>(
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,
     app: &mut App,
-    shown: &Shown<'_, S>,
+    shown: &ScreenData<'_, S>,
 ) -> Result<Act> {
     terminal.draw(|frame| app.draw(frame, shown))?;
     match keys.recv_timeout(PAUSE) {

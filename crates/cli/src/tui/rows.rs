@@ -1,6 +1,6 @@
 //! The rows and columns of the table of functions.
 
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::top::switches::State;
 use crate::top::view;
 use calltap_analysis::Source;
@@ -66,7 +66,7 @@ pub const FILE: [Column; 6] = [TOTAL, OWN, CALLS, AVG, P99, MAX];
 pub const LIVE: [Column; 4] = [RATE, AVG, P99, MAX];
 
 /// Returns the functions with `filter` in their names, sorted by a column, or by name without one.
-pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<&Column>) -> Vec<Line> {
+pub fn lines<S: Source + Sync>(shown: &ScreenData<'_, S>, filter: &str, sort: Option<&Column>) -> Vec<Line> {
     let times = |function: &Function| {
         let p99 = |all: [u64; 4]| all[2];
         function.times.map(|t| [t.total_ns, t.self_ns, t.avg_ns, t.percentiles_ns.map_or(0, p99), t.max_ns])

@@ -2,7 +2,7 @@
 
 use super::app::{App, Pane};
 use super::rows::{self, Column, Line};
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Relative;
@@ -39,7 +39,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
     ) {
         let [left, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(area);
         self.draw_table(frame, left, shown);
@@ -49,7 +49,7 @@ impl App {
         self.draw_relatives(frame, callees, shown, Pane::Callees);
     }
 
-    fn draw_table<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_, S>) {
+    fn draw_table<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &ScreenData<'_, S>) {
         let lines = self.lines(shown);
         let place = self.chosen.and_then(|site| lines.iter().position(|line| line.site == site));
         self.places[Pane::Table as usize].select(place);
@@ -91,7 +91,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
         pane: Pane,
     ) {
         let name = |site| shown.explorer.function(site).map_or("[unknown]", |function| &function.name);
@@ -121,7 +121,7 @@ impl App {
     }
 
     /// Returns the rows of the table.
-    pub(super) fn lines<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> Vec<Line> {
+    pub(super) fn lines<S: Source + Sync>(&self, shown: &ScreenData<'_, S>) -> Vec<Line> {
         rows::lines(shown, &self.filter, self.sort.and_then(|at| self.columns().get(at)))
     }
 }

@@ -7,7 +7,7 @@ use calltap_analysis::explore::{
 };
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
-use calltap_analysis::values::Shown;
+use calltap_analysis::values::FormattedValue;
 use calltap_analysis::why::{Asked, why_call};
 use calltap_analysis::{Names, Off, Source, incidents, limited};
 use calltap_trace::{Incident, SiteId, ThreadId};
@@ -429,7 +429,7 @@ fn values<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value,
 
 /// Returns the name and text of each value.
 pub fn values_json(CallValues { arguments, results }: &CallValues) -> Value {
-    let list = |all: &[Shown]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
+    let list = |all: &[FormattedValue]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
     json!({ "arguments": list(arguments), "results": list(results) })
 }
 

@@ -56,10 +56,10 @@ impl HeldThreads {
         self.open.extend((0..kept).map(|back| end.wrapping_sub(kept - back)));
         self.next = end;
         self.open.retain(|number| match waits::slot(all, *number).read(*number) {
-            Some(told) => {
-                let time = told.from..=told.to;
-                give(Held { process: Some(told.process), tid: told.tid, number: u64::from(*number), time });
-                told.to >= now
+            Some(wait) => {
+                let time = wait.from..=wait.to;
+                give(Held { process: Some(wait.process), tid: wait.tid, number: u64::from(*number), time });
+                wait.to >= now
             }
             // The thread is filling the slot in, unless a later wait has used it.
             None => end.wrapping_sub(*number) <= COUNT as u32,
@@ -71,7 +71,7 @@ impl HeldThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use calltap_abi::waits::Told;
+    use calltap_abi::waits::WaitInterval;
 
     #[test]
     fn a_wait_is_told_of_until_it_is_over() {
@@ -86,7 +86,7 @@ mod tests {
         let waits = shared.waits().unwrap();
         let begin = |tid, to| {
             let number = shared.control().waits.fetch_add(1, AcqRel);
-            waits[number as usize % COUNT].begin(number, Told { process: 0, tid, from: 5, to });
+            waits[number as usize % COUNT].begin(number, WaitInterval { process: 0, tid, from: 5, to });
         };
         begin(7, u64::MAX);
         assert_eq!(take(), (vec![(7, 0, 5..=u64::MAX)], true));

@@ -1,7 +1,7 @@
 //! The open calls of a thread, copied for a forked child: its stack is a copy of the thread's, and
 //! so are the frames on it.
 
-use super::stacks::Aside;
+use super::stacks::SuspendedStacks;
 use super::{OpenCalls, frame_of, is_call_of, site_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
@@ -16,17 +16,24 @@ impl OpenCalls {
     /// of which are known.
     pub(crate) fn of_one_stack(&self) -> Option<OpenCalls> {
         let open = &self.frames[..=self.depth];
-        let is_certain = self.placed && self.aside.is_one_stack() && self.depth <= DEEPEST;
+        let is_certain = self.placed && self.suspended.is_one_stack() && self.depth <= DEEPEST;
         if !is_certain || open.get(1).is_some_and(|outermost| *outermost == self.doubtful) {
             return None;
         }
         let (depth, placed, doubtful) = (self.depth, self.placed, self.frames[0]);
-        Some(OpenCalls { frames: open.to_vec(), depth, placed, aside: Aside::default(), floor: 0, doubtful })
+        Some(OpenCalls {
+            frames: open.to_vec(),
+            depth,
+            placed,
+            suspended: SuspendedStacks::default(),
+            floor: 0,
+            doubtful,
+        })
     }
 
     /// Updates the open calls by an event, without encoding it.
     pub(crate) fn follow(&mut self, raw: RawEvent) {
-        self.show(raw.code(), frame_of(raw), raw.parent);
+        self.pair_event(raw.code(), frame_of(raw), raw.parent);
     }
 
     /// Removes the innermost calls whose returns are not recorded any more: they may have ended.

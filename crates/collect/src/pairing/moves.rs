@@ -1,6 +1,8 @@
 //! Moves the frames of a stack from one thread to another, when the stack does.
 
-use super::{Frame, NEAR, OpenCalls, SLOT, SLOTS, below, frame_of, is_call_of, is_tail, place_of, slot_of};
+use super::{
+    Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_call_of, is_tail, place_of, slot_of,
+};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 
@@ -37,14 +39,14 @@ impl OpenCalls {
         let (frame, returns) = (frame_of(raw), raw.code() == code::EXIT);
         let nearest = u64::from(!is_tail(raw.code()) && raw.code() != code::NESTED_ENTRY);
         let distance = |open: &Frame| {
-            let above = below(place_of(*open) << SLOT, slot_of(frame));
+            let above = distance_below(place_of(*open) << SLOT, slot_of(frame));
             match returns {
                 true => is_call_of(*open, frame).then_some(0),
                 false => (nearest..=NEAR).contains(&above).then_some(above),
             }
         };
         let open = self.frames[1..=self.depth].iter();
-        open.chain(self.aside.near(slot_of(frame))).filter_map(distance).min()
+        open.chain(self.suspended.near(slot_of(frame))).filter_map(distance).min()
     }
 
     /// Removes the frames of the stack that an event is on, for another thread that continues
@@ -52,11 +54,11 @@ impl OpenCalls {
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> (Vec<Frame>, u32) {
         let Some(distance) = self.distance_above(raw) else { return (Vec::new(), 0) };
         let place = slot_of(frame_of(raw)).wrapping_add(distance) & (SLOTS - 1);
-        if let Some(frames) = self.aside.give(place) {
+        if let Some(frames) = self.suspended.give(place) {
             return (frames, 0);
         }
         let open = &self.frames[1..=self.depth];
-        let count = self.aside.newest_stack(open);
+        let count = self.suspended.newest_stack(open);
         let stack = &open[open.len() - count..];
         if !stack.iter().any(|frame| place_of(*frame) == place) {
             // Frames of other stacks are open on top of these, and whether they have ended is not
@@ -64,13 +66,13 @@ impl OpenCalls {
             return (Vec::new(), 0);
         }
         let frames = stack.to_vec();
-        self.put_aside(count, None);
-        self.aside.give(place_of(frames[0]));
+        self.suspend_frames(count, None);
+        self.suspended.give(place_of(frames[0]));
         (frames, count as u32)
     }
 
     /// Takes frames from another thread: they lie on a stack to which this thread moves.
     pub(crate) fn take_stack(&mut self, frames: &[Frame]) {
-        self.aside.put(frames, None);
+        self.suspended.put(frames, None);
     }
 }

@@ -14,7 +14,7 @@
 //! first entry on each counts as a call on the stack that was seen last. The first return on a
 //! stack corrects that.
 
-use super::{Frame, NEAR, SLOT, TAIL, below, place_of, site_of, slot_of};
+use super::{Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
 use calltap_trace::SiteId;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -27,19 +27,19 @@ const SEARCHED: usize = 64;
 
 /// Whether a frame at `place` may lie on the stack of one at `above`.
 fn is_near(above: u64, place: u64) -> bool {
-    below(above << SLOT, place) <= NEAR
+    distance_below(above << SLOT, place) <= NEAR
 }
 
 /// Frames of the stacks that the thread is not on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aside {
+pub(super) struct SuspendedStacks {
     /// Frames of each stack, outermost first, by the slot of the outermost frame.
     stacks: BTreeMap<u64, Vec<Frame>>,
     /// Slots at which stacks are known to begin.
     tops: BTreeSet<u64>,
 }
 
-impl Aside {
+impl SuspendedStacks {
     /// Whether no other stack is known.
     #[inline(always)]
     pub(super) fn is_one_stack(&self) -> bool {
@@ -127,11 +127,11 @@ impl Aside {
         }
         self.put_stack(stack, own);
         if self.stacks.len() > MOST {
-            let Aside { stacks, tops } = self;
+            let SuspendedStacks { stacks, tops } = self;
             stacks.retain(|top, _| tops.contains(top));
         }
         if self.stacks.len() > MOST || self.tops.len() > MOST {
-            *self = Aside::default();
+            *self = SuspendedStacks::default();
         }
     }
 

@@ -21,7 +21,7 @@ fn check(calls: &str, expected: &str) {
         let (name, at) = call.split_once('@').expect("f@N");
         let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
         let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
-        let Shown { left, resumed, kind } = open.show(code, frame, 0);
+        let PairedEvent { left, resumed, kind } = open.pair_event(code, frame, 0);
         got.extend((left > 0).then(|| format!("-{left}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
         if let EventKind::Exit { pops } = kind {
@@ -139,11 +139,11 @@ fn where_events_are_missing_a_return_is_of_no_frame_that_was_left_before() {
         for (code, frame) in
             [(code::ENTRY, frame(1, b'm')), (code::ENTRY, frame(9, b'f')), (code::ENTRY, frame(5, b'l'))]
         {
-            open.show(code, frame, 0);
+            open.pair_event(code, frame, 0);
         }
         open
     };
-    let resumed = |mut open: OpenCalls| open.show(code::EXIT, frame(9, b'f'), 0).resumed.len();
+    let resumed = |mut open: OpenCalls| open.pair_event(code::EXIT, frame(9, b'f'), 0).resumed.len();
     assert_eq!(resumed(left()), 1);
     let mut open = left();
     open.lose();
@@ -206,7 +206,7 @@ proptest! {
         let mut open = OpenCalls::new(true);
         let frame = |slot: u64, site: u32| slot << SLOT | u64::from(site);
         if hidden == 0 {
-            open.show(code::ENTRY, frame(stack[0].slot, 9), 0);
+            open.pair_event(code::ENTRY, frame(stack[0].slot, 9), 0);
         } else {
             hidden += 1;
         }
@@ -225,16 +225,16 @@ proptest! {
                 Step::Call { site, frame: size } => {
                     let slot = top.slot - top.size;
                     stack.push(Live { slot, size, sites: vec![site] });
-                    open.show(code::ENTRY, frame(slot, site), 0);
+                    open.pair_event(code::ENTRY, frame(slot, site), 0);
                 }
                 Step::Tail { site, frame: size } => {
                     top.sites.push(site);
                     top.size = size;
-                    open.show(code::TAIL_ENTRY, frame(top.slot, site), 0);
+                    open.pair_event(code::TAIL_ENTRY, frame(top.slot, site), 0);
                 }
                 Step::Return if !is_outermost => {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
-                    let Shown { left, kind, .. } = open.show(code::EXIT, frame(slot, sites[0]), 0);
+                    let PairedEvent { left, kind, .. } = open.pair_event(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
                     let EventKind::Exit { pops } = kind else { unreachable!() };
                     prop_assert!(pops as usize >= sites.len());
@@ -291,8 +291,8 @@ impl Coroutines {
         let mut all = Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![0; STACKS], now: 0 };
         let first: Vec<u64> = all.stacks.iter().map(|stack| stack[0].0).collect();
         for slot in first {
-            all.open.show(code::ENTRY, slot << SLOT | 9, 0);
-            all.open.show(code::ENTRY, (slot - 4) << SLOT | u64::from(YIELD), 0);
+            all.open.pair_event(code::ENTRY, slot << SLOT | 9, 0);
+            all.open.pair_event(code::ENTRY, (slot - 4) << SLOT | u64::from(YIELD), 0);
         }
         for stack in &mut all.stacks {
             stack.push((stack[0].0 - 4, YIELD));
@@ -329,7 +329,7 @@ impl Coroutines {
         let stack = &mut self.stacks[self.now];
         let (caller, of) = *stack.last().expect("the outermost one never returns");
         stack.push((caller - frame, site));
-        self.open.show(code::ENTRY, (caller - frame) << SLOT | u64::from(site), 0);
+        self.open.pair_event(code::ENTRY, (caller - frame) << SLOT | u64::from(site), 0);
         (caller << SLOT | u64::from(of), self.open.frames[self.open.depth - 1])
     }
 
@@ -341,7 +341,7 @@ impl Coroutines {
             self.hidden[self.now] = self.stacks[self.now].len();
             return 1;
         }
-        match self.open.show(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
+        match self.open.pair_event(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
             EventKind::Exit { pops } => pops,
             _ => unreachable!(),
         }
@@ -477,7 +477,7 @@ fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
     let names: String = frames.iter().map(|frame| site_of(*frame).0 as u8 as char).collect();
     assert_eq!((&*names, count), (taken, left), "{event:?}");
     other.take_stack(&frames);
-    let shown = other.show(event.code(), frame_of(event), 0);
+    let shown = other.pair_event(event.code(), frame_of(event), 0);
     let resumed: String = shown.resumed.iter().map(|site| site.0 as u8 as char).collect();
     assert_eq!(resumed, taken, "all that is taken is open again");
     assert!(one.distance_above(event).is_none() || taken.is_empty(), "one thread alone has them");

@@ -57,7 +57,7 @@ impl Switching {
 
     /// Whether a call of this function may have returned at that time without a record.
     fn is_unseen(&self, site: SiteId, ticks: u64) -> bool {
-        self.off.iter().any(|off| off.has_begun_before(ticks) && off.unseen.contains(&site))
+        self.off.iter().any(|off| off.has_begun_before(ticks) && off.unrecorded_returns.contains(&site))
     }
 }
 
@@ -119,7 +119,7 @@ impl Switching {
             self.release(true, pairs);
             self.off.pop_front();
             cut(&off, ended, pairs);
-            pairs.open.mute(&off.unseen);
+            pairs.open.mute(&off.unrecorded_returns);
         }
     }
 

@@ -21,8 +21,13 @@ fn check(events: &str, expected: &str) {
         let named = |names: &str| names.bytes().map(|name| SiteId(name.into())).collect::<HashSet<_>>();
         let muted = word.strip_prefix("mute:");
         if let Some(names) = word.strip_prefix("off:").or(muted) {
-            let (sites, unseen) = (named(names), muted.map(named).unwrap_or_default());
-            let off = SwitchedOff { sites, unseen, began: OnceLock::from(ticks), ended: OnceLock::new() };
+            let (sites, unrecorded_returns) = (named(names), muted.map(named).unwrap_or_default());
+            let off = SwitchedOff {
+                sites,
+                unrecorded_returns,
+                began: OnceLock::from(ticks),
+                ended: OnceLock::new(),
+            };
             switching.announce(newest.insert(Arc::new(off)));
         } else if word == "read" {
             let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };

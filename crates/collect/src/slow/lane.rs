@@ -5,12 +5,12 @@ use std::ops::Deref;
 
 /// An event with its values.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct EventWithValues {
     pub(super) event: Event,
     pub(super) values: Box<[u8]>,
 }
 
-impl Told {
+impl EventWithValues {
     pub(super) fn encode(&self, encoder: &mut ThreadEncoder) {
         match &*self.values {
             [] => encoder.push(self.event),
@@ -19,13 +19,13 @@ impl Told {
     }
 }
 
-impl From<Event> for Told {
-    fn from(event: Event) -> Told {
-        Told { event, values: Box::default() }
+impl From<Event> for EventWithValues {
+    fn from(event: Event) -> EventWithValues {
+        EventWithValues { event, values: Box::default() }
     }
 }
 
-impl Deref for Told {
+impl Deref for EventWithValues {
     type Target = Event;
 
     fn deref(&self) -> &Event {
@@ -91,7 +91,7 @@ pub(super) struct Lane {
     /// Whether the outermost of them has exceeded its limit.
     slow: bool,
     /// Events since the outermost mark.
-    held: Vec<Told>,
+    held: Vec<EventWithValues>,
     /// Ranges of `held` that are kept in any case.
     parts: Vec<Part>,
     given_up: Vec<GivenUp>,
@@ -108,10 +108,10 @@ impl Lane {
     /// are handed to `out`. `room` events may still be held back.
     pub(super) fn take(
         &mut self,
-        event: Told,
+        event: EventWithValues,
         limit: Option<u64>,
         room: &mut usize,
-        out: &mut dyn FnMut(Told),
+        out: &mut dyn FnMut(EventWithValues),
     ) {
         self.read.add(&event);
         if let Some(tail) = event.kind.enters() {
@@ -158,7 +158,7 @@ impl Lane {
     }
 
     /// Keeps all held events if the outermost call has exceeded its limit at `now`.
-    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         // A call that may have ended already was not seen to take so long.
         let is_open =
             |mark: &Mark| self.calls.open().get(mark.depth as usize).is_none_or(|call| call.cut.is_none());
@@ -176,7 +176,7 @@ impl Lane {
         }
     }
 
-    fn keep(&mut self, event: Told, out: &mut dyn FnMut(Told)) {
+    fn keep(&mut self, event: EventWithValues, out: &mut dyn FnMut(EventWithValues)) {
         self.kept.add(&event);
         out(event);
     }
@@ -190,7 +190,7 @@ impl Lane {
     }
 
     /// Takes an event that opens or closes no call with a rule.
-    fn inside(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    fn inside(&mut self, event: EventWithValues, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let is_loss = matches!(event.kind, EventKind::Lost { .. });
         if self.slow || self.marks.is_empty() && is_loss {
             return self.keep(event, out);
@@ -205,7 +205,7 @@ impl Lane {
     }
 
     /// Holds an event back, giving up outer calls if there is no room.
-    fn hold(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    fn hold(&mut self, event: EventWithValues, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         while *room == 0 && !self.marks.is_empty() {
             self.give_up(room, out);
         }
@@ -218,7 +218,7 @@ impl Lane {
 
     /// Gives up the beginning of the outermost call: only events in the next one are still held
     /// back.
-    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let mark = self.marks.remove(0);
         let end = self.marks.first().map_or(self.held.len(), |next| next.at);
         self.given_up.push(GivenUp { mark, events: Counts::default() });
@@ -227,7 +227,7 @@ impl Lane {
 
     /// Hands out the held events before `end` that are part of something kept, and drops the
     /// others.
-    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         *room += end;
         let first = self.parts.iter().take_while(|part| part.from < end).count();
         let (mut parts, mut at) = (self.parts.drain(..first).collect::<Vec<_>>().into_iter().peekable(), 0);
@@ -256,13 +256,13 @@ impl Lane {
     /// Takes an event that ends calls, of `before` that were open.
     fn end_calls(
         &mut self,
-        told: Told,
+        with_values: EventWithValues,
         before: u64,
         closing: &Closing,
         room: &mut usize,
-        out: &mut dyn FnMut(Told),
+        out: &mut dyn FnMut(EventWithValues),
     ) {
-        let event = told.event;
+        let event = with_values.event;
         while self.calls.close(closing).is_some() {}
         let depth = self.depth();
         let closes = move |mark: &Mark| mark.depth >= depth;
@@ -282,9 +282,9 @@ impl Lane {
         match self.marks.first().copied().filter(closes) {
             Some(outermost) if self.slow => {
                 (self.slow, self.marks) = (false, Vec::new());
-                self.keep(if own(&outermost) { told } else { its(&outermost).into() }, out);
+                self.keep(if own(&outermost) { with_values } else { its(&outermost).into() }, out);
             }
-            _ => self.inside(told, room, out),
+            _ => self.inside(with_values, room, out),
         }
         // Held events may be given up here, so that none is left.
         while let Some(mark) = self.marks.last().copied().filter(closes) {
@@ -309,7 +309,7 @@ impl Lane {
 
     /// Settles a call whose beginning was given up when it ends: if it was slow, its events are
     /// lost.
-    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(Told)) {
+    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(EventWithValues)) {
         let GivenUp { mark, events } = given_up;
         if now.saturating_sub(mark.start) > mark.limit {
             self.too_large += 1;
@@ -323,7 +323,7 @@ impl Lane {
     }
 
     /// Ends the thread. Calls that are open were open until `now`, or until the last event.
-    pub(super) fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    pub(super) fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let now = now.unwrap_or(self.last).max(self.last);
         self.judge(now, room, out);
         while !self.slow && !self.marks.is_empty() {

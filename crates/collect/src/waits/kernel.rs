@@ -4,7 +4,7 @@
 use crate::output::Output;
 use crate::shm::Shared;
 use crate::waits::addresses::Addresses;
-use calltap_sched::{Change, Happened, Happening, Incidents, Names, Refused, Stream, Timed};
+use calltap_sched::{Change, Incidents, Names, Refused, Stream, ThreadEvent, ThreadEventKind, Timed};
 use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
 
@@ -154,15 +154,15 @@ const PLACES: usize = 1 << 16;
 impl Places {
     /// Converts an entry to an incident of the trace; a thread that appears on the same processor
     /// again makes none.
-    fn see(&mut self, tid: u32, Happened { at, cpu: to, what }: Happened) -> Option<Incident> {
+    fn see(&mut self, tid: u32, ThreadEvent { at, cpu: to, kind }: ThreadEvent) -> Option<Incident> {
         if self.0.len() >= PLACES && !self.0.contains_key(&tid) {
             self.0.clear();
         }
         let before = self.0.insert(tid, to);
-        let what = match what {
-            Happening::PageFault { address, major } => IncidentKind::PageFault { address, major },
-            Happening::Signal { number } => IncidentKind::Signal { number },
-            Happening::Comes => {
+        let what = match kind {
+            ThreadEventKind::PageFault { address, major } => IncidentKind::PageFault { address, major },
+            ThreadEventKind::Signal { number } => IncidentKind::Signal { number },
+            ThreadEventKind::SwitchedIn => {
                 let from = before.filter(|from| *from != to)?;
                 IncidentKind::Migration { from, to }
             }
@@ -176,7 +176,7 @@ impl Places {
 pub(crate) struct Kernel {
     wakings: Option<Lanes<Waking>>,
     calls: Option<Lanes<SystemCall>>,
-    incidents: Option<Lanes<Happened>>,
+    incidents: Option<Lanes<ThreadEvent>>,
     /// Whether `incidents` includes signals.
     has_signals: bool,
     places: Places,
@@ -328,7 +328,7 @@ fn give_calls(thread: ThreadId, pieces: &[Piece<SystemCall>], output: &mut Outpu
 fn give_incidents(
     thread: ThreadId,
     tid: u32,
-    pieces: Vec<Piece<Happened>>,
+    pieces: Vec<Piece<ThreadEvent>>,
     places: &mut Places,
     output: &mut Output<'_>,
 ) {
@@ -362,7 +362,8 @@ mod tests {
     #[test]
     fn a_thread_that_comes_to_another_processor_has_moved() {
         let mut places = Places::default();
-        let mut come = |tid, at, cpu| places.see(tid, Happened { at, cpu, what: Happening::Comes });
+        let mut come =
+            |tid, at, cpu| places.see(tid, ThreadEvent { at, cpu, kind: ThreadEventKind::SwitchedIn });
         let moved = |at, from, to| Some(Incident { at, what: IncidentKind::Migration { from, to } });
         let came = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
         assert_eq!(came, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);

@@ -142,7 +142,7 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
 
 /// Returns the offset of the thread's id for a thread that returns from set_tid_address: glibc has
 /// just passed the address of the id, musl another address.
-pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
+pub fn owner_word_from_call(thread: &Held, text: &mut ProcessText) -> Option<u64> {
     let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
     let mut own = [0; 8];
     // In both libraries, the block begins with its own address.

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
-use crate::plan::past::{Mark, Past, SwitchOff, Told};
+use crate::plan::journaled_changes::{DetachNotes, JournaledChanges, PatchedSite, SwitchOff};
 use crate::plan::planner::image_in;
 use calltap_abi::PAGE;
 use calltap_abi::plan::Phase;
@@ -56,7 +56,7 @@ pub(super) fn detach_one(
     index: Option<u32>,
     target: &Target,
     stops: &mut Stops,
-) -> Result<Told, Error> {
+) -> Result<DetachNotes, Error> {
     let mut detaching = Detaching::begin(directory, shared, index, target)?;
     let mut pause = DRAIN;
     loop {
@@ -64,12 +64,12 @@ pub(super) fn detach_one(
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
         let last = match detaching.attempt(stops)? {
-            Attempt::Detached => return Ok(detaching.told),
+            Attempt::Detached => return Ok(detaching.notes),
             Attempt::Obstacle(why) => why,
         };
         if let Some(why) = detaching.gives_up(&last) {
-            detaching.told.ours.push(format!("process {}: {why}", target.pid));
-            return Ok(detaching.told);
+            detaching.notes.ours.push(format!("process {}: {why}", target.pid));
+            return Ok(detaching.notes);
         }
     }
 }
@@ -136,7 +136,7 @@ struct Detaching<'a> {
     process: Option<&'a ProcessEntry>,
     inferior: Inferior<'a>,
     agent: Loaded,
-    past: Past,
+    changes: JournaledChanges,
     /// Whether the sites that need no stop were disabled while the process ran.
     live: bool,
     /// Range of its stubs.
@@ -151,7 +151,7 @@ struct Detaching<'a> {
     since: Instant,
     /// Whether all stacks could be searched the last time.
     whole: bool,
-    told: Told,
+    notes: DetachNotes,
 }
 
 impl<'a> Detaching<'a> {
@@ -171,14 +171,15 @@ impl<'a> Detaching<'a> {
         let agent = inferior.agent.ok_or_else(|| target.refuse(Reason::OtherBuild))?;
         let entries = directory.journal.read().map_err(|error| target.refuse(error))?;
         inferior.text.after_int3 = shared.has_traps();
-        let past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
+        let changes =
+            JournaledChanges::new(entries, shared, index, &inferior.regions, directory.code_inode());
         let mut detaching = Detaching {
             shared,
             target,
             process,
             inferior,
             agent,
-            past,
+            changes,
             live: false,
             stubs: (0, 0),
             word: 0,
@@ -187,7 +188,7 @@ impl<'a> Detaching<'a> {
             suspects: Suspects::default(),
             since: Instant::now(),
             whole: true,
-            told: Told::default(),
+            notes: DetachNotes::default(),
         };
         detaching.switch_off_running();
         detaching.find_code(directory.code_inode());
@@ -206,17 +207,17 @@ impl<'a> Detaching<'a> {
         if self.live {
             // Modules that were unloaded since are forgotten.
             inferior.regions = maps::read(self.target.pid).unwrap_or_default();
-            self.past.forget_unmapped(&inferior.regions);
+            self.changes.forget_unmapped(&inferior.regions);
             inferior.text.sync = Sync::Barrier;
-            let needs_none = |mark: &Mark| !mark.needs_stop();
-            self.past.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.told);
+            let needs_none = |patched: &PatchedSite| !patched.needs_stop();
+            self.changes.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.notes);
             inferior.text.sync = Sync::Quiet;
         }
     }
 
     /// Finds calltap's code, and code that unwinds.
     fn find_code(&mut self, code: u64) {
-        let Detaching { shared, inferior, agent, past, .. } = self;
+        let Detaching { shared, inferior, agent, changes, .. } = self;
         // A forked child that is in no table has the image where its parent has it.
         let known = || image_in(shared, code, &inferior.regions);
         let image = self.process.map(|process| &process.image).or_else(known);
@@ -227,13 +228,13 @@ impl<'a> Detaching<'a> {
         self.ours.extend(library.map(|region| (region.start, region.end)));
         // Without an address of stubs, the agent never joined.
         self.ours.extend(Some(self.stubs).filter(|(start, _)| *start != 0));
-        self.ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
+        self.ours.extend(changes.veneers.iter().map(|(start, length)| (*start, start + length)));
         self.ours.sort();
         self.unwinders = frames::unwinders(self.target.pid, &inferior.regions);
     }
 
     fn forget_unmapped(&mut self) {
-        self.past.forget_unmapped(&self.inferior.regions);
+        self.changes.forget_unmapped(&self.inferior.regions);
         self.inferior.text.lease();
     }
 
@@ -241,7 +242,7 @@ impl<'a> Detaching<'a> {
     /// before.
     fn attempt(&mut self, stops: &mut Stops) -> Result<Attempt, Error> {
         let live = self.live;
-        let plan = self.past.prepare(|mark| !live || mark.needs_stop(), &mut self.inferior.text);
+        let plan = self.changes.prepare(|patched| !live || patched.needs_stop(), &mut self.inferior.text);
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
@@ -265,8 +266,8 @@ impl<'a> Detaching<'a> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
-        let needs_stop = |mark: &Mark| !live || mark.needs_stop();
-        self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
+        let needs_stop = |patched: &PatchedSite| !live || patched.needs_stop();
+        self.changes.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.notes);
         let Inferior { text, regions, .. } = &mut self.inferior;
         let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
         let inside = match self.run_out_of_hooks(held, &mut stacks) {
@@ -328,7 +329,7 @@ impl<'a> Detaching<'a> {
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
             return Some(Obstacle::NoRoom);
         }
-        if !self.past.restore(text, stacks, &mut self.told.ours) {
+        if !self.changes.restore(text, stacks, &mut self.notes.ours) {
             return Some(Obstacle::WillReturn);
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
@@ -344,25 +345,27 @@ impl<'a> Detaching<'a> {
 
     /// Makes a thread unmap the memory that nothing refers to any more, while the others run.
     fn unmap(&mut self, stops: &mut Stops) {
-        let Detaching { shared, target, inferior, past, told, .. } = self;
-        let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
+        let Detaching { shared, target, inferior, changes, notes, .. } = self;
+        let ends = |patched: &PatchedSite| {
+            [patched.site.address().0, patched.site.address().0 + patched.site.len() as u64 - 1]
+        };
         // The page that the hijacked thread executes from is left out.
         let own = inferior.place.range().0 / PAGE;
-        let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
+        let written = changes.sites.iter().flat_map(ends).filter(|at| at / PAGE != own);
         let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);
         let mut thread = match inferior.any_thread() {
             Ok(thread) => thread,
             Err(_) if !target.lives() => return,
-            Err(why) => return told.ours.push(why.to_string()),
+            Err(why) => return notes.ours.push(why.to_string()),
         };
         for (operation, ranges) in
-            [(remote::UNMAP, &past.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+            [(remote::UNMAP, &changes.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
         {
             if !list(shared, ranges) {
                 continue;
             }
             if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
-                told.ours.push(target.refuse(failed).to_string());
+                notes.ours.push(target.refuse(failed).to_string());
                 break;
             }
         }

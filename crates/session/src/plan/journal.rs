@@ -178,13 +178,14 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
         Entry::Site { process, site, target, copy, stub, inode, base } => {
             let (kind, bytes) = site.parts();
             let bytes = &bytes[..bytes.len().min(BYTES)];
-            let form = stub.map_or(NO_STUB, |(_, wanted)| wanted.number());
+            let form = stub.map_or(NO_STUB, |(_, hook_set)| hook_set.number());
             put(0, &[kind, bytes.len() as u8, form, 0]);
             put(4, &process.to_le_bytes());
             put(8, &site.address().0.to_le_bytes());
             put(16, &target.0.to_le_bytes());
             put(24, &inode.to_le_bytes());
-            let numbers = stub.map_or(0, |(stub, wanted)| stub | u32::from(wanted.program()) << STUB_BITS);
+            let numbers =
+                stub.map_or(0, |(stub, hook_set)| stub | u32::from(hook_set.program()) << STUB_BITS);
             put(32, &numbers.to_le_bytes());
             put(36, bytes);
             let distance = copy.map_or(0, |copy| copy.0.wrapping_sub(site.address().0) as i32);

@@ -380,7 +380,7 @@ impl Loaded {
 
     /// Returns the sites that wait for proof that no thread is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
-        let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
+        let meant = |placed: &Placed| placed.hook_set.is_some() || placed.quiet || placed.lead.is_some();
         // Code made at run time is changed only while all threads are stopped: the program may
         // unmap it.
         let stops = |change: Change<'_>| {

@@ -2,7 +2,7 @@
 //! of the text.
 
 mod disable;
-mod first;
+mod first_calls;
 mod interpreters;
 mod mapping;
 mod mode;
@@ -17,8 +17,8 @@ mod unwinding;
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
-pub use started::{Elsewhere, LargestLibrary, Started, Untraceable};
-pub use switch::{Ahead, Tally, settle, switch};
+pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
+pub use switch::{PreparedSwitch, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
@@ -151,7 +151,7 @@ pub struct Planner<'a> {
     /// When calls of the profiling function that no table lists are found.
     discovery: Discovery,
     /// Recorded first calls that turned out to be no calls of the profiling function.
-    failed: Vec<first::Failed>,
+    failed: Vec<first_calls::Failed>,
     /// Whether a found call could not be converted yet.
     pending: bool,
     /// Set if the user interrupts: searches then stop.

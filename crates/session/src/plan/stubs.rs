@@ -300,7 +300,7 @@ pub struct Displaced<'a> {
 
 impl<'a> Displaced<'a> {
     /// Collects the instructions of a function, for a site form and a hook set.
-    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: HookSet) -> Displaced<'a> {
+    pub fn new(form: &'a SiteForm, returns: &'a Returns, hook_set: HookSet) -> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
             | SiteForm::PaddingJump { at, old, .. }
@@ -309,7 +309,9 @@ impl<'a> Displaced<'a> {
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
         };
         let (leaves, exits) = match returns {
-            Returns::Exits { at_entry, elsewhere, .. } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            Returns::Exits { at_entry, elsewhere, .. } if hook_set.returns() => {
+                (&at_entry[..], &elsewhere[..])
+            }
             _ => Default::default(),
         };
         Displaced { entry, leaves, exits }
@@ -357,13 +359,19 @@ pub struct Batch<'s, 'a> {
 
 impl Batch<'_, '_> {
     /// Creates a stub for a site. None if something is out of reach.
-    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: HookSet) -> Option<Added> {
+    pub fn add(
+        &mut self,
+        form: &SiteForm,
+        returns: &Returns,
+        bias: Bias,
+        hook_set: HookSet,
+    ) -> Option<Added> {
         let id = Some(self.owner.next).filter(|id| *id < stub::COUNT as u32)?;
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
         let call = Avma(at.0 + stub::LEAVE as u64);
-        let displaced = Displaced::new(form, returns, wanted);
+        let displaced = Displaced::new(form, returns, hook_set);
         let is_checked = matches!(form, SiteForm::Checked { .. });
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
             Some((at, old)) => {
@@ -379,11 +387,11 @@ impl Batch<'_, '_> {
             exits.push((Site::exit(exit, bias)?, Some(copy).filter(|_| reaches)?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
-        let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, hook_set, style).ok()?;
         if let SiteForm::Checked { goid: Some(goid), .. } = form {
             bytes[stub::GOID] = *goid;
         }
-        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
+        let entry = Avma(at.0 + calltap_patch::entry_offset(hook_set, style) as u64);
         // The SIGTRAP handler reaches any address.
         let jumps = !matches!(form, SiteForm::Trap { .. });
         let mut target =
@@ -395,7 +403,7 @@ impl Batch<'_, '_> {
             target = self.put(&code)?;
             copy = Some(target);
         }
-        if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
+        if hook_set.program() != 0 && self.owner.shared.assign_program(id, hook_set.program()).is_err() {
             return None;
         }
         self.stubs.extend_from_slice(&bytes);
@@ -453,12 +461,12 @@ mod tests {
         let returns = |at, keeps_pop| {
             let old = b"\x48\x83\xc4\x20\x5d\xc3".to_vec();
             let exit = Exit { at: Svma(at), old, leaves: vec![5], is_sled: false, keeps_pop };
-            Returns::Exits { at_entry: Vec::new(), elsewhere: vec![exit], unseen: None }
+            Returns::Exits { at_entry: Vec::new(), elsewhere: vec![exit], unrecorded_end: None }
         };
-        let (wanted, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
+        let (hook_set, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
         let mut room = BatchRoom::default();
         let mut add = |at, keeps_pop| {
-            room.add(&Displaced::new(&check, &returns(at, keeps_pop), wanted), bias)
+            room.add(&Displaced::new(&check, &returns(at, keeps_pop), hook_set), bias)
                 .then(|| (room.stubs, room.window.clone().map(|window| window.end - window.start)))
         };
         assert_eq!(add(0x1000, false), Some((1, None)));

@@ -31,7 +31,7 @@ pub(crate) struct Rows {
     bare: Vec<(u64, u64)>,
     /// Jumps at which the stack is as at a function's entry, in functions without unwinding
     /// information.
-    pub handed: BTreeSet<u64>,
+    pub bare_jumps: BTreeSet<u64>,
     /// Landing pads.
     pub landings: Vec<u64>,
     /// Functions whose landing pads could not be read.
@@ -43,7 +43,7 @@ impl Rows {
     /// is on top.
     pub fn is_bare(&self, address: u64) -> bool {
         let after = self.bare.partition_point(|(start, _)| *start <= address);
-        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.handed.contains(&address)
+        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.bare_jumps.contains(&address)
     }
 }
 

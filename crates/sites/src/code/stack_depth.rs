@@ -27,7 +27,7 @@ pub(crate) enum Finding {
     Untouched,
     /// No instruction of the function touches it, but these jumps through a pointer pass it on to
     /// the code that they lead to.
-    Handed(Vec<u64>),
+    PassedOn(Vec<u64>),
     /// The instruction at this address touches it.
     Touched(u64),
     /// The position of the return address is unknown from the instruction at this address on.
@@ -45,7 +45,7 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
         range,
         seen: BTreeMap::new(),
         open: Vec::new(),
-        handed: BTreeSet::new(),
+        passed_on: BTreeSet::new(),
         lost: None,
     };
     walk.go_on(start, Stack { depth: 0, frame: None });
@@ -53,8 +53,8 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
         let Some(at) = walk.open.pop() else {
             return match walk.lost {
                 Some(at) => Finding::Lost(at),
-                None if walk.handed.is_empty() => Finding::Untouched,
-                None => Finding::Handed(walk.handed.into_iter().collect()),
+                None if walk.passed_on.is_empty() => Finding::Untouched,
+                None => Finding::PassedOn(walk.passed_on.into_iter().collect()),
             };
         };
         match walk.step(image, at, &is_start) {
@@ -88,7 +88,7 @@ struct Walk<'a> {
     /// Instructions still to be followed.
     open: Vec<u64>,
     /// Jumps through pointers at which the stack is as at the entry.
-    handed: BTreeSet<u64>,
+    passed_on: BTreeSet<u64>,
     /// First instruction at which a path was lost. The other paths are still followed, as one of
     /// them may touch the return address.
     lost: Option<u64>,
@@ -153,7 +153,7 @@ impl Walk<'_> {
             }
             (FlowControl::IndirectBranch, _) if depth == 0 => {
                 if !instruction.is_ip_rel_memory_operand() {
-                    self.handed.insert(at);
+                    self.passed_on.insert(at);
                 }
             }
             (FlowControl::Return, _) if depth == 0 => {}

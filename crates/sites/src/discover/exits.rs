@@ -153,7 +153,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let tail_call =
             std::iter::once(n).chain(parts.iter().map(|(part, _)| *part)).find_map(|n| self.tail_call(n));
-        let unseen = match (tail_call, tail_calls) {
+        let unrecorded_end = match (tail_call, tail_calls) {
             (None, _) => None,
             (Some(at), TailCalls::Stub) => return Err(Reason::TailCall { at }),
             (Some(at), TailCalls::Unseen(why)) => {
@@ -191,7 +191,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         if matches!(function.form(), Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
             return Err(Reason::BreakpointEntry);
         }
-        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unseen }, form))
+        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unrecorded_end }, form))
     }
 
     /// Returns the first tail call of a function or part.

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calltap_names::printable_bytes;
 
-use super::askers;
+use super::return_address_readers;
 use crate::address::Svma;
 use crate::binary::Binary;
 use crate::elf::dynamic::Dynamic;
@@ -76,7 +76,7 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
         addresses.filter(|(slot, name)| !name.is_empty() && !has_stub(slot) && !LEFT_OUT.contains(name));
     let without: BTreeSet<String> = without.map(|(_, name)| printable_bytes(name)).collect();
     binary.called_without_stub = without.into_iter().collect();
-    let (keeps, mut found) = (askers::slots(&dynamic), Vec::new());
+    let (keeps, mut found) = (return_address_readers::slots(&dynamic), Vec::new());
     let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
     for (slot, name) in imports {
         let Some(stub) = stubs.remove(&slot) else { continue };
@@ -137,7 +137,10 @@ impl Stub {
             true => Returns::Exits {
                 at_entry: Vec::new(),
                 elsewhere: Vec::new(),
-                unseen: Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReadsReturnAddress { at }) }),
+                unrecorded_end: Some(Reason::UnseenTailCall {
+                    at,
+                    why: Box::new(Reason::ReadsReturnAddress { at }),
+                }),
             },
         };
         Some(Function {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::askers;
 use super::lookup;
+use super::return_address_readers;
 use crate::address::Svma;
 use crate::code::stack_depth::{self, Finding};
 use crate::code::workers;
@@ -32,7 +32,7 @@ struct Jump {
 #[derive(Clone, Copy)]
 enum To {
     /// A function of another file that reads its return address.
-    Asker,
+    ReturnAddressReader,
     /// A function or part of this file, by index.
     Own(usize),
 }
@@ -51,24 +51,25 @@ pub(super) fn decide(
     if !functions.iter().any(has_stub) {
         return;
     }
-    let handing = Handing { image, functions, slots: askers::slots(dynamic) };
-    for (n, at) in handing.find() {
+    let finder = TailJumpFinder { image, functions, slots: return_address_readers::slots(dynamic) };
+    for (n, at) in finder.find() {
         let function = &mut functions[n];
         if has_stub(function) {
-            let unseen = Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReturnAddressReadThere) });
-            function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unseen };
+            let unrecorded_end =
+                Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReturnAddressReadThere) });
+            function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unrecorded_end };
         }
     }
 }
 
-struct Handing<'a, 'd> {
+struct TailJumpFinder<'a, 'd> {
     image: &'a Image<'d>,
     functions: &'a [Function],
     /// Words that the loader fills with addresses of functions that read their return address.
     slots: BTreeSet<u64>,
 }
 
-impl Handing<'_, '_> {
+impl TailJumpFinder<'_, '_> {
     /// Returns the functions whose return address is passed on to code that reads it, by index,
     /// each with the jump that leads there.
     fn find(&self) -> BTreeMap<usize, u64> {
@@ -79,11 +80,11 @@ impl Handing<'_, '_> {
             (BTreeMap::new(), Vec::new(), HashMap::<usize, Vec<Jump>>::new());
         for jump in workers::share(&numbers, weight, read).into_iter().flatten() {
             match jump.to {
-                To::Asker => self.add(jump, &mut found, &mut open),
+                To::ReturnAddressReader => self.add(jump, &mut found, &mut open),
                 To::Own(to) => into.entry(to).or_default().push(jump),
             }
         }
-        open.extend(into.keys().copied().filter(|to| self.asks(*to)));
+        open.extend(into.keys().copied().filter(|to| self.reads_return_address(*to)));
         while let Some(to) = open.pop() {
             for jump in into.remove(&to).unwrap_or_default() {
                 self.add(jump, &mut found, &mut open);
@@ -118,8 +119,8 @@ impl Handing<'_, '_> {
                 [0x0F, 0x80..=0x8F, a, b, c, d, ..] => near(6, [a, b, c, d]),
                 [0xEB | 0x70..=0x7F, a, ..] => near(2, i32::from(a as i8).to_le_bytes()),
                 [0xFF, 0x25, a, b, c, d, ..] => {
-                    let is_asker = self.slots.contains(&near(6, [a, b, c, d]));
-                    return is_asker.then_some(Jump { at, from, to: To::Asker });
+                    let is_reader = self.slots.contains(&near(6, [a, b, c, d]));
+                    return is_reader.then_some(Jump { at, from, to: To::ReturnAddressReader });
                 }
                 _ => return None,
             };
@@ -133,7 +134,7 @@ impl Handing<'_, '_> {
     fn place(&self, to: u64) -> Option<To> {
         let slot = || plt::slot(self.image, to);
         if !self.slots.is_empty() && slot().is_some_and(|slot| self.slots.contains(&slot)) {
-            return Some(To::Asker);
+            return Some(To::ReturnAddressReader);
         }
         let n = lookup::index_at(self.functions, to)?;
         let function = &self.functions[n];
@@ -142,7 +143,7 @@ impl Handing<'_, '_> {
 
     /// Whether a function without room reads its return address. A function with room was compiled,
     /// and reads it only through `__builtin_return_address`.
-    fn asks(&self, n: usize) -> bool {
+    fn reads_return_address(&self, n: usize) -> bool {
         let function = &self.functions[n];
         if function.is_traceable() || function.is_part() {
             return false;

@@ -11,7 +11,6 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderOptions};
 use object::LittleEndian as Le;
 
-use super::askers;
 use super::exits::{Exits, TailCalls};
 use super::go;
 use super::jumps;
@@ -19,6 +18,7 @@ use super::landings::Landings;
 use super::lookup;
 use super::names;
 use super::parts::{Parts, Unproven};
+use super::return_address_readers;
 use super::rseq;
 use super::scope::Scope;
 use crate::address::Svma;
@@ -231,11 +231,11 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
             match stack_depth::follow(self.image, start, end(function, next), is_start) {
                 Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
                 Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
-                Finding::Handed(jumps) => {
+                Finding::PassedOn(jumps) => {
                     if !self.frames.is_empty() {
                         self.lost.extend(jumps.first().map(|pc| (start, *pc)));
                     }
-                    self.rows.handed.extend(jumps);
+                    self.rows.bare_jumps.extend(jumps);
                 }
                 Finding::Lost(_) | Finding::Untouched => {}
             }
@@ -252,7 +252,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
                 }
             }
         }
-        for at in askers::jumps(self.image, &self.branches) {
+        for at in return_address_readers::jumps(self.image, &self.branches) {
             if let Some(n) = lookup::index_at(functions, at) {
                 for member in self.parts.group(n) {
                     self.rows.users.entry(functions[member].address.0).or_insert(at);

@@ -98,7 +98,7 @@ pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<S
 pub(super) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
     let exits: Result<_, Reason> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
     match exits {
-        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unseen: None },
+        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unrecorded_end: None },
         Err(reason) => Returns::Stub(Some(reason)),
     }
 }

@@ -1,9 +1,9 @@
 //! The format of function_graph: calls and returns, indented.
 
-use super::{Format, Shown, blanks, function};
+use super::{Format, PrintState, blanks, function};
 use crate::control::write_duration;
 use crate::options::on;
-use crate::ring::{Record, What};
+use crate::ring::{Payload, Record};
 use crate::symbols::{Style, Symbols};
 use std::fmt::Write;
 
@@ -48,14 +48,14 @@ pub fn write(
     format: &Format,
     text: &mut String,
     symbols: &Symbols,
-    shown: &mut Shown,
+    shown: &mut PrintState,
     record: &Record,
     next: Option<&Record>,
 ) -> bool {
     if format.threshold_ns > 0 {
-        match record.what {
-            What::Enter { .. } => return false,
-            What::Exit { ns, .. } if ns < format.threshold_ns => {
+        match record.payload {
+            Payload::Enter { .. } => return false,
+            Payload::Exit { ns, .. } if ns < format.threshold_ns => {
                 return false;
             }
             _ => {}
@@ -63,12 +63,14 @@ pub fn write(
     }
     let tail = on!(format.options, "funcgraph-tail");
     shown.turn_to(record.tid);
-    let Shown { task, entered, .. } = shown;
-    match &record.what {
-        What::Enter { site, depth } => {
+    let PrintState { task, entered, .. } = shown;
+    match &record.payload {
+        Payload::Enter { site, depth } => {
             let (site, depth) = (*site, usize::from(*depth));
-            let leaf = next.and_then(|next| match next.what {
-                What::Exit { site: of, depth: at, ns } if of == site && usize::from(at) == depth => Some(ns),
+            let leaf = next.and_then(|next| match next.payload {
+                Payload::Exit { site: of, depth: at, ns } if of == site && usize::from(at) == depth => {
+                    Some(ns)
+                }
                 _ => None,
             });
             entered.resize(depth + 1, u32::MAX);
@@ -80,7 +82,7 @@ pub fn write(
             text.push_str(if leaf.is_some() { "();\n" } else { "() {\n" });
             leaf.is_some()
         }
-        What::Exit { site, depth, ns } => {
+        Payload::Exit { site, depth, ns } => {
             let depth = usize::from(*depth);
             let seen = entered.get(depth) == Some(site);
             entered.truncate(depth);
@@ -111,24 +113,24 @@ pub fn write(
 }
 
 /// Appends a record of another kind as a comment between the calls.
-fn comment(text: &mut String, symbols: &Symbols, what: &What, style: Style) {
+fn comment(text: &mut String, symbols: &Symbols, payload: &Payload, style: Style) {
     text.push_str("/* ");
-    match what {
-        What::Mark(mark) => text.push_str(mark.trim_end()),
-        What::RawMark(bytes) => {
+    match payload {
+        Payload::Mark(mark) => text.push_str(mark.trim_end()),
+        Payload::RawMark(bytes) => {
             function::raw_mark(text, bytes);
             text.truncate(text.trim_end().len());
         }
-        What::Stack(levels) => {
+        Payload::Stack(levels) => {
             function::stack(text, symbols, levels, style);
             text.truncate(text.trim_end().len());
         }
-        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
+        Payload::Function { site, parent } | Payload::Repeats { site, parent, .. } => {
             symbols.write_site(text, *site, Style::default());
             text.push_str(" <-");
             symbols.write_address(text, *parent, Style::default());
         }
-        What::Enter { .. } | What::Exit { .. } => {}
+        Payload::Enter { .. } | Payload::Exit { .. } => {}
     }
     text.push_str(" */\n");
 }

@@ -8,7 +8,7 @@ use crate::instance::Snapshot;
 use crate::nodes::{Entry, Kind, name};
 use crate::pages::Pages;
 use crate::reader::Reader;
-use crate::ring::{Ring, View, What};
+use crate::ring::{Payload, Ring, View};
 use crate::tokens::{PendingFilter, Set};
 use calltap_ringbuffer::PAGE_SIZE;
 use rustix::fs::OFlags;
@@ -246,10 +246,10 @@ impl Tracefs {
             }
             (_, Kind::Marker | Kind::RawMarker) => {
                 let taken = data.len().min(MARK);
-                let what = match kind {
-                    Kind::Marker => What::Mark(String::from_utf8_lossy(&data[..taken]).into()),
+                let payload = match kind {
+                    Kind::Marker => Payload::Mark(String::from_utf8_lossy(&data[..taken]).into()),
                     _ if data.len() < 4 => return Err(Errno::INVAL),
-                    _ => What::RawMark(data[..taken].into()),
+                    _ => Payload::RawMark(data[..taken].into()),
                 };
                 if !instance.options.is_on("markers") {
                     return Err(Errno::INVAL);
@@ -261,7 +261,7 @@ impl Tracefs {
                 if self.symbols.group(tid).is_none() {
                     self.symbols.add_thread(tid, tid, comm);
                 }
-                self.ingest.mark(id, now_ns, tid, what);
+                self.ingest.mark(id, now_ns, tid, payload);
                 return Ok(taken);
             }
             _ => {}

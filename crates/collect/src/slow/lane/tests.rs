@@ -29,15 +29,17 @@ fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
             _ => None,
         };
         let event = Event { ticks: ticks.parse().expect("ticks"), site, kind };
-        let told = Told { event, values: what.as_bytes().into() };
-        lane.take(told, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |told| out.push(told));
+        let with_values = EventWithValues { event, values: what.as_bytes().into() };
+        lane.take(with_values, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |with_values| {
+            out.push(with_values)
+        });
     }
-    lane.end(end, &mut room, &mut |told| out.push(told));
+    lane.end(end, &mut room, &mut |with_values| out.push(with_values));
     let text: Vec<String> = out.iter().map(show).collect();
     (text.join(" "), lane, room)
 }
 
-fn show(event: &Told) -> String {
+fn show(event: &EventWithValues) -> String {
     let (name, ticks) = (char::from(event.site.0 as u8), event.ticks);
     match event.kind {
         EventKind::Exit { pops: 1 } => format!(".{name}@{ticks}"),

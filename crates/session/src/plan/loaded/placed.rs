@@ -1,6 +1,6 @@
 //! A site of a process: its current and desired bytes, and its stubs.
 
-use crate::plan::ahead::Ahead;
+use crate::plan::read_ahead::ReadAhead;
 use calltap_patch::{Avma, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_trace::Captured;
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ pub(super) struct Placed {
     /// Its stubs.
     pub stubs: Given,
     /// The hooks that it should lead to.
-    pub wanted: Option<HookSet>,
+    pub hook_set: Option<HookSet>,
     /// Whether it stays disabled: by the overhead limit or by the user.
     pub disabled: bool,
     /// Whether it must be a NOP when it leads nowhere, as its original call is only for calltap.
@@ -43,7 +43,7 @@ pub(super) struct Placed {
 #[derive(Clone, Debug)]
 pub(super) struct Stub {
     /// The hook set.
-    pub wanted: HookSet,
+    pub hook_set: HookSet,
     pub id: u32,
     /// Jump target of the site: the stub or its veneer.
     pub target: Avma,
@@ -65,12 +65,12 @@ impl Given {
         self.first.iter().chain(&self.more)
     }
 
-    pub fn of(&self, wanted: HookSet) -> Option<&Stub> {
-        self.all().find(|stub| stub.wanted == wanted)
+    pub fn of(&self, hook_set: HookSet) -> Option<&Stub> {
+        self.all().find(|stub| stub.hook_set == hook_set)
     }
 
-    pub fn of_mut(&mut self, wanted: HookSet) -> Option<&mut Stub> {
-        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.wanted == wanted)
+    pub fn of_mut(&mut self, hook_set: HookSet) -> Option<&mut Stub> {
+        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.hook_set == hook_set)
     }
 
     pub fn add(&mut self, stub: Stub) {
@@ -88,7 +88,7 @@ impl Given {
 
 impl Placed {
     pub fn new(function: usize, site: Site) -> Placed {
-        let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
+        let (torn, refused, drained, hook_set) = (Vec::new(), false, false, None);
         Placed {
             function,
             site,
@@ -97,7 +97,7 @@ impl Placed {
             refused,
             drained,
             stubs: Given::default(),
-            wanted,
+            hook_set,
             disabled: false,
             quiet: false,
             lead: None,
@@ -123,14 +123,14 @@ impl Placed {
 
     /// Returns the stub for the requested hooks.
     pub fn stub(&self) -> Option<&Stub> {
-        self.wanted.filter(|_| !self.disabled).and_then(|wanted| self.stubs.of(wanted))
+        self.hook_set.filter(|_| !self.disabled).and_then(|hook_set| self.stubs.of(hook_set))
     }
 
     /// Returns the target of a thread that executes the site, or the target before it was disabled.
     pub fn leads(&self) -> Option<Avma> {
         let now = if let State::Enabled(target) = self.state { Some(target) } else { None };
-        let wanted = self.stub().map(|stub| stub.target);
-        wanted.or(now).or(self.stubs.all().next().map(|stub| stub.target))
+        let target = self.stub().map(|stub| stub.target);
+        target.or(now).or(self.stubs.all().next().map(|stub| stub.target))
     }
 
     /// Returns the change to the desired state, if one is needed.
@@ -156,7 +156,7 @@ impl Placed {
     }
 
     /// Reads the current state.
-    pub fn look(&mut self, text: &mut Ahead<'_>) {
+    pub fn look(&mut self, text: &mut ReadAhead<'_>) {
         let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;

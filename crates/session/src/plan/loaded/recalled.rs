@@ -2,8 +2,8 @@
 
 use super::Loaded;
 use super::placed::{Placed, Stub};
-use crate::plan::ahead::Ahead;
 use crate::plan::journal::Entry;
+use crate::plan::read_ahead::ReadAhead;
 use crate::plan::stubs::Stubs;
 use calltap_patch::{Avma, Site};
 use calltap_process::memory::text::ProcessText;
@@ -25,11 +25,11 @@ impl Loaded {
         let (mut owners, mut exits) = (HashMap::new(), Vec::new());
         for (n, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.file() == Some(inode)) {
             let Entry::Site { site, target, copy, stub, .. } = entry else { continue };
-            let Some((id, wanted)) = stub else {
+            let Some((id, hook_set)) = stub else {
                 self.recall_lead(site, *target);
                 continue;
             };
-            let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
+            let stub = Stub { hook_set: *hook_set, id: *id, target: *target, copy: *copy, captured: None };
             if site.is_exit() {
                 // The entry of its function comes before.
                 exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
@@ -56,15 +56,15 @@ impl Loaded {
     ) {
         let binary = Arc::clone(&self.binary);
         for placed in &mut self.sites {
-            let reads = placed.stubs.all().any(|stub| stub.wanted.program() != 0);
+            let reads = placed.stubs.all().any(|stub| stub.hook_set.program() != 0);
             let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
-            let Some(SiteRequest { wanted, program: Some(program), .. }) = function.and_then(site_request)
+            let Some(SiteRequest { hook_set, program: Some(program), .. }) = function.and_then(site_request)
             else {
                 continue;
             };
-            let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            let hook_set = hook_set.reading(stubs.number_program(&program.words, &mut Vec::new()));
             stubs.unwinds |= program.captured.unwinds();
-            if let Some(stub) = placed.stubs.of_mut(wanted) {
+            if let Some(stub) = placed.stubs.of_mut(hook_set) {
                 stub.captured = Some(Arc::clone(&program.captured));
             }
         }
@@ -87,7 +87,7 @@ impl Loaded {
 
     /// Reads the current states of the sites.
     pub fn look(&mut self, text: &mut ProcessText) {
-        let mut text = Ahead::new(text);
+        let mut text = ReadAhead::new(text);
         for placed in &mut self.sites {
             placed.look(&mut text);
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 struct New {
     function: usize,
     tracers: u32,
-    wanted: HookSet,
+    hook_set: HookSet,
     captured: Option<Arc<Captured>>,
 }
 
@@ -50,7 +50,7 @@ impl Loaded {
         let site_requests: Vec<(usize, SiteRequest)> =
             self.traceable().filter_map(|(index, function)| Some((index, site_request(function)?))).collect();
         for placed in &mut self.sites {
-            placed.wanted = None;
+            placed.hook_set = None;
         }
         if site_requests.is_empty() {
             return;
@@ -63,11 +63,11 @@ impl Loaded {
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(site_requests.len());
         self.sites.reserve(site_requests.len());
-        for (function, SiteRequest { tracers, mut wanted, program, .. }) in site_requests {
+        for (function, SiteRequest { tracers, mut hook_set, program, .. }) in site_requests {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 stubs.unwinds |= program.captured.unwinds();
-                wanted = wanted.reading(stubs.number_program(&program.words, records));
+                hook_set = hook_set.reading(stubs.number_program(&program.words, records));
             }
             let found = self.found.get(&function).map(|(_, form)| form.clone());
             let Some(form) = found.as_ref().or(binary.functions[function].form()) else { continue };
@@ -75,10 +75,10 @@ impl Loaded {
             let placed = &mut self.sites[place];
             placed.drained |=
                 self.fresh || placed.site.demand(State::Original, State::Disabled) == Demand::Nothing;
-            placed.wanted = Some(wanted);
-            match placed.stubs.of_mut(wanted) {
+            placed.hook_set = Some(hook_set);
+            match placed.stubs.of_mut(hook_set) {
                 Some(stub) => stub.captured = captured,
-                None => new.push(New { function, tracers, wanted, captured }),
+                None => new.push(New { function, tracers, hook_set, captured }),
             }
         }
         self.put_in_order();
@@ -162,16 +162,16 @@ impl Loaded {
     /// Returns the functions of the batch that have no stub for entries alone.
     fn without_returns(&mut self, new: &[New]) -> Vec<New> {
         let mut without = Vec::with_capacity(new.len());
-        for New { function, tracers, wanted, captured } in new {
-            let wanted = match wanted.knows_goroutine() {
-                true => wanted.on_goroutine(false),
-                false => *wanted,
+        for New { function, tracers, hook_set, captured } in new {
+            let hook_set = match hook_set.knows_goroutine() {
+                true => hook_set.on_goroutine(false),
+                false => *hook_set,
             };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            placed.wanted = Some(wanted);
-            if placed.stubs.of(wanted).is_none() {
+            placed.hook_set = Some(hook_set);
+            if placed.stubs.of(hook_set).is_none() {
                 let (function, tracers, captured) = (*function, *tracers, captured.clone());
-                without.push(New { function, tracers, wanted, captured });
+                without.push(New { function, tracers, hook_set, captured });
             }
         }
         without
@@ -180,9 +180,9 @@ impl Loaded {
     /// Divides functions into batches that fit, with the space that each needs.
     fn batches<'n>(&self, new: &'n [New], binary: &Binary) -> Vec<(&'n [New], BatchRoom)> {
         let (mut batches, mut room, mut start) = (Vec::new(), BatchRoom::default(), 0);
-        for (n, New { function, wanted, .. }) in new.iter().enumerate() {
+        for (n, New { function, hook_set, .. }) in new.iter().enumerate() {
             let Some(form) = self.form(*function) else { continue };
-            let displaced = Displaced::new(form, &binary.functions[*function].returns, *wanted);
+            let displaced = Displaced::new(form, &binary.functions[*function].returns, *hook_set);
             if !room.add(&displaced, self.bias) {
                 batches.push((&new[start..n], std::mem::take(&mut room)));
                 (start, _) = (n, room.add(&displaced, self.bias));
@@ -203,23 +203,23 @@ impl Loaded {
         let process = self.record.process;
         let (inode, base) = (self.mapped.file.1, self.mapped.base());
         let mut made = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
-        for New { function, tracers, wanted, captured } in new {
+        for New { function, tracers, hook_set, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
             let kind = found.map_or(known.kind(), |(kind, _)| *kind);
             let Some(form) = found.map(|(_, form)| form).or(known.form()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
+            let Some(added) = batch.add(form, &known.returns, self.bias, *hook_set) else {
                 made.unreached += 1;
                 continue;
             };
             let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
-            placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
-            let (site, stub) = (placed.site, Some((id, *wanted)));
+            placed.stubs.add(Stub { hook_set: *hook_set, id, target, copy, captured: captured.clone() });
+            let (site, stub) = (placed.site, Some((id, *hook_set)));
             batch.note(&Entry::Site { process, site, target, copy, stub, inode, base });
             for (site, target) in left {
                 batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
-                let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
+                let stub = Stub { hook_set: *hook_set, id, target, copy: None, captured: None };
                 made.exits.push((*function, site, stub));
             }
             made.sites.push(NewSite {
@@ -263,8 +263,9 @@ impl Loaded {
             if self.sites[n].site.is_exit() {
                 let owner =
                     self.places[self.sites[n].function].checked_sub(1).map(|n| &self.sites[n as usize]);
-                let (wanted, disabled) = owner.map_or((None, false), |owner| (owner.wanted, owner.disabled));
-                self.sites[n].wanted = wanted.filter(|wanted| wanted.returns());
+                let (hook_set, disabled) =
+                    owner.map_or((None, false), |owner| (owner.hook_set, owner.disabled));
+                self.sites[n].hook_set = hook_set.filter(|hook_set| hook_set.returns());
                 self.sites[n].disabled = disabled;
             }
         }

@@ -86,8 +86,13 @@ impl Planner<'_> {
     fn announce_off(&self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> Arc<SwitchedOff> {
         let sites: HashSet<SiteId> =
             self.sites_on().into_iter().filter(|site| stubs.contains(&site.0)).collect();
-        let unseen = self.without_stub(&sites);
-        let off = Arc::new(SwitchedOff { sites, unseen, began: OnceLock::new(), ended: OnceLock::new() });
+        let unrecorded_returns = self.without_stub(&sites);
+        let off = Arc::new(SwitchedOff {
+            sites,
+            unrecorded_returns,
+            began: OnceLock::new(),
+            ended: OnceLock::new(),
+        });
         if !off.sites.is_empty() {
             emit(Metadata::SwitchedOff(Arc::clone(&off)));
             wait_until_known(emit);
@@ -119,8 +124,8 @@ impl Planner<'_> {
         let ended = OnceLock::from(self.event_ticks());
         let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
         if !sites.is_empty() {
-            let (unseen, began) = (self.without_stub(&sites), OnceLock::from(began));
-            emit(Metadata::SwitchedOff(SwitchedOff { sites, unseen, began, ended }.into()));
+            let (unrecorded_returns, began) = (self.without_stub(&sites), OnceLock::from(began));
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, unrecorded_returns, began, ended }.into()));
         }
     }
 

@@ -66,7 +66,7 @@ impl<'a> Planner<'a> {
         (self.values.python, self.values.no_python) = (None, None);
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
-            self.with_wishes(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
+            self.for_each_module(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
         }
         match (self.values.no_python.take(), self.values.python) {
             (Some((interpreter, why)), None) => Err(Refusal::Python { interpreter, why }),

@@ -115,7 +115,9 @@ impl<'a> Planner<'a> {
     pub fn recall_values(&mut self) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
-            self.with_wishes(index, |module, site_request, stubs| module.recall_values(site_request, stubs));
+            self.for_each_module(index, |module, site_request, stubs| {
+                module.recall_values(site_request, stubs)
+            });
         }
     }
 }

@@ -62,9 +62,10 @@ impl Values {
 
 /// Whether there are hooks for a function of an interpreter.
 fn can_enter(function: &Function, hooks: HookSet) -> bool {
-    let unseen = matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
+    let unrecorded_end = matches!(function.returns, Returns::Exits { unrecorded_end: Some(_), .. });
     let style = |form| calltap_patch::style(form, &function.returns);
-    function.form().is_some_and(|form| style(form) != Style::AfterPrologue) && !(hooks.returns() && unseen)
+    function.form().is_some_and(|form| style(form) != Style::AfterPrologue)
+        && !(hooks.returns() && unrecorded_end)
 }
 
 impl<'a> Planner<'a> {
@@ -75,7 +76,7 @@ impl<'a> Planner<'a> {
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
         let mut left = None;
-        self.with_wishes(index, |module, site_request, stubs| {
+        self.for_each_module(index, |module, site_request, stubs| {
             module.leave_watched(watched);
             if leads {
                 module.lead(hook, stubs, regions, records);
@@ -131,7 +132,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Calls `act` for each module of a process, with the function that evaluates requests.
-    pub(super) fn with_wishes(
+    pub(super) fn for_each_module(
         &mut self,
         index: u32,
         mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
@@ -166,10 +167,10 @@ impl<'a> Planner<'a> {
                         }
                     };
                     if function.name == SAVE_THREAD {
-                        site_request.wanted = HookSet::EVALUATOR_ENTRY;
+                        site_request.hook_set = HookSet::EVALUATOR_ENTRY;
                         let program = interpreter.ok()?.waiting_program(bias)?;
                         site_request.program = Some(Arc::new(program));
-                        return can_enter(function, site_request.wanted).then_some(site_request);
+                        return can_enter(function, site_request.hook_set).then_some(site_request);
                     }
                     let can_enter =
                         |interpreter: &python::Interpreter| can_enter(function, interpreter.hook_set());
@@ -181,7 +182,7 @@ impl<'a> Planner<'a> {
                         }
                         Ok(interpreter) => {
                             values.python = Some(site_request.tracers);
-                            site_request.wanted = interpreter.hook_set();
+                            site_request.hook_set = interpreter.hook_set();
                             site_request.program = Some(Arc::new(interpreter.program(bias)));
                         }
                         Err(why) => {
@@ -190,9 +191,9 @@ impl<'a> Planner<'a> {
                         }
                     }
                 }
-                if site_request.wanted.knows_goroutine() && !orders_threads {
-                    site_request.cut |= site_request.wanted.returns();
-                    site_request.wanted = site_request.wanted.on_small_stack();
+                if site_request.hook_set.knows_goroutine() && !orders_threads {
+                    site_request.cut |= site_request.hook_set.returns();
+                    site_request.hook_set = site_request.hook_set.on_small_stack();
                 }
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);

@@ -21,16 +21,16 @@ pub struct Started {
     /// Number of enabled functions by file name of the module, in descending order.
     pub modules: Vec<(String, usize)>,
     /// Matches in files without enabled functions.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<MatchesElsewhere>,
     /// Named functions that cannot be traced, in files with enabled functions.
-    pub untraceable: Option<Untraceable>,
+    pub untraceable: Option<UntraceableFunctions>,
     /// Advice if the functions of the first module have no names.
     pub nameless: Option<String>,
 }
 
 /// Functions that a word names in a file where none are enabled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
+pub struct MatchesElsewhere {
     /// Word of a filter.
     pub word: String,
     /// File name of the module.
@@ -41,7 +41,7 @@ pub struct Elsewhere {
 
 /// Functions that a filter names and that cannot be traced.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Untraceable {
+pub struct UntraceableFunctions {
     /// Number of functions.
     pub count: usize,
     /// Name of the first.
@@ -89,7 +89,7 @@ impl Planner<'_> {
             {
                 let count = count_in(module, file, word);
                 let (word, module) = (word.text().to_owned(), module.clone());
-                elsewhere.extend((count > 0).then_some(Elsewhere { word, module, count }));
+                elsewhere.extend((count > 0).then_some(MatchesElsewhere { word, module, count }));
             }
         }
         elsewhere.sort_by_key(|found| std::cmp::Reverse(found.count));
@@ -101,12 +101,12 @@ impl Planner<'_> {
         Started { untraceable, pid, linked: linked(pid), modules, elsewhere, nameless }
     }
 
-    fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<Untraceable> {
+    fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
         let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
         let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module));
         let (function, _, reason) = found.next()?;
         let (function, reason) = (demangle(&function.name), reason.to_string());
-        Some(Untraceable { count: 1 + found.count(), function, reason })
+        Some(UntraceableFunctions { count: 1 + found.count(), function, reason })
     }
 
     /// Returns the library with the most code, if the program is a stub for it.

@@ -188,15 +188,15 @@ pub struct Tally {
 }
 
 /// A [`switch`] of many sites, prepared before all threads are stopped for it.
-pub struct Ahead(Prepared<Errno>);
+pub struct PreparedSwitch(Prepared<Errno>);
 
-impl Ahead {
+impl PreparedSwitch {
     /// Prepares the batch. None if code of the modules cannot be read.
-    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<Ahead> {
+    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<PreparedSwitch> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let prepared = Prepared::new(text, changes(&in_order(modules)), Demand::Stopped);
         text.sync = before;
-        prepared.map(Ahead)
+        prepared.map(PreparedSwitch)
     }
 
     /// Writes the batch, with all threads stopped and the modules unchanged. The failures are for

@@ -15,7 +15,7 @@ const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
 const FRAMES: usize = 6;
 
 /// Alike waits of a thread: in the same system call, in the same calls, ended by the same waker.
-pub(crate) struct Alike<'c> {
+pub(crate) struct WaitGroup<'c> {
     pub(crate) ticks: u64,
     pub(crate) count: u64,
     pub(crate) longest: &'c Waited,
@@ -30,14 +30,14 @@ pub(crate) struct Cause {
     /// The calls of the thread, innermost first.
     pub(crate) path: Vec<String>,
     /// The waker that ended the wait.
-    pub(crate) waker: ToldWaker,
+    pub(crate) waker: WakerDescription,
     /// Whether a goroutine waited.
     pub(crate) is_park: bool,
 }
 
 /// A waker, in words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum ToldWaker {
+pub(crate) enum WakerDescription {
     Unknown,
     Interrupt,
     /// calltap stopped the thread, or the thread waited for calltap.
@@ -68,19 +68,19 @@ fn is_wait_for_child(within: &Within) -> bool {
 }
 
 /// The data that descriptions are made from.
-pub(crate) struct Told<'t> {
+pub(crate) struct Descriptions<'t> {
     pub(crate) source: &'t dyn Source,
     pub(crate) names: &'t Names<'t>,
     pub(crate) stacks: &'t Stacks,
     addresses: BTreeMap<(u32, u64), &'t Address>,
 }
 
-impl<'t> Told<'t> {
-    pub(crate) fn new(source: &'t dyn Source, names: &'t Names<'t>, stacks: &'t Stacks) -> Told<'t> {
+impl<'t> Descriptions<'t> {
+    pub(crate) fn new(source: &'t dyn Source, names: &'t Names<'t>, stacks: &'t Stacks) -> Descriptions<'t> {
         let addresses = &source.meta().addresses;
         let addresses =
             addresses.iter().map(|address| ((address.process, address.address), address)).collect();
-        Told { source, names, stacks, addresses }
+        Descriptions { source, names, stacks, addresses }
     }
 
     /// Returns a thread's name and id: `worker-1`.
@@ -145,16 +145,20 @@ impl<'t> Told<'t> {
 
     fn cause(&self, thread: ThreadId, waited: &Waited, from: Option<SiteId>) -> Cause {
         let waker = match &waited.waker {
-            _ if waited.is_tracing || self.is_of_recorder(thread, &waited.within) => ToldWaker::Recorder,
-            Waker::Unknown => ToldWaker::Unknown,
-            Waker::Interrupt => ToldWaker::Interrupt,
+            _ if waited.is_tracing || self.is_of_recorder(thread, &waited.within) => {
+                WakerDescription::Recorder
+            }
+            Waker::Unknown => WakerDescription::Unknown,
+            Waker::Interrupt => WakerDescription::Interrupt,
             // A wait in a system call is the program's own; the stop comes when the call has
             // returned.
-            Waker::Recorder if is_wait_for_child(&waited.within) => ToldWaker::StoppedOrChild,
-            Waker::Recorder if waited.within != Within::NoSystemCall => ToldWaker::Stopped,
-            Waker::Recorder => ToldWaker::Recorder,
-            Waker::Other { pid, comm, .. } => ToldWaker::Other { pid: *pid, comm: comm.clone() },
-            Waker::Thread(thread, at) => ToldWaker::Thread { thread: *thread, path: self.path(*at, None) },
+            Waker::Recorder if is_wait_for_child(&waited.within) => WakerDescription::StoppedOrChild,
+            Waker::Recorder if waited.within != Within::NoSystemCall => WakerDescription::Stopped,
+            Waker::Recorder => WakerDescription::Recorder,
+            Waker::Other { pid, comm, .. } => WakerDescription::Other { pid: *pid, comm: comm.clone() },
+            Waker::Thread(thread, at) => {
+                WakerDescription::Thread { thread: *thread, path: self.path(*at, None) }
+            }
         };
         let is_park = matches!(waited.within, Within::Park(_));
         Cause {
@@ -174,11 +178,11 @@ impl<'t> Told<'t> {
     }
 
     /// Groups the waits of a chain, those that took longest first; paths begin within `from`.
-    pub(crate) fn alike<'c>(&self, chain: &'c Chain, from: Option<SiteId>) -> Vec<Alike<'c>> {
-        let mut alike = BTreeMap::<Cause, Alike<'c>>::new();
+    pub(crate) fn alike<'c>(&self, chain: &'c Chain, from: Option<SiteId>) -> Vec<WaitGroup<'c>> {
+        let mut alike = BTreeMap::<Cause, WaitGroup<'c>>::new();
         for waited in &chain.waits {
             let cause = self.cause(chain.thread, waited, from);
-            let new = || Alike { ticks: 0, count: 0, longest: waited, cause: cause.clone() };
+            let new = || WaitGroup { ticks: 0, count: 0, longest: waited, cause: cause.clone() };
             let one = alike.entry(cause.clone()).or_insert_with(new);
             one.ticks += waited.ticks;
             one.count += 1;
@@ -189,7 +193,7 @@ impl<'t> Told<'t> {
                 one.longest = waited;
             }
         }
-        let mut alike: Vec<Alike<'c>> = alike.into_values().collect();
+        let mut alike: Vec<WaitGroup<'c>> = alike.into_values().collect();
         alike.sort_by_key(|one| std::cmp::Reverse(one.ticks));
         alike
     }

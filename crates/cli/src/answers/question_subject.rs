@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const EXTENSION: &str = "data";
 
 /// The subject of a question.
-pub enum Of {
+pub enum QuestionSubject {
     /// A program to start, with its arguments.
     Program(Vec<OsString>),
     /// A running process, by its id.
@@ -20,32 +20,36 @@ pub enum Of {
     File(PathBuf),
 }
 
-impl Of {
+impl QuestionSubject {
     /// Returns the subject that the command line names. `command` is the program with its
     /// arguments; if `words` ends with a trace, that word is removed from them.
-    pub fn new(arguments: &Arguments, words: &mut Vec<OsString>, command: Vec<OsString>) -> Result<Of> {
-        let of = match (command.is_empty(), processes::one(arguments)?, arguments.path("input")) {
-            (false, None, None) => Of::Program(command),
+    pub fn new(
+        arguments: &Arguments,
+        words: &mut Vec<OsString>,
+        command: Vec<OsString>,
+    ) -> Result<QuestionSubject> {
+        let subject = match (command.is_empty(), processes::one(arguments)?, arguments.path("input")) {
+            (false, None, None) => QuestionSubject::Program(command),
             (true, Some(pid), None) => {
                 processes::tell_of_children(pid, arguments);
-                Of::Process(pid)
+                QuestionSubject::Process(pid)
             }
-            (true, None, Some(path)) => Of::File(path),
+            (true, None, Some(path)) => QuestionSubject::File(path),
             (true, None, None) => match take_trace(words) {
-                Some(path) => Of::File(path),
+                Some(path) => QuestionSubject::File(path),
                 None => return missing(words),
             },
             _ => bail!("one of '-p PID', '-- PROGRAM' and FILE, a trace"),
         };
         match words.last().map(Path::new).filter(|word| TraceReader::is_trace(word)) {
             Some(another) => bail!("{}: one of '-p PID', '-- PROGRAM' and FILE, a trace", another.display()),
-            None => Ok(of),
+            None => Ok(subject),
         }
     }
 }
 
 /// Returns the error for a command line that names no subject.
-fn missing(words: &[OsString]) -> Result<Of> {
+fn missing(words: &[OsString]) -> Result<QuestionSubject> {
     const WANTED: &str = "what to look at: '-p PID', '-- PROGRAM' or FILE, a trace";
     match words {
         [_, .., last] if Path::new(last).exists() => bail!("{} is not a trace; {WANTED}", last.display()),

@@ -1,7 +1,7 @@
 //! Changes to a process as the journal lists them, and the code that undoes them.
 
-use crate::plan::ahead::Ahead;
 use crate::plan::journal::{self, Entry, NO_FILE};
+use crate::plan::read_ahead::ReadAhead;
 use calltap_collect::shm::Shared;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, carry_out};
 use calltap_process::frames::Stacks;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Notes about a process that calltap detaches from.
 #[derive(Default)]
-pub struct Told {
+pub struct DetachNotes {
     /// Reports that something of calltap's stays.
     pub ours: Vec<String>,
     /// Reports that another tool has changed code.
@@ -20,7 +20,7 @@ pub struct Told {
 }
 
 /// A site that was patched, with all its possible targets.
-pub struct Mark {
+pub struct PatchedSite {
     pub site: Site,
     targets: Vec<State>,
     /// Whether it was disabled and its bytes are not the file's yet.
@@ -31,7 +31,7 @@ pub struct Mark {
     base: u64,
 }
 
-impl Mark {
+impl PatchedSite {
     fn is_there(&self, regions: &[Region]) -> bool {
         let region = maps::at(regions, self.site.address().0);
         // A file may have more than one piece of text.
@@ -52,19 +52,19 @@ impl Mark {
     }
 }
 
-/// Returns the mappings that identify marks. The kernel's own page exists in every process, and
-/// PROCMAP_QUERY does not report it.
+/// Returns the mappings that identify patched sites. The kernel's own page exists in every process,
+/// and PROCMAP_QUERY does not report it.
 fn code_and_files(regions: &[Region]) -> Vec<Region> {
     let is_marked = |region: &&Region| region.executable && !region.is_kernels() || region.file.1 != 0;
     regions.iter().filter(is_marked).cloned().collect()
 }
 
 /// The changes to one process that the journal lists.
-pub struct Past {
-    pub marks: Vec<Mark>,
+pub struct JournaledChanges {
+    pub sites: Vec<PatchedSite>,
     /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
-    /// Code and files that were mapped when the marks were last compared with them.
+    /// Code and files that were mapped when the patched sites were last compared with them.
     seen: Vec<Region>,
 }
 
@@ -93,11 +93,11 @@ pub struct SwitchOff {
     found: Found,
     /// None if there is something to report, or if code could not be read.
     prepared: Option<Prepared<Errno>>,
-    /// Number of marks at that time.
-    marks: usize,
+    /// Number of patched sites at that time.
+    sites: usize,
 }
 
-impl Past {
+impl JournaledChanges {
     /// Collects the changes to process `index` and those it was forked from; to any process if it
     /// has no index. Changes in files that are no longer mapped there are left out.
     pub fn new(
@@ -106,24 +106,24 @@ impl Past {
         index: Option<u32>,
         regions: &[Region],
         code: u64,
-    ) -> Past {
+    ) -> JournaledChanges {
         let line = index.map(|index| shared.line(index));
         let ours = |process: u32| journal::is_ours(process, line.as_deref());
         let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
-        let (mut marks, mut veneers) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
+        let (mut sites, mut veneers) = (BTreeMap::<Avma, PatchedSite>::new(), Vec::new());
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), normalized: false, inode, base };
+                    let fresh = || PatchedSite { site, targets: Vec::new(), normalized: false, inode, base };
                     if !fresh().is_there(regions) {
                         continue;
                     }
-                    let mark = marks.entry(site.address()).or_insert_with(fresh);
-                    if mark.site != site {
+                    let patched = sites.entry(site.address()).or_insert_with(fresh);
+                    if patched.site != site {
                         // Another library was loaded there since.
-                        *mark = fresh();
+                        *patched = fresh();
                     }
-                    mark.targets.push(State::Enabled(target));
+                    patched.targets.push(State::Enabled(target));
                 }
                 Entry::Veneers { process, address, offset, length }
                     if ours(process) && shows(address, offset) =>
@@ -133,7 +133,7 @@ impl Past {
                 _ => {}
             }
         }
-        Past { marks: marks.into_values().collect(), veneers, seen: code_and_files(regions) }
+        JournaledChanges { sites: sites.into_values().collect(), veneers, seen: code_and_files(regions) }
     }
 
     /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
@@ -141,34 +141,34 @@ impl Past {
     pub fn forget_unmapped(&mut self, regions: &[Region]) {
         let now = code_and_files(regions);
         if self.seen != now {
-            self.marks.retain(|mark| mark.is_there(regions));
+            self.sites.retain(|patched| patched.is_there(regions));
             self.seen = now;
         }
     }
 
     /// Reads the states of sites that are to be disabled. Returns those that are not, and those
     /// that another tool has changed.
-    fn read_states(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
+    fn read_states(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> Found {
         let mut found = Found::default();
-        // The marks are in the order of addresses.
-        let mut ahead = Ahead::new(text);
-        for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
-            let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
-            let state = mark.site.state_of(actual, mark.targets.iter().copied());
-            mark.normalized = state != Some(State::Original);
+        // The patched sites are in the order of addresses.
+        let mut read_ahead = ReadAhead::new(text);
+        for patched in self.sites.iter_mut().filter(|patched| which(patched)) {
+            let Ok(actual) = read_ahead.at(patched.site.address(), patched.site.len()) else { continue };
+            let state = patched.site.state_of(actual, patched.targets.iter().copied());
+            patched.normalized = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Disabled) => {}
                 // Run-time code is something else by now.
-                None if mark.inode == NO_FILE => mark.normalized = false,
-                None if mark.site.is_foreign(actual, &mark.targets) => {
-                    mark.normalized = false;
-                    found.others.push((mark.site.address(), actual.to_vec()));
+                None if patched.inode == NO_FILE => patched.normalized = false,
+                None if patched.site.is_foreign(actual, &patched.targets) => {
+                    patched.normalized = false;
+                    found.others.push((patched.site.address(), actual.to_vec()));
                 }
-                Some(state) => found.sites.push((mark.site, state, Vec::new())),
+                Some(state) => found.sites.push((patched.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
-                    let recover = [&mark.targets[..], &[State::Original]].concat();
-                    found.sites.push((mark.site, State::Disabled, recover));
+                    let recover = [&patched.targets[..], &[State::Original]].concat();
+                    found.sites.push((patched.site, State::Disabled, recover));
                 }
             }
         }
@@ -178,24 +178,24 @@ impl Past {
     /// Disables the chosen sites, with this demand granted.
     pub fn switch_off(
         &mut self,
-        which: impl Fn(&Mark) -> bool,
+        which: impl Fn(&PatchedSite) -> bool,
         granted: Demand,
         text: &mut ProcessText,
-        told: &mut Told,
+        notes: &mut DetachNotes,
     ) {
         let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
-        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
+        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
-            add(&mut told.others, changed(&places(*at, more.len()), bytes));
+            add(&mut notes.others, changed(&places(*at, more.len()), bytes));
         }
     }
 
     /// Prepares to disable the chosen sites while all threads are stopped.
-    pub fn prepare(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> SwitchOff {
+    pub fn prepare(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> SwitchOff {
         let found = self.read_states(which, text);
         let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
-        SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, marks: self.marks.len() }
+        SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, sites: self.sites.len() }
     }
 
     /// Carries the prepared batch out, with all threads stopped. If the sites have changed since,
@@ -203,33 +203,39 @@ impl Past {
     pub fn switch_off_stopped(
         &mut self,
         plan: SwitchOff,
-        which: impl Fn(&Mark) -> bool,
+        which: impl Fn(&PatchedSite) -> bool,
         text: &mut ProcessText,
-        told: &mut Told,
+        notes: &mut DetachNotes,
     ) {
-        let SwitchOff { found, prepared, marks } = plan;
-        let prepared = prepared.filter(|_| self.marks.len() == marks);
+        let SwitchOff { found, prepared, sites } = plan;
+        let prepared = prepared.filter(|_| self.sites.len() == sites);
         let done = prepared.is_some_and(|prepared| prepared.carry_out(text, found.changes()).is_empty());
         if !done {
-            self.switch_off(which, Demand::Stopped, text, told);
+            self.switch_off(which, Demand::Stopped, text, notes);
         }
     }
 
     /// Restores the file's bytes, with all threads stopped. Returns false if a thread is inside a
     /// site that demands otherwise.
     pub fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
-        let normalized: Vec<&Mark> = self.marks.iter().filter(|mark| mark.normalized).collect();
-        let demands = |mark: &&&Mark| mark.site.demand(State::Disabled, State::Original) > Demand::Nothing;
+        let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
+        let demands =
+            |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
         let mut ranges: Vec<(u64, u64)> =
-            normalized.iter().filter(demands).map(|mark| mark.site.inside()).collect();
+            normalized.iter().filter(demands).map(|patched| patched.site.inside()).collect();
         ranges.sort();
         if !stacks.words_in(&ranges).is_empty() {
             return false;
         }
         let changes: Vec<Change<'_>> = normalized
             .iter()
-            .filter(|mark| mark.site.is_normalized())
-            .map(|mark| Change { site: &mark.site, from: State::Disabled, to: State::Original, recover: &[] })
+            .filter(|patched| patched.site.is_normalized())
+            .map(|patched| Change {
+                site: &patched.site,
+                from: State::Disabled,
+                to: State::Original,
+                recover: &[],
+            })
             .collect();
         report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);
         true

@@ -4,14 +4,14 @@
 //! The agent is placed and its functions are enabled before it goes on. If the recorder is killed
 //! meanwhile, the program runs on untraced.
 
-use crate::enter;
 use crate::error::Error;
+use crate::load_agent;
 use crate::plan::directory::Directory;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::go;
 use calltap_process::injection::inferior::Inferior;
-use calltap_process::injection::placed::owner_word_told;
+use calltap_process::injection::placed::owner_word_from_call;
 use calltap_process::memory::text::ProcessText;
 use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::Target;
@@ -47,7 +47,7 @@ pub fn hold(
     drop(thread);
     let mut thread = Held::take(pid, pid).map_err(|why| target.refuse(why))?;
     match inferior.place.fetch(&mut thread, back) {
-        Ok(true) => enter::start(&target, directory, shared, &mut inferior, thread, owner_word),
+        Ok(true) => load_agent::start(&target, directory, shared, &mut inferior, thread, owner_word),
         Ok(false) => Err(target.refuse(Reason::Busy).into()),
         Err(failed) => Err(target.refuse(failed).into()),
     }
@@ -76,7 +76,7 @@ fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> R
         let has_returned = thread.regs.rax as i64 >= 0;
         match thread.regs.orig_rax as i64 {
             _ if !has_returned => {}
-            libc::SYS_set_tid_address if is_static => return owner_word_told(thread, text).ok_or(None),
+            libc::SYS_set_tid_address if is_static => return owner_word_from_call(thread, text).ok_or(None),
             libc::SYS_gettid => id = Some(thread.regs.rax as u32),
             _ => {
                 if let Some(word) = id.and_then(|id| go::owner_word(thread, id, text)) {

@@ -50,7 +50,7 @@ impl Planner<'_> {
         own: &mut Ftraced,
         emit: &mut (dyn FnMut(Metadata) + Send),
     ) -> Result<(), Error> {
-        let Some(hash) = self.shared.first() else { return Ok(()) };
+        let Some(hash) = self.shared.first_calls() else { return Ok(()) };
         self.forget_failed();
         let was_triggered = hash.counters.trigger.swap(0, AcqRel) != 0;
         if !was_triggered && !self.pending {
@@ -104,7 +104,7 @@ impl Planner<'_> {
 
     /// Resumes the recording of first calls.
     pub fn resume_recording(&self) {
-        self.shared.control().first.suspended.store(0, Release);
+        self.shared.control().first_calls.suspended.store(0, Release);
     }
 
     fn converted(&self) -> usize {
@@ -116,7 +116,7 @@ impl Planner<'_> {
         if self.failed.is_empty() {
             return;
         }
-        let Some(hash) = self.shared.first() else { return };
+        let Some(hash) = self.shared.first_calls() else { return };
         let mut maps: HashMap<u32, Vec<Region>> = HashMap::new();
         let pid = |process: u32| self.pid_of(process.wrapping_sub(1));
         let processes: Vec<u32> = self.failed.iter().map(|failed| failed.process).collect();
@@ -166,7 +166,7 @@ impl Planner<'_> {
                 own.fail(format!("{ip:#x}: {why}"));
                 // An unmapped address has no place in the hash.
                 if code_at(&regions, *ip).is_some()
-                    && let Some(hash) = self.shared.first()
+                    && let Some(hash) = self.shared.first_calls()
                 {
                     hash.put_back(*record);
                     self.failed.push(Failed { process: index + 1, ip: *ip, record: *record });

@@ -2,15 +2,16 @@
 //! time.
 //!
 //! ```text
-//! FIRST_AT  buckets: 2^10 words, each the first record of a chain (index plus one, 0 for none)
-//!           record pages: 256 records each: return address, next record of the chain, process
+//! FIRST_CALLS_AT
+//!   buckets: 2^10 words, each the first record of a chain (index plus one, 0 for none)
+//!   record pages: 256 records each: return address, next record of the chain, process
 //! ```
 //!
-//! Any number of threads, and signal handlers that interrupt them, [record](First::record) calls.
-//! Each takes a free record, fills it in, and puts it in front of its chain by one
+//! Any number of threads, and signal handlers that interrupt them, [record](FirstCalls::record)
+//! calls. Each takes a free record, fills it in, and puts it in front of its chain by one
 //! compare-and-exchange; if that fails, it looks again for the call among the newer records. One
-//! controller [takes](First::take) whole chains. A record is allocated once and never freed, so
-//! memory that a thread still reads stays a record.
+//! controller [takes](FirstCalls::take) whole chains. A record is allocated once and never freed,
+//! so memory that a thread still reads stays a record.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -86,7 +87,7 @@ pub enum Recorded {
 
 /// The hash of recorded calls.
 #[derive(Clone, Copy, Debug)]
-pub struct First<'a> {
+pub struct FirstCalls<'a> {
     /// Counters.
     pub counters: &'a Counters,
     /// Buckets.
@@ -95,7 +96,7 @@ pub struct First<'a> {
     pub records: &'a [Record; RECORDS],
 }
 
-impl First<'_> {
+impl FirstCalls<'_> {
     /// Records a call with the return address `ip`, once. `process`: index plus one.
     pub fn record(&self, ip: u64, process: u32) -> Recorded {
         let Some(bucket) = self.buckets.get(bucket(ip)) else { return Recorded::Skipped };
@@ -222,12 +223,12 @@ mod tests {
         Room { counters, buckets, records: (0..RECORDS).map(|_| Record::default()).collect() }
     }
 
-    fn of(room: &Room) -> First<'_> {
+    fn of(room: &Room) -> FirstCalls<'_> {
         let (buckets, records) = (room.buckets[..].try_into().unwrap(), room.records[..].try_into().unwrap());
-        First { counters: &room.counters, buckets, records }
+        FirstCalls { counters: &room.counters, buckets, records }
     }
 
-    fn taken(first: &First<'_>) -> Vec<(u32, u64)> {
+    fn taken(first: &FirstCalls<'_>) -> Vec<(u32, u64)> {
         let mut all = Vec::new();
         first.take(|_, process, ip| all.push((process, ip)));
         all.sort();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(40);
 
 /// Watches the executables of a program and its children.
-pub(crate) struct Became {
+pub(crate) struct ExecWatch {
     /// Executables that are not reported: the recorder's, which a child has before its execve, and
     /// the program's.
     known: Vec<PathBuf>,
@@ -21,10 +21,10 @@ pub(crate) struct Became {
     done: bool,
 }
 
-impl Became {
-    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> Became {
+impl ExecWatch {
+    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
         let known = fs::read_link("/proc/self/exe").into_iter().collect();
-        Became { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
+        ExecWatch { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
     }
 
     /// Returns a sentence for the user, once.

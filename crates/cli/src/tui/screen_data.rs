@@ -5,7 +5,7 @@ use calltap_analysis::explore::Explorer;
 use calltap_analysis::live::Interval;
 
 /// The data that the screen shows.
-pub struct Shown<'a, S> {
+pub struct ScreenData<'a, S> {
     /// The recorded calls.
     pub explorer: &'a Explorer<S>,
     /// Number that changes with the calls.

@@ -9,16 +9,16 @@ use rustix::io::Errno;
 const AHEAD: usize = 1 << 16;
 
 /// Read-ahead of a process's text, valid while the text is not written.
-pub struct Ahead<'a> {
+pub struct ReadAhead<'a> {
     text: &'a mut ProcessText,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> ReadAhead<'a> {
     /// Creates an empty buffer.
-    pub fn new(text: &'a mut ProcessText) -> Ahead<'a> {
-        Ahead { text, start: 0, bytes: Vec::new() }
+    pub fn new(text: &'a mut ProcessText) -> ReadAhead<'a> {
+        ReadAhead { text, start: 0, bytes: Vec::new() }
     }
 
     /// Returns `length` bytes at an address.

@@ -2,18 +2,18 @@
 
 /// An incident of a thread, or its arrival on a processor, which shows that it has moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Happened {
+pub struct ThreadEvent {
     /// Time, nanoseconds of CLOCK_MONOTONIC.
     pub at: u64,
     /// Processor on which the thread was.
     pub cpu: u32,
     /// Kind of incident.
-    pub what: Happening,
+    pub kind: ThreadEventKind,
 }
 
 /// Kind of an incident.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Happening {
+pub enum ThreadEventKind {
     /// A page was not present.
     PageFault {
         /// The address that the thread accessed.
@@ -27,5 +27,5 @@ pub enum Happening {
         number: u32,
     },
     /// The thread was switched in on the processor.
-    Comes,
+    SwitchedIn,
 }

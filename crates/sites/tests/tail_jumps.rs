@@ -33,9 +33,11 @@ int main(int argc, char **argv) {
 "#;
 
 /// The reason why the ends of a function's calls are not seen; empty if a return stub sees them.
-fn unseen(returns: &Returns) -> String {
+fn unrecorded_end(returns: &Returns) -> String {
     match returns {
-        Returns::Exits { unseen, .. } => unseen.as_ref().map(ToString::to_string).unwrap_or_default(),
+        Returns::Exits { unrecorded_end, .. } => {
+            unrecorded_end.as_ref().map(ToString::to_string).unwrap_or_default()
+        }
         Returns::Stub(_) => String::new(),
     }
 }
@@ -56,7 +58,7 @@ fn check(compiler: &str, flags: &str) {
     ] {
         let function = find(&binary, name);
         assert!(function.is_traceable(), "{command}: {name} has room: {:?}", function.reason());
-        let found = unseen(&function.returns);
+        let found = unrecorded_end(&function.returns);
         assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
         assert!(
             is_seen || found.ends_with("the return address is looked at there"),
@@ -86,7 +88,7 @@ fn nor_has_what_was_not_built_for_tracing() {
         for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
             let function = find(&binary, name);
             assert!(function.is_traceable(), "{flags}: {name} is traced: {:?}", function.reason());
-            assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
+            assert_ne!(unrecorded_end(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
         }
     }
 }

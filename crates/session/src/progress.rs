@@ -4,16 +4,16 @@ use crate::options::{Options, Recording};
 use std::time::Instant;
 
 /// Reports the progress to the user once a second.
-pub(crate) struct GoingOn {
+pub(crate) struct ProgressReporter {
     tell: fn(&Recording),
     /// When everything was enabled, and the last second that was reported.
     began: Option<Instant>,
     told: u64,
 }
 
-impl GoingOn {
-    pub(crate) fn new(options: &Options) -> GoingOn {
-        GoingOn { tell: options.recording, began: None, told: 0 }
+impl ProgressReporter {
+    pub(crate) fn new(options: &Options) -> ProgressReporter {
+        ProgressReporter { tell: options.recording, began: None, told: 0 }
     }
 
     /// Called every few milliseconds, from when everything is enabled.
