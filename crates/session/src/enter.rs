@@ -42,10 +42,14 @@ const RTLD_NOW: u64 = 2;
 /// What is called of the C library; the second is how it was called before 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
-/// Sees to it that no seccomp filter forbids a system call of the agent, but for reading memory: whether that is allowed.
+/// Sees to it that neither a seccomp filter nor the program itself keeps the agent from making system calls, but for reading memory: whether that is allowed.
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     let mut readable = true;
-    for tid in proc::threads(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
+    // The kernel says of a stopped thread alone whether its system calls raise SIGSYS. A program
+    // without a handler for that signal would not survive them.
+    let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
+    let is_looked_at = |tid: &u32| may_dispatch || proc::is_filtered(*tid);
+    for tid in proc::threads(target.pid).into_iter().filter(is_looked_at) {
         let start = Instant::now();
         let taken = loop {
             match Held::take(target.pid, tid) {
@@ -58,8 +62,12 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
             Err(NotHeld::Gone) => continue,
             Err(why) => return Err(target.refuse(why).into()),
         };
-        let filters = thread.seccomp_filters();
+        let filters = if proc::is_filtered(tid) { thread.seccomp_filters() } else { Ok(Vec::new()) };
+        let is_dispatched = may_dispatch && thread.dispatches_system_calls();
         stops.add(thread.release());
+        if is_dispatched {
+            return Err(target.refuse(Reason::Dispatched).into());
+        }
         readable &= filters.as_deref().is_ok_and(seccomp::allow_reading);
         let why = match filters.as_deref().map(seccomp::forbids) {
             Ok(None) => continue,

@@ -4,6 +4,7 @@ use crate::agent::Loaded;
 use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
+use crate::injection::guards::is_linker;
 use crate::injection::inject::{Call, Failed, Place};
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
@@ -161,12 +162,22 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
     text.sync = Sync::Quiet; // no thread runs the place until one is sent there
     let regions = maps::read(target.pid).map_err(refuse)?;
-    let places = Place::all(&regions, |region, size| match region.name() {
+    let mut places = Place::all(&regions, |region, size| match region.name() {
         VDSO => behind_vdso(&mut text, region, size),
         _ if region.file.1 != 0 => target.behind_text(region, size),
         _ => None,
     });
+    places.sort_by_key(|place| !stays(target, &regions, place));
     Ok((text, regions, places))
+}
+
+/// Is a place in an object that is never unloaded? Behind the text of another one the code might be
+/// unmapped while a thread executes it, and written into what is mapped there next.
+fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
+    let Some(region) = maps::at(regions, place.range().0) else { return false };
+    let is_program =
+        || std::fs::read_link(proc::place(target.pid).join("exe")).is_ok_and(|path| path == region.path);
+    region.name() == VDSO || is_linker(region.name()) || is_program()
 }
 
 /// Code that a calltap had injected which was killed.

@@ -194,9 +194,9 @@ impl Region {
             && self.offset + (address - self.start) == offset
     }
 
-    /// Is it text of a file whose first byte would be there?
-    pub fn is_at(&self, inode: u64, base: u64) -> bool {
-        self.executable && self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
+    /// Is it part of a file whose first byte would be there?
+    pub fn begins_at(&self, inode: u64, base: u64) -> bool {
+        self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
     }
 
     /// A range that is spoken for.

@@ -1,8 +1,10 @@
 //! A stopped thread is sent to other code and back.
 
-use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, registers, resume};
+use super::second::request;
+use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, lost, registers, resume};
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
+use nix::sys::ptrace;
 use std::time::Instant;
 
 /// Where a thread was that was sent to other code.
@@ -38,8 +40,10 @@ impl Held {
         // From here on the thread finds its way back by itself.
         self.set(at)?;
         self.regs = trip.own;
-        // Before the code does it itself: the handler of a signal that has come meanwhile must not run first.
-        self.block_signals()?;
+        // Before the code does it itself: the handler of a signal that has come meanwhile must not
+        // run first. A fault of the code that is blocked would cost the program its handler: the
+        // kernel puts the default in its place.
+        self.set_blocked_signals(!FAULT_SIGNALS | trip.mask)?;
         Ok(trip)
     }
 
@@ -47,6 +51,7 @@ impl Held {
     /// that it had. So no signal frame leads to where it was, and a signal that has become pending is delivered as if the thread had been
     /// stopped all the time.
     pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        self.block_signals()?;
         self.stop_in_signal_path()?;
         self.put_back(trip)
     }
@@ -58,7 +63,7 @@ impl Held {
             resume(self.tid, Resume::ToSystemCall, signal)?;
             match self.next_report(Some(until))? {
                 Some(Report::SystemCall) => return Ok(registers(self.tid)?),
-                Some(report) => signal = passed_on(report)?,
+                Some(report) => signal = self.passed_on(report)?,
                 None => return Err(self.late()),
             }
         }
@@ -85,7 +90,7 @@ impl Held {
                 report => {
                     // Every stop uses up the request to stop.
                     asked.then(|| interrupt(self.tid)).transpose()?;
-                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                    resume(self.tid, Resume::Freely, self.passed_on(report)?)?;
                 }
             }
         }
@@ -128,15 +133,34 @@ impl Held {
     }
 }
 
-/// The signal that a thread which was sent away goes on with. Blocked signals are not delivered, so one that an instruction can raise is a
-/// fault of the code it was sent to.
-fn passed_on(report: Report) -> Result<i32, Interrupted> {
-    match report {
-        Report::Signal(fault) if FAULTS.contains(&fault) => Err(Interrupted::Fault(fault)),
-        Report::Signal(signal) => Ok(signal),
-        _ => Ok(0),
+impl Held {
+    /// The signal that a thread which was sent away goes on with. One that an instruction has raised
+    /// is a fault of the code it was sent to. The same signal from elsewhere is queued again by the
+    /// kernel, as it is blocked when the thread goes on with it.
+    fn passed_on(&self, report: Report) -> Result<i32, Interrupted> {
+        let Report::Signal(signal) = report else { return Ok(0) };
+        if FAULTS.contains(&signal) {
+            // Codes of signals that processes send are not positive.
+            let code = |pid| ptrace::getsiginfo(pid).map(|info| info.si_code);
+            if request(self.tid, code).map_err(|errno| lost(self.tid, errno))? > 0 {
+                return Err(Interrupted::Fault(signal));
+            }
+            self.block_signals()?;
+        }
+        Ok(signal)
     }
 }
 
 /// Signals that the kernel raises for what an instruction did.
-const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+pub(super) const FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// The set of them.
+pub const FAULT_SIGNALS: u64 = {
+    let (mut set, mut n) = (0, 0);
+    while n < FAULTS.len() {
+        set |= 1 << (FAULTS[n] - 1);
+        n += 1;
+    }
+    set
+};
