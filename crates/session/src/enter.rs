@@ -13,6 +13,7 @@ use calltap_process::frames::Stacks;
 use calltap_process::injection::guards::Guards;
 use calltap_process::injection::inferior::{CALL, Inferior, TRY};
 use calltap_process::injection::inject::{Call, Failed};
+use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, Placement, owner_word};
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::stops::Stops;
@@ -150,7 +151,8 @@ fn bring_in(
     shared: &Shared,
     inferior: &mut Inferior<'_>,
 ) -> Result<Held, Error> {
-    let libc = Symbols::of(target.pid, &inferior.regions, is_libc, |name| LIBC.contains(&name));
+    let first = first_objects(target.pid, &inferior.regions);
+    let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
         .as_ref()
         .filter(|_| proc::has_dynamic_linker(target.pid))

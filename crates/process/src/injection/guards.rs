@@ -6,7 +6,7 @@
 //! proven counts as held.
 
 use crate::frames::{Handlers, Stack, find, words};
-use crate::injection::linker::LinkerLocks;
+use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
 use crate::proc;
@@ -177,7 +177,8 @@ impl Guards {
         let lists = [ALLOCATOR, LOCKING, WAITS, &[SYSCALL]];
         let wanted = |name: &str| lists.iter().any(|list| list.contains(&name));
         let (mut syscall, mut waits) = (None, Vec::new());
-        if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
+        let first = first_objects(pid, regions);
+        if let Some(libc) = Symbols::of(pid, &first, is_libc, wanted) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
@@ -290,10 +291,6 @@ fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
     // The only thread of a process that was forked without the C library has its parent's id there.
     let is_parents = || id.is_some_and(|id| id != 0) && proc::threads(pid).len() == 1;
     pointer != 0 && word(ITSELF) == Some(pointer) && (is_id || is_parents())
-}
-
-pub(crate) fn is_linker(name: &str) -> bool {
-    name.starts_with("ld-linux") || name.starts_with("ld-2")
 }
 
 /// The text of objects, other than the C library and the dynamic linker, that define the allocator's functions for all.

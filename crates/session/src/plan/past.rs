@@ -38,9 +38,7 @@ impl Mark {
         // other memory, as into huge pages: bytes that calltap has written are there, too. The
         // file's other mappings show that it was not unloaded.
         let is_loaded = || regions.iter().any(|region| region.begins_at(self.inode, self.base));
-        region.is_some_and(|region| {
-            region.executable && (matches!(self.inode, 0 | NO_FILE) || is_loaded())
-        })
+        region.is_some_and(|region| region.executable && (matches!(self.inode, 0 | NO_FILE) || is_loaded()))
     }
 
     /// It is written only while all threads stand still: by its form, or as the program may unmap the code it has made at any moment.

@@ -134,7 +134,8 @@ pub(super) fn has_faulted(tid: u32) -> bool {
     };
     // Codes of signals that processes send are not positive.
     let is_fault = |info: &[i32; 32]| FAULTS.contains(&info[0]) && info[2] > 0;
-    (0..MOST).step_by(4).map_while(|offset| request(tid, peek(offset)).ok().filter(|(_, found)| *found > 0)).any(
-        |(pending, found)| pending.iter().take(found).any(is_fault),
-    )
+    (0..MOST)
+        .step_by(4)
+        .map_while(|offset| request(tid, peek(offset)).ok().filter(|(_, found)| *found > 0))
+        .any(|(pending, found)| pending.iter().take(found).any(is_fault))
 }
