@@ -78,6 +78,9 @@ calltap_sites::reasons! {
     WordInUse = "word-in-use",
         "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
 
+    NoControlBlock = "no-control-block",
+        "a thread of it has no control block (its register FS is 0), by which hooks find a thread", "start that thread with CLONE_SETTLS";
+
     // Bringing the agent in.
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";

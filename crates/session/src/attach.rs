@@ -223,6 +223,11 @@ impl Planner<'_> {
         let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
         let count = process.modules.len();
         let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
+        // Hooks find their thread by this register, also that of a thread which the program has made
+        // without the C library.
+        if held.iter().any(|thread| thread.regs.fs_base == 0) {
+            return Err(target.refuse(Reason::NoControlBlock).into());
+        }
         // A thread that had its turn taken away between two NOPs may not get it back for long.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -135,6 +136,20 @@ static void *dispatch(void *p) {
     return p;
 }
 
+// A thread without any control block.
+static int bare(void *p) {
+    (void)p;
+    for (long i = 0; !over; i++)
+        if (work(i) != i * 5 + 1) syscall(SYS_exit_group, 6L);
+    __asm__ volatile("syscall" : : "a"(SYS_exit), "D"(0L));
+    return 0;
+}
+static void start_bare(void) {
+    char *stack = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS;
+    if (clone(bare, stack + (1 << 20), flags, NULL, NULL, NULL) < 0) FAIL("clone: %s\n", strerror(errno));
+}
+
 // Libraries come and go at the same places.
 static void *opens(void *p) {
     while (!over) {
@@ -158,6 +173,7 @@ int main(int argc, char **argv) {
     while (!watching) rest(1000);
     if (!strcmp(which, "dispatch")) { pthread_create(&dispatcher, NULL, dispatch, NULL); while (watching < 2) rest(1000); }
     if (!strcmp(which, "moved")) move_text();
+    if (!strcmp(which, "bare")) start_bare();
     printf("ready\n");
     fflush(stdout);
     if (!strcmp(which, "moves")) {
@@ -171,6 +187,7 @@ int main(int argc, char **argv) {
     if (!strcmp(which, "blocks")) own_blocks();
     if (!strcmp(which, "opens")) opened();
     if (!strncmp(which, "move", 4)) moved();
+    if (!strcmp(which, "bare")) moved();
     if (dispatcher) pthread_join(dispatcher, NULL);
     return failures != 0;
 }

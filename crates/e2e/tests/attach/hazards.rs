@@ -227,3 +227,11 @@ fn a_program_that_dispatches_its_system_calls_is_refused() {
         refused(&program, &["dispatch"], &["PR_SET_SYSCALL_USER_DISPATCH"]);
     }
 }
+
+#[test]
+fn a_program_with_a_thread_without_a_control_block_is_refused() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["own_ways.c"], &[]);
+        refused(&program, &["bare"], &["no control block"]);
+    }
+}
