@@ -433,7 +433,7 @@ impl OpenCalls {
         self.make_room(1);
         if self.depth == 0 {
             // Near enough for an entry beside this frame to be called by it.
-            self.frames[0] = frame.wrapping_add((NEAR / 2) << SLOT) | BOTTOM;
+            self.frames[0] = place_of(frame).wrapping_add(NEAR / 2) << SLOT | BOTTOM;
         }
         self.depth += 1;
         self.frames[self.depth] = frame;
@@ -441,7 +441,7 @@ impl OpenCalls {
 
     /// Returns how many of the innermost frames are muted.
     fn muted(&self) -> usize {
-        self.frames[..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
+        self.frames[1..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
     }
 
     /// Closes the newest open call of the frame and all its inner calls.

@@ -7,6 +7,8 @@ use std::fs;
 
 /// Maximum number of mappings that the agent makes, and the dynamic linker for it.
 const MAPPINGS: usize = 24;
+/// Bytes of address space for the agent's file and its first mappings.
+const AGENT: u64 = 64 << 20;
 /// KiB of address space that the agent's file takes, which count as locked memory in a process that
 /// locks all its mappings.
 const LOCKED: u64 = 64 << 10;
@@ -35,6 +37,19 @@ fn exhausted(target: &Target) -> Option<Reason> {
     let files = fs::read_dir(place.join("fd")).map_or(0, Iterator::count) as u64;
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
         return Some(Reason::NoFiles);
+    }
+    let status = fs::read_to_string(place.join("status")).unwrap_or_default();
+    let used = |name: &str| {
+        let size = proc::field(&status, name).and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
+        size.unwrap_or(0) << 10
+    };
+    // A mapping is as long as the agent's file, or as its memory.
+    let is_near = |most: u64, used: u64| used + AGENT > most;
+    if soft_limit(&limits, "Max data size").is_some_and(|most| is_near(most, used("VmData"))) {
+        return Some(Reason::NoData);
+    }
+    if soft_limit(&limits, "Max address space").is_some_and(|most| is_near(most, used("VmSize"))) {
+        return Some(Reason::NoMemory);
     }
     let locked = target.locked_memory();
     let most = soft_limit(&limits, "Max locked memory")? >> 10;

@@ -166,6 +166,12 @@ pub fn is_filtered(tid: u32) -> bool {
     field(&status, "Seccomp").is_some_and(|mode| mode != "0")
 }
 
+/// Whether a process has a handler for a signal.
+pub fn handles_signal(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(place(pid).join("status")).unwrap_or_default();
+    signals(&status, "SigCgt").is_some_and(|handled| handled & 1 << (signal - 1) != 0)
+}
+
 /// Returns the id that a thread has in its own pid namespace.
 pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;

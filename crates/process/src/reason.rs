@@ -52,6 +52,8 @@ calltap_sites::reasons! {
         "its seccomp filter does not allow {call}, which the agent needs", "start it without the filter, or allow the call";
     UnreadSeccomp { errno: Errno } = "seccomp-unread",
         "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "be root";
+    Dispatched = "system-calls-dispatched",
+        "a thread of it has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH), also those that the agent makes", "start it without";
     System { why: String } = "system",
         "{why}", "see permissions.md";
 
@@ -77,6 +79,9 @@ calltap_sites::reasons! {
     WordInUse = "word-in-use",
         "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
 
+    NoControlBlock = "no-control-block",
+        "a thread of it has no control block (its register FS is 0), by which hooks find a thread", "start that thread with CLONE_SETTLS";
+
     // Loading the agent.
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";
@@ -90,6 +95,8 @@ calltap_sites::reasons! {
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
         "it may map no more memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
+    NoData = "no-data",
+        "it may map no more memory of its own: raise its limit of data (RLIMIT_DATA, ulimit -d)", "raise the limit";
     NoMappings { count: usize } = "no-mappings",
         "it has {count} memory mappings, and may have no more: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
     NoFiles = "no-files",

@@ -227,6 +227,11 @@ impl Planner<'_> {
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
         let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
+        // Hooks find their thread by this register, also a thread that the program has made without
+        // the C library.
+        if held.iter().any(|thread| thread.regs.fs_base == 0) {
+            return Err(target.refuse(Reason::NoControlBlock).into());
+        }
         // A thread that was preempted between two NOPs may not be scheduled for long, so it is
         // moved out of the site.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {

@@ -16,6 +16,7 @@ use calltap_process::frames::Stacks;
 use calltap_process::injection::guards::Guards;
 use calltap_process::injection::inferior::{CALL, Inferior, TRY};
 use calltap_process::injection::inject::{Call, Failed};
+use calltap_process::injection::linker::first_objects;
 use calltap_process::injection::placed::{Frames, Placement, owner_word};
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::ptrace::stops::Stops;
@@ -47,11 +48,15 @@ const RTLD_NOW: u64 = 2;
 /// Functions of the C library to call. The second is the name of the first before glibc 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
-/// Checks that no seccomp filter forbids a system call of the agent. Returns whether they also
-/// allow reading memory.
+/// Checks that neither a seccomp filter nor the program itself keeps the agent from making system
+/// calls. Returns whether filters also allow reading memory.
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     let mut readable = true;
-    for tid in proc::threads(target.pid).into_iter().filter(|tid| proc::is_filtered(*tid)) {
+    // The kernel reports only of a stopped thread whether its system calls raise SIGSYS. A program
+    // without a handler for that signal would not survive them.
+    let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
+    let is_looked_at = |tid: &u32| may_dispatch || proc::is_filtered(*tid);
+    for tid in proc::threads(target.pid).into_iter().filter(is_looked_at) {
         let start = Instant::now();
         let taken = loop {
             match Held::take(target.pid, tid) {
@@ -64,8 +69,12 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
             Err(NotHeld::Gone) => continue,
             Err(why) => return Err(target.refuse(why).into()),
         };
-        let filters = thread.seccomp_filters();
+        let filters = if proc::is_filtered(tid) { thread.seccomp_filters() } else { Ok(Vec::new()) };
+        let is_dispatched = may_dispatch && thread.dispatches_system_calls();
         stops.add(thread.release());
+        if is_dispatched {
+            return Err(target.refuse(Reason::Dispatched).into());
+        }
         readable &= filters.as_deref().is_ok_and(seccomp::allow_reading);
         let why = match filters.as_deref().map(seccomp::forbids) {
             Ok(None) => continue,
@@ -151,7 +160,8 @@ fn load_agent(
     shared: &Shared,
     inferior: &mut Inferior<'_>,
 ) -> Result<Held, Error> {
-    let libc = Symbols::of(target.pid, &inferior.regions, is_libc, |name| LIBC.contains(&name));
+    let first = first_objects(target.pid, &inferior.regions);
+    let libc = Symbols::of(target.pid, &first, is_libc, |name| LIBC.contains(&name));
     let dlopen = libc
         .as_ref()
         .filter(|_| proc::has_dynamic_linker(target.pid))

@@ -159,3 +159,80 @@ fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
         assert!(status.success(), "{}: {status} {output}{errors}", build.name);
     }
 }
+
+/// Attaches to a program that has its own code trap, moves it, or gives its threads control blocks of its own.
+fn goes_its_own_way(which: &str) {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["own_ways.c"], &[]);
+        for _ in 0..3 {
+            goes_on(&program, &[which], 4, Tolerate { changes: &["SigBlk"], ..Tolerate::default() });
+        }
+    }
+}
+
+#[test]
+fn a_program_that_steps_through_its_own_code_is_not_killed() {
+    goes_its_own_way("steps");
+}
+
+#[test]
+fn unaligned_accesses_that_trap_are_no_hindrance() {
+    goes_its_own_way("aligned");
+}
+
+#[test]
+fn threads_with_control_blocks_of_their_own_are_not_borrowed_for_the_c_library() {
+    goes_its_own_way("blocks");
+}
+
+#[test]
+fn no_code_is_placed_in_libraries_that_are_unloaded() {
+    let program = compile(&BARE[0], &["own_ways.c"], &[]);
+    // The agent comes in once in the life of a process, so there are many processes.
+    for _ in 0..12 {
+        let mut resident = Resident::start(&program, &["opens"]);
+        let run = resident.attach(SHORT);
+        assert!(run.status.success() && resident.runs(), "{}", run.stderr);
+        assert_eq!(changed_text(resident.pid), [""; 0], "{}", run.stderr);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{status} {output}{errors}");
+    }
+}
+
+#[test]
+fn text_in_memory_of_no_file_is_left_as_it_was() {
+    goes_its_own_way("moved");
+}
+
+#[test]
+fn text_that_is_moved_while_attached_is_left_as_it_was() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["own_ways.c"], &[]);
+        let mut resident = Resident::start(&program, &["moves"]);
+        let attached = calltap_run(&["attach", "-p", &resident.pid.to_string()]);
+        assert!(attached.status.success(), "{}: {}", build.name, attached.stderr);
+        resident.tell();
+        resident.wait_for("done");
+        let detached = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
+        assert!(detached.status.success(), "{}: {}", build.name, detached.stderr);
+        await_sleeps(resident.pid, 3);
+        let (status, output, errors) = resident.end();
+        assert!(status.success(), "{}: {status} {output}{errors}", build.name);
+    }
+}
+
+#[test]
+fn a_program_that_dispatches_its_system_calls_is_refused() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["own_ways.c"], &[]);
+        refused(&program, &["dispatch"], &["PR_SET_SYSCALL_USER_DISPATCH"]);
+    }
+}
+
+#[test]
+fn a_program_with_a_thread_without_a_control_block_is_refused() {
+    for build in [GCC, &BARE[0]] {
+        let program = compile(build, &["own_ways.c"], &[]);
+        refused(&program, &["bare"], &["no control block"]);
+    }
+}

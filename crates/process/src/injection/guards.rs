@@ -8,12 +8,14 @@
 //! lock; where there is no proof, the lock counts as held.
 
 use crate::frames::{Handlers, Stack, find, words};
-use crate::injection::linker::LinkerLocks;
+use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
 use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
+use crate::proc;
 use crate::ptrace::threads::Held;
 use crate::target::{Symbols, is_libc};
 use crate::unwind::Unwinder;
+use calltap_patch::{Avma, Text};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::fmt;
@@ -27,6 +29,9 @@ pub enum Inside {
     Libc,
     /// The allocator, or a function that holds its locks.
     Allocator,
+    /// Code that does not run with a control block of the C library: the program has made the
+    /// thread, or switches between blocks, by itself.
+    OwnThread,
 }
 
 impl fmt::Display for Inside {
@@ -35,6 +40,7 @@ impl fmt::Display for Inside {
             Inside::Linker => "the dynamic linker",
             Inside::Libc => "the C library",
             Inside::Allocator => "the allocator",
+            Inside::OwnThread => "code without a control block of the C library",
         })
     }
 }
@@ -181,7 +187,8 @@ impl Guards {
         let lists = [ALLOCATOR, LOCKING, WAITS, &[SYSCALL]];
         let wanted = |name: &str| lists.iter().any(|list| list.contains(&name));
         let (mut syscall, mut waits) = (None, Vec::new());
-        if let Some(libc) = Symbols::of(pid, regions, is_libc, wanted) {
+        let first = first_objects(pid, regions);
+        if let Some(libc) = Symbols::of(pid, &first, is_libc, wanted) {
             let all: Vec<(u64, u64)> = ALLOCATOR.iter().filter_map(|name| libc.range(name)).collect();
             let ends = all.iter().map(|range| range.0).min().zip(all.iter().map(|range| range.1).max());
             allocator.extend(ends);
@@ -223,6 +230,9 @@ impl Guards {
     pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<Inside> {
         if self.locks.are_held(text) {
             return Some(Inside::Linker);
+        }
+        if !has_control_block(self.pid, thread, text) {
+            return Some(Inside::OwnThread);
         }
         let mappings = Mappings::known(regions);
         let stack = Stack::read(thread, text, &mappings, &mut Handlers::new(regions));
@@ -281,8 +291,22 @@ impl Guards {
     }
 }
 
-fn is_linker(name: &str) -> bool {
-    name.starts_with("ld-linux") || name.starts_with("ld-2")
+/// Does a stopped thread run with the control block that glibc has made for it? Functions of glibc
+/// find the owner of a lock there, and all that is local to the thread.
+fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
+    /// Where a block has its own address, and where the id of its thread.
+    const ITSELF: u64 = 0x10;
+    const ID: u64 = 0x2d0;
+    let pointer = thread.regs.fs_base;
+    let mut word = |at: u64| {
+        let mut bytes = [0; 8];
+        text.read(Avma(pointer.wrapping_add(at)), &mut bytes).ok().map(|()| u64::from_le_bytes(bytes))
+    };
+    let id = word(ID).map(|word| word as u32);
+    let is_id = id == Some(proc::inner_id(pid, thread.tid).unwrap_or(thread.tid));
+    // The only thread of a process that was forked without the C library has its parent's id there.
+    let is_parents = || id.is_some_and(|id| id != 0) && proc::threads(pid).len() == 1;
+    pointer != 0 && word(ITSELF) == Some(pointer) && (is_id || is_parents())
 }
 
 /// Returns the text of objects, other than the C library and the dynamic linker, that define the

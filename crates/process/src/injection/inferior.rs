@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::frames::Stacks;
 use crate::go;
 use crate::injection::inject::{Call, Failed, Place};
+use crate::injection::linker::is_linker;
 use crate::memory::maps::{self, Mappings, Region};
 use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
@@ -166,12 +167,22 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
     text.sync = Sync::Quiet; // no thread runs the place until one is sent there
     let regions = maps::read(target.pid).map_err(refuse)?;
-    let places = Place::all(&regions, |region, size| match region.name() {
+    let mut places = Place::all(&regions, |region, size| match region.name() {
         VDSO => behind_vdso(&mut text, region, size),
         _ if region.file.1 != 0 => target.behind_text(region, size),
         _ => None,
     });
+    places.sort_by_key(|place| !stays(target, &regions, place));
     Ok((text, regions, places))
+}
+
+/// Whether a place is in an object that is never unloaded. Code behind the text of another object
+/// might be unmapped while a thread executes it.
+fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
+    let Some(region) = maps::at(regions, place.range().0) else { return false };
+    let is_program =
+        || std::fs::read_link(proc::place(target.pid).join("exe")).is_ok_and(|path| path == region.path);
+    region.name() == VDSO || is_linker(region.name()) || is_program()
 }
 
 /// State of code that a killed calltap had injected.

@@ -18,7 +18,7 @@
 
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
-use crate::ptrace::threads::{Held, Interrupted, NotHeld};
+use crate::ptrace::threads::{FAULT_SIGNALS, Held, Interrupted, NotHeld};
 use crate::reason::Reason;
 use calltap_abi::{PAGE, USER_END};
 use calltap_patch::{Avma, Text};
@@ -191,8 +191,8 @@ impl Block {
             function: call.function,
             complaint: call.complaint,
             arguments: call.arguments,
-            waiting: !call.let_in | signals,
-            all_signals: u64::MAX,
+            waiting: !(call.let_in | FAULT_SIGNALS) | signals,
+            all_signals: !FAULT_SIGNALS | signals,
             signals,
             handled,
             linger,
@@ -244,6 +244,17 @@ pub struct Call<'a> {
 const RED_ZONE: u64 = 128;
 /// Rounds that a parked thread waits: a second or less.
 const LINGER: u64 = 1 << 24;
+
+/// Returns the flags with which the injected code runs: without those by which a program has its
+/// own code trap (single steps, unaligned accesses), and without the direction of string
+/// instructions.
+fn plain(flags: u64) -> u64 {
+    const TRAP: u64 = 1 << 8;
+    const DIRECTION: u64 = 1 << 10;
+    const NESTED_TASK: u64 = 1 << 14;
+    const ALIGNMENT_CHECK: u64 = 1 << 18;
+    flags & !(TRAP | DIRECTION | NESTED_TASK | ALIGNMENT_CHECK)
+}
 
 /// Returns the offset in the code that the last system call before the way back returns to.
 fn done() -> u64 {
@@ -388,7 +399,7 @@ impl Place {
         let all = [code(), block.bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;
-        regs.rip = self.at;
+        (regs.rip, regs.eflags) = (self.at, plain(back.eflags));
         (regs.rax, regs.orig_rax, regs.r13) = (libc::SYS_mmap as u64, u64::MAX, 0);
         (regs.rdi, regs.rsi, regs.rdx) = (self.scratch, SCRATCH, (libc::PROT_READ | libc::PROT_WRITE) as u64);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -459,7 +470,8 @@ impl Place {
         // The registers as of code that ran up to the wait: no signal is pending, and the stack
         // pointer is below the red zone.
         let rip = self.at + lingering().start;
-        let regs = user_regs_struct { rip, rcx: LINGER, rbx: 0, rsp: back.rsp - RED_ZONE, ..back };
+        let (rsp, eflags) = (back.rsp - RED_ZONE, plain(back.eflags));
+        let regs = user_regs_struct { rip, rcx: LINGER, rbx: 0, rsp, eflags, ..back };
         thread.set(regs)?;
         Ok(back)
     }

@@ -46,6 +46,57 @@ impl LinkerLocks {
     }
 }
 
+/// More objects than a program loads.
+const OBJECTS: usize = 1 << 14;
+
+/// Is this the file name of glibc's dynamic linker?
+pub(crate) fn is_linker(name: &str) -> bool {
+    name.starts_with("ld-linux") || name.starts_with("ld-2")
+}
+
+/// The mappings of a process but for text of which there is another copy. A library that was opened in
+/// a namespace of its own (dlmopen) brings copies of those it needs, which are unloaded with it.
+pub fn first_objects(pid: u32, regions: &[Region]) -> Vec<Region> {
+    let base = |region: &Region| region.start.wrapping_sub(region.offset);
+    let text: Vec<&Region> =
+        regions.iter().filter(|region| region.executable && region.file.1 != 0).collect();
+    let is_copied = |region: &Region| {
+        let same = |other: &&&Region| (&other.file, other.offset) == (&region.file, region.offset);
+        region.executable && text.iter().filter(same).count() > 1
+    };
+    let mut all = regions.to_vec();
+    if !text.iter().any(|region| is_copied(region)) {
+        return all;
+    }
+    let first = first_namespace(pid, regions);
+    let is_there = |region: &Region| first.contains(&base(region));
+    all.retain(|region| {
+        let same = |other: &&Region| (&other.file, other.offset) == (&region.file, region.offset);
+        !is_copied(region) || is_there(region) || !text.iter().copied().filter(same).any(is_there)
+    });
+    all
+}
+
+/// What the dynamic linker has added to the addresses of each object of its first namespace: those
+/// that it loaded with the program, and later by `dlopen`. glibc's variable begins with their list.
+fn first_namespace(pid: u32, regions: &[Region]) -> Vec<u64> {
+    /// `struct link_map`: what was added, name, dynamic section, next.
+    const NEXT: u64 = 24;
+    let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
+    let Some((start, _)) = symbols.and_then(|symbols| symbols.range(VARIABLE)) else { return Vec::new() };
+    let Ok(mut text) = ProcessText::open(pid) else { return Vec::new() };
+    let mut word = |at: u64| {
+        let mut bytes = [0; 8];
+        text.read(Avma(at), &mut bytes).ok().map(|()| u64::from_le_bytes(bytes)).filter(|_| at != 0)
+    };
+    let (mut found, mut object) = (Vec::new(), word(start).unwrap_or(0));
+    while let Some(added) = word(object).filter(|_| found.len() < OBJECTS) {
+        found.push(added);
+        object = word(object.wrapping_add(NEXT)).unwrap_or(0);
+    }
+    found
+}
+
 fn are_held(bytes: &[u8]) -> bool {
     let locks = locks(bytes);
     locks.is_empty() || locks.iter().any(|[lock, count, owner, _]| [lock, count, owner] != [&0; 3])

@@ -200,9 +200,9 @@ impl Region {
             && self.offset + (address - self.start) == offset
     }
 
-    /// Whether the region is text of a file whose first byte would be mapped at `base`.
-    pub fn is_at(&self, inode: u64, base: u64) -> bool {
-        self.executable && self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
+    /// Whether the region is part of a file whose first byte would be mapped at `base`.
+    pub fn begins_at(&self, inode: u64, base: u64) -> bool {
+        self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
     }
 
     /// Returns a region that stands for a range already chosen for a mapping.

@@ -19,7 +19,7 @@ mod trip;
 pub use all::{Keep, Stopped, stop_machine};
 pub use not_held::NotHeld;
 pub use second::aside;
-pub use trip::{Interrupted, Trip};
+pub use trip::{FAULT_SIGNALS, Interrupted, Trip};
 
 use crate::proc;
 use crate::ptrace::traced::{self, Reaper};
@@ -32,7 +32,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use restartable::RESTARTABLE;
 use second::{Second, request};
-use signals::has_trapped;
+use signals::has_faulted;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -390,13 +390,13 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_
         match wait::poll(tid) {
             Report::Interrupted => {
                 let regs = registers(tid)?;
-                // A thread in a system call has executed no breakpoint.
-                if (regs.orig_rax as i64) >= 0 || !has_trapped(tid) {
+                // A thread in a system call has executed no such instruction.
+                if (regs.orig_rax as i64) >= 0 || !has_faulted(tid) {
                     return Ok(regs);
                 }
-                // The handler takes the next instruction for the place of the breakpoint, so it has
-                // to begin first. The signal is reported, and the thread asked again then: it would
-                // answer a request made here before it looks at its signals.
+                // The handler takes the registers for those of the instruction, so it has to begin
+                // first. The signal is reported, and the thread asked again then: it would answer a
+                // request made here before it looks at its signals.
                 resume(tid, Resume::Freely, 0)?;
             }
             Report::GroupStop(_) => {

@@ -34,14 +34,11 @@ pub struct PatchedSite {
 impl PatchedSite {
     fn is_there(&self, regions: &[Region]) -> bool {
         let region = maps::at(regions, self.site.address().0);
-        // A file may have more than one piece of text.
-        let is_where_it_was = |region: &Region| region.is_at(self.inode, self.base);
-        let is_file = |region: &Region| {
-            matches!(self.inode, 0 | NO_FILE)
-                || is_where_it_was(region)
-                || region.file.1 == self.inode && regions.iter().any(is_where_it_was)
-        };
-        region.is_some_and(|region| region.executable && is_file(region))
+        // A file may have more than one piece of text, and a program may have moved its text into
+        // other memory, as into huge pages: bytes that calltap has written are there, too. The
+        // file's other mappings show that it was not unloaded.
+        let is_loaded = || regions.iter().any(|region| region.begins_at(self.inode, self.base));
+        region.is_some_and(|region| region.executable && (matches!(self.inode, 0 | NO_FILE) || is_loaded()))
     }
 
     /// Whether it may be written only while all threads are stopped: by its form, or because the

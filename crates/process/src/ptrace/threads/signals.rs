@@ -2,6 +2,7 @@
 //! system calls.
 
 use super::second::request;
+use super::trip::FAULTS;
 use super::{Held, NotHeld, lost};
 use crate::proc;
 use crate::seccomp::Instruction;
@@ -61,6 +62,24 @@ impl Held {
         request(tid, get).map_err(|errno| lost(tid, errno))
     }
 
+    /// Whether the program has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH). Kernels
+    /// before 6.4 do not report it.
+    pub fn dispatches_system_calls(&self) -> bool {
+        const GET_DISPATCH: u32 = 0x4211;
+        /// `struct ptrace_sud_config`: mode, selector, start and length of the code that is exempt.
+        type Configuration = [u64; 4];
+        let get = |pid: Pid| {
+            let mut configuration: Configuration = [0; 4];
+            // SAFETY: the kernel writes at most `size` bytes.
+            let done = unsafe {
+                let size = size_of::<Configuration>();
+                libc::ptrace(GET_DISPATCH, pid.as_raw(), size, &raw mut configuration)
+            };
+            Errno::result(done).map(|_| configuration[0])
+        };
+        request(self.tid, get).is_ok_and(|mode| mode != 0)
+    }
+
     /// Returns the seccomp filters of the thread.
     pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
         Held::filters_of(self.tid)
@@ -93,10 +112,12 @@ fn read_filters(pid: Pid) -> Result<Vec<Vec<Instruction>>, Errno> {
     }
 }
 
-/// Whether a stopped thread has executed a breakpoint whose handler has not begun.
-pub(super) fn has_trapped(tid: u32) -> bool {
+/// Whether a stopped thread has executed an instruction that raised a signal whose handler has not
+/// begun: a breakpoint, a single step or a fault.
+pub(super) fn has_faulted(tid: u32) -> bool {
     const PEEKSIGINFO: u32 = 0x4209;
-    const SI_KERNEL: i32 = 0x80;
+    /// Signals of the thread's queue that are read at most.
+    const MOST: u64 = 1 << 10;
     /// `struct ptrace_peeksiginfo_args`: start and number.
     #[repr(C)]
     struct Which {
@@ -104,14 +125,20 @@ pub(super) fn has_trapped(tid: u32) -> bool {
         flags: u32,
         count: i32,
     }
-    let peek = |pid: Pid| {
-        let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
-        let which = Which { offset: 0, flags: 0, count: pending.len() as i32 };
-        // SAFETY: the kernel reads `which`, and writes up to `count` siginfo_t of 128 bytes.
-        let found =
-            unsafe { libc::ptrace(PEEKSIGINFO, pid.as_raw(), &raw const which, pending.as_mut_ptr()) };
-        Errno::result(found).map(|found| (pending, found as usize))
+    let peek = |offset: u64| {
+        move |pid: Pid| {
+            let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
+            let which = Which { offset, flags: 0, count: pending.len() as i32 };
+            // SAFETY: the kernel reads `which`, and writes up to `count` siginfo_t of 128 bytes.
+            let found =
+                unsafe { libc::ptrace(PEEKSIGINFO, pid.as_raw(), &raw const which, pending.as_mut_ptr()) };
+            Errno::result(found).map(|found| (pending, found as usize))
+        }
     };
-    let is_trap = |info: &[i32; 32]| (info[0], info[2]) == (libc::SIGTRAP, SI_KERNEL);
-    request(tid, peek).is_ok_and(|(pending, found)| pending.iter().take(found).any(is_trap))
+    // Codes of signals that processes send are not positive.
+    let is_fault = |info: &[i32; 32]| FAULTS.contains(&info[0]) && info[2] > 0;
+    (0..MOST)
+        .step_by(4)
+        .map_while(|offset| request(tid, peek(offset)).ok().filter(|(_, found)| *found > 0))
+        .any(|(pending, found)| pending.iter().take(found).any(is_fault))
 }

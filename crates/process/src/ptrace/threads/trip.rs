@@ -1,8 +1,10 @@
 //! Sends a stopped thread to other code and brings it back.
 
-use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, registers, resume};
+use super::second::request;
+use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, lost, registers, resume};
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
+use nix::sys::ptrace;
 use std::time::Instant;
 
 /// The state of a thread from before it was sent to other code.
@@ -40,8 +42,9 @@ impl Held {
         self.set(at)?;
         self.regs = trip.own;
         // The code blocks signals as well, but the handler of a signal that has come meanwhile must
-        // not run first.
-        self.block_signals()?;
+        // not run first. A fault whose signal is blocked would cost the program its handler: the
+        // kernel puts the default action in its place.
+        self.set_blocked_signals(!FAULT_SIGNALS | trip.mask)?;
         Ok(trip)
     }
 
@@ -49,6 +52,7 @@ impl Held {
     /// mask from before it was sent away. So no signal frame leads to the other code, and a pending
     /// signal is delivered as if the thread had been stopped all the time.
     pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
+        self.block_signals()?;
         self.stop_in_signal_path()?;
         self.put_back(trip)
     }
@@ -61,7 +65,7 @@ impl Held {
             resume(self.tid, Resume::ToSystemCall, signal)?;
             match self.next_report(Some(until))? {
                 Some(Report::SystemCall) => return Ok(registers(self.tid)?),
-                Some(report) => signal = passed_on(report)?,
+                Some(report) => signal = self.passed_on(report)?,
                 None => return Err(self.late()),
             }
         }
@@ -89,7 +93,7 @@ impl Held {
                 report => {
                     // Every stop uses up the request to stop.
                     asked.then(|| interrupt(self.tid)).transpose()?;
-                    resume(self.tid, Resume::Freely, passed_on(report)?)?;
+                    resume(self.tid, Resume::Freely, self.passed_on(report)?)?;
                 }
             }
         }
@@ -134,15 +138,35 @@ impl Held {
     }
 }
 
-/// Returns the signal to deliver to a thread that was sent away. Blocked signals are not delivered,
-/// so one that an instruction can raise is a fault of the code that it was sent to.
-fn passed_on(report: Report) -> Result<i32, Interrupted> {
-    match report {
-        Report::Signal(fault) if FAULTS.contains(&fault) => Err(Interrupted::Fault(fault)),
-        Report::Signal(signal) => Ok(signal),
-        _ => Ok(0),
+impl Held {
+    /// Returns the signal with which a thread that was sent away goes on. A signal that an
+    /// instruction has raised is a fault of the code that the thread was sent to. The same signal
+    /// from elsewhere is queued again by the kernel, as it is blocked when the thread goes on with
+    /// it.
+    fn passed_on(&self, report: Report) -> Result<i32, Interrupted> {
+        let Report::Signal(signal) = report else { return Ok(0) };
+        if FAULTS.contains(&signal) {
+            // Codes of signals that processes send are not positive.
+            let code = |pid| ptrace::getsiginfo(pid).map(|info| info.si_code);
+            if request(self.tid, code).map_err(|errno| lost(self.tid, errno))? > 0 {
+                return Err(Interrupted::Fault(signal));
+            }
+            self.block_signals()?;
+        }
+        Ok(signal)
     }
 }
 
 /// Signals that the kernel raises for an instruction.
-const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+pub(super) const FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// [`FAULTS`] as a set.
+pub const FAULT_SIGNALS: u64 = {
+    let (mut set, mut n) = (0, 0);
+    while n < FAULTS.len() {
+        set |= 1 << (FAULTS[n] - 1);
+        n += 1;
+    }
+    set
+};
