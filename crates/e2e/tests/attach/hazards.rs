@@ -160,7 +160,8 @@ fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
     }
 }
 
-/// Attaches to a program that has its own code trap, moves it, or gives its threads control blocks of its own.
+/// Attaches to a program that has its own code trap, moves it, or gives its threads control blocks
+/// of its own.
 fn goes_its_own_way(which: &str) {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["own_ways.c"], &[]);

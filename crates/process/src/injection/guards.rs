@@ -291,10 +291,10 @@ impl Guards {
     }
 }
 
-/// Does a stopped thread run with the control block that glibc has made for it? Functions of glibc
-/// find the owner of a lock there, and all that is local to the thread.
+/// Whether a stopped thread runs with the control block that glibc has made for it. Functions of
+/// glibc find the owner of a lock there, and the thread's local variables.
 fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
-    /// Where a block has its own address, and where the id of its thread.
+    /// Offsets of a block's own address and of its thread's id.
     const ITSELF: u64 = 0x10;
     const ID: u64 = 0x2d0;
     let pointer = thread.regs.fs_base;

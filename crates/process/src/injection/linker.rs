@@ -49,13 +49,14 @@ impl LinkerLocks {
 /// More objects than a program loads.
 const OBJECTS: usize = 1 << 14;
 
-/// Is this the file name of glibc's dynamic linker?
+/// Whether this is the file name of glibc's dynamic linker.
 pub(crate) fn is_linker(name: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2")
 }
 
-/// The mappings of a process but for text of which there is another copy. A library that was opened in
-/// a namespace of its own (dlmopen) brings copies of those it needs, which are unloaded with it.
+/// Returns the mappings of a process without text of which the first namespace has another copy. A
+/// library that was opened in a namespace of its own (dlmopen) brings copies of the libraries that
+/// it needs, which are unloaded with it.
 pub fn first_objects(pid: u32, regions: &[Region]) -> Vec<Region> {
     let base = |region: &Region| region.start.wrapping_sub(region.offset);
     let text: Vec<&Region> =
@@ -77,10 +78,10 @@ pub fn first_objects(pid: u32, regions: &[Region]) -> Vec<Region> {
     all
 }
 
-/// What the dynamic linker has added to the addresses of each object of its first namespace: those
-/// that it loaded with the program, and later by `dlopen`. glibc's variable begins with their list.
+/// Returns the bias of each object of the dynamic linker's first namespace: the objects that it
+/// loaded with the program, and later by `dlopen`. glibc's variable begins with their list.
 fn first_namespace(pid: u32, regions: &[Region]) -> Vec<u64> {
-    /// `struct link_map`: what was added, name, dynamic section, next.
+    /// Offset of `next` in `struct link_map`, behind bias, name and dynamic section.
     const NEXT: u64 = 24;
     let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
     let Some((start, _)) = symbols.and_then(|symbols| symbols.range(VARIABLE)) else { return Vec::new() };

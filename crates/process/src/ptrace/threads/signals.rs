@@ -62,8 +62,8 @@ impl Held {
         request(tid, get).map_err(|errno| lost(tid, errno))
     }
 
-    /// Whether the program has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH). Kernels
-    /// before 6.4 do not report it.
+    /// Whether the program has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH).
+    /// Kernels before 6.4 do not report it.
     pub fn dispatches_system_calls(&self) -> bool {
         const GET_DISPATCH: u32 = 0x4211;
         /// `struct ptrace_sud_config`: mode, selector, start and length of the code that is exempt.
