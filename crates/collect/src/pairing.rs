@@ -17,6 +17,7 @@
 //! An event of the sparse clock has seven bits of the slot. They tell activations apart, and prove nothing at an entry.
 
 mod copies;
+mod lost;
 mod moves;
 mod stacks;
 

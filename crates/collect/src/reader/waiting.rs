@@ -14,15 +14,15 @@ use std::collections::VecDeque;
 pub(super) enum Item {
     /// An event, with what was read of it: values, and pieces of the stack.
     Event(RawEvent, Option<Box<(Vec<u8>, Vec<u8>)>>),
-    /// Events are missing here.
-    Lost(Event),
+    /// Events are missing here, and so many open calls ended meanwhile.
+    Lost(Event, u32),
 }
 
 impl Item {
     pub(super) fn ticks(&self) -> u64 {
         match self {
             Item::Event(raw, _) => raw.ticks,
-            Item::Lost(event) => event.ticks,
+            Item::Lost(event, _) => event.ticks,
         }
     }
 }
