@@ -39,6 +39,11 @@ impl Ending {
         self != Ending::Resumed
     }
 
+    /// Had it not ended when the recording did? Then it has taken its time already; of others that were cut nothing is known but when they began.
+    pub fn goes_on(self) -> bool {
+        matches!(self, Ending::Running | Ending::Detached)
+    }
+
     /// As views and exports write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,7 +3,6 @@
 use super::{AROUND, Function, Known, Over, Question};
 use crate::columns;
 use crate::off::Off;
-use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values;
 use serde_json::{Value, json};
@@ -139,7 +138,7 @@ impl Question for Lines {
         let sum = self.functions.entry(over.function).or_default();
         let ending = over.call.ending;
         sum.calls += 1;
-        let is_known = goes_on(ending) || !ending.is_cut();
+        let is_known = ending.goes_on() || !ending.is_cut();
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
             return;
         }
@@ -232,7 +231,7 @@ fn text_line(known: &mut Known, over: &Over<'_>, callers: &[String], is_known: b
     let call = values::call(known.name(over.function), over.arguments);
     let results = values::results(over.results);
     let results = if results.is_empty() { results } else { format!("  {results}") };
-    let waited = known.off(over.call.off).map(waited).unwrap_or_default();
+    let waited = known.off(over.call.off).filter(|_| is_known).map(waited).unwrap_or_default();
     let task = known.task(over.thread);
     one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
 }
@@ -257,7 +256,7 @@ fn json_line(
         "blocked_ns": off.map(|off| off.blocked),
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
-        "unfinished": goes_on(ending),
+        "unfinished": ending.goes_on(),
         "tid": known.tid(over.thread),
         "thread": known.task(over.thread),
         "function": known.name(over.function),
@@ -276,9 +275,4 @@ fn json_line(
     }
     object[version] = 1.into();
     object.to_string()
-}
-
-/// A call that goes on has taken its time already; of others that were cut nothing is known but when they began.
-fn goes_on(ending: Ending) -> bool {
-    matches!(ending, Ending::Running | Ending::Detached)
 }
