@@ -8,7 +8,13 @@ use super::{OpenCalls, TAIL};
 impl OpenCalls {
     /// So many returns of open calls were lost. Says how many of the newest calls that proves over; they are.
     pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
-        if returns == 0 || !self.aside.is_one_stack() {
+        // Events of the sparse clock may be read behind the mark of a loss.
+        let open = &self.frames[1..=self.depth];
+        if returns == 0
+            || !self.placed
+            || !self.aside.is_one_stack()
+            || self.aside.newest_stack(open) < open.len()
+        {
             return 0;
         }
         let mut over = self.depth.min(returns as usize);
