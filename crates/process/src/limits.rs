@@ -1,16 +1,20 @@
-//! What a process can have no more of.
+//! Resources of a process that may be exhausted: mappings, open files, locked memory.
 
 use crate::proc;
 use crate::reason::Reason;
 use crate::target::Target;
 use std::fs;
 
-/// Mappings that the agent makes, and the dynamic linker for it, at most.
+/// Maximum number of mappings that the agent makes, and the dynamic linker for it.
 const MAPPINGS: usize = 24;
-/// KiB of address space that the agent's file takes: locked memory, in a process that locks all that it maps.
+/// Bytes of address space for the agent's file and its first mappings.
+const AGENT: u64 = 64 << 20;
+/// KiB of address space that the agent's file takes, which count as locked memory in a process that
+/// locks all its mappings.
 const LOCKED: u64 = 64 << 10;
 
-/// Why the agent could not come in: the resource that the process has used up, if there is one that a failure of this kind may come from.
+/// Returns the exhausted resource that may be the cause of a failure to load the agent, or else the
+/// reason given.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
         Reason::NoMemory | Reason::AgentNotMapped | Reason::AgentNoMemory | Reason::Linker { .. } => {
@@ -34,12 +38,25 @@ fn exhausted(target: &Target) -> Option<Reason> {
     if soft_limit(&limits, "Max open files").is_some_and(|most| files >= most) {
         return Some(Reason::NoFiles);
     }
+    let status = fs::read_to_string(place.join("status")).unwrap_or_default();
+    let used = |name: &str| {
+        let size = proc::field(&status, name).and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
+        size.unwrap_or(0) << 10
+    };
+    // A mapping is as long as the agent's file, or as its memory.
+    let is_near = |most: u64, used: u64| used + AGENT > most;
+    if soft_limit(&limits, "Max data size").is_some_and(|most| is_near(most, used("VmData"))) {
+        return Some(Reason::NoData);
+    }
+    if soft_limit(&limits, "Max address space").is_some_and(|most| is_near(most, used("VmSize"))) {
+        return Some(Reason::NoMemory);
+    }
     let locked = target.locked_memory();
     let most = soft_limit(&limits, "Max locked memory")? >> 10;
     (locked > 0 && locked + LOCKED > most).then_some(Reason::NoLockedMemory)
 }
 
-/// A limit that is in force, as `/proc/PID/limits` has it.
+/// Returns a soft limit from the text of `/proc/PID/limits`. None if it is unlimited.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     values.split_whitespace().next()?.parse().ok()

@@ -1,14 +1,15 @@
-//! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reference/reasons.md` lists them; a test compares it with this table.
+//! Reasons why calltap does not attach to, change or detach from a process, each with code, text
+//! and advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use nix::errno::Errno;
 use std::io;
 
 calltap_sites::reasons! {
-    /// Why something is not done with a process.
+    /// Why an operation on a process was not done.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Reason;
 
-    // What it is.
+    // Kind and state of the process.
     NoProcess = "no-process",
         "no such process", "look for its id again";
     Itself = "calltap-itself",
@@ -36,7 +37,7 @@ calltap_sites::reasons! {
     OtherProgram = "other-program",
         "it runs another program by now", "none";
 
-    // What it may.
+    // Permissions.
     OwnChildrenOnly = "ptrace-scope-1",
         "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0", "be root, or sysctl kernel.yama.ptrace_scope=0";
     RootOnly = "ptrace-scope-2",
@@ -51,10 +52,12 @@ calltap_sites::reasons! {
         "its seccomp filter does not allow {call}, which the agent needs", "start it without the filter, or allow the call";
     UnreadSeccomp { errno: Errno } = "seccomp-unread",
         "it runs under a seccomp filter that may forbid what the agent does, and that cannot be read ({errno}): root can read it", "be root";
+    Dispatched = "system-calls-dispatched",
+        "a thread of it has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH), also those that the agent makes", "start it without";
     System { why: String } = "system",
         "{why}", "see permissions.md";
 
-    // Its threads.
+    // Threads of the process.
     NoThread = "no-thread",
         "no thread", "try again";
     NoStack = "no-stack",
@@ -76,7 +79,10 @@ calltap_sites::reasons! {
     WordInUse = "word-in-use",
         "the word in its threads' control blocks that the agent needs is in use", "start it with calltap record -- PROGRAM";
 
-    // Bringing the agent in.
+    NoControlBlock = "no-control-block",
+        "a thread of it has no control block (its register FS is 0), by which hooks find a thread", "start that thread with CLONE_SETTLS";
+
+    // Loading the agent.
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";
     NoPlace = "no-place",
@@ -89,6 +95,8 @@ calltap_sites::reasons! {
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
         "it may map no more memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
+    NoData = "no-data",
+        "it may map no more memory of its own: raise its limit of data (RLIMIT_DATA, ulimit -d)", "raise the limit";
     NoMappings { count: usize } = "no-mappings",
         "it has {count} memory mappings, and may have no more: raise the kernel's limit (sysctl vm.max_map_count)", "raise the limit";
     NoFiles = "no-files",
@@ -116,9 +124,9 @@ calltap_sites::reasons! {
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
     Breakpoints { why: String } = "breakpoints",
-        "breakpoints would kill it: {why}", "leave --patch-mode int3";
+        "breakpoints would kill it: {why}", "leave out --patch-mode breakpoint";
 
-    // Other calltaps.
+    // Other instances of calltap.
     Attached = "attached",
         "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
     Attaching { by: String } = "attaching",
