@@ -87,6 +87,8 @@ pub struct Reader {
     until: u64,
     /// Events of goroutines, which may continue in other threads.
     pub of_go: Vec<GoEvent>,
+    /// Whether there were any.
+    has_goroutines: bool,
     /// Whether a history is kept for children that are forked.
     keeps_history: bool,
     history: Option<History>,
@@ -422,7 +424,8 @@ impl Reader {
     }
 
     /// Encodes losses of which `lost` says more than the totals.
-    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64) {
+    /// `follows`: the events were lost right behind all that are read.
+    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64, follows: bool) {
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
         if (more_entries, more_exits) == (0, 0) {
             return;

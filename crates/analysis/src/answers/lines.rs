@@ -233,7 +233,7 @@ fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_kn
     let call = values::call(known.name(ended.function), ended.arguments);
     let results = values::results(ended.results);
     let results = if results.is_empty() { results } else { format!("  {results}") };
-    let waited = known.off(ended.call.off).map(waited).unwrap_or_default();
+    let waited = known.off(ended.call.off).filter(|_| is_known).map(waited).unwrap_or_default();
     let task = known.task(ended.thread);
     one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
 }
@@ -258,7 +258,7 @@ fn json_line(
         "blocked_ns": off.map(|off| off.blocked),
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
-        "unfinished": goes_on(ending),
+        "unfinished": ending.goes_on(),
         "tid": known.tid(ended.thread),
         "thread": known.task(ended.thread),
         "function": known.name(ended.function),
@@ -277,10 +277,4 @@ fn json_line(
     }
     object[version] = 1.into();
     object.to_string()
-}
-
-/// Whether a call was still open at the end, so that the time that it has taken so far is known. Of
-/// other cut calls only the start is known.
-fn goes_on(ending: Ending) -> bool {
-    matches!(ending, Ending::Running | Ending::Detached)
 }

@@ -11,6 +11,9 @@ use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// Number of slow calls within an open call that are remembered at least.
+const MOST_INNER: usize = 1 << 16;
+
 /// Calls of matching functions that take longer than a threshold are slow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
@@ -47,7 +50,7 @@ struct Search<'s> {
     limits: Vec<Option<u64>>,
     /// Number of the thread's open calls of functions that are asked about.
     open: u32,
-    /// Slow calls that were over within these, and within none that is here.
+    /// Slow calls that ended within these, and within no other slow call.
     inner: Vec<Call>,
     most: usize,
     heap: BinaryHeap<Reverse<Rank>>,
@@ -64,7 +67,7 @@ impl Visitor for Search<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let Some(ns) = self.limit(call.site.0).filter(|_| call.ending.is_of_call()) else { return };
         self.open = self.open.saturating_sub(1);
-        // How long a call took that was cut is not known, and those within it stand for themselves.
+        // The duration of a cut call is unknown; the slow calls within it are explained instead.
         let is_known = !call.ending.is_cut() || call.ending.goes_on();
         if is_known && self.source.duration_ns(call.total) > ns {
             let within = self.inner.iter().rev().take_while(|inner| inner.start >= call.start).count();
@@ -85,7 +88,7 @@ impl Visitor for Search<'_> {
 }
 
 impl Search<'_> {
-    /// Of very many within one call, the slowest are enough.
+    /// Keeps only the slower half of very many slow calls within one call.
     fn forget_short(&mut self) {
         if self.inner.len() >= 2 * MOST_INNER {
             let mut totals: Vec<u64> = self.inner.iter().map(|call| call.total).collect();
@@ -95,7 +98,7 @@ impl Search<'_> {
         }
     }
 
-    /// A slow call that is within no other.
+    /// Counts a slow call that is within no other.
     fn found(&mut self, thread: ThreadId, call: &Call) {
         self.calls += 1;
         self.ticks = self.ticks.saturating_add(call.total);

@@ -1,19 +1,21 @@
 //! Open calls whose returns were lost.
 //!
-//! The hooks try to record a return only if its entry was recorded, so a return that is counted as lost is of an open call. On one stack a call ends after all
-//! that it made: wherever among the open calls those that returned were, as many of the newest are over.
+//! The hooks record a return only if its entry was recorded, so each lost return belongs to an open
+//! call. On one stack a call ends after all calls that it made: at least as many of the newest open
+//! calls have ended as returns were lost.
 
 use super::{OpenCalls, TAIL};
 
 impl OpenCalls {
-    /// So many returns of open calls were lost. Says how many of the newest calls that proves over; they are.
+    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of
+    /// calls that have ended.
     pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
         // Events of the sparse clock may be read behind the mark of a loss.
         let open = &self.frames[1..=self.depth];
         if returns == 0
             || !self.placed
-            || !self.aside.is_one_stack()
-            || self.aside.newest_stack(open) < open.len()
+            || !self.suspended.is_one_stack()
+            || self.suspended.newest_stack(open) < open.len()
         {
             return 0;
         }
@@ -32,7 +34,7 @@ mod tests {
     use crate::pairing::{OpenCalls, SLOT, SLOTS};
     use calltap_abi::event::code;
 
-    /// Which calls are open when so many returns of the open ones were lost.
+    /// Checks which calls are open after the loss of so many returns.
     fn check_lost(calls: &str, returns: u32, expected: &str) {
         let mut open = OpenCalls::new(true);
         for call in calls.split_whitespace() {
@@ -40,7 +42,7 @@ mod tests {
                 call.strip_prefix('~').map_or((code::ENTRY, call), |call| (code::TAIL_ENTRY, call));
             let (name, at) = call.split_once('@').expect("f@N");
             let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
-            open.show(code, (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]), 0);
+            open.pair_event(code, (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]), 0);
         }
         let before = open.depth;
         let over = open.end_lost(returns) as usize;

@@ -199,7 +199,7 @@ fn no_more_frames_are_muted_than_are_open() {
     let mut open = OpenCalls::new(true);
     open.open((0x1234 << SLOT | 7) ^ (MUTED | FAR));
     assert_eq!((open.depth, open.muted()), (1, 1));
-    let Shown { left, .. } = open.show(code::ENTRY, 0x1230 << SLOT | 8, 0);
+    let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
     assert_eq!((open.depth, left), (1, 1));
 }
 

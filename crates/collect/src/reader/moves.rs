@@ -87,8 +87,8 @@ impl Reader {
         }
     }
 
-    /// Notes a loss, behind all events that wait.
-    pub(super) fn push_loss(&mut self, event: Event) {
+    /// Notes a loss, behind all events that wait. `ended`: so many returns of open calls were lost.
+    pub(super) fn push_loss(&mut self, event: Event, ended: u32) {
         if self.waiting.items.is_empty() {
             self.lose(event, ended);
         } else {

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 pub(super) enum Item {
     /// An event, with its values and the pieces of its stack.
     Event(RawEvent, Option<Box<(Vec<u8>, Vec<u8>)>>),
-    /// A loss of events.
-    Lost(Event),
+    /// A loss of events, and the number of open calls whose returns were lost.
+    Lost(Event, u32),
 }
 
 impl Item {

@@ -54,7 +54,7 @@ pub(super) struct Classes {
     pub(super) unknown: bool,
     /// Whether it is one integer of 128 bits.
     pub(super) wide: bool,
-    /// It is what nullptr is of.
+    /// Whether this is the type of nullptr.
     pub(super) null: bool,
     pub(super) align: u64,
     parts: u32,

@@ -42,6 +42,8 @@ crate::reasons! {
     Vector = "vector", "is wider than a word and passed in a vector register", "read its lower half: fparg1";
     /// The value is an empty class, which is not passed.
     Empty = "empty", "is empty: nothing is passed", "none";
+    /// The value is nullptr, for which a compiler may leave a register as it is.
+    Null = "null", "is nullptr: no value is passed", "none";
     /// The position depends on how the program was compiled, and perhaps those of later arguments,
     /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
@@ -105,7 +107,7 @@ pub(super) struct Next {
     /// those in integer registers only if `integers_unknown` is set, too.
     unknown: bool,
     integers_unknown: bool,
-    /// There was a nullptr, whose register compilers that use LLVM do not count.
+    /// Whether a nullptr precedes, whose register compilers based on LLVM do not count.
     after_null: bool,
 }
 
@@ -136,7 +138,7 @@ impl Next {
         let by_address = classes.by_reference || classes.memory && rust;
         let elsewhere = !by_address && (vectors > 0 || classes.memory || classes.is_x87());
         if self.unknown && (self.integers_unknown || elsewhere) {
-            // One that takes registers of both kinds is in them or on the stack as a whole.
+            // A value that takes registers of both kinds is in them or on the stack as a whole.
             self.integers_unknown |= integers > 0;
             return Passed::Unread(Unread::Unknown);
         }
@@ -147,9 +149,10 @@ impl Next {
             return Passed::Unread(Unread::Empty);
         }
         let fits = self.integer + integers <= Next::INTEGERS && self.vector + vectors <= Next::VECTORS;
-        if classes.wide && !fits && !gcc {
-            // Before version 18, compilers based on LLVM passed one half in the last register, or
-            // aligned it otherwise.
+        if !fits && !gcc && (classes.wide || self.after_null && integers > 1) {
+            // Before version 18, compilers based on LLVM passed one half of such a number in the
+            // last register, or aligned it otherwise. Behind a nullptr they take a register too
+            // many to be free, and split a structure likewise.
             (self.unknown, self.integers_unknown) = (true, true);
             return Passed::Unread(Unread::Unknown);
         }
