@@ -147,6 +147,26 @@ fn the_rest_of_a_call_in_a_forked_child_is_no_slow_call() {
 }
 
 #[test]
+fn a_call_that_was_cut_is_no_slow_call_and_what_was_slow_in_it_is() {
+    let lost = "E handle @10ms; L 5/1 @11ms; E other @40ms; X other @60ms; X run @61ms";
+    for (events, durations) in [
+        (format!("main: E run @1ms; {lost}"), vec![]),
+        (format!("main: E run @1ms; E handle @5ms; {lost}"), vec![]),
+        (
+            "main: E handle @1ms; E handle @2ms; X handle @22ms; L 0/1 @23ms; E other @50ms".to_owned(),
+            vec![20_000_000],
+        ),
+        ("main: E handle @1ms; E handle @2ms; X handle @22ms; X handle @23ms".to_owned(), vec![22_000_000]),
+        ("main: E handle @1ms; E other @2ms; X other @23ms".to_owned(), vec![22_000_000]),
+    ] {
+        let told: Value = serde_json::from_str(&ask(&recording(&events), true, false)).expect("JSON");
+        let calls = told["calls"].as_array().expect("calls");
+        let got: Vec<u64> = calls.iter().filter_map(|call| call["duration_ns"].as_u64()).collect();
+        assert_eq!(got, durations, "{events}: {told:#}");
+    }
+}
+
+#[test]
 fn locks_are_told_by_symbol() {
     let answer: Value =
         serde_json::from_str(&locks(&waiting(), false, None, true).expect("an answer")).expect("JSON");

@@ -24,6 +24,7 @@
 
 mod copies;
 mod fit;
+mod lost;
 mod moves;
 mod stacks;
 

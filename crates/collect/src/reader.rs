@@ -87,6 +87,8 @@ pub struct Reader {
     until: u64,
     /// Events of goroutines, which may continue in other threads.
     pub of_go: Vec<GoEvent>,
+    /// Whether there were any.
+    has_goroutines: bool,
     /// Whether a history is kept for children that are forked.
     keeps_history: bool,
     history: Option<History>,
@@ -134,6 +136,7 @@ impl Reader {
             switching: Switching::default(),
             until: u64::MAX,
             of_go: Vec::new(),
+            has_goroutines: false,
             keeps_history: false,
             history: None,
             sought: None,
@@ -249,7 +252,7 @@ impl Reader {
             None => [&header.lost_entries, &header.lost_exits],
         };
         let [entries, exits] = lost.map(|lost| lost.load(Acquire));
-        self.note_lost(self.lost(entries, exits), ticks.min(self.until));
+        self.note_lost(self.lost(entries, exits), ticks.min(self.until), false);
     }
 
     /// Reads the events of a chunk that are there. Returns whether it found any.
@@ -269,6 +272,7 @@ impl Reader {
             self.cursor.read_copying(words, copy, &mut sink);
         }
         sink.count(&mut self.totals);
+        self.has_goroutines |= !self.of_go.is_empty();
         let got = self.cursor.offset != before;
         self.hole = self.hole.filter(|_| !got);
         got
@@ -382,7 +386,7 @@ impl Reader {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         self.switching.release(false, &mut pairs);
-        self.note_lost(lost, self.cursor.last_ticks());
+        self.note_lost(lost, self.cursor.last_ticks(), true);
     }
 
     /// Encodes events that are held back, the cuts of disabled functions behind them, and losses.
@@ -415,12 +419,13 @@ impl Reader {
                 None => !is_linked(&entry.first_chunk),
             };
         if is_over || is_full {
-            self.note_lost(lost, if self.begun { self.cursor.last_ticks() } else { now });
+            self.note_lost(lost, if self.begun { self.cursor.last_ticks() } else { now }, is_full);
         }
     }
 
     /// Encodes losses of which `lost` says more than the totals.
-    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64) {
+    /// `follows`: the events were lost right behind all that are read.
+    fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64, follows: bool) {
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
         if (more_entries, more_exits) == (0, 0) {
             return;
@@ -428,7 +433,9 @@ impl Reader {
         (self.totals.lost_entries, self.totals.lost_exits) = (entries, exits);
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let kind = EventKind::Lost { entries: bounded(more_entries), exits: bounded(more_exits) };
-        self.push_loss(Event { ticks, site: Default::default(), kind });
+        // Returns of goroutines are counted with the thread's.
+        let ended = if follows && !self.has_goroutines { bounded(more_exits) } else { 0 };
+        self.push_loss(Event { ticks, site: Default::default(), kind }, ended);
     }
 
     /// Returns the losses that the program counted, with the slots that reading has skipped; never

@@ -39,6 +39,12 @@ impl Ending {
         self != Ending::Resumed
     }
 
+    /// Whether the call was still open at the end, so that the time that it has taken so far is
+    /// known. Of other cut calls only the start is known.
+    pub fn goes_on(self) -> bool {
+        matches!(self, Ending::Running | Ending::Detached)
+    }
+
     /// Returns the name in views and exports.
     pub fn name(self) -> &'static str {
         match self {

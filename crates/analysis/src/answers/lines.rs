@@ -3,7 +3,6 @@
 use super::{AROUND, EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::off::Off;
-use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values;
 use serde_json::{Value, json};
@@ -140,7 +139,7 @@ impl Question for Lines {
         let sum = self.functions.entry(ended.function).or_default();
         let ending = ended.call.ending;
         sum.calls += 1;
-        let is_known = goes_on(ending) || !ending.is_cut();
+        let is_known = ending.goes_on() || !ending.is_cut();
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
             return;
         }
@@ -234,7 +233,7 @@ fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_kn
     let call = values::call(known.name(ended.function), ended.arguments);
     let results = values::results(ended.results);
     let results = if results.is_empty() { results } else { format!("  {results}") };
-    let waited = known.off(ended.call.off).map(waited).unwrap_or_default();
+    let waited = known.off(ended.call.off).filter(|_| is_known).map(waited).unwrap_or_default();
     let task = known.task(ended.thread);
     one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
 }
@@ -259,7 +258,7 @@ fn json_line(
         "blocked_ns": off.map(|off| off.blocked),
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
-        "unfinished": goes_on(ending),
+        "unfinished": ending.goes_on(),
         "tid": known.tid(ended.thread),
         "thread": known.task(ended.thread),
         "function": known.name(ended.function),
@@ -278,10 +277,4 @@ fn json_line(
     }
     object[version] = 1.into();
     object.to_string()
-}
-
-/// Whether a call was still open at the end, so that the time that it has taken so far is known. Of
-/// other cut calls only the start is known.
-fn goes_on(ending: Ending) -> bool {
-    matches!(ending, Ending::Running | Ending::Detached)
 }

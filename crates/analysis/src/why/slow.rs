@@ -11,6 +11,9 @@ use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// Number of slow calls within an open call that are remembered at least.
+const MOST_INNER: usize = 1 << 16;
+
 /// Calls of matching functions that take longer than a threshold are slow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
@@ -47,6 +50,8 @@ struct Search<'s> {
     limits: Vec<Option<u64>>,
     /// Number of the thread's open calls of functions that are asked about.
     open: u32,
+    /// Slow calls that ended within these, and within no other slow call.
+    inner: Vec<Call>,
     most: usize,
     heap: BinaryHeap<Reverse<Rank>>,
     kept: Vec<Option<Slow>>,
@@ -62,9 +67,39 @@ impl Visitor for Search<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let Some(ns) = self.limit(call.site.0).filter(|_| call.ending.is_of_call()) else { return };
         self.open = self.open.saturating_sub(1);
-        if self.open > 0 || self.source.duration_ns(call.total) <= ns {
-            return;
+        // The duration of a cut call is unknown; the slow calls within it are explained instead.
+        let is_known = !call.ending.is_cut() || call.ending.goes_on();
+        if is_known && self.source.duration_ns(call.total) > ns {
+            let within = self.inner.iter().rev().take_while(|inner| inner.start >= call.start).count();
+            self.inner.truncate(self.inner.len() - within);
+            self.inner.push(*call);
+            self.forget_short();
         }
+        if self.open == 0 {
+            std::mem::take(&mut self.inner).iter().for_each(|call| self.found(thread, call));
+        }
+    }
+
+    fn thread_end(&mut self, thread: ThreadId) -> std::io::Result<()> {
+        self.open = 0;
+        std::mem::take(&mut self.inner).iter().for_each(|call| self.found(thread, call));
+        Ok(())
+    }
+}
+
+impl Search<'_> {
+    /// Keeps only the slower half of very many slow calls within one call.
+    fn forget_short(&mut self) {
+        if self.inner.len() >= 2 * MOST_INNER {
+            let mut totals: Vec<u64> = self.inner.iter().map(|call| call.total).collect();
+            let (_, median, _) = totals.select_nth_unstable(MOST_INNER);
+            let median = *median;
+            self.inner.retain(|call| call.total > median);
+        }
+    }
+
+    /// Counts a slow call that is within no other.
+    fn found(&mut self, thread: ThreadId, call: &Call) {
         self.calls += 1;
         self.ticks = self.ticks.saturating_add(call.total);
         let place = if self.kept.len() < self.most {
@@ -84,13 +119,6 @@ impl Visitor for Search<'_> {
         self.heap.push(Reverse((call.total, Reverse(call.start), thread.0, place)));
     }
 
-    fn thread_end(&mut self, _: ThreadId) -> std::io::Result<()> {
-        self.open = 0;
-        Ok(())
-    }
-}
-
-impl Search<'_> {
     fn limit(&self, site: u32) -> Option<u64> {
         self.limits.get(site as usize).copied().flatten()
     }
@@ -110,7 +138,8 @@ pub(crate) fn find(
     };
     let limits = source.meta().sites.iter().map(limit).collect();
     let (heap, kept) = (BinaryHeap::new(), Vec::new());
-    let mut search = Search { source, limits, open: 0, most, heap, kept, calls: 0, ticks: 0 };
+    let mut search =
+        Search { source, limits, open: 0, inner: Vec::new(), most, heap, kept, calls: 0, ticks: 0 };
     let totals = run_by_thread(source, &mut search, None)?;
     let mut slowest: Vec<Slow> = search.kept.into_iter().flatten().collect();
     slowest.sort_by_key(|slow| (Reverse(slow.call.total), slow.call.start));

@@ -19,6 +19,10 @@ const SMALL: u64 = 10;
 /// Returns a line for each kind of data that the recording lacks.
 pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     let mut lines = Vec::new();
+    let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
+    if lost > 0 {
+        lines.push(format!("{} lost: calls are missing", counted(lost, "event")));
+    }
     if !has_switches {
         lines.push("it was not recorded when threads ran and when they waited".to_owned());
     }

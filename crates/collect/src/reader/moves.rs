@@ -79,10 +79,7 @@ impl Reader {
                 sink.take(raw, values, stack);
                 sink.count(&mut self.totals);
             }
-            Some(Item::Lost(event)) => {
-                self.encoder.push(event);
-                self.open.lose();
-            }
+            Some(Item::Lost(event, ended)) => self.lose(event, ended),
             None => {}
         }
         if self.encoder.is_full() {
@@ -90,13 +87,21 @@ impl Reader {
         }
     }
 
-    /// Notes a loss, behind all events that wait.
-    pub(super) fn push_loss(&mut self, event: Event) {
+    /// Notes a loss, behind all events that wait. `ended`: so many returns of open calls were lost.
+    pub(super) fn push_loss(&mut self, event: Event, ended: u32) {
         if self.waiting.items.is_empty() {
-            self.encoder.push(event);
-            self.open.lose();
+            self.lose(event, ended);
         } else {
-            self.waiting.items.push_back(Item::Lost(event));
+            self.waiting.items.push_back(Item::Lost(event, ended));
         }
+    }
+
+    fn lose(&mut self, event: Event, ended: u32) {
+        self.encoder.push(event);
+        let pops = self.open.end_lost(ended);
+        if pops > 0 {
+            self.encoder.push(Event { kind: EventKind::Left { pops }, ..event });
+        }
+        self.open.lose();
     }
 }

@@ -16,15 +16,15 @@ use std::collections::VecDeque;
 pub(super) enum Item {
     /// An event, with its values and the pieces of its stack.
     Event(RawEvent, Option<Box<(Vec<u8>, Vec<u8>)>>),
-    /// A loss of events.
-    Lost(Event),
+    /// A loss of events, and the number of open calls whose returns were lost.
+    Lost(Event, u32),
 }
 
 impl Item {
     pub(super) fn ticks(&self) -> u64 {
         match self {
             Item::Event(raw, _) => raw.ticks,
-            Item::Lost(event) => event.ticks,
+            Item::Lost(event, _) => event.ticks,
         }
     }
 }

@@ -66,7 +66,7 @@ fn loss_is_said_by_every_view() {
     let (recorded, trace) = record_with_loss(&program, &[]);
     assert!(recorded.status.success(), "{}", recorded.stderr);
     assert!(recorded.stderr.contains("calltap: LOST "), "--quiet hides it: {}", recorded.stderr);
-    let views: [&[&str]; 18] = [
+    let views: [&[&str]; 22] = [
         &["report"],
         &["report", "--format", "json"],
         &["report", "--format", "csv"],
@@ -80,6 +80,10 @@ fn loss_is_said_by_every_view() {
         &["slower", "1s", "leaf"],
         &["stacks", "leaf"],
         &["watch", "leaf"],
+        &["locks"],
+        &["locks", "--json"],
+        &["why", "leaf>1s"],
+        &["why", "leaf>1s", "--json"],
         &["export", "--to", "perfetto", "-o", "/dev/null"],
         &["export", "--to", "chrome", "-o", "/dev/null"],
         &["export", "--to", "folded", "-o", "/dev/null"],
@@ -131,4 +135,22 @@ fn what_was_open_when_events_were_lost_ends_there() {
     let left: Vec<&str> = replay.lines().filter(|line| line.contains("/* left */")).take(5).collect();
     assert_eq!(left, [""; 0]);
     assert!(resident.end().0.success());
+}
+
+#[test]
+fn what_follows_a_loss_is_not_shown_in_calls_that_ended_in_it() {
+    let program = compile(GCC, &["two_ways.c"], &[]);
+    let trace = program.directory().join("two_ways").to_string_lossy().into_owned();
+    let mut command = Command::new(calltap());
+    command.args(["record", "-q", "-o", &trace, "--buffer-size", "256K", "--max-wait", "1us", "--no-sched"]);
+    command.arg("--").arg(&program.path).arg("1500");
+    let recorded = run(command, b"");
+    assert!(recorded.stderr.contains("calltap: LOST "), "nothing was lost: {}", recorded.stderr);
+    let paths = calltap_run(&["export", "--to", "folded", "-o", "-", &trace]).stdout;
+    assert!(paths.contains("left_way;left_step") && paths.contains("right_way;right_step"), "{paths}");
+    let false_paths: Vec<&str> = paths
+        .lines()
+        .filter(|path| path.contains("left_way;right_step") || path.contains("right_way;left_step"))
+        .collect();
+    assert_eq!(false_paths, [""; 0], "{paths}");
 }

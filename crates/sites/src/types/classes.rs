@@ -54,14 +54,24 @@ pub(super) struct Classes {
     pub(super) unknown: bool,
     /// Whether it is one integer of 128 bits.
     pub(super) wide: bool,
+    /// Whether this is the type of nullptr.
+    pub(super) null: bool,
     pub(super) align: u64,
     parts: u32,
 }
 
 impl Default for Classes {
     fn default() -> Classes {
-        let words = [Class::No; WORDS];
-        Classes { words, memory: false, by_reference: false, unknown: false, wide: false, align: 1, parts: 0 }
+        Classes {
+            words: [Class::No; WORDS],
+            memory: false,
+            by_reference: false,
+            unknown: false,
+            wide: false,
+            null: false,
+            align: 1,
+            parts: 0,
+        }
     }
 }
 
@@ -149,7 +159,9 @@ impl Types {
             let mut classes = Classes::default();
             self.classify(place, 0, &mut classes, 0);
             let entry = self.plain(place).and_then(|place| self.entry(place));
-            let is_scalar = entry.is_some_and(|entry| entry.tag() == gimli::DW_TAG_base_type);
+            let tag = entry.map(|entry| entry.tag());
+            let is_scalar = tag == Some(gimli::DW_TAG_base_type);
+            classes.null = tag == Some(gimli::DW_TAG_unspecified_type);
             classes.wide = is_scalar && classes.align == 16 && classes.words[1] == Class::Integer;
             classes.complete(self.size(place, 0).unwrap_or(0), is_scalar)
         };

@@ -42,6 +42,8 @@ crate::reasons! {
     Vector = "vector", "is wider than a word and passed in a vector register", "read its lower half: fparg1";
     /// The value is an empty class, which is not passed.
     Empty = "empty", "is empty: nothing is passed", "none";
+    /// The value is nullptr, for which a compiler may leave a register as it is.
+    Null = "null", "is nullptr: no value is passed", "none";
     /// The position depends on how the program was compiled, and perhaps those of later arguments,
     /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
@@ -56,6 +58,7 @@ impl Types {
         match classes.registers()[..] {
             _ if classes.unknown => (Passed::Unread(Unread::Unknown), false),
             _ if size == 0 => (Passed::Unread(Unread::Empty), false),
+            _ if classes.null => (Passed::Unread(Unread::Null), false),
             _ if classes.by_reference || classes.memory => (own[0], true),
             _ if classes.is_x87() => (own[1], false),
             [] => (Passed::Unread(Unread::Empty), false),
@@ -104,6 +107,8 @@ pub(super) struct Next {
     /// those in integer registers only if `integers_unknown` is set, too.
     unknown: bool,
     integers_unknown: bool,
+    /// Whether a nullptr precedes, whose register compilers based on LLVM do not count.
+    after_null: bool,
 }
 
 impl Next {
@@ -130,27 +135,38 @@ impl Next {
         let registers = classes.registers();
         let integers = registers.iter().filter(|integer| **integer).count() as u8;
         let vectors = registers.len() as u8 - integers;
-        if self.unknown && (self.integers_unknown || vectors > 0 || classes.memory || classes.is_x87()) {
+        let by_address = classes.by_reference || classes.memory && rust;
+        let elsewhere = !by_address && (vectors > 0 || classes.memory || classes.is_x87());
+        if self.unknown && (self.integers_unknown || elsewhere) {
+            // A value that takes registers of both kinds is in them or on the stack as a whole.
+            self.integers_unknown |= integers > 0;
             return Passed::Unread(Unread::Unknown);
         }
-        if classes.by_reference || classes.memory && rust {
+        if by_address {
             return self.address();
         }
         if size == 0 || registers.is_empty() && !classes.memory && !classes.is_x87() {
             return Passed::Unread(Unread::Empty);
         }
         let fits = self.integer + integers <= Next::INTEGERS && self.vector + vectors <= Next::VECTORS;
-        if classes.wide && !fits && !gcc {
-            // Before version 18, compilers based on LLVM passed one half in the last register, or
-            // aligned it otherwise.
+        if !fits && !gcc && (classes.wide || self.after_null && integers > 1) {
+            // Before version 18, compilers based on LLVM passed one half of such a number in the
+            // last register, or aligned it otherwise. Behind a nullptr they take a register too
+            // many to be free, and split a structure likewise.
             (self.unknown, self.integers_unknown) = (true, true);
             return Passed::Unread(Unread::Unknown);
         }
         if classes.memory || classes.is_x87() || !fits {
             let why = if classes.is_x87() { Unread::X87 } else { Unread::OnStack };
-            return self.on_stack(size, classes.align, why);
+            let passed = self.on_stack(size, classes.align, why);
+            return if classes.null { Passed::Unread(Unread::Null) } else { passed };
         }
-        let passed = classes.in_registers(of, self.integer, self.vector);
+        self.after_null |= classes.null;
+        let passed = if classes.null {
+            Passed::Unread(Unread::Null)
+        } else {
+            classes.in_registers(of, self.integer, self.vector)
+        };
         self.integer += integers;
         self.vector += vectors;
         passed

@@ -1,0 +1,66 @@
+//! Open calls whose returns were lost.
+//!
+//! The hooks record a return only if its entry was recorded, so each lost return belongs to an open
+//! call. On one stack a call ends after all calls that it made: at least as many of the newest open
+//! calls have ended as returns were lost.
+
+use super::{OpenCalls, TAIL};
+
+impl OpenCalls {
+    /// Ends the newest calls after the loss of so many returns of open calls. Returns the number of
+    /// calls that have ended.
+    pub(crate) fn end_lost(&mut self, returns: u32) -> u32 {
+        // Events of the sparse clock may be read behind the mark of a loss.
+        let open = &self.frames[1..=self.depth];
+        if returns == 0
+            || !self.placed
+            || !self.suspended.is_one_stack()
+            || self.suspended.newest_stack(open) < open.len()
+        {
+            return 0;
+        }
+        let mut over = self.depth.min(returns as usize);
+        // A call that was entered by a jump ends with the one in whose place it is.
+        while over < self.depth && self.frames[self.depth + 1 - over] & TAIL != 0 {
+            over += 1;
+        }
+        self.depth -= over;
+        over as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pairing::{OpenCalls, SLOT, SLOTS};
+    use calltap_abi::event::code;
+
+    /// Checks which calls are open after the loss of so many returns.
+    fn check_lost(calls: &str, returns: u32, expected: &str) {
+        let mut open = OpenCalls::new(true);
+        for call in calls.split_whitespace() {
+            let (code, call) =
+                call.strip_prefix('~').map_or((code::ENTRY, call), |call| (code::TAIL_ENTRY, call));
+            let (name, at) = call.split_once('@').expect("f@N");
+            let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
+            open.pair_event(code, (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]), 0);
+        }
+        let before = open.depth;
+        let over = open.end_lost(returns) as usize;
+        assert_eq!(open.depth, before - over, "{calls}, {returns}");
+        let names: String = open.sites().iter().map(|site| site.0 as u8 as char).collect();
+        assert_eq!(names, expected, "{calls}, {returns}");
+    }
+
+    #[test]
+    fn so_many_of_the_newest_calls_are_over_as_returns_were_lost() {
+        check_lost("m@1 f@2 g@3", 0, "mfg");
+        check_lost("m@1 f@2 g@3", 1, "mf");
+        check_lost("m@1 f@2 g@3", 3, "");
+        check_lost("m@1 f@2 g@3", 9, "");
+        // A call that was entered by a jump is over with the one in whose place it is.
+        check_lost("m@1 f@2 ~g@2 ~h@2", 1, "m");
+        check_lost("m@1 f@2 ~g@2 h@3", 1, "mfg");
+        // On which of two stacks they were is not known.
+        check_lost("m@1 f@2 g@900000", 1, "mfg");
+    }
+}
