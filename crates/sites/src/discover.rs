@@ -12,7 +12,7 @@
 //!
 //! With `Discovery::FirstCall`, `session/src/plan/planner/first_calls.rs` gives a function a site
 //! when it first calls the profiling function, whatever its reason. A function that must never be
-//! patched has to be refused there, too.
+//! traced has to be refused there, too.
 
 pub(crate) mod calls;
 pub(crate) mod exits;

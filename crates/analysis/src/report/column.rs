@@ -111,7 +111,7 @@ impl Column {
     /// Columns added by default if context switches were recorded.
     pub(super) const SWITCHED: [Column; 2] = [Cpu, Blocked];
 
-    /// Columns added to JSON if context switches were recorded.
+    /// Columns that JSON adds to the default ones; null unless context switches were recorded.
     pub(super) const STATES: [Column; 8] =
         [Cpu, Runnable, Blocked, Tracing, SelfCpu, SelfRunnable, SelfBlocked, SelfTracing];
 
