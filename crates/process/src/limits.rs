@@ -15,9 +15,11 @@ const LOCKED: u64 = 64 << 10;
 /// Why the agent could not come in: the resource that the process has used up, if there is one that a failure of this kind may come from.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
-        Reason::NoMemory | Reason::AgentNotMapped | Reason::AgentNoMemory | Reason::Linker { .. } => {
-            exhausted(target).unwrap_or(reason)
-        }
+        Reason::NoMemory
+        | Reason::AgentNotMapped
+        | Reason::AgentNotOpened { .. }
+        | Reason::AgentNoMemory
+        | Reason::Linker { .. } => exhausted(target).unwrap_or(reason),
         _ => reason,
     }
 }

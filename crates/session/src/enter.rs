@@ -20,6 +20,7 @@ use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::{Symbols, Target, is_libc};
 use calltap_process::{proc, seccomp};
+use nix::errno::Errno;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -319,7 +320,13 @@ fn map_agent(
         inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
-    mapped.map(drop).map_err(|failed| target.refuse(failed).into())
+    match mapped.map_err(|failed| target.refuse(failed))? as i64 {
+        refused @ -4095..=-1 => {
+            let errno = Errno::from_raw(-refused as i32);
+            Err(target.refuse(Reason::AgentNotOpened { errno }).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Has the agent join the session, if it has not yet, and register the process with the kernel.

@@ -235,3 +235,8 @@ fn a_program_with_a_thread_without_a_control_block_is_refused() {
         refused(&program, &["bare"], &["no control block"]);
     }
 }
+
+#[test]
+fn a_static_program_that_may_open_no_file_is_refused_for_that() {
+    refused(&compile(&BARE[0], &["own_ways.c"], &["-static"]), &["sandbox"], &["Landlock"]);
+}

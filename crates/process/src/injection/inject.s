@@ -127,7 +127,7 @@ calltap_call_tsc:
     syscall
     pop rax
     ret
-# A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1.
+# A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1, or why the file cannot be opened.
 .globl calltap_call_map
 .hidden calltap_call_map
 calltap_call_map:
@@ -140,7 +140,7 @@ calltap_call_map:
     mov edx, {open_flags}
     xor r10d, r10d
     syscall
-    test eax, eax
+    test rax, rax
     js 5f
     mov r12d, eax
 4:
@@ -161,8 +161,8 @@ calltap_call_map:
     mov edi, r12d
     mov eax, {close}
     syscall
-5:
     mov eax, 1
+5:
     pop r12
     pop rbx
     ret
