@@ -183,6 +183,9 @@ fn open_or_place(
     let guards = Guards::new(target.pid, &inferior.regions);
     // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
     let can_place = Frames::of(target, &inferior.regions).is_ok();
+    if can_place && guards.has_other_allocators() && knows_owner_word(target, inferior)? {
+        return place(target, directory, inferior);
+    }
     let patience = if can_place { UNLOCKED } else { TRY };
     let mut find = |patience| {
         inferior.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions))
@@ -197,6 +200,12 @@ fn open_or_place(
         found => found?,
     };
     open(target, directory, shared, inferior, linker, thread)
+}
+
+/// Do a process's threads have a word by which hooks find them? A placed agent has no other way.
+fn knows_owner_word(target: &Target, inferior: &mut Inferior<'_>) -> Result<bool, Error> {
+    let thread = inferior.any_thread()?;
+    Ok(owner_word(target, &thread, &mut inferior.text).is_ok())
 }
 
 /// Has the dynamic linker load the agent, by a thread that holds no lock.
