@@ -1,12 +1,15 @@
-//! Takes the agent's own path out of LD_PRELOAD, and what the recorder has put in front of it, so that the program and its children see the environment they would have had.
+//! Removes the agent's own path from LD_PRELOAD, and the recorder's additions in front of it, so
+//! that the program and its children see their own environment.
 //!
-//! Unsafe because the environment is the program's: an array of pointers to strings on its initial stack. Nothing else runs yet.
+//! Uses `unsafe` because the environment is the program's: an array of pointers to strings on its
+//! initial stack. No other code runs yet.
 
 use crate::mem::strlen;
 
 const NAME: &[u8] = b"LD_PRELOAD=";
 
-/// Removes all up to `own` (a path) from the LD_PRELOAD entry of the environment at `environment`.
+/// Removes everything up to `own` (a path) from the LD_PRELOAD entry of the environment at
+/// `environment`.
 ///
 /// # Safety
 /// `environment` is null, or the program's environment array before any other thread exists.
@@ -20,7 +23,8 @@ pub unsafe fn remove_preload(mut environment: *mut *mut u8, own: &[u8]) {
         if string.is_null() {
             return;
         }
-        // SAFETY: entries are terminated strings on the writable initial stack, and no other code uses them now.
+        // SAFETY: entries are terminated strings on the writable initial stack, and no other code
+        // uses them now.
         let text = unsafe { core::slice::from_raw_parts_mut(string, strlen(string) + 1) };
         if let Some(rest) = text.strip_prefix_mut(NAME)
             && let Some(start) =

@@ -1,4 +1,5 @@
-//! The session's files, which lie beside the agent: opening them, and where they are mapped.
+//! The session's files, which lie beside the agent: opens them, and remembers where they are
+//! mapped.
 
 use crate::sys;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
@@ -12,12 +13,13 @@ pub fn open_beside(own: &[u8], name: &[u8]) -> Option<sys::Fd> {
     sys::open(path.get(..directory + name.len())?, sys::O_RDWR).ok()
 }
 
-/// Where the session's files are mapped, to unmap them: address, length.
+/// Address and length of each mapping of the session's files, for unmapping.
 pub static MAPPINGS: [[AtomicUsize; 2]; 3] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 3];
-/// Which of them shows the veneers of the code file: a mapping to duplicate where the file cannot be opened.
+/// Index of the mapping of the code file's veneers, which is duplicated where the file cannot be
+/// opened.
 pub const VENEERS: usize = 2;
 
-/// Remembers one of them.
+/// Remembers a mapping.
 pub fn remember(index: usize, address: usize, length: usize) {
     if let Some([at, bytes]) = MAPPINGS.get(index) {
         at.store(address, Relaxed);
@@ -25,5 +27,5 @@ pub fn remember(index: usize, address: usize, length: usize) {
     }
 }
 
-/// Flags of address space that is reserved.
+/// Flags of reserved address space.
 pub const RESERVED: usize = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;

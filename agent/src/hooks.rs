@@ -1,8 +1,9 @@
-//! The data path: what a stub calls when a traced function is entered and when it returns.
+//! The data path: stubs call these hooks when a traced function is entered and when it returns.
 //!
-//! Assembly, because it must preserve *every* register and flag (callers compiled with -fipa-ra keep values in caller-saved
-//! registers, `rax` counts variadic vector arguments, `r10` is a static chain, `r11` a tail call's target), and must
-//! use integer registers only (the x87, SSE and AVX state is then never touched, so it need not be saved).
+//! The hooks are assembly because they must preserve *every* register and flag: callers compiled
+//! with -fipa-ra keep values in caller-saved registers, `rax` counts variadic vector arguments,
+//! `r10` is a static chain, `r11` a tail call's target. They use integer registers only, so the
+//! x87, SSE and AVX state need not be saved.
 //!
 //! How the stack moves in a call-through (S = the slot of the caller's return address R0):
 //!
@@ -17,9 +18,11 @@
 //! stub+16:  ret                                           -> R0, predicted: every call had its ret
 //! ```
 //!
-//! After a prologue (mcount) the site *calls* its stub, `entry` finds S at 8(%rbp) and puts stub+11 there itself.
+//! After a prologue (mcount) the site *calls* its stub, `entry` finds S at 8(%rbp) and puts stub+11
+//! there itself.
 //!
-//! A function whose exits are rewritten keeps its return address. What stands in the shadow stack is only a mark: which call is open in this slot.
+//! A function whose exits are rewritten keeps its return address. The shadow stack only holds a
+//! mark of the call that is open in this slot.
 //!
 //! ```text
 //! site:     jmp stub             [S] = R0                    rsp = S
@@ -34,24 +37,26 @@
 //! copy:     ret, or jmp          with [S] as it always was
 //! ```
 //!
-//! A Go function does the same without a mark: its stack may move, so no shadow stack belongs to it. Each of its returns is recorded; the recorder tells by its
-//! position which call it ends. A hook that runs has no frame that Go's runtime would unwind: its place is in no table of the runtime's.
+//! A Go function does the same without a mark: its stack may move, so it has no shadow stack. Each
+//! of its returns is recorded, and the recorder tells by the slot which call it ends. Go's runtime
+//! unwinds no frame of a running hook: its tables do not cover the hook's code.
 //!
-//! A function entered by a jump finds a stub's address in S (its caller's stub+11). Its entry is recorded, the slot is
-//! left alone, and one return closes both calls.
+//! A function entered by a jump finds a stub's address in S (its caller's stub+11). Its entry is
+//! recorded, the slot stays as it is, and one return closes both calls.
 //!
-//! Unwind tables: while a hook runs, the frame below is the *caller of the traced function*. Its return address is
-//! in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry` writes the shadow stack before S, so both are right at the
-//! instruction that changes the rule.
+//! Unwind tables: while a hook runs, the next outer frame is the *caller of the traced function*.
+//! Its return address is in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry`
+//! writes the shadow stack before S, so both are right at the instruction where the rule changes.
 
 use crate::{loader, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
-use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_AT, first, stub};
+use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_CALLS_AT, first_calls, stub};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-// One item of assembly: the compiler does not keep the order of several, and macros must come first.
+// A single item of assembly: the compiler does not keep the order of several, and macros must come
+// first.
 #[cfg(not(feature = "attached"))]
 macro_rules! hooks {
     ($($rest:tt)*) => {
@@ -109,15 +114,15 @@ hooks!(
     stack_shift = const state::STACK_SIZE.ilog2(),
     stack_memory = const offset_of!(state::Stacks, memory),
     process = const offset_of!(state::Private, process),
-    suspended = const offset_of!(Control, first) + offset_of!(first::Counters, suspended),
-    golden = const first::GOLDEN as i64,
-    bucket_shift = const 64 - first::BITS,
-    buckets = const FIRST_AT,
-    records = const first::RECORDS,
-    ip_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, ip),
-    next_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, next),
-    process_at = const FIRST_AT + first::BUCKETS_SIZE + offset_of!(first::Record, process),
-    longest = const first::LONGEST,
+    suspended = const offset_of!(Control, first_calls) + offset_of!(first_calls::Counters, suspended),
+    golden = const first_calls::GOLDEN as i64,
+    bucket_shift = const 64 - first_calls::BITS,
+    buckets = const FIRST_CALLS_AT,
+    records = const first_calls::RECORDS,
+    ip_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, ip),
+    next_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, next),
+    process_at = const FIRST_CALLS_AT + first_calls::BUCKETS_SIZE + offset_of!(first_calls::Record, process),
+    longest = const first_calls::LONGEST,
     profiles = const offset_of!(state::Thread, profiles),
     profile_shift = const abi_profile::SITES.ilog2(),
     profile_mask = const abi_profile::SITES - 1,
@@ -163,21 +168,22 @@ unsafe extern "C" {
     static calltap_first: u8;
 }
 
-/// The address of the hook that takes the place of the profiling function.
+/// Returns the address of the hook that replaces the profiling function.
 pub fn first() -> u64 {
     &raw const calltap_first as u64
 }
 
-/// The address of a hook for a clock.
+/// Returns the address of a hook for a clock.
 pub fn hook(clock: usize, index: usize) -> u64 {
-    // SAFETY: the table above, constant, with 4 rows of HOOK_COUNT offsets from its own address; the index expressions check bounds.
+    // SAFETY: the table above, constant, with 4 rows of HOOK_COUNT offsets from its own address;
+    // the index expressions check bounds.
     let table = unsafe { &calltap_hook_table };
     let row = &table[clock & 3];
     let offset = if index < stub::HOOK_COUNT { row[index] } else { 0 };
     (core::ptr::from_ref(table) as u64).wrapping_add_signed(i64::from(offset))
 }
 
-/// The aligned stub region inside the reserved one.
+/// Returns the start of the aligned stub region inside the reserved one.
 pub fn stub_region() -> usize {
     (&raw const calltap_stub as usize).next_multiple_of(stub::REGION)
 }

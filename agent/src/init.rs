@@ -1,14 +1,16 @@
-//! The initialiser: what the dynamic linker calls when it has loaded the agent, before the program's first instruction or later in a running process.
+//! The initializer: the dynamic linker calls it when it has loaded the agent, before the program's
+//! first instruction or later in a running process.
 //!
-//! Unsafe because it is called by the dynamic linker, with what the C library likes to pass.
+//! Uses `unsafe` because the dynamic linker calls it, with arguments that depend on the C library.
 
 use crate::state::Session;
 use crate::{env, loader, plan, register, start, sys};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering::Relaxed;
 
-// DT_INIT. glibc calls it with (argc, argv, envp), first of all initialisers (-z initfirst). musl calls it without arguments: then the
-// environment is in `environ`, a weak reference that is null where no library defines it.
+// DT_INIT. glibc calls it with (argc, argv, envp), before all other initializers (-z initfirst).
+// musl calls it without arguments: then the environment is in `environ`, a weak reference that is
+// null where no library defines it.
 global_asm!(
     ".text",
     ".weak environ",
@@ -30,14 +32,15 @@ global_asm!(
     start = sym initialise,
 );
 
-/// The name the agent's file has when it comes into a process that runs already.
+/// End of the agent's path in a process that ran before it was loaded.
 const ATTACHED: &[u8] = b"/attached.so";
 
-/// The arguments are `main`'s where the C library passes them.
+/// Joins the session beside the agent. The arguments are those of `main` if the C library passes
+/// them.
 extern "C" fn initialise(count: usize, arguments: *mut *mut u8, given: *mut *mut u8, environ: *mut *mut u8) {
     let Some(own) = loader::own_path() else { return };
     if own.ends_with(ATTACHED) {
-        // In the middle of a thread's life: as little as possible.
+        // A thread of the program is interrupted here: do as little as possible.
         start::join(own);
         return;
     }
@@ -48,7 +51,7 @@ extern "C" fn initialise(count: usize, arguments: *mut *mut u8, given: *mut *mut
         return;
     }
     if let Some(process) = Session::get().and_then(register::process) {
-        // There is one thread: this takes no time.
+        // The process has one thread, so the registration is fast.
         process.sync.store(sys::register_for_sync() as u32, Relaxed);
     }
     plan::modules_changed();

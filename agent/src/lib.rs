@@ -1,11 +1,12 @@
-//! The part of calltap that lives inside the traced program.
+//! The agent: the part of calltap inside the traced program, which records events.
 //!
-//! Freestanding: no libc, no allocation, no locks on the data path; it depends on nothing in the process, so that
-//! malloc, memcpy, signal handlers and the loader itself can be traced. The data path is assembly (`hooks`) and uses integer
-//! registers only; everything that happens rarely is Rust, called through a shim that saves what Rust may touch.
+//! It is freestanding: no libc, no allocation, no locks on the data path. It depends on nothing in
+//! the process, so that malloc, memcpy, signal handlers and the dynamic linker itself can be
+//! traced. The data path is assembly (`hooks`) and uses integer registers only; rare cases are
+//! Rust, called through a shim that saves the registers that Rust may change.
 //!
-//! Nothing here may fault, wait without a bound, or end the process: whatever goes wrong stops tracing and is
-//! counted.
+//! No code here may fault, wait without a bound, or end the process: a failure stops tracing, and
+//! is counted.
 #![no_std]
 
 #[cfg(not(feature = "placed"))]
@@ -32,7 +33,7 @@ mod values;
 mod waits;
 mod word;
 
-/// There is no code path that panics (the build checks that none is linked in); Rust wants the function to exist.
+/// Required by Rust. No code path panics: the build checks that no panic is linked in.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {

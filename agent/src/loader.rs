@@ -1,10 +1,13 @@
-//! What ld.so says: where this object is, which objects are loaded, and when that changes.
+//! Reads the dynamic linker's state: where the agent is, which objects are loaded, and when that
+//! changes.
 //!
-//! The dynamic linker keeps `r_debug` for debuggers and calls an empty function, `r_brk`, at every change. A jump to
-//! [`calltap_loader_hook`] in that function shows dlopen after mapping and before any constructor, without wrapping libc.
-//! A namespace of its own (dlmopen) has an `r_debug` of its own, and the function in common.
+//! The dynamic linker keeps `r_debug` for debuggers and calls an empty function, `r_brk`, at every
+//! change. A jump to [`calltap_loader_hook`] in that function shows dlopen after mapping and before
+//! any constructor, without wrapping libc. Each namespace (dlmopen) has its own `r_debug`; all
+//! share the function.
 //!
-//! Unsafe because it walks the linker's own lists, which change only under the lock that is held while `r_brk` runs.
+//! Uses `unsafe` because it walks the linker's own lists, which change only under the lock that is
+//! held while `r_brk` runs.
 
 use crate::state::Session;
 use crate::{plan, sys};
@@ -31,18 +34,18 @@ struct Debug {
     base: usize,
 }
 
-/// `struct r_debug_extended`: what an `r_debug` is from version 2 on.
+/// `struct r_debug_extended` of <link.h>, which is present from version 2 on.
 #[repr(C)]
 struct Extended {
     debug: Debug,
-    /// That of the next namespace.
+    /// The next namespace's.
     next: *const Extended,
 }
 
 static DEBUG: AtomicUsize = AtomicUsize::new(0);
-/// A sum over the list of objects when it was last told of: changes when the list does.
+/// Checksum of the list of objects at the last report; it changes when the list does.
 static SEEN: AtomicU64 = AtomicU64::new(UNKNOWN);
-/// What the list was is not known.
+/// Value of `SEEN` while the list is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 const AT_PHDR: u64 = 3;
@@ -51,7 +54,7 @@ const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
-/// Its size.
+/// Size of an ELF header.
 const ELF_HEADER: u64 = 64;
 
 global_asm!(
@@ -87,7 +90,8 @@ unsafe extern "C" {
     static DYNAMIC: u8;
 }
 
-/// The program headers of the executable: address and number. The recorder tells those of a process that it attaches to.
+/// Returns address and number of the executable's program headers. In a process that it attaches
+/// to, the recorder supplies them.
 fn program_headers() -> Option<(u64, u64)> {
     let told = Session::get().map(Session::control);
     let told = told.map(|control| (control.headers.load(Relaxed), control.header_count.load(Relaxed)));
@@ -108,10 +112,12 @@ fn program_headers() -> Option<(u64, u64)> {
 /// Finds `r_debug` through the program headers of the executable.
 fn find_debug() -> Option<&'static Debug> {
     let (headers, count) = program_headers()?;
-    // SAFETY: the kernel says where the program headers are; each is 7 words: type and flags, offset, vaddr, paddr, ...
+    // SAFETY: the kernel reports where the program headers are; each is 7 words: type and flags,
+    // offset, vaddr, paddr, ...
     let headers = unsafe { core::slice::from_raw_parts(headers as *const [u64; 7], count as usize) };
     let find = |kind| headers.iter().find(|header| header[0] as u32 as u64 == kind);
-    // Static programs do not say where their headers are meant to be: behind the ELF header, at the start of the file.
+    // The headers of a static program do not have their own address: they lie behind the ELF
+    // header, at the start of the file.
     let at_start = |header: &&[u64; 7]| header[0] as u32 as u64 == PT_LOAD && header[1] == 0;
     let at = find(PT_PHDR).map(|header| header[2]);
     let at = at.or_else(|| headers.iter().find(at_start).map(|header| header[2].wrapping_add(ELF_HEADER)))?;
@@ -129,6 +135,7 @@ fn find_debug() -> Option<&'static Debug> {
     }
 }
 
+/// Returns the `r_debug` of the program's namespace.
 fn debug() -> Option<&'static Debug> {
     match DEBUG.load(Relaxed) {
         0 => {
@@ -141,32 +148,34 @@ fn debug() -> Option<&'static Debug> {
     }
 }
 
-/// Of every namespace, the program's first.
+/// Returns the `r_debug` of every namespace, the program's first.
 fn debugs() -> impl Iterator<Item = *const Debug> {
     const LISTED: i32 = 2;
     let first = debug().map_or(core::ptr::null(), core::ptr::from_ref);
     let mut debug = first;
     core::iter::from_fn(move || {
         let found = Some(debug).filter(|debug| !debug.is_null())?;
-        // SAFETY: the program's, or an element of the linker's list, from which nothing is ever taken. The program's is one
-        // if it says so, the others are.
+        // SAFETY: the program's, or an element of the linker's list, from which no element is
+        // removed. The program's is an element if its version says so, the others always are.
         let version = unsafe { (&raw const (*found).version).read_volatile() };
         debug = if found == first && version < LISTED {
             core::ptr::null()
         } else {
-            // SAFETY: so.
+            // SAFETY: as above.
             unsafe { (&raw const (*found.cast::<Extended>()).next).read_volatile() }.cast()
         };
         Some(found)
     })
 }
 
+/// Returns the loaded objects of all namespaces.
 fn maps() -> impl Iterator<Item = &'static LinkMap> {
     debugs().flat_map(|debug| {
         // SAFETY: one of the linker's own.
         let mut map = unsafe { (&raw const (*debug).map).read_volatile() };
         core::iter::from_fn(move || {
-            // SAFETY: null or an element of the linker's list, which does not change while its lock is held or before the program starts.
+            // SAFETY: null or an element of the linker's list, which does not change while its lock
+            // is held or before the program starts.
             let found: &'static LinkMap = unsafe { map.as_ref() }?;
             map = found.next;
             Some(found)
@@ -174,7 +183,7 @@ fn maps() -> impl Iterator<Item = &'static LinkMap> {
     })
 }
 
-/// The path ld.so loaded the agent from.
+/// Returns the path from which the dynamic linker loaded the agent.
 #[cfg(not(feature = "placed"))]
 pub fn own_path() -> Option<&'static [u8]> {
     let own = &raw const DYNAMIC as usize;
@@ -183,20 +192,22 @@ pub fn own_path() -> Option<&'static [u8]> {
     Some(unsafe { core::slice::from_raw_parts(map.name, crate::mem::strlen(map.name)) })
 }
 
+/// Returns the checksum of the list of objects.
 fn sum() -> u64 {
     maps().fold(0, |sum, map| sum.rotate_left(7) ^ (map.base as u64) ^ (map.dynamic as u64) << 1)
 }
 
-/// The function that ld.so calls at every change, and what it shall jump to so that later changes are seen.
+/// Returns the address of `r_brk`, and of the hook that it has to jump to so that changes are seen.
 pub fn watch() -> (u64, u64) {
-    // Changes are seen only when the function jumps here. An object that is closed before that and opened again at its place after it makes the list what it
-    // was; its text is new.
+    // Changes are seen only once the function jumps to the hook. An object that is closed before
+    // and opened again at the same address later leaves the checksum unchanged, but its text is
+    // new.
     SEEN.store(UNKNOWN, Relaxed);
     let brk = debug().map_or(0, |debug| debug.brk);
     (brk as u64, &raw const calltap_loader_hook as u64)
 }
 
-/// ld.so has changed, or is about to change, its list of objects.
+/// Called when the dynamic linker has changed, or is about to change, its list of objects.
 pub extern "C" fn changed(_: u32, _: u64, _: u64) -> u8 {
     const CONSISTENT: i32 = 0;
     const DELETE: i32 = 2;

@@ -1,7 +1,7 @@
-//! The memory functions rustc emits calls to. Local to the agent (the linker script hides them), so that the
-//! program's own, which may be traced, are never called.
+//! The memory functions to which rustc emits calls. They are local to the agent (the linker script
+//! hides them), so that the program's own, which may be traced, are never called.
 //!
-//! Unsafe because they are the primitive that pointers are copied with.
+//! Uses `unsafe` because these functions copy through raw pointers.
 
 use core::arch::asm;
 
@@ -9,7 +9,8 @@ use core::arch::asm;
 /// As C's memcpy.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; the direction flag is clear (the ABI's rule, and the shim's `cld`).
+    // SAFETY: the caller's promise; the direction flag is clear (the ABI's rule, and the shim's
+    // `cld`).
     unsafe {
         asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _,
              options(nostack, preserves_flags));
@@ -51,7 +52,8 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, n: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
-        // SAFETY: the caller's promise: both are readable for n bytes. Volatile, so that this loop is not turned into a call to memcmp.
+        // SAFETY: the caller's promise: both are readable for n bytes. Volatile, so that this loop
+        // is not turned into a call to memcmp.
         let (x, y) = unsafe { (a.add(i).read_volatile(), b.add(i).read_volatile()) };
         if x != y {
             return i32::from(x) - i32::from(y);

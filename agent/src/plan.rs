@@ -1,6 +1,6 @@
-//! Asking the recorder what to patch, and carrying out what its plan has for the agent.
+//! Asks the recorder what to patch, and performs the agent's part of its plan.
 //!
-//! Unsafe because it maps and unmaps what the plan says.
+//! Uses `unsafe` because it maps and unmaps the ranges of the plan.
 
 use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside};
 use crate::state::Session;
@@ -10,16 +10,17 @@ use calltap_abi::silence::Silence;
 use calltap_abi::{Control, PATH_MAX, PLAN_SIZE, ProcessEntry, stub};
 use core::sync::atomic::Ordering::*;
 
-/// The program's start, or a dlopen, waits for the recorder as long as it works. A recorder whose heartbeat stands still for this long
-/// is stopped or gone.
+/// Time without a heartbeat after which the recorder counts as stopped or dead. The program's
+/// start, or a dlopen, waits for a recorder that works.
 const SILENCE_NS: u64 = 2_000_000_000;
-/// The heartbeat is looked at this often meanwhile.
+/// Interval at which the heartbeat is checked meanwhile.
 const LOOK_NS: u64 = 50_000_000;
 
-/// A batch of writes is waited for in naps of this length.
+/// Length of a nap while waiting for a batch of writes.
 const NAP_NS: u64 = 100_000;
 
-/// Tells the recorder that the list of modules changed, and waits until it has patched what is new.
+/// Tells the recorder that the list of modules changed, and waits until it has patched the new
+/// ones.
 pub fn modules_changed() {
     let Some(session) = Session::get() else { return };
     let control = session.control();
@@ -32,7 +33,7 @@ pub fn modules_changed() {
     waits::waiting(session, u64::MAX, || follow_plan(session, process));
 }
 
-/// Carries out what the recorder plans, until it has nothing more for the agent.
+/// Performs the agent's part of the recorder's plan, until the recorder has finished.
 fn follow_plan(session: Session, process: &ProcessEntry) {
     let control = session.control();
     let mut phase = await_recorder(control, process, &[Phase::Asked]);
@@ -48,8 +49,8 @@ fn follow_plan(session: Session, process: &ProcessEntry) {
     }
 }
 
-/// The dynamic linker is about to unmap something, or is through with it. Waits for a batch of writes that has begun; a writer that begins
-/// one later sees that this one is running.
+/// Called when the dynamic linker begins to unmap an object, or has finished. Waits for a batch of
+/// writes that has begun; a writer that begins later sees that the dynamic linker is unmapping.
 pub fn unloading(begins: bool) {
     let Some(session) = Session::get() else { return };
     let Some(process) = register::process(session) else { return };
@@ -59,6 +60,7 @@ pub fn unloading(begins: bool) {
     }
 }
 
+/// Waits until the batch of writes has ended.
 fn await_written(process: &ProcessEntry) {
     let start = sys::monotonic_ns();
     while process.writing.load(SeqCst) != 0 {
@@ -69,12 +71,14 @@ fn await_written(process: &ProcessEntry) {
     }
 }
 
+/// Rings the recorder's doorbell.
 fn ring(control: &Control) {
     control.doorbell.fetch_add(1, AcqRel);
     sys::futex_wake(&control.doorbell);
 }
 
-/// Waits while the phase is one of `pending`; the phase then, or None if the recorder does not answer.
+/// Waits while the phase is one of `pending`. Returns the next phase, or `None` if the recorder
+/// does not answer.
 fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) -> Option<u32> {
     let mut silence = Silence::new(control.heartbeat.load(Relaxed), sys::monotonic_ns(), 2 * LOOK_NS);
     loop {
@@ -83,9 +87,9 @@ fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) 
             return Some(phase);
         }
         let is_silent = silence.look(control.heartbeat.load(Relaxed), sys::monotonic_ns()) > SILENCE_NS;
-        // Its planner may have ended while its collector goes on.
+        // The recorder's planner may have ended while its collector continues.
         let has_left = phase != Phase::Writing as u32 && control.listening.load(Acquire) == 0;
-        // What it was writing is, at any moment, a valid program.
+        // A batch that was begun leaves a valid program at any moment.
         if (has_left || is_silent)
             && process.phase.compare_exchange(phase, Phase::Idle as u32, AcqRel, Acquire).is_ok()
         {
@@ -99,13 +103,13 @@ fn await_recorder(control: &Control, process: &ProcessEntry, pending: &[Phase]) 
     }
 }
 
-/// The start of the plan.
+/// Returns the header of the plan.
 fn header(session: Session) -> &'static PlanHeader {
     // SAFETY: the plan area begins here, aligned; any bytes are a valid header.
     unsafe { &*(session.plan_area() as *const PlanHeader) }
 }
 
-/// The plan's list of mappings.
+/// Returns the plan's list of mappings.
 fn planned(session: Session) -> &'static [Map] {
     let (at, header) = (session.plan_area(), header(session));
     let room = (PLAN_SIZE - size_of::<PlanHeader>()) / size_of::<Map>();
@@ -138,7 +142,7 @@ pub fn map_planned(session: Session) {
     }
 }
 
-/// Maps a piece of the code file where nothing is mapped.
+/// Maps a piece of the code file to a free range.
 fn map_code(address: usize, length: usize, code: &sys::Fd, offset: u64) -> Result<(), sys::Errno> {
     let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched.
@@ -147,7 +151,8 @@ fn map_code(address: usize, length: usize, code: &sys::Fd, offset: u64) -> Resul
     if at == address { Ok(()) } else { Err(sys::EEXIST) }
 }
 
-/// The same without the file: a second mapping of what [`files`](crate::files) remembers.
+/// Maps a piece of the code file without the file, by duplicating the mapping that
+/// [`files`](crate::files) remembers.
 fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Errno> {
     let [veneers, bytes] = &MAPPINGS[VENEERS];
     let (veneers, bytes) = (veneers.load(Relaxed), bytes.load(Relaxed));
@@ -155,14 +160,15 @@ fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Er
     if start.checked_add(length).is_none_or(|end| end > bytes) {
         return Err(sys::ENOENT);
     }
-    // SAFETY: NOREPLACE: nothing that exists is touched.
+    // SAFETY: NOREPLACE: no existing mapping is changed.
     let at = unsafe { sys::map(address, length, 0, RESERVED | sys::MAP_FIXED_NOREPLACE, None) }?;
     if at != address {
         // SAFETY: the mapping just made; kernels before 4.17 take the address as a hint only.
         unsafe { sys::unmap(at, length) };
         return Err(sys::EEXIST);
     }
-    // SAFETY: the source is the agent's own mapping, in its bounds by the check above; the target is the reservation just made.
+    // SAFETY: the source is the agent's own mapping, in its bounds by the check above; the target
+    // is the reservation just made.
     let done = unsafe { sys::duplicate(veneers + start, address, length) };
     if done.is_err() {
         // SAFETY: that reservation; it is all that is there.
@@ -171,7 +177,7 @@ fn duplicate(address: usize, length: usize, offset: usize) -> Result<(), sys::Er
     done
 }
 
-/// Handles SIGTRAP, also for the breakpoints that stay.
+/// Installs the handler of SIGTRAP, with the breakpoints that stay.
 pub fn handle_planned_traps(session: Session) {
     session.control().trap_answer.store(traps::handle_traps(planned(session)), Relaxed);
 }
@@ -179,16 +185,18 @@ pub fn handle_planned_traps(session: Session) {
 /// Unmaps veneers.
 pub fn unmap_planned(session: Session) {
     for map in planned(session) {
-        // SAFETY: the recorder names what it had mapped by `map_planned`, and no site leads there any more.
+        // SAFETY: the recorder names ranges that `map_planned` has mapped, and no site leads there
+        // any more.
         unsafe { sys::unmap(map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize) };
     }
 }
 
-/// Gives private copies of pages of files back to the kernel.
+/// Discards private copies of pages of files.
 pub fn give_back_planned(session: Session) {
     for map in planned(session) {
         let (address, length) = (map.address.load(Relaxed) as usize, map.length.load(Relaxed) as usize);
-        // SAFETY: the recorder names pages of text that it has found to be as in their files: a thread that runs them finds the same there again.
+        // SAFETY: the recorder names pages of text that are the same as in their files: a thread
+        // that executes them finds the same code.
         let _ = unsafe { sys::advise(address, length, sys::MADV_DONTNEED) };
     }
 }

@@ -1,4 +1,5 @@
-//! Chunks for the profile tracer: a thread gets one for each part of the sites that it calls.
+//! Provides chunks for the profile tracer: a thread gets one for each part of the sites that it
+//! calls.
 
 use crate::register::{register_thread, registered};
 use crate::state::Session;
@@ -6,11 +7,12 @@ use crate::tables::{table, tables};
 use crate::{ring, word};
 use core::sync::atomic::Ordering::*;
 
-/// Called by a hook that found no record for a site of the calling thread. 1: there is one now; 0: there cannot be one. `returns`: it is the return that
-/// is not noted, by a thread that has not seen the entry (a coroutine); such a call is counted, and not timed.
+/// Called by a hook that found no record for a site of the calling thread. Returns 1 if there is a
+/// record now, 0 if there cannot be one. `returns`: the record is missing at a return, as the
+/// thread has not run the entry (a coroutine); such a call is counted, and not timed.
 pub extern "C" fn profile_slow(site: u32, returns: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
-    // A hook that would not find it would ask for it for ever.
+    // A hook that does not find the thread's state would ask again and again.
     let provided = word::is_found().then(|| provide(session, site)).flatten();
     if provided.is_none() && returns == 0 {
         session.control().lost_profile.fetch_add(1, Relaxed);
@@ -18,6 +20,7 @@ pub extern "C" fn profile_slow(site: u32, returns: u64, _: u64) -> u8 {
     u8::from(provided.is_some())
 }
 
+/// Provides the record of a site to the calling thread.
 fn provide(session: Session, site: u32) -> Option<()> {
     let thread = registered(session).or_else(|| register_thread(session))?;
     let index = thread.entry.load(Relaxed).checked_sub(1)?;
@@ -35,7 +38,8 @@ fn provide(session: Session, site: u32) -> Option<()> {
         return None;
     };
     header.part.store(part as u32, Relaxed);
-    // Listed before it is used, so that every count is read. A signal handler in between provides another for the same sites: their sum counts.
+    // The chunk is listed before it is used, so that every count is read. A signal handler in
+    // between may provide another chunk for the same sites: the recorder adds both.
     let mut first = entry.first_profile.load(Relaxed);
     loop {
         header.next.store(first, Relaxed);

@@ -1,12 +1,14 @@
-//! Python functions of CPython: what the hooks of its evaluator do.
+//! Python functions of CPython: the work of its evaluator's hooks.
 //!
-//! Up to CPython 3.10 the evaluator is called for every call of a Python function, and for every resumption of a generator: its hooks record them
-//! ([`frames`]). From 3.11 on it runs the Python functions that a Python function calls itself, so its entry is only where a thread is given what
-//! tells the agent of calls: a [profile function](profile), from 3.12 on [callbacks](monitoring) of `sys.monitoring`.
+//! Up to CPython 3.10 the evaluator is called for every call of a Python function, and for every
+//! resumption of a generator: its hooks record them ([`frames`]). From 3.11 on one evaluator also
+//! runs the Python functions that its function calls. There the hooks only register a function that
+//! tells the agent of calls: a [profile function](profile) for each thread, or from 3.12 on
+//! [callbacks](monitoring) of `sys.monitoring`.
 //!
 //! An evaluator runs with the interpreter's lock held, which protects all that is read here.
 //!
-//! Unsafe because it reads the interpreter's structures, at the offsets that its version has them.
+//! Uses `unsafe` because it reads the interpreter's structures, at the offsets of its version.
 
 mod frames;
 mod functions;
@@ -26,31 +28,33 @@ use calltap_abi::python::program;
 use calltap_abi::values::Program;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// An 8-byte word of the interpreter.
+/// Returns an 8-byte word of the interpreter.
 fn word(address: u64) -> &'static AtomicU64 {
-    // SAFETY: the interpreter has an aligned word there: callers add offsets of its version to addresses of live objects that it has passed
-    // in, or that such an object leads to. It lives while the thread holds the interpreter's lock and the frame is on its stack.
+    // SAFETY: the interpreter has an aligned word there: callers add offsets of its version to
+    // addresses of live objects that it has passed in, or to which such an object leads. It lives
+    // while the thread holds the interpreter's lock and the frame is on its stack.
     unsafe { &*(address as *const AtomicU64) }
 }
 
-/// A 4-byte word of the interpreter.
+/// Returns a 4-byte word of the interpreter.
 fn half(address: u64) -> &'static AtomicU32 {
     // SAFETY: as `word`.
     unsafe { &*(address as *const AtomicU32) }
 }
 
-/// A byte of the interpreter.
+/// Returns a byte of the interpreter.
 fn byte(address: u64) -> &'static AtomicU8 {
     // SAFETY: as `word`.
     unsafe { &*(address as *const AtomicU8) }
 }
 
-/// A word of the evaluator's program; 0 if it has none there.
+/// Returns a word of the evaluator's program; 0 if the program is shorter.
 fn word_of(program: &[AtomicU64], place: usize) -> u64 {
     program.get(place).map_or(0, |word| word.load(Relaxed))
 }
 
-/// The evaluator is called with these arguments; `slot` is where its return address is, `stub` where the hook returns to in its stub. 1: its return is
+/// Called at the entry of the evaluator, with its arguments. `slot` is the address of its return
+/// address, `stub` the hook's return address in its stub. Returns 1 if the return is to be
 /// recorded, too.
 pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u64) -> u8 {
     let Some(session) = Session::get().filter(|session| session.traces_python()) else {
@@ -58,7 +62,7 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     };
     let Some(program) = session.program_of(stub) else { return 0 };
     match word_of(program, program::VERSION) {
-        // What gives the interpreter's lock away has no arguments.
+        // The function that gives up the interpreter's lock has no arguments.
         version if version & program::WAITS != 0 => {
             register(session, program, 0, 0);
             0
@@ -72,7 +76,7 @@ pub extern "C" fn enter(first: u64, second: u64, third: u64, slot: u64, stub: u6
     }
 }
 
-/// Sees to it that the interpreter calls the agent. `state`: the thread's; 0: it is not known.
+/// Makes the interpreter call the agent. `state`: the thread state; 0: not known.
 #[cfg(not(feature = "placed"))]
 fn register(session: Session, program: &Program, state: u64, thrown: u64) {
     match word_of(program, program::VERSION) & !program::WAITS {
@@ -82,20 +86,21 @@ fn register(session: Session, program: &Program, state: u64, thrown: u64) {
     }
 }
 
-/// A placed agent may be unmapped, and the interpreter would still lead to it.
+/// Only notes the omission: a placed agent may be unmapped, and the interpreter would still call
+/// it.
 #[cfg(feature = "placed")]
 fn register(session: Session, _: &Program, _: u64, _: u64) {
     session.python().header.placed.store(1, Relaxed);
 }
 
-/// An evaluator returns whose entry was recorded.
+/// Called when an evaluator returns whose entry was recorded.
 pub extern "C" fn returns(slot: u64) {
     if let Some(session) = Session::get() {
         frames::leave(session, slot);
     }
 }
 
-/// An evaluator is left whose exits are rewritten; `stub` is an address in its stub.
+/// Called when an evaluator returns whose exits are rewritten; `stub` is an address in its stub.
 pub extern "C" fn leave(slot: u64, stub: u64) {
     if let Some(session) = Session::get().filter(|_| frames::unmark(slot, stub)) {
         frames::leave(session, slot);

@@ -1,8 +1,8 @@
-//! Recording when the fast path could not: a thread's first event, a forked child's first event, a full chunk, a clock whose
-//! high half changed.
+//! Records events that the fast path cannot: a thread's first event, a forked child's first event,
+//! a full chunk, a clock whose high half changed.
 //!
-//! Called through a shim, from any point of any thread, signal handlers included. Unsafe because events are stored at addresses computed from
-//! the cursor.
+//! Called through a shim, from any point of any thread, signal handlers included. Uses `unsafe`
+//! because events are stored at addresses computed from the cursor.
 
 use crate::register::{lose, register_process, registered, thread};
 use crate::ring::{self, Full};
@@ -14,26 +14,31 @@ use calltap_abi::event::{
 use calltap_abi::{Clock, Control, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-/// A call of the profiling function that is not recorded yet, at `ip`: it is, unless there is no room. What this calls is no program's, and waits for no thread.
+/// Records a call of the profiling function at `ip` that was not recorded yet, if there is room. It
+/// calls no code of the program, and waits for no thread.
 pub extern "C" fn first_slow(_: u32, ip: u64, _: u64) -> u8 {
     let Some(session) = Session::get() else { return 0 };
     let Some(process) = register_process(session) else { return 0 };
-    session.first().record(ip, process + 1);
+    session.first_calls().record(ip, process + 1);
     0
 }
 
+/// Returns the present time of the session's clock.
 fn stamp(control: &Control) -> u64 {
     match control.clock.load(Relaxed) {
         c if c == Clock::Coarse as u32 => control.tick.load(Relaxed),
         c if c == Clock::Counter as u32 => control.counter.fetch_add(1, Relaxed),
-        // SAFETY: rdtsc reads a counter; calltap refuses processors and systems where it may not be used.
+        // SAFETY: rdtsc reads a counter; calltap refuses processors and systems where it may not be
+        // used.
         _ => unsafe { core::arch::x86_64::_rdtsc() },
     }
 }
 
+/// Stores a word at an address that this thread has reserved.
 pub fn store(address: u64, word: u64) {
-    // SAFETY: the address was reserved by this thread (an `xadd` on its cursor) inside a chunk it holds: `in_data` was checked, and
-    // CHUNK_LIMIT leaves room behind the last address for the words of one event. 8-byte aligned since all reservations are.
+    // SAFETY: the address was reserved by this thread (an `xadd` on its cursor) inside a chunk it
+    // holds: `in_data` was checked, and CHUNK_LIMIT leaves room behind the last address for the
+    // words of one event. 8-byte aligned since all reservations are.
     unsafe { &*(address as *const AtomicU64) }.store(word, Relaxed);
 }
 
@@ -42,13 +47,15 @@ fn store_half(address: u64, word: u32) {
     unsafe { &*(address as *const AtomicU32) }.store(word, Relaxed);
 }
 
-/// Records one event: `low` is its low half, `parent` the return address in the caller where the event has one, `reserved` the address a
-/// fast path reserved and did not use (0: none), `slot` the address of its return address (0: not to be recorded). 1 if recorded, 0 if
-/// counted as lost.
+/// Records one event. `low` is its low half, `parent` the return address of the call where the
+/// event has one, `reserved` an address that a fast path reserved and did not use (0: none), `slot`
+/// the address of its return address (0: not to be recorded). Returns 1 if recorded, 0 if counted
+/// as lost.
 pub extern "C" fn record_slow(low: u32, parent: u64, reserved: u64, slot: u64) -> u8 {
     finish(low, try_record(low, parent, reserved, slot, None))
 }
 
+/// Counts a failed event as lost, and returns whether it was recorded.
 fn finish(low: u32, result: Result<(), Full>) -> u8 {
     match result {
         Ok(()) => 1,
@@ -59,28 +66,32 @@ fn finish(low: u32, result: Result<(), Full>) -> u8 {
     }
 }
 
-/// Which goroutine a thread runs.
+/// The goroutine that a thread runs.
 #[derive(Clone, Copy)]
 struct Goroutine {
-    /// The address of its `g`.
+    /// Address of its `g`.
     g: u64,
-    /// Its number; 0 for the stacks of the thread itself.
+    /// Number of the goroutine; 0 for the stacks of the thread itself.
     number: u64,
-    /// Where its stack begins.
+    /// Beginning of its stack.
     top: u64,
 }
 
-/// Where `runtime.g` has the end of its stack, in all versions of Go: behind its beginning.
+/// Offset in `runtime.g` of the end of its stack, in all versions of Go: it follows the beginning.
 pub const STACK_TOP: u64 = 8;
-/// Where a hook's return address is in what it has pushed, and the address of the traced function's behind that.
+/// Offset of a hook's return address from its last push.
 const FRAME_RETURN: u64 = 40;
+/// Offset of the traced function's return address, at an entry.
 const FRAME_SLOT: u64 = 48;
+/// Offset of the traced function's return address, at a return.
 const FRAME_SLOT_LEFT: u64 = 56 + stub::RED_ZONE as u64;
 
-/// Records an event of a Go function, with the words in front of it that say where it belongs. `frame`: what the hook has pushed.
+/// Records an event of a Go function, behind the words that name its goroutine. `frame` points to
+/// the hook's last push.
 pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64, frame: u64) -> u8 {
     let word = |address: u64| {
-        // SAFETY: words of the hook's frame, and of the `g` that the function's stack check has read.
+        // SAFETY: words of the hook's frame, and of the `g` that the function's stack check has
+        // read.
         unsafe { *(address as *const u64) }
     };
     let in_stub = word(frame + FRAME_RETURN) / stub::SIZE as u64 * stub::SIZE as u64;
@@ -91,9 +102,10 @@ pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64,
     finish(low, try_record(low, parent, reserved, slot.wrapping_sub(goroutine.top), Some(goroutine)))
 }
 
-/// Records an event of a call whose slot is `slot`, from Rust: `stub` is the lower half of the address of its site's stub, with the code.
-/// By the same rule as the hooks' fast path: what was reserved is compared with the words in front of it, and a mismatch takes the slow way.
-/// True if it was recorded.
+/// Records an event of a call whose slot is `slot`, from Rust. `stub` is the lower half of the
+/// address of its site's stub, with the code. Follows the rule of the hooks' fast path: the event
+/// must fit the context words in front of the reserved place, or it takes the slow path. Returns
+/// whether it was recorded.
 pub fn record_at(session: Session, stub: u32, slot: u64) -> bool {
     let low = (slot as u32) << 22 ^ stub;
     let clock = session.control().clock.load(Relaxed);
@@ -113,6 +125,7 @@ pub fn record_at(session: Session, stub: u32, slot: u64) -> bool {
     record_slow(low, 0, reserved, slot) != 0
 }
 
+/// Records an event in the slow path, padding what the fast path reserved.
 fn try_record(
     low: u32,
     parent: u64,
@@ -135,13 +148,15 @@ fn try_record(
     }
 }
 
+/// Fills reserved words with padding.
 pub fn pad(address: u64, words: u64) {
     for i in 0..words {
         store(address + 8 * i, u64::from(code::PAD));
     }
 }
 
-/// An event, always with its EPOCH word in front; in front of that a STACK word, if its slot is to be recorded; and first of all which goroutine it belongs to.
+/// Records an event behind its EPOCH word; in front of that a STACK word, if its slot is recorded,
+/// and first the GOROUTINE words.
 fn record_words(
     session: Session,
     thread: &Thread,
@@ -154,10 +169,12 @@ fn record_words(
     let ticks = stamp(session.control());
     let placed = u64::from(slot != 0);
     let ahead = 2 * u64::from(goroutine.is_some()) + placed;
-    // This call's own, so that it is seen below whether a signal handler has come by, whatever that has left.
+    // A value of this call only, which shows below whether a signal handler has written the window
+    // meanwhile.
     let unplaced = NOWHERE | &raw const ticks as u64;
     let address = loop {
-        // No clock and no stack equal these: a signal handler from here on writes an EPOCH and a STACK of its own.
+        // No clock and no stack equal these values, so a signal handler from here on writes its own
+        // EPOCH and STACK words.
         thread.epoch.store(u64::MAX, Relaxed);
         thread.window.store(unplaced, Relaxed);
         let address = reserve(thread, 8 * (words + 1 + ahead));
@@ -179,12 +196,13 @@ fn record_words(
         store(event - 16, stack_word(slot, low));
     }
     if let Some(goroutine) = goroutine {
-        // A thread's own stack stays where it is; a goroutine is known by its `g` until that is used again.
+        // A thread's own stack keeps its place; a goroutine is identified by its `g` until that is
+        // reused.
         let at = if goroutine.number == 0 { goroutine.top } else { goroutine.g };
         let [first, second] = goroutine_words(goroutine.number, at);
         store(address, first);
         store(address + 8, second);
-        // Before the window: until that is set, no event relies on them.
+        // They are set before the window: until that is set, no event relies on them.
         thread.goroutine.store(goroutine.number, Relaxed);
         thread.g.store(goroutine.g, Relaxed);
     }
@@ -192,7 +210,7 @@ fn record_words(
     // After a signal handler it is not known whose STACK word is the last.
     if slot == 0 || !exchange(&thread.window, unplaced, slot.wrapping_sub(WINDOW / 2)) {
         thread.window.store(NOWHERE, Relaxed);
-        // Nor whose words that name a goroutine are.
+        // Nor is it known whose GOROUTINE words are the last.
         if goroutine.is_some() {
             thread.g.store(0, Relaxed);
         }
@@ -200,7 +218,8 @@ fn record_words(
     Ok(())
 }
 
-/// Fills reserved words of the sparse clock: the first two of a block with the time, others with PAD.
+/// Fills reserved words of the sparse clock: the first two of a block with the time, others with
+/// PAD.
 fn pad_sparse(address: u64, words: u64) {
     // SAFETY: see `stamp`.
     let ticks = unsafe { core::arch::x86_64::_rdtsc() };
@@ -213,6 +232,7 @@ fn pad_sparse(address: u64, words: u64) {
     }
 }
 
+/// Records an event of the sparse clock.
 fn record_sparse(session: Session, thread: &Thread, low: u32, parent: u64, words: u64) -> Result<(), Full> {
     loop {
         let address = reserve(thread, 4 * words);

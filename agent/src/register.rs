@@ -1,6 +1,7 @@
-//! The processes and threads of the session: each has an entry from its first event on, a forked child one of its own.
+//! Registers the processes and threads of the session: each gets an entry at its first event, and
+//! so does a forked child.
 //!
-//! Registering is done at any point of any thread, signal handlers included.
+//! Registration happens at any point of any thread, signal handlers included.
 
 use crate::ring::{self, Full};
 use crate::state::{PARKED, PROCESS_BEFORE_FORK, Session, Thread, forget_context, in_data};
@@ -11,7 +12,7 @@ use calltap_abi::{
 };
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Where everything of the agent is, since the session was joined.
+/// Addresses of the agent's parts, since the session was joined.
 pub static IMAGE: Image = Image {
     stubs: AtomicU64::new(0),
     hooks: [const { AtomicU64::new(0) }; stub::HOOK_COUNT],
@@ -21,12 +22,12 @@ pub static IMAGE: Image = Image {
     first_hook: AtomicU64::new(0),
 };
 
-/// The process entry of the calling process, if it has one.
+/// Returns the process entry of the calling process, if it has one.
 pub fn process(session: Session) -> Option<&'static ProcessEntry> {
     session.process(session.private().process.load(Relaxed).checked_sub(1)?)
 }
 
-/// Registers the calling process, also after fork. Its index.
+/// Registers the calling process, even a forked child, and returns its index.
 pub fn register_process(session: Session) -> Option<u32> {
     let private = session.private();
     if let Some(index) = private.process.load(Relaxed).checked_sub(1) {
@@ -61,9 +62,10 @@ pub fn register_process(session: Session) -> Option<u32> {
     Some(index)
 }
 
-/// Writes down where the thread stood that has forked this process: its word is that of the thread that goes on in the child.
+/// Records the position of the thread that forked this process. The first thread of the child has
+/// that thread's word.
 fn tell_fork(session: Session, process: &ProcessEntry) {
-    // Another thread than the one that goes on was made by that since, and knows nothing of the parent.
+    // Another thread was created in the child since, and knows nothing of the parent.
     if sys::tid() != sys::pid() {
         return;
     }
@@ -73,7 +75,8 @@ fn tell_fork(session: Session, process: &ProcessEntry) {
     }
     let own = word::index(session, own);
     let newest = own.and_then(|own| Some((own, session.private().kept.newest.get(own)?)));
-    // Not of a thread of this one's word that has ended before it, or made it.
+    // The word may also be that of a thread that has ended, or of the thread's creator: only its
+    // owner's thread pointer matches.
     let Some((own, newest)) =
         newest.filter(|(_, newest)| newest.thread_pointer.load(Relaxed) == word::thread_pointer())
     else {
@@ -88,28 +91,31 @@ fn tell_fork(session: Session, process: &ProcessEntry) {
     }
 }
 
-/// A process has everything where the agent, or its parent, has it.
+/// Copies the addresses of the agent's parts from the agent, or from the parent process.
 fn inherit(own: &Image, known: &Image) {
     for (own, known) in own.words().zip(known.words()) {
         own.store(known.load(Relaxed), Relaxed);
     }
 }
 
-/// An entry that was never used. Not fetch_add: the counter must not run away while the table is full.
+/// Takes an entry that was never used. Not fetch_add: the counter must not run away while the table
+/// is full.
 fn fresh_thread(control: &Control) -> Option<u32> {
     let bump = &control.thread_bump;
     bump.fetch_update(Relaxed, Relaxed, |index| ((index as usize) < THREAD_MAX).then_some(index + 1)).ok()
 }
 
-/// Registers the calling thread, unless it is.
+/// Registers the calling thread, unless it is registered.
 pub fn register_thread(session: Session) -> Option<&'static Thread> {
-    // Read once: from here on a signal handler may register this thread, and what it made must not be touched.
+    // The word is read once: from here on a signal handler may register this thread, and its work
+    // must not be undone.
     let seen = word::get();
     if let Some(thread) = word::state(session, seen) {
         if thread.entry.load(Relaxed) != 0 {
             return Some(thread);
         }
-        // A forked child finds its parent's word, and zeros behind it. Should it find no entry, no event must find room there.
+        // A forked child inherits its parent's word, and finds zeros behind it. If it gets no
+        // entry, no event must find room there.
         thread.cursor.store(PARKED, Relaxed);
     }
     let process = register_process(session)?;
@@ -150,12 +156,14 @@ pub fn register_thread(session: Session) -> Option<&'static Thread> {
     Some(thread)
 }
 
-/// The calling thread's state. A forked child finds its parent's pointer, and zeros behind it.
+/// Returns the calling thread's state, if it is registered. A forked child inherits its parent's
+/// pointer, and finds zeros behind it.
 pub fn registered(session: Session) -> Option<&'static Thread> {
     word::thread(session).filter(|thread| thread.entry.load(Relaxed) != 0)
 }
 
-/// The same, made if there is none, while events are wanted.
+/// Returns the calling thread's state, registering the thread if necessary, while events are
+/// recorded.
 pub fn thread(session: Session) -> Result<&'static Thread, Full> {
     let known = registered(session);
     if session.control().recording.load(Relaxed) == 0 {
@@ -175,7 +183,7 @@ pub fn lose(low: u32) {
     let exit = matches!(low & code::MASK, code::EXIT | code::GO_EXIT);
     let thread = registered(session).or_else(|| register_thread(session));
     if let Some(newest) = thread.and_then(|thread| session.newest(thread)) {
-        // Which calls are open behind an event that is missing is not known.
+        // The open calls behind a missing event are not known.
         newest.event.store(0, Relaxed);
     }
     let entry = thread.and_then(|thread| session.thread_entry(thread.entry.load(Relaxed).wrapping_sub(1)));

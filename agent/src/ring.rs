@@ -1,7 +1,9 @@
-//! Where a thread's events go: chunks from a common pool, linked in order of use, emptied and returned by the recorder.
+//! The ring of a thread: chunks from a common pool, linked in order of use, emptied and returned by
+//! the recorder.
 //!
-//! All steps are idempotent or compare-and-exchange, so that a signal handler that interrupts one at any point can carry it through itself,
-//! and a handler that never returns (siglongjmp) leaves nothing half done.
+//! All steps are idempotent or compare-and-exchange, so that a signal handler that interrupts a
+//! step at any point can complete it, and a handler that never returns (siglongjmp) leaves no step
+//! half done.
 
 use crate::state::{CHUNKS, Session, Thread, clamp_cursor, exchange_cursor, forget_context, in_data};
 use crate::{sys, waits};
@@ -10,21 +12,24 @@ use calltap_abi::silence::Silence;
 use calltap_abi::{CHUNK_DATA, Clock, Control, THREAD_MAX, ThreadEntry, pop, push};
 use core::sync::atomic::{Ordering::*, fence};
 
-/// There is no room for the event.
+/// Error: there is no room for the event.
 pub struct Full;
 
-/// A wait is cut into pieces of this length, to look at the recorder's heartbeat. Threads may wait by thousands.
+/// Length of a piece of a wait, after which the recorder's heartbeat is checked. Thousands of
+/// threads may wait.
 const WAIT_PIECE_NS: u64 = 50_000_000;
-/// A recorder whose heartbeat stands still for this long is stopped or gone,
+/// Time without a heartbeat after which the recorder counts as stopped or dead.
 const SILENCE_NS: u64 = 1_000_000_000;
-/// and for each thread of the session this much longer: that many may have to run before it has its turn.
+/// Addition to `SILENCE_NS` for each thread of the session: that many may have to run before the
+/// recorder.
 const SILENCE_PER_THREAD_NS: u64 = 1_000_000;
 
-/// A free thread entry.
+/// Takes an entry from the list of free thread entries.
 pub fn pop_thread(session: Session) -> Option<u32> {
     pop(&session.control().thread_free, |index| Some(session.thread_entry(index)?.next_free.load(Relaxed)))
 }
 
+/// Takes a free chunk, or one that was never used.
 fn pop_chunk(session: Session) -> Option<u32> {
     let control = session.control();
     pop(&control.chunk_free, |index| Some(session.chunk_header(index)?.next.load(Relaxed))).or_else(|| {
@@ -37,24 +42,26 @@ fn pop_chunk(session: Session) -> Option<u32> {
     })
 }
 
+/// Returns a chunk to the pool.
 pub fn push_chunk(session: Session, index: u32) {
     if let Some(header) = session.chunk_header(index) {
         push(&session.control().chunk_free, index, &header.next);
     }
 }
 
-/// Gives an entry back that was never live.
+/// Returns a thread entry that was never live.
 pub fn push_thread(session: Session, index: u32) {
     if let Some(entry) = session.thread_entry(index) {
         push(&session.control().thread_free, index, &entry.next_free);
     }
 }
 
-/// A chunk for the thread's events: a free one, or after a wait, or (overwrite) its own oldest.
+/// Obtains a chunk for the thread's events: a free one, if necessary after a wait, or in overwrite
+/// mode its own oldest.
 fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     let control = session.control();
     if control.overwrite.load(Relaxed) != 0 {
-        // A thread that has its share leaves the rest of the pool to others.
+        // A thread with its share of chunks leaves the rest of the pool to others.
         let (held, count) = (entry.chunks.load(Relaxed), control.chunk_count.load(Relaxed));
         let free = count.saturating_sub(control.chunk_bump.load(Relaxed));
         if (held < 2 || free > control.reserved.load(Relaxed).max(count / 4))
@@ -68,7 +75,7 @@ fn obtain(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32,
     await_free(session, thread, entry)
 }
 
-/// A free chunk, perhaps after a wait.
+/// Takes a free chunk, if necessary after a wait.
 pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     let control = session.control();
     if let Some(index) = retry_pop(session) {
@@ -90,7 +97,8 @@ pub fn await_free(session: Session, thread: &Thread, entry: &ThreadEntry) -> Res
     result
 }
 
-/// A chunk that the recorder returns or provides, as long as its heartbeat shows that it works, but no longer than the session allows.
+/// Waits for a chunk that the recorder returns or provides, as long as its heartbeat continues, and
+/// at most `wait_ns`.
 fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Full> {
     let control = session.control();
     let before = control.chunks_returned.load(Relaxed);
@@ -107,7 +115,7 @@ fn await_returned(session: Session, start: u64, wait_ns: u64) -> Result<u32, Ful
         }
         let now = sys::monotonic_ns();
         if silence.look(control.heartbeat.load(Relaxed), now) >= dead_ns {
-            control.recording.store(0, Relaxed); // the recorder sets it again when it goes on
+            control.recording.store(0, Relaxed); // the recorder sets it again when it continues
             return Err(Full);
         }
         let left = wait_ns.saturating_sub(now.wrapping_sub(start));
@@ -125,14 +133,15 @@ fn milliseconds(ns: u64) -> u32 {
     (ns / 1_000_000) as u32
 }
 
-/// Whether this is a signal handler of a thread that waits: handlers that wait likewise would nest as long as signals come. A handler that left a wait by
-/// siglongjmp is forgotten when that wait would have ended.
+/// Whether this is a signal handler of a thread that waits: handlers that wait as well would nest
+/// as long as signals come. A handler that left a wait by siglongjmp no longer counts when that
+/// wait would have ended.
 fn is_waiting(thread: &Thread, now: u64) -> bool {
     let until = thread.waiting.load(Relaxed);
     until != 0 && until.wrapping_sub(milliseconds(now)).cast_signed() > 0
 }
 
-/// A lost race for a fresh chunk is no reason to give up.
+/// Takes a free chunk, trying again after a lost race for a fresh one.
 fn retry_pop(session: Session) -> Option<u32> {
     let control = session.control();
     let count = || control.chunk_count.load(Relaxed).min(CHUNKS.load(Relaxed));
@@ -140,8 +149,9 @@ fn retry_pop(session: Session) -> Option<u32> {
     pop_chunk(session).or_else(|| (0..64).take_while(|_| left()).find_map(|_| pop_chunk(session)))
 }
 
-/// Ends recording when the rings are full and the recorder has shown no sign of life for a while: for threads that do not wait, of a process that was attached to
-/// or where a wait was in vain. The heartbeat is looked at once in so many losses.
+/// Ends recording when the rings are full and the recorder has had no heartbeat for a while: for
+/// threads that do not wait, in a process that was attached to or after a wait in vain. Checks the
+/// heartbeat once in `LOOK` losses.
 fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
     const LOOK: u64 = 1024;
     const DEAD_NS: u64 = 1_000_000_000;
@@ -149,7 +159,8 @@ fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
         return;
     }
     let (now, beat) = (sys::monotonic_ns(), control.heartbeat.load(Relaxed));
-    // The time first and never backwards: another thread that finds the beat finds a time that belongs to it or to a later one.
+    // The time is written first, and only forwards: a thread that finds the beat finds its time or
+    // a later one.
     if control.last_beat.load(Acquire) != beat {
         control.last_beat_ns.fetch_max(now, Relaxed);
         control.last_beat.store(beat, Release);
@@ -158,11 +169,13 @@ fn give_up_on_the_dead(control: &Control, entry: &ThreadEntry) {
     }
 }
 
-/// More signals blocked than when the thread began, or on the alternate stack: taken for a signal handler, which must not be held up.
+/// Whether the thread seems to be in a signal handler, which must not wait: it has more signals
+/// blocked than when it began, or is on the alternate stack.
 fn in_signal_handler(thread: &Thread) -> bool {
     sys::blocked_signals() & !thread.blocked.load(Relaxed) != 0 || sys::on_alternate_stack()
 }
 
+/// Unlinks the thread's oldest chunk and clears it, counting its events as lost.
 fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Result<u32, Full> {
     if thread.busy.swap(1, Relaxed) != 0 {
         return Err(Full);
@@ -174,7 +187,8 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
     if let Some((_, words)) = found {
         let reusing = entry.reuses.load(Relaxed) | 1;
         entry.reuses.store(reusing, Relaxed);
-        // What copies the chunk meanwhile sees by the count that it was too late: the count is raised before the first word is cleared.
+        // The count is raised before the first word is cleared, so that a reader that copies the
+        // chunk finds that it was too late.
         fence(Release);
         entry.first_chunk.store(next, Release);
         let sparse = session.control().clock.load(Relaxed) == Clock::Sparse as u32;
@@ -183,12 +197,13 @@ fn reuse_oldest(session: Session, thread: &Thread, entry: &ThreadEntry) -> Resul
         entry.lost_exits.fetch_add(forgotten.exits, Relaxed);
         entry.reuses.store(reusing.wrapping_add(1), Release);
     }
-    // Until here no handler unlinks a chunk: what clears one relies on that.
+    // No signal handler unlinks a chunk until here: clearing relies on that.
     thread.busy.store(0, Release);
     found.map(|(index, _)| index).ok_or(Full)
 }
 
-/// Leaves the cursor at the start of the room behind the chunk, so that events that find no room cannot push it into the next chunk.
+/// Moves the cursor to the start of the room behind the chunk, so that events without room cannot
+/// push it into the next chunk.
 pub fn clamp(thread: &Thread) {
     let seen = thread.cursor.load(Relaxed);
     if !in_data(seen) {
@@ -198,8 +213,9 @@ pub fn clamp(thread: &Thread) {
 
 /// Gives the thread a chunk with room. After `Err` the cursor is back at the limit.
 ///
-/// Clamps before it waits, too: while it waits, signal handlers may come by thousands, each of them one deeper and waiting likewise, and
-/// together they would push the cursor through the room behind the chunk into another thread's.
+/// It clamps before it waits, too: thousands of signal handlers may interrupt the wait, each nested
+/// deeper and waiting as well, and together they would push the cursor through the room behind the
+/// chunk into another thread's chunk.
 pub fn advance(session: Session, thread: &Thread) -> Result<(), Full> {
     clamp(thread);
     let result = try_advance(session, thread);
@@ -214,9 +230,10 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
     let entry = session.thread_entry(own).ok_or(Full)?;
     let seen = thread.cursor.load(Relaxed);
     if in_data(seen) {
-        return Ok(()); // a signal handler has done it
+        return Ok(()); // a signal handler has advanced
     }
-    // The link that names the next chunk: of the thread's first chunk, or of the chunk that is full.
+    // The link that names the next chunk: of the thread's first chunk, or of the chunk that is
+    // full.
     let link = match session.chunk_index(seen) {
         None => &entry.first_chunk,
         Some(index) => &session.chunk_header(index).ok_or(Full)?.next,
@@ -225,20 +242,23 @@ fn try_advance(session: Session, thread: &Thread) -> Result<(), Full> {
         let index = obtain(session, thread, entry)?;
         let header = session.chunk_header(index).ok_or(Full)?;
         header.next.store(0, Relaxed);
-        // What was lost lies in front of what the chunk will hold.
+        // Events lost so far precede the events that the chunk will hold.
         header.lost_entries.store(entry.lost_entries.load(Relaxed), Relaxed);
         header.lost_exits.store(entry.lost_exits.load(Relaxed), Relaxed);
         let had = session.newest(thread).map_or(0, |newest| newest.chunks.load(Relaxed));
         header.number.store(had.wrapping_add(1), Relaxed);
-        // A signal handler may have been faster, or (overwrite, one chunk) the link may be of the chunk just reused.
+        // A signal handler may have linked a chunk before, or in overwrite mode with one chunk, the
+        // link may be that of the chunk just reused.
         if link.compare_exchange(0, index + 1, AcqRel, Acquire).is_err() {
             push_chunk(session, index);
         }
     }
     let next = link.load(Acquire).checked_sub(1).and_then(|index| session.chunk(index)).ok_or(Full)?;
-    // A chunk is read by itself where the ones before it are overwritten: its first event says when and where it happened.
+    // Each chunk can be read alone, as those before it may be overwritten: its first event has its
+    // own EPOCH and STACK words.
     forget_context(thread);
-    // Fails only if a signal handler has moved the cursor since it was read: then there is room, or the caller comes again.
+    // Fails only if a signal handler has moved the cursor since it was read: then there is room, or
+    // the caller tries again.
     if exchange_cursor(thread, seen, (next + CHUNK_DATA) as u64)
         && let Some(newest) = session.newest(thread)
     {

@@ -1,34 +1,38 @@
-//! The shadow stack: true return addresses while traced calls run.
+//! The shadow stack: it holds the true return addresses of traced calls while they run.
 //!
-//! The return address of stack slot S is at S with one address bit flipped. State thus belongs to the frame, not to a per-thread stack
-//! top: longjmp and unwinding need no clean-up, coroutines may resume on any thread, depth has no limit. Its memory is mapped
-//! in large pieces when a stack is first seen, and unmapped with the session.
+//! The return address of stack slot S is at S with one address bit flipped. Its state thus belongs
+//! to the frame, not to a per-thread stack top: longjmp and unwinding need no clean-up, coroutines
+//! may resume on any thread, depth has no limit. Its memory is mapped in large pieces at the first
+//! use of a stack, and unmapped with the session.
 //!
-//! Unsafe because it maps memory at chosen addresses; existing mappings are never replaced.
+//! Uses `unsafe` because it maps memory at chosen addresses; existing mappings are never replaced.
 
 use crate::state::Session;
 use crate::{register, sys};
 use calltap_abi::{plan::Trouble, profile, stub};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// Pieces in the address space of user programs. The hooks do not check that a stack is below its end: a process with memory above
-/// is not attached to.
+/// Number of pieces in the address space of user programs. The hooks do not check that a stack is
+/// below its end: calltap does not attach to a process with memory above.
 pub const GRANULES: usize = (calltap_abi::USER_END >> stub::SHADOW_GRANULE) as usize;
 const GRANULE: usize = 1 << stub::SHADOW_GRANULE;
 
 const UNMAPPED: u8 = 0;
-const MAPPED: u8 = 1; // the value the hooks compare with
+const MAPPED: u8 = 1; // the hooks compare with this value
 const MAPPING: u8 = 2;
 const FAILED: u8 = 3;
 
-/// How often a thread sleeps, and how long each time, that needs a piece which another thread maps.
+/// Number and length of the naps of a thread that needs a piece which another thread maps, in
+/// nanoseconds.
 const MAPPING_NAPS: (u32, u64) = (1000, 100_000);
-/// The same where that thread has mapped the piece and has not run since. Threads may wait by thousands.
+/// Number and length of further naps where that thread has mapped the piece and has not run since.
+/// Thousands of threads may wait.
 const TURN_NAPS: (u32, u64) = (1000, 5_000_000);
 
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-/// Pieces that are mapped, for the calltap that ends the session: their number, then the pieces. What is mapped beyond these stays.
+/// The pieces that are mapped, for the calltap that ends the session: their number, then the
+/// pieces. Pieces beyond the list stay mapped.
 #[unsafe(no_mangle)]
 static calltap_shadows: [AtomicU32; 1 + LISTED] = [const { AtomicU32::new(0) }; 1 + LISTED];
 const LISTED: usize = 8191;
@@ -37,7 +41,7 @@ unsafe extern "C" {
     static calltap_shadow: u8;
 }
 
-/// Maps the table over the address range the linker reserved for it.
+/// Maps the table over the address range that the linker reserved for it.
 pub fn prepare() -> Result<(), sys::Errno> {
     let at = &raw const calltap_shadow as usize;
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED | sys::MAP_NORESERVE;
@@ -47,6 +51,7 @@ pub fn prepare() -> Result<(), sys::Errno> {
     Ok(())
 }
 
+/// Returns the table's entry for a stack slot.
 fn entry(slot: u64) -> Option<&'static AtomicU8> {
     let index = usize::try_from(slot >> stub::SHADOW_GRANULE).ok()?;
     let table = TABLE.load(Acquire);
@@ -54,7 +59,8 @@ fn entry(slot: u64) -> Option<&'static AtomicU8> {
     (table != 0 && index < GRANULES).then(|| unsafe { &*((table + index) as *const AtomicU8) })
 }
 
-/// Called by a hook whose stack slot has no shadow stack yet. 1: it has one now; 0: it cannot have one, and the call has been counted as lost.
+/// Called by a hook whose stack slot has no shadow stack yet. Returns 1 if it has one now; 0 if it
+/// cannot have one, and the call was counted as lost.
 pub extern "C" fn shadow_slow(low: u32, slot: u64, _: u64) -> u8 {
     if is_there(slot) {
         return 1;
@@ -63,7 +69,7 @@ pub extern "C" fn shadow_slow(low: u32, slot: u64, _: u64) -> u8 {
     0
 }
 
-/// Maps the piece for a stack slot, if that has to be and can be done.
+/// Maps the piece for a stack slot, if necessary. Returns whether it is mapped.
 fn is_there(slot: u64) -> bool {
     let Some(entry) = entry(slot) else { return false };
     match entry.compare_exchange(UNMAPPED, MAPPING, AcqRel, Acquire) {
@@ -73,17 +79,17 @@ fn is_there(slot: u64) -> bool {
             if map_piece(entry, slot).is_err() {
                 fail(entry);
             }
-            // Another piece's mapper may have taken the place.
+            // Another piece's mapper may have overwritten the id.
             let _ = mapper.map(|mapper| mapper.compare_exchange(own, 0, Relaxed, Relaxed));
         }
-        // Another thread is at it, for the time of one mmap.
+        // Another thread maps the piece, which takes the time of one mmap.
         Err(MAPPING) => wait(entry, slot),
         Err(_) => {}
     }
     entry.load(Acquire) == MAPPED
 }
 
-/// The shadow-stack slot of a stack slot.
+/// Returns the shadow-stack slot of a stack slot.
 fn word(slot: u64) -> Option<&'static AtomicU64> {
     let is_whole = slot.is_multiple_of(size_of::<AtomicU64>() as u64);
     let at = slot as usize ^ (1 << stub::SHADOW_BIT);
@@ -91,42 +97,47 @@ fn word(slot: u64) -> Option<&'static AtomicU64> {
     (is_whole && is_there(slot)).then(|| unsafe { &*(at as *const AtomicU64) })
 }
 
-/// What is kept here besides return addresses has this bit, which no address has: so it is never taken for one.
+/// Bit of values other than return addresses. No address has it, so such a value never counts as
+/// one.
 const OTHER: u64 = 1 << profile::TIMED;
 
-/// Keeps an address in the shadow-stack slot of a stack slot. False if it has none.
+/// Keeps a value in the shadow-stack slot of a stack slot. Returns false if it has none.
 pub fn keep(slot: u64, kept: u64) -> bool {
     let word = word(slot);
     word.inspect(|word| word.store(kept | OTHER, Relaxed)).is_some()
 }
 
-/// Marks the call in a stack slot whose return address stays. False if the slot has no shadow stack.
+/// Marks the call in a stack slot whose return address stays. Returns false if the slot has no
+/// shadow stack.
 pub fn mark(slot: u64, mark: u64) -> bool {
     let word = word(slot);
     word.inspect(|word| word.store(mark, Relaxed)).is_some()
 }
 
-/// Takes this mark away. False if the slot has another, or none.
+/// Removes this mark. Returns false if the slot has another, or none.
 pub fn unmark(slot: u64, mark: u64) -> bool {
     let word = word(slot).filter(|word| word.load(Relaxed) == mark);
     word.inspect(|word| word.store(0, Relaxed)).is_some()
 }
 
-/// What is kept there.
+/// Returns the value kept for a stack slot.
 pub fn kept(slot: u64) -> Option<u64> {
     word(slot).map(|word| word.load(Relaxed) & !OTHER)
 }
 
-/// Where the thread that maps the piece of a slot leaves its id. A forked child, which has no such thread, finds 0 there.
+/// Returns the place for the id of the thread that maps the piece of a slot. A forked child, which
+/// has no such thread, finds 0 there.
 fn mapper(slot: u64) -> Option<&'static AtomicU32> {
     let mappers = &Session::get()?.private().mappers;
     mappers.get((slot >> stub::SHADOW_GRANULE) as usize % mappers.len())
 }
 
+/// Maps the piece for a stack slot, and publishes it.
 fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     let at = (slot as usize & !(GRANULE - 1)) ^ (1 << stub::SHADOW_BIT);
     let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE;
-    // SAFETY: NOREPLACE: nothing that exists is touched. Kernels before 4.17 take the address as a hint only: compared below.
+    // SAFETY: NOREPLACE: nothing that exists is touched. Kernels before 4.17 take the address as a
+    // hint only: compared below.
     let mapped = unsafe { sys::map(at, GRANULE, sys::PROT_READ | sys::PROT_WRITE, flags, None) };
     if mapped? != at {
         return Err(sys::EEXIST);
@@ -136,14 +147,16 @@ fn map_piece(entry: &AtomicU8, slot: u64) -> Result<(), sys::Errno> {
     Ok(())
 }
 
+/// Notes that a piece cannot be mapped.
 fn fail(entry: &AtomicU8) {
-    // Not if a thread that was waited for in vain has done it after all.
+    // A thread that was waited for in vain may have mapped it after all.
     let _ = entry.compare_exchange(MAPPING, FAILED, AcqRel, Relaxed);
     if let Some(process) = Session::get().and_then(register::process) {
         process.trouble.fetch_or(Trouble::NoShadowStack as u32, Relaxed);
     }
 }
 
+/// Adds a piece to the list of mapped pieces.
 fn list(slot: u64) {
     let [count, places @ ..] = &calltap_shadows;
     let index = count.fetch_add(1, Relaxed) as usize;
@@ -152,7 +165,7 @@ fn list(slot: u64) {
     }
 }
 
-/// Unmaps all pieces and the table. No traced call is running any more.
+/// Unmaps all pieces and the table, as no traced call runs any more.
 pub fn give_back() {
     let [count, places @ ..] = &calltap_shadows;
     for place in places.iter().take(count.swap(0, Relaxed) as usize) {
@@ -166,24 +179,26 @@ pub fn give_back() {
     TABLE.store(0, Release);
 }
 
-/// Bounded: the thread that maps may be this one, interrupted, or have stayed behind in the parent of a fork.
+/// Waits for the thread that maps the piece, with a bound: that thread may be this one,
+/// interrupted, or one of the parent that a fork has not copied.
 fn wait(entry: &AtomicU8, slot: u64) {
     let id = || mapper(slot).map_or(0, |mapper| mapper.load(Relaxed));
     let is_own = id() == sys::tid();
     if !is_own && is_mapped_after(entry, MAPPING_NAPS) {
         return;
     }
-    // A process that was attached to is not held up longer.
+    // A process that was attached to waits no longer than this.
     let may_wait = || Session::get().is_some_and(|session| session.control().wait_us.load(Relaxed) > 0);
     match map_piece(entry, slot) {
         Ok(()) => {}
-        // The other thread has mapped it and is about to say so; if another mapping is in the way, that it has failed.
+        // Either the other thread has mapped it and is about to publish it, or another mapping is
+        // in the way and it has failed.
         Err(sys::EEXIST) if !is_own && id() != 0 && may_wait() && is_mapped_after(entry, TURN_NAPS) => {}
         Err(_) => fail(entry),
     }
 }
 
-/// Whether the thread that maps comes to an end before so many naps of so many nanoseconds.
+/// Whether the mapping thread finishes within this number of naps of this length.
 fn is_mapped_after(entry: &AtomicU8, (naps, ns): (u32, u64)) -> bool {
     (0..naps).any(|_| {
         let is_over = entry.load(Acquire) != MAPPING;

@@ -1,6 +1,7 @@
-//! Joining a session and leaving it, and what the recorder has a stopped thread do.
+//! Joins and leaves a session, and performs operations that the recorder requests in a stopped
+//! thread.
 //!
-//! Unsafe because it maps and unmaps the session's files.
+//! Uses `unsafe` because it maps and unmaps the session's files.
 
 use crate::files::{MAPPINGS, RESERVED, VENEERS, open_beside, remember};
 use crate::plan::{give_back_planned, handle_planned_traps, map_planned, unmap_planned};
@@ -13,9 +14,11 @@ use core::sync::atomic::Ordering::*;
 
 const PAGE: usize = calltap_abi::PAGE as usize;
 
-/// What the recorder has a stopped thread do (`crates/session` jumps here). 0, or why not.
+/// Performs an operation in a stopped thread, where `crates/session` makes it jump here. Returns 0,
+/// or 1 on failure.
 ///
-/// Runs at any point of any thread, so nothing of the C library may be used; and only when no thread is inside a hook, for `LEAVE`.
+/// It runs at any point of any thread, so it uses nothing of the C library; for `LEAVE`, no thread
+/// may be inside a hook.
 #[unsafe(no_mangle)]
 extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     let done = match operation {
@@ -34,10 +37,10 @@ extern "C" fn calltap_remote(operation: u32, path: *const u8) -> u64 {
     u64::from(done.is_none())
 }
 
-/// Where there is no address space for so many chunks, this part of them is tried.
+/// Divisor of the number of chunks to try when the address space is too small.
 const FEWER: u32 = 4;
 
-/// Joins the session whose files lie beside the agent, or leaves nothing of it.
+/// Joins the session whose files lie beside the agent. On failure nothing of it stays mapped.
 pub fn join(own: &[u8]) -> Option<()> {
     if Session::get().is_some() {
         return None;
@@ -50,7 +53,8 @@ pub fn join(own: &[u8]) -> Option<()> {
     joined
 }
 
-/// Tells the recorder that this process has no room for what the agent has to map. Nothing of that is mapped any more, so there is room for a page.
+/// Tells the recorder that this process has no room for the agent's mappings. They are unmapped
+/// again, so there is room for a page.
 fn tell_unmapped(own: &[u8]) -> Option<()> {
     let control = open_beside(own, b"control\0")?;
     let rw = sys::PROT_READ | sys::PROT_WRITE;
@@ -66,14 +70,17 @@ fn tell_unmapped(own: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Reserves address space for the control file, as far as the program can spare it: address and length.
+/// Reserves address space for the control file, as far as the program can spare it. Returns address
+/// and length.
 ///
-/// Under a limit of address space (RLIMIT_AS) there is room for fewer chunks; for as much again is left to the program.
+/// Under a limit of address space (RLIMIT_AS) fewer chunks fit; as much space again is left to the
+/// program.
 fn reserve(control: &Control) -> Option<(usize, usize)> {
     let mut chunks = control.chunk_max.load(Relaxed);
     loop {
         let length = CHUNKS_AT + chunks as usize * CHUNK_SIZE;
-        // Chunks are aligned to their size, so that a cursor tells its place in its chunk: an aligned part is mapped over.
+        // Chunks are aligned to their size, so that a cursor's address gives its place in its
+        // chunk; the control file is mapped to an aligned part.
         let reserved = length + CHUNK_SIZE;
         // SAFETY: a new reservation without access.
         if let Ok(reservation) = unsafe { sys::map(0, 2 * reserved, 0, RESERVED, None) } {
@@ -84,7 +91,7 @@ fn reserve(control: &Control) -> Option<(usize, usize)> {
             control.chunk_max.fetch_min(chunks, Relaxed);
             return Some((reservation, length));
         }
-        // Chunks that may be in use already must lie within.
+        // The reduced range must include chunks that may be in use already.
         let fewer = (chunks / FEWER).max(control.chunk_count.load(Relaxed));
         if fewer >= chunks {
             return None;
@@ -93,6 +100,7 @@ fn reserve(control: &Control) -> Option<(usize, usize)> {
     }
 }
 
+/// Maps the session's files and registers the process.
 fn map_session(own: &[u8]) -> Option<()> {
     let (control, code) = (open_beside(own, b"control\0")?, open_beside(own, b"code\0")?);
     let rw = sys::PROT_READ | sys::PROT_WRITE;
@@ -113,7 +121,8 @@ fn map_session(own: &[u8]) -> Option<()> {
 
     let stubs = hooks::stub_region();
     let fixed = sys::MAP_SHARED | sys::MAP_FIXED;
-    // SAFETY: the range is the agent's own, reserved by link.ld for the stubs and used for nothing else.
+    // SAFETY: the range is the agent's own, reserved by link.ld for the stubs and used for nothing
+    // else.
     unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ | sys::PROT_EXEC, fixed, Some((&code, 0))) }
         .ok()?;
     let executable = sys::PROT_READ | sys::PROT_EXEC;
@@ -145,7 +154,7 @@ fn map_session(own: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Writes down where everything is.
+/// Publishes the addresses of stubs and hooks.
 fn tell(clock: usize) {
     let image = &IMAGE;
     image.stubs.store(hooks::stub_region() as u64, Relaxed);
@@ -159,12 +168,14 @@ fn tell(clock: usize) {
     image.thread_word.store(word::offset(), Relaxed);
 }
 
-/// Unmaps all that belongs to a session, as far as it was joined: nothing of it is in use any more, the recorder has seen to that.
+/// Unmaps all memory of a session, as far as it was joined. The recorder has ensured that none of
+/// it is in use.
 fn leave() -> Option<()> {
     traps::leave();
     state::leave();
     let stubs = hooks::stub_region();
-    // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is in a stub or will come there.
+    // SAFETY: the agent's own ranges get back the reservation they had before `join`; no thread is
+    // in a stub or will enter one.
     unsafe { sys::map(stubs, stub::REGION, sys::PROT_READ, RESERVED | sys::MAP_FIXED, None) }.ok()?;
     shadow::give_back();
     tables::give_back();

@@ -1,13 +1,14 @@
 //! Raw system calls: the agent has no libc, and must not change the program's `errno`.
 //!
-//! Unsafe because every call crosses into the kernel. The wrappers take what makes them sound as typed arguments; those that
-//! change memory are `unsafe fn` and say what the caller owes.
+//! Uses `unsafe` because every call enters the kernel. The wrappers take the arguments that make a
+//! call sound as types; those that change memory are `unsafe fn` and state the caller's
+//! obligations.
 
 use calltap_abi::plan::Sync;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Release};
 
-/// A negated result of a system call.
+/// Error of a system call: its negated result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -56,11 +57,11 @@ pub const ENOENT: Errno = Errno(2);
 pub const EEXIST: Errno = Errno(17);
 
 /// # Safety
-/// The kernel does what the number and the arguments say; the caller answers for that.
+/// The kernel does what the number and the arguments say; the caller is responsible for that.
 unsafe fn call(n: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let r: isize;
-    // SAFETY: the system call convention of x86-64; rcx, r11 and memory are declared as changed. What the call does is the
-    // caller's promise.
+    // SAFETY: the system call convention of x86-64; rcx, r11 and memory are declared as changed.
+    // The caller is responsible for the effect.
     unsafe {
         asm!("syscall", inlateout("rax") n as isize => r, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
              in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -94,7 +95,7 @@ impl Fd {
         unsafe { call(READ, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
     }
 
-    /// Inode number.
+    /// Returns the inode number.
     pub fn inode(&self) -> Result<u64, Errno> {
         let mut stat = [0u64; 18]; // struct stat is 144 bytes; st_ino is the second word
         // SAFETY: the kernel writes 144 bytes, which the array has.
@@ -104,7 +105,7 @@ impl Fd {
 }
 
 /// # Safety
-/// With MAP_FIXED the mapping replaces what is at `address`: the caller owns that range.
+/// With MAP_FIXED the mapping replaces those at `address`: the caller owns that range.
 pub unsafe fn map(
     address: usize,
     length: usize,
@@ -114,10 +115,12 @@ pub unsafe fn map(
 ) -> Result<usize, Errno> {
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd.0, offset as usize));
     if protection == 0 || length < LARGE || !LOCKS_MEMORY.load(Relaxed) {
-        // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns the range.
+        // SAFETY: without MAP_FIXED the kernel chooses unused addresses; with it the caller owns
+        // the range.
         return unsafe { call(MMAP, [address, length, protection, flags, fd, offset]) };
     }
-    // What cannot be accessed is not brought in, and what is not locked stays out when it can be.
+    // Pages without access are not faulted in, and after munlock they are faulted in only when
+    // used.
     // SAFETY: as above; the later calls change the mapping just made.
     unsafe {
         let at = call(MMAP, [address, length, 0, flags, fd, offset])?;
@@ -127,20 +130,21 @@ pub unsafe fn map(
     }
 }
 
-/// The program locks its memory (mlockall with MCL_FUTURE): every page of a new mapping would be brought in at once, hundreds of megabytes of which most are
-/// never used.
+/// Whether the program locks its memory (mlockall with MCL_FUTURE): every page of a new mapping
+/// would be faulted in at once, hundreds of megabytes of which most are never used.
 pub static LOCKS_MEMORY: AtomicBool = AtomicBool::new(false);
-/// Smaller mappings are made as the program has asked for.
+/// Size below which mappings stay locked as the program requested.
 const LARGE: usize = 1 << 16;
 
-/// Maps what a shared mapping shows a second time, in the place of what is at `to`.
+/// Maps a part of a shared mapping a second time, replacing the mappings at `to`.
 ///
 /// # Safety
-/// `from` lies in a shared mapping of at least that length, and the range at `to` is the caller's.
+/// `from` lies in a shared mapping of at least that length, and the caller owns the range at `to`.
 pub unsafe fn duplicate(from: usize, to: usize, length: usize) -> Result<(), Errno> {
     const MAYMOVE: usize = 1;
     const FIXED: usize = 2;
-    // SAFETY: with an old length of 0 the kernel leaves a shared mapping as it is and makes another; the rest is the caller's promise.
+    // SAFETY: with an old length of 0 the kernel leaves a shared mapping unchanged and makes
+    // another; the caller is responsible for the rest.
     unsafe { call(MREMAP, [from, 0, length, MAYMOVE | FIXED, to, 0]) }.map(drop)
 }
 
@@ -158,19 +162,19 @@ pub unsafe fn advise(address: usize, length: usize, advice: usize) -> Result<(),
     unsafe { call(MADVISE, [address, length, advice, 0, 0, 0]) }.map(drop)
 }
 
-/// Process id.
+/// Returns the process id.
 pub fn pid() -> u32 {
     // SAFETY: no arguments, no effects.
     unsafe { call(GETPID, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// Kernel thread id.
+/// Returns the kernel's thread id.
 pub fn tid() -> u32 {
     // SAFETY: no arguments, no effects.
     unsafe { call(GETTID, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// The calling thread's name, zeros behind.
+/// Returns the calling thread's name, padded with zeros.
 pub fn thread_name() -> [u64; 2] {
     const PR_GET_NAME: usize = 16;
     let mut name = [0u64; 2];
@@ -179,7 +183,7 @@ pub fn thread_name() -> [u64; 2] {
     name
 }
 
-/// CLOCK_MONOTONIC, nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let mut time = [0u64; 2];
     // SAFETY: the kernel writes one timespec.
@@ -187,7 +191,8 @@ pub fn monotonic_ns() -> u64 {
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
-/// Copies memory of this process that may not be there; false if it is not, or the kernel refuses.
+/// Copies memory of this process that may be unmapped. Returns false if it is, or if the kernel
+/// refuses.
 pub fn read_memory(address: u64, bytes: &mut [u8]) -> bool {
     let local = [bytes.as_mut_ptr() as usize, bytes.len()];
     let remote = [address as usize, bytes.len()];
@@ -198,7 +203,8 @@ pub fn read_memory(address: u64, bytes: &mut [u8]) -> bool {
     done.is_ok_and(|copied| copied == bytes.len())
 }
 
-/// As [`read_memory`], in up to `N` elements of so many bytes: how many bytes were copied, up to the first element that is not there.
+/// Copies memory like [`read_memory`], in up to `N` elements of `element` bytes. Returns how many
+/// bytes were copied, up to the first element that is unmapped.
 pub fn read_elements<const N: usize>(address: u64, bytes: &mut [u8], element: usize) -> usize {
     let local = [bytes.as_mut_ptr() as usize, bytes.len()];
     let (mut remote, mut count, mut at) = ([[0; 2]; N], 0, address as usize);
@@ -217,15 +223,16 @@ pub fn read_elements<const N: usize>(address: u64, bytes: &mut [u8], element: us
     done.unwrap_or(0)
 }
 
-/// The calling thread's blocked signals.
+/// Returns the calling thread's blocked signals.
 pub fn blocked_signals() -> u64 {
     let mut mask = 0u64;
-    // SAFETY: no new set is given (second argument null), so nothing changes; the kernel writes 8 bytes.
+    // SAFETY: no new set is given (second argument null), so nothing changes; the kernel writes 8
+    // bytes.
     let _ = unsafe { call(RT_SIGPROCMASK, [0, 0, &raw mut mask as usize, 8, 0, 0]) };
     mask
 }
 
-/// What happens when a signal comes: the kernel's own `struct sigaction`.
+/// The action for a signal: the kernel's own `struct sigaction`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Action {
@@ -235,30 +242,30 @@ pub struct Action {
     pub mask: u64,
 }
 
-/// What happened so far when a signal came, and from now on, if it is to be something else.
+/// Returns the former action for a signal, and sets a new one if given.
 pub fn set_action(signal: usize, new: Option<&Action>) -> Result<Action, Errno> {
     let mut old = Action::default();
     let from = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
-    // SAFETY: the kernel reads one `Action`, or none, and writes one. The handlers that are set are the agent's own, which stays loaded, and those that
-    // the program had.
+    // SAFETY: the kernel reads one `Action`, or none, and writes one. The handlers that are set are
+    // the agent's own, which stays loaded, and the program's former ones.
     unsafe { call(RT_SIGACTION, [signal, from, &raw mut old as usize, 8, 0, 0]) }?;
     Ok(old)
 }
 
-/// Blocks a signal in this thread, until the handler returns that runs.
+/// Blocks a signal in this thread, until the present signal handler returns.
 pub fn block_signal(signal: usize) {
     let mask = 1u64 << (signal - 1);
     // SAFETY: SIG_BLOCK (0): the kernel reads 8 bytes.
     let _ = unsafe { call(RT_SIGPROCMASK, [0, &raw const mask as usize, 0, 8, 0, 0]) };
 }
 
-/// Sends a signal to this thread, once more, with what it was told the first time (`siginfo_t`).
+/// Sends a signal to this thread again, with the same `siginfo_t`.
 pub fn send_to_self(signal: usize, info: *const u8) {
-    // SAFETY: the kernel reads what it has written there for a handler that still runs.
+    // SAFETY: the kernel reads the structure that it has written for a handler that still runs.
     let _ = unsafe { call(RT_TGSIGQUEUEINFO, [pid() as usize, tid() as usize, signal, info as usize, 0, 0]) };
 }
 
-/// Is the thread on its alternate signal stack?
+/// Whether the thread is on its alternate signal stack.
 pub fn on_alternate_stack() -> bool {
     let mut stack = [0u64; 3]; // ss_sp, ss_flags (int), ss_size
     // SAFETY: no new stack is given; the kernel writes one stack_t.
@@ -266,7 +273,7 @@ pub fn on_alternate_stack() -> bool {
     done.is_ok() && stack[1] & 1 != 0
 }
 
-/// Waits until the word changes from `expected`, is woken, a signal comes, or `timeout_ns` have passed.
+/// Waits until the word differs from `expected`, a wake-up, a signal, or the end of `timeout_ns`.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let time = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
     // SAFETY: FUTEX_WAIT (0) reads the word and the timespec.
@@ -274,7 +281,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
         unsafe { call(FUTEX, [word.as_ptr() as usize, 0, expected as usize, time.as_ptr() as usize, 0, 0]) };
 }
 
-/// Sleeps for a while.
+/// Sleeps for `ns` nanoseconds.
 pub fn nap(ns: u64) {
     let word = AtomicU32::new(0);
     futex_wait(&word, 0, ns);
@@ -286,31 +293,33 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { call(FUTEX, [word.as_ptr() as usize, 1, i32::MAX as usize, 0, 0, 0]) };
 }
 
-/// The two registrations that live patching from outside needs: to be interrupted when the recorder asks for it
-/// (MEMBARRIER_CMD_GLOBAL_EXPEDITED), and to serialise where the kernel returns to the program without an interrupt (SYNC_CORE).
+/// The two registrations that live patching from outside needs: to be interrupted when the recorder
+/// requests it (MEMBARRIER_CMD_GLOBAL_EXPEDITED), and to serialize where the kernel returns to the
+/// program without an interrupt (SYNC_CORE).
 const REGISTRATIONS: [usize; 2] = [1 << 2, 1 << 6];
 
-/// Registers the process.
+/// Registers the process, which is fast while it has one thread.
 pub fn register_for_sync() -> Sync {
-    // SAFETY: changes nothing but how the kernel switches to threads of this process.
+    // SAFETY: changes only how the kernel switches to threads of this process.
     let registered = |command| unsafe { call(MEMBARRIER, [command, 0, 0, 0, 0, 0]) }.is_ok();
     if REGISTRATIONS.into_iter().all(registered) { Sync::Works } else { Sync::Refused }
 }
 
-/// The same in a process of many threads, where it takes some ten milliseconds, by a thread that does nothing else and ends. It
-/// takes no signal and touches no memory but `outcome`. Where no thread can be made, this one does it.
+/// Registers a process of many threads, which takes some ten milliseconds, in a thread that only
+/// does this and ends. It takes no signal and touches no memory but `outcome`. If no thread can be
+/// created, the calling one registers.
 pub fn register_in_background(outcome: &AtomicU32) {
     const SETMASK: usize = 2;
     // CLONE_VM | FS | FILES | SIGHAND | THREAD | SYSVSEM
     const THREAD: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
     let (all, mut before) = (u64::MAX, 0u64);
-    // SAFETY: the kernel reads and writes 8 bytes each; the mask is put back below.
+    // SAFETY: the kernel reads and writes 8 bytes each; the mask is restored below.
     let _ = unsafe {
         call(RT_SIGPROCMASK, [SETMASK, &raw const all as usize, &raw mut before as usize, 8, 0, 0])
     };
     let thread: isize;
-    // SAFETY: the new thread has this one's stack pointer and uses no stack: system calls, one store to `outcome`, which stays mapped until the
-    // recorder has seen it written, exit.
+    // SAFETY: the new thread has this one's stack pointer and uses no stack: system calls, one
+    // store to `outcome`, which stays mapped until the recorder has seen it written, exit.
     unsafe {
         asm!(
             "syscall",

@@ -1,8 +1,9 @@
 //! The tables by which hooks find a thread's chunks of profile records ([`calltap_abi::profile`]).
 //!
-//! They lie in private memory of the process, so that no address is ever taken from what others can write to.
+//! They lie in private memory of the process, so that no address is taken from memory that other
+//! processes can write to.
 //!
-//! Unsafe because it maps that memory, and because a table's address becomes a reference.
+//! Uses `unsafe` because it maps that memory, and because a table's address becomes a reference.
 
 use crate::state::Thread;
 use crate::sys;
@@ -13,11 +14,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 /// Addresses of a thread's chunks; 0 where there is none.
 type Table = [AtomicU64; CHUNKS];
 
-/// A table for every thread that there can be, mapped when the first is needed. Wiped in a forked child, as the threads' states are: there it begins anew.
+/// Address of the tables of all threads, mapped when the first is needed. They are wiped in a
+/// forked child, like the threads' states.
 static TABLES: AtomicUsize = AtomicUsize::new(0);
 const SIZE: usize = THREAD_MAX * size_of::<Table>();
 
-/// Address of all tables, which are mapped if they are not yet.
+/// Returns the address of all tables, mapping them if necessary.
 pub fn tables() -> Option<usize> {
     let known = TABLES.load(Acquire);
     if known != 0 {
@@ -36,13 +38,14 @@ pub fn tables() -> Option<usize> {
     Some(TABLES.load(Acquire)).filter(|known| *known != 0)
 }
 
-/// The table of the thread with an index.
+/// Returns the table of the thread with an index.
 pub fn table(tables: usize, index: u32) -> Option<&'static Table> {
-    // SAFETY: `tables` is a mapping of THREAD_MAX tables that lasts as long as the session; any bytes are a valid table.
+    // SAFETY: `tables` is a mapping of THREAD_MAX tables that lasts as long as the session; any
+    // bytes are a valid table.
     ((index as usize) < THREAD_MAX).then(|| unsafe { &*(tables as *const Table).add(index as usize) })
 }
 
-/// Has a thread that begins, of this index, know nothing of the one that had it before.
+/// Clears the table of a new thread, whose index another thread had before.
 pub fn forget(thread: &Thread, index: u32) {
     if thread.profiles.swap(0, Relaxed) != 0
         && let Some(table) = table(TABLES.load(Acquire), index)
@@ -51,7 +54,7 @@ pub fn forget(thread: &Thread, index: u32) {
     }
 }
 
-/// Unmaps the tables: no hook runs any more.
+/// Unmaps the tables, as no hook runs any more.
 pub fn give_back() {
     let tables = TABLES.swap(0, AcqRel);
     if tables != 0 {

@@ -1,10 +1,14 @@
-//! Breakpoints that the recorder writes to sites while it changes them (`--patch-mode breakpoint`): a thread that meets one resumes behind the site. And those that stay, where there is no
-//! room for a jump (`--allow-int3`): a thread that meets one goes on where a jump would lead.
+//! Handles breakpoints at sites, of two kinds. Temporary ones, which the recorder writes while it
+//! changes sites (`--patch-mode breakpoint`): a thread that executes one resumes behind the site.
+//! And those that stay, where there is no room for a jump (`--allow-int3`): a thread that executes
+//! one resumes at the target of the jump.
 //!
-//! The handler is there from the first such batch until the recorder detaches, so breakpoints of a recorder that was killed do no harm. It takes no lock,
-//! reads no code, and looks up one address in shared memory. What it does not know ends the program as it would have without calltap.
+//! The handler is installed from the first such batch until the recorder detaches, so breakpoints
+//! of a recorder that was killed do no harm. It takes no lock, reads no code, and looks up one
+//! address in shared memory. Any other SIGTRAP ends the program as without calltap.
 //!
-//! Unsafe because it is a signal handler: it reads and changes what the kernel hands it. And because the list of those that stay lies in memory that it maps.
+//! Uses `unsafe` because it is a signal handler, which reads and changes the kernel's signal frame,
+//! and because it maps the list of breakpoints that stay.
 
 use crate::state::Session;
 use crate::sys::{self, Action};
@@ -26,14 +30,14 @@ const IGNORE: u64 = 1;
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
-/// A handler of the program that interrupts the agent's may come to a breakpoint, too.
+/// A handler of the program that interrupts the agent's may execute a breakpoint, too.
 const SA_NODEFER: u64 = 0x4000_0000;
 
-// Unwinders know the frame of a signal by these instructions, debuggers by this name.
+// Unwinders recognize a signal frame by these instructions, debuggers by this name.
 global_asm!(
     ".text",
     ".balign 16",
-    "nop", // so that the byte before belongs to no other function, either
+    "nop", // so that the byte before belongs to no other function
     "__restore_rt:",
     "mov rax, {sigreturn}",
     "syscall",
@@ -53,20 +57,22 @@ struct Info {
     code: i32,
 }
 
-/// Of `ucontext_t`, what is before rip in it, and rip.
+/// The beginning of `ucontext_t`, up to rip.
 #[repr(C)]
 struct Context {
     before: [u64; 21],
     rip: u64,
 }
 
-/// Address of a [`Table`]; 0 while there is none. Private like the program's text: a forked child has the list that its breakpoints need.
+/// Address of the newest [`Table`]; 0 while there is none. It is private like the program's text: a
+/// forked child has the list that its breakpoints need.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// In front of a list of [`Kept`]. No writer waits for handlers that are reading it, so it is never changed: another takes its place, and all are unmapped when calltap detaches.
+/// Header of a list of [`Kept`]. No writer waits for handlers that read it, so it is never changed:
+/// a new table replaces it, and all are unmapped when calltap detaches.
 #[repr(C)]
 struct Table {
-    /// Address of the one before.
+    /// Address of the previous table.
     before: usize,
     count: usize,
 }
@@ -78,17 +84,20 @@ impl Table {
 
     fn newest() -> Option<&'static Table> {
         let at = KEPT.load(Acquire) as *const Table;
-        // SAFETY: null, or a table that `keep` has made, which is unmapped when no thread is here any more.
+        // SAFETY: null, or a table of `keep`, which is unmapped only when no thread runs the
+        // handler.
         unsafe { at.as_ref() }
     }
 
     fn list(&self) -> &[Kept] {
-        // SAFETY: `keep` has written so many behind it, aligned, and nothing writes there again.
+        // SAFETY: `keep` has written `count` elements behind the header, aligned, and no code
+        // writes there again.
         unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.count) }
     }
 }
 
-/// The breakpoints that stay are these from now on, in the order of their places. False if there is no memory.
+/// Replaces the list of breakpoints that stay, in the order of their addresses. Returns false if
+/// there is no memory.
 fn keep(listed: &[Map]) -> bool {
     let known = Table::newest().map_or(&[][..], Table::list);
     let new =
@@ -112,12 +121,14 @@ fn keep(listed: &[Map]) -> bool {
     true
 }
 
+/// Returns the address of the handler.
 fn own() -> u64 {
     handle as *const () as u64
 }
 
+/// The handler of SIGTRAP.
 extern "C" fn handle(_: i32, info: *const Info, context: *mut Context) {
-    // SAFETY: the kernel hands every handler with SA_SIGINFO these two, on the stack.
+    // SAFETY: the kernel passes these two pointers to every handler with SA_SIGINFO, on the stack.
     let (by_breakpoint, context) = unsafe { ((*info).code == BY_BREAKPOINT, &mut *context) };
     let at = context.rip.wrapping_sub(1);
     let kept = || target(Table::newest()?.list(), at);
@@ -126,13 +137,15 @@ extern "C" fn handle(_: i32, info: *const Info, context: *mut Context) {
         context.rip = next;
         return;
     }
-    // No handler but this one handles it: the program ends when this handler has returned, at the instruction where it would have ended.
+    // Restores the default action: the program ends when this handler has returned, at the
+    // instruction where it would have ended without calltap.
     sys::block_signal(SIGTRAP);
     let _ = sys::set_action(SIGTRAP, Some(&Action::default()));
     sys::send_to_self(SIGTRAP, info.cast());
 }
 
-/// Handles SIGTRAP from now on, unless the program does, or has a handler during which it is blocked. The breakpoints that stay are those listed. One of [`answer`].
+/// Installs the handler, unless the program handles SIGTRAP, or has a handler during which it is
+/// blocked. `listed` are the breakpoints that stay. Returns one of [`answer`].
 pub fn handle_traps(listed: &[Map]) -> u32 {
     let action = |signal| sys::set_action(signal, None).unwrap_or_default();
     let bit = 1u64 << (SIGTRAP - 1);
@@ -153,7 +166,7 @@ pub fn handle_traps(listed: &[Map]) -> u32 {
     let new = Action { handler: own(), flags, restorer: &raw const RETURN as u64, mask: 0 };
     match sys::set_action(SIGTRAP, Some(&new)) {
         Ok(before) if is_free(before.handler) => answer::WORKS,
-        // It was faster.
+        // The program has installed a handler meanwhile.
         Ok(before) => {
             let _ = sys::set_action(SIGTRAP, Some(&before));
             answer::HANDLED
@@ -162,7 +175,7 @@ pub fn handle_traps(listed: &[Map]) -> u32 {
     }
 }
 
-/// Handles it no more. No site is a breakpoint, and no thread has one to be handled.
+/// Removes the handler and its lists. No site is a breakpoint, and no SIGTRAP of one is pending.
 pub fn leave() {
     if sys::set_action(SIGTRAP, None).is_ok_and(|action| action.handler == own()) {
         let _ = sys::set_action(SIGTRAP, Some(&Action::default()));

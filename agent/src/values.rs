@@ -1,6 +1,8 @@
-//! Reads arguments and results, in front of the hooks that record: only where they were asked for.
+//! Reads arguments and results of calls, in front of the hooks that record: only for sites whose
+//! stubs request it.
 //!
-//! Called through a shim, from any point of any thread. Unsafe because it reads the registers that the shim has saved, by their places on the stack.
+//! Called through a shim, from any point of any thread. Uses `unsafe` because it reads the
+//! registers that the shim has saved on the stack.
 
 use crate::record;
 use crate::register;
@@ -12,7 +14,7 @@ use calltap_abi::event::{DATA_BYTES, code, data_word};
 use calltap_abi::{CHUNK_LIMIT, CHUNK_SIZE, PAGE, frames, stub, values};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What lies on the stack when [`read_values`] is called, from the shim's last push upwards.
+/// The stack when [`read_values`] is called, from the shim's last push upwards.
 #[repr(C)]
 pub struct Saved {
     flags: u64,
@@ -22,26 +24,26 @@ pub struct Saved {
     rsi: u64,
     rdi: u64,
     rbp: u64,
-    /// Into the hook.
+    /// Return address in the hook.
     back: u64,
     arithmetic: u64,
     r11: u64,
     rdx: u64,
     rcx: u64,
     rax: u64,
-    /// Into the stub.
+    /// Return address in the stub.
     stub: u64,
 }
 
-/// A call.
-struct Met<'a> {
+/// The call whose values are read.
+struct CallContext<'a> {
     session: Session,
     saved: &'a Saved,
     vectors: &'a [[u64; 2]; 16],
     slot: u64,
 }
 
-impl values::Call for Met<'_> {
+impl values::Call for CallContext<'_> {
     fn register(&self, n: usize) -> u64 {
         let saved = self.saved;
         let all = [saved.rdi, saved.rsi, saved.rdx, saved.rcx, saved.r8, saved.r9, saved.rax, saved.r10];
@@ -56,7 +58,8 @@ impl values::Call for Met<'_> {
         self.slot
     }
 
-    /// The kernel copies it, and says so if something is not there: a pointer is the program's, and may lead anywhere.
+    /// Reads memory by a system call, which fails where memory is missing: a pointer is the
+    /// program's, and may lead anywhere.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.session.control().unreadable.load(Relaxed) == 0 && sys::read_memory(address, bytes)
     }
@@ -69,8 +72,8 @@ impl values::Call for Met<'_> {
         shadow::kept(below(self.slot))
     }
 
-    /// Ends at the first word that cannot be read: the end of the stack is not known here. Not inlined, so that
-    /// values without callers take no more of the thread's stack.
+    /// Copies the stack up to the first word that cannot be read, as the end of the stack is not
+    /// known here. Not inlined, so that values without callers take no more of the thread's stack.
     #[inline(never)]
     fn copy_stack(&self, bytes: u32) {
         let mut at = self.slot & !7;
@@ -94,26 +97,29 @@ const PIECE_SIZE: usize = 8 * frames::PIECE;
 /// Pieces that one system call copies. They lie on the thread's stack meanwhile.
 const AT_ONCE: usize = 4;
 
-/// How many bytes the piece from `at` on has, whole words: up to the next boundary of a piece, so that none crosses a page.
+/// Returns the size of the piece at `at` in bytes, whole words: up to the next boundary of pieces,
+/// so that no piece crosses a page.
 fn bytes_between(at: u64, end: u64) -> u64 {
     let boundary = (at | (PIECE_SIZE as u64 - 1)) + 1;
     (boundary.min(end) - at).next_multiple_of(8)
 }
 
-impl Met<'_> {
-    /// Writes a piece of the page of the return address; returns how many bytes of stack it covers.
+impl CallContext<'_> {
+    /// Writes a piece of the page of the return address. Returns how many bytes of stack it covers.
     fn write_near(&self, number: &mut u32, at: u64, end: u64) -> Option<u64> {
         let length = bytes_between(at, end);
         let words = (at..at + length).step_by(8).map(|word| {
-            // SAFETY: the word is aligned, and lies in the page of the return address, which this thread
-            // returns through and which is mapped therefore, whatever stack this is; any bytes are a valid word.
+            // SAFETY: the word is aligned, and lies in the page of the return address, which this
+            // thread returns through and which is mapped therefore, whatever stack this is; any
+            // bytes are a valid word.
             unsafe { &*(word as *const AtomicU64) }.load(Relaxed)
         });
         self.write_piece(number, at, words)?;
         Some(length)
     }
 
-    /// Writes pieces of other pages, which the kernel copies: it may be a guard page, or another thread may unmap it. None if some could not be read.
+    /// Writes pieces of other pages, which the kernel copies: a page may be a guard page, or
+    /// another thread may unmap it. Returns `None` if some could not be read.
     #[inline(never)]
     fn write_far(&self, number: &mut u32, at: u64, end: u64) -> Option<u64> {
         if self.session.control().unreadable.load(Relaxed) != 0 {
@@ -130,11 +136,12 @@ impl Met<'_> {
         (copied == length).then_some(length as u64)
     }
 
-    /// Writes a piece of the stack, which is given this number, and the next one the following. None if there is no room for it.
+    /// Writes a piece of the stack with the number `number`, and increments that. Returns `None` if
+    /// there is no room.
     fn write_piece(&self, number: &mut u32, at: u64, words: impl Iterator<Item = u64>) -> Option<()> {
         let own = STUBS.load(Relaxed) as u64;
         let is_own = |word: u64| word.wrapping_sub(own) < stub::REGION as u64;
-        // A function that was entered by a jump finds a stub's address in its own slot, too.
+        // The slot of a function that was entered by a jump holds a stub's address, too.
         let true_word = |(at, word): (u64, u64)| match is_own(word) {
             true => shadow::kept(at).unwrap_or(0),
             false => word,
@@ -145,48 +152,54 @@ impl Met<'_> {
         write(self.session, self.low(code::FRAMES), piece.bytes()).ok()
     }
 
-    /// What rbp was in the caller: behind a prologue, the function has saved it.
+    /// Returns the caller's rbp; behind a prologue, the function has saved it.
     fn caller_rbp(&self) -> u64 {
         let rbp = self.saved.rbp;
         let behind_prologue = self.saved.stub as usize % stub::SIZE == stub::AFTER_MCOUNT;
         if !behind_prologue || !rbp.is_multiple_of(8) {
             return rbp;
         }
-        // SAFETY: such a site lies behind `push rbp; mov rbp, rsp`, and its hook has found the return address at
-        // rbp + 8: rbp leads to the function's own frame, which is mapped; any bytes are a valid word.
+        // SAFETY: such a site lies behind `push rbp; mov rbp, rsp`, and its hook has found the
+        // return address at rbp + 8: rbp leads to the function's own frame, which is mapped; any
+        // bytes are a valid word.
         unsafe { &*(rbp as *const AtomicU64) }.load(Relaxed)
     }
 
-    /// The low half of the head of a record of this call.
+    /// Returns the low half of the head of a record of this call.
     fn low(&self, code: u32) -> u32 {
         (self.slot as u32) << 22 ^ (self.saved.stub as u32 & !code::MASK) | code
     }
 }
 
-/// The word below the return address is a part of the call's own frame: only the profiling hooks also use its shadow-stack slot, for the time at which a call began.
+/// Returns the address of the word below the return address. It belongs to the call's own frame;
+/// only the profiling hooks also use its shadow-stack slot, for the time at which a call began.
 fn below(slot: u64) -> u64 {
     slot.wrapping_sub(8)
 }
 
-/// Reads what is wanted of a call that is entered or returns, and writes it in front of its event. 0: the call is not to be recorded.
+/// Reads the values of a call that is entered or returns, and writes them in front of its event.
+/// Returns 0 if the call is not to be recorded.
 ///
 /// # Safety
-/// Called by the shim: the pointers are to what it has saved.
+/// Only the shim calls this, with pointers to the registers that it has saved.
 pub unsafe extern "C" fn read_values(slot: u64, saved: *const Saved, vectors: *const [[u64; 2]; 16]) -> u8 {
-    // SAFETY: as the caller promises; the shim reads them again only when this has returned.
+    // SAFETY: as the caller promises; the shim restores the registers from there only after this
+    // function has returned.
     let (saved, vectors) = unsafe { (&*saved, &*vectors) };
     let Some(session) = Session::get() else { return 1 };
     let Some(program) = session.program_of(saved.stub) else { return 1 };
     let exit = matches!(saved.stub as usize % stub::SIZE, stub::AFTER_EXIT | stub::AFTER_LEAVE);
-    let met = Met { session, saved, vectors, slot };
-    let Some(stored) = values::run(program, exit, &met) else { return 0 };
+    let context = CallContext { session, saved, vectors, slot };
+    let Some(stored) = values::run(program, exit, &context) else { return 0 };
     if !stored.bytes().is_empty() {
-        // Without room they are lost; the event will not find any either, and is counted.
-        let _ = write(session, met.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
+        // Without room the values are lost; the event finds no room either, and is counted.
+        let _ =
+            write(session, context.low(if exit { code::RESULTS } else { code::ARGUMENTS }), stored.bytes());
     }
     1
 }
 
+/// Writes a head word and the bytes of values into the thread's ring.
 fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
     let words = 1 + bytes.len().div_ceil(DATA_BYTES) as u64;
     let thread = register::thread(session)?;
@@ -199,7 +212,8 @@ fn write(session: Session, low: u32, bytes: &[u8]) -> Result<(), Full> {
     Ok(())
 }
 
-/// Room for so many bytes, all of it in front of a chunk's limit: they are more than the room behind is meant for.
+/// Reserves `bytes` bytes in front of a chunk's limit: the room behind the limit is too small for
+/// values.
 fn reserve(session: Session, thread: &Thread, bytes: u64) -> Result<u64, Full> {
     loop {
         let seen = thread.cursor.load(Relaxed);

@@ -1,16 +1,21 @@
-//! A thread's word: its pointer to its [`Thread`], which a hook finds by two loads.
+//! A thread's word: the pointer to its [`Thread`], which a hook loads in two steps.
 //!
-//! Loaded with the program, the agent has a thread-local variable of its own (initial-exec). glibc clears it for every new thread, which is how
-//! a new thread is told from an old one on a recycled stack.
+//! An agent that is loaded with the program has its own thread-local variable (initial-exec). glibc
+//! clears it for every new thread, which tells a new thread from an old one on a recycled stack.
 //!
-//! In a process that runs already, it has none. glibc makes room for such a variable in all threads under two locks, of its thread-local storage and of
-//! its cache of stacks, which `setuid` and `pthread_create` take the other way round: a program that does both at that moment stands still for
-//! ever. And an agent that the recorder has placed has no dynamic linker to make the room. Then the word is one of the thread library's own, `sysinfo` in the
-//! thread's control block: glibc and musl alike have it, and use it on other processors only. No thread library clears it for a new thread: musl copies it
-//! from the thread's creator, glibc leaves what was there in the stack of a thread that has ended, perhaps of an earlier session. So it holds no address but
-//! a number, the state's index plus one, and the state has a note of its owner, the thread id that the library keeps in the same block; the hooks compare.
+//! In a running process the agent has no such variable. glibc would make room for it in all threads
+//! under two locks, of its thread-local storage and of its cache of stacks, which `setuid` and
+//! `pthread_create` take in the opposite order: a program that does both at that moment deadlocks.
+//! And an agent that the recorder has placed has no dynamic linker to make the room. Then the word
+//! is a field of the thread library, `sysinfo` in the thread's control block: glibc and musl both
+//! have it, and use it on other processors only. No thread library clears it for a new thread: musl
+//! copies it from the thread's creator, glibc leaves the value from a thread that has ended,
+//! perhaps of an earlier session. So it holds a number instead of an address, the state's index
+//! plus one, and the state holds the thread id of its owner, which the library keeps in the same
+//! control block; the hooks compare the two.
 //!
-//! Unsafe because the word is at an offset from the thread pointer, and what it stands for becomes a reference.
+//! Uses `unsafe` because the word is at an offset from the thread pointer, and its value becomes a
+//! reference.
 
 use crate::state::{Session, Thread};
 #[cfg(feature = "attached")]
@@ -31,7 +36,7 @@ core::arch::global_asm!(
     ".text",
 );
 
-/// Where a thread's word is, counted from its thread pointer.
+/// Returns the offset of a thread's word from its thread pointer.
 #[cfg(not(feature = "attached"))]
 pub fn offset() -> u64 {
     let offset: u64;
@@ -43,21 +48,22 @@ pub fn offset() -> u64 {
     offset
 }
 
-/// Where a thread's word is, counted from its thread pointer.
+/// Returns the offset of a thread's word from its thread pointer.
 #[cfg(feature = "attached")]
 pub fn offset() -> u64 {
     calltap_abi::SYSINFO
 }
 
-/// Where the thread library has the thread's id, counted from its thread pointer.
+/// Offset of the thread's id in the thread library's control block, from the thread pointer.
 #[cfg(feature = "attached")]
 pub static OWNER_AT: AtomicU64 = AtomicU64::new(0);
 
-/// The thread's id, as far as its library knows it; else 0.
+/// Returns the thread's id as its library has it; 0 if the library does not.
 #[cfg(feature = "attached")]
 fn library_id() -> u32 {
     let id: u32;
-    // SAFETY: reads four bytes of this thread's control block: the recorder has looked at that place before it let the session be joined.
+    // SAFETY: reads four bytes of this thread's control block: the recorder has checked that place
+    // before the session was joined.
     unsafe {
         asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) id, in(reg) OWNER_AT.load(Relaxed),
              options(nostack, readonly, preserves_flags));
@@ -65,16 +71,18 @@ fn library_id() -> u32 {
     id
 }
 
+/// Returns the thread's id.
 #[cfg(feature = "attached")]
 fn own_id() -> u32 {
-    // A thread of Go's runtime that has only begun, one of musl's at its end: its hooks take the slow way.
+    // A thread of Go's runtime at its beginning, or of musl at its end, has no id: its hooks take
+    // the slow path.
     match library_id() {
         0 => sys::tid(),
         id => id,
     }
 }
 
-/// Do hooks find the calling thread's state, once it has one?
+/// Whether hooks find the calling thread's state, once it has one.
 pub fn is_found() -> bool {
     #[cfg(feature = "attached")]
     return library_id() != 0;
@@ -82,7 +90,7 @@ pub fn is_found() -> bool {
     true
 }
 
-/// What the calling thread's word is.
+/// Returns the calling thread's word.
 pub fn get() -> u64 {
     let word: u64;
     // SAFETY: reads this thread's own word, which exists in every thread.
@@ -93,78 +101,83 @@ pub fn get() -> u64 {
     word
 }
 
-/// The state that a word of the calling thread stands for.
+/// Returns the thread state for a word of the calling thread.
 #[cfg(not(feature = "attached"))]
 pub fn state(_: Session, word: u64) -> Option<&'static Thread> {
-    // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped as long as any thread can see one.
+    // SAFETY: only `set` stores words, addresses of elements of Private::threads, which stay mapped
+    // as long as any thread can see one.
     (word != 0).then(|| unsafe { &*(word as *const Thread) })
 }
 
-/// The state that a word of the calling thread stands for, if it is this thread's.
+/// Returns the thread state for a word of the calling thread, if it is this thread's.
 #[cfg(feature = "attached")]
 pub fn state(session: Session, word: u64) -> Option<&'static Thread> {
     let thread = session.private().threads.get(usize::try_from(word.checked_sub(1)?).ok()?)?;
     (thread.owner.load(Relaxed) == own_id()).then_some(thread)
 }
 
-/// The calling thread's state, if it has one.
+/// Returns the calling thread's state, if it has one.
 pub fn thread(session: Session) -> Option<&'static Thread> {
     state(session, get())
 }
 
-/// The index of the state that a word stands for, whichever thread's that is: also of one that a forked child has of its parent.
+/// Returns the index of the thread state for a word of any thread, or for one that a forked child
+/// inherits.
 #[cfg(not(feature = "attached"))]
 pub fn index(session: Session, word: u64) -> Option<usize> {
     session.index_of(word)
 }
 
-/// The index of the state that a word stands for, whichever thread's that is: also of one that a forked child has of its parent.
+/// Returns the index of the thread state for a word of any thread, or for one that a forked child
+/// inherits.
 #[cfg(feature = "attached")]
 pub fn index(_: Session, word: u64) -> Option<usize> {
     usize::try_from(word.checked_sub(1)?).ok()
 }
 
-/// The first word of the calling thread's control block: the pointer to it, where a C library has made the thread.
+/// Returns the first word of the calling thread's control block: the pointer to that block, where a
+/// C library has made the thread.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
-    // SAFETY: the thread pointer of a thread that is registered leads to memory: to its control block, or into `runtime.m` of Go's runtime, where the word is
-    // one of `tls`. Any value will do.
+    // SAFETY: the thread pointer of a registered thread points to memory: to its control block, or
+    // into `runtime.m` of Go's runtime, where the word is part of `tls`. Any value will do.
     unsafe {
         asm!("mov {0}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }
     pointer
 }
 
-/// The word for the state with an index.
+/// Returns the word for the state with an index.
 #[cfg(not(feature = "attached"))]
 fn word(thread: &'static Thread, _: u32) -> u64 {
     core::ptr::from_ref(thread) as u64
 }
 
-/// The word for the state with an index.
+/// Returns the word for the state with an index.
 #[cfg(feature = "attached")]
 fn word(_: &'static Thread, index: u32) -> u64 {
     u64::from(index) + 1
 }
 
-/// What the hooks add to a word (times the size of a state): where the states are, less one.
+/// Address of the thread states, less the size of one; the hooks add a word times that size.
 #[cfg(feature = "attached")]
 pub static STATES: AtomicU64 = AtomicU64::new(0);
 
-/// Tells the hooks of a session that will be joined.
+/// Gives the hooks the addresses of a session that will be joined.
 #[cfg(feature = "attached")]
 pub fn prepare(states: usize, owner_at: u64) {
     OWNER_AT.store(owner_at, Relaxed);
     STATES.store((states - size_of::<Thread>()) as u64, Relaxed);
 }
 
-/// Writes down whose the state is.
+/// Notes the calling thread as the owner of the state.
 pub fn sign(_thread: &Thread) {
     #[cfg(feature = "attached")]
     _thread.owner.store(own_id(), Relaxed);
 }
 
-/// Gives the calling thread its state, unless a signal handler has done so since its word was `seen`.
+/// Sets the calling thread's word to its state, unless a signal handler has done so since the word
+/// was `seen`.
 pub fn set(seen: u64, thread: &'static Thread, index: u32) -> bool {
     let found: u64;
     // SAFETY: one instruction on this thread's own word. Not `lock`ed: no other thread writes it.

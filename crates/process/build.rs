@@ -1,7 +1,9 @@
-//! Builds the three forms of the agent and leaves them where `agent.rs` embeds them: one file to install.
+//! Builds the three forms of the agent and writes them to `OUT_DIR`, from where `agent.rs` embeds
+//! them: calltap is installed as one file.
 //!
-//! The agent is its own workspace (no_std, panic=abort), so a second cargo builds it; `cc` links it with the layout of `link.ld`.
-//! The directory `agent` has links to its sources: `cargo package` puts what they lead to into the crate, so that it builds from a registry, too.
+//! The agent is a workspace of its own (no_std, panic=abort), so a second cargo builds it; `cc`
+//! links it with the layout of `link.ld`. The directory `agent` has links to the agent's sources:
+//! `cargo package` copies the linked files into the crate, so that it also builds from a registry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,9 +28,10 @@ fn main() {
     build(&sources, &package, &out, "placed", &placed, &["-Wl,-u,calltap_frame_object"]);
 }
 
-/// Writes the manifests of the agent and of the crate that it shares with the recorder, so that they refer to the sources in `agent`.
+/// Writes the manifests of the agent and of the crate that it shares with the recorder, with paths
+/// to the sources in `agent`. Returns the path of the agent's manifest.
 ///
-/// A published crate contains no other crate's `Cargo.toml`, and `../../agent` is not part of it. Returns the agent's manifest.
+/// A published crate contains no other crate's `Cargo.toml`, and `../../agent` is not part of it.
 fn lay_out(sources: &Path, out: &Path) -> PathBuf {
     const SHARED: &str = "path = \"../crates/abi\"";
     let read = |name: &str| fs::read_to_string(sources.join(name)).expect("a manifest");
@@ -48,7 +51,7 @@ fn lay_out(sources: &Path, out: &Path) -> PathBuf {
     package.join("Cargo.toml")
 }
 
-/// Writes a file unless it has this text already: a newer manifest would be compiled again.
+/// Writes a file unless it has this text already: cargo would compile again for a newer manifest.
 fn write(path: &Path, text: &str) {
     if fs::read_to_string(path).is_ok_and(|old| old == text) {
         return;
@@ -74,7 +77,7 @@ fn build(sources: &Path, manifest: &Path, out: &Path, name: &str, features: &[&s
         .args(features)
         .arg("--target-dir")
         .arg(&target)
-        // What the outer cargo, clippy or a coverage tool set is for the outer build.
+        // The outer cargo, clippy or a coverage tool set these for the outer build.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
@@ -95,16 +98,17 @@ fn link(agent: &Path, archive: &Path, image: &Path, flags: &[&str]) {
         .arg(format!("-Wl,--version-script={}", script("exports.map")))
         .args(["-Wl,--gc-sections", "-Wl,-u,calltap_remote"])
         .args(flags)
-        // First of all initialisers, so that the constructors of other libraries are traced.
+        // The first of all initialisers, so that the constructors of other libraries are traced.
         .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-Bsymbolic", "-Wl,--no-undefined"])
-        // No soname: the agent of another build may be in the program, and is another one.
+        // Without a soname, the dynamic linker does not take the agent of another build for this
+        // one.
         .args(["-Wl,--eh-frame-hdr", "-Wl,--build-id"])
         .args(["-Wl,-z,max-page-size=4096", "-Wl,-z,noexecstack", "-Wl,--strip-debug", "-o"])
         .arg(image)
         .arg(archive));
 }
 
-/// The promises of the agent that its bytes can show: it needs no library, imports nothing but the weak `environ`, cannot panic.
+/// Checks that the linked agent contains no panic.
 fn check(image: &Path) {
     let text = String::from_utf8_lossy(&fs::read(image).expect("the linked agent")).into_owned();
     assert!(

@@ -1,7 +1,8 @@
 //! `cargo xtask book`: the documents as a book, by mdBook.
 //!
-//! Documents link to files of the project beside and above `docs/`. So the book is made of a copy of all documents in the same places; a link to
-//! any other file leads to the repository.
+//! Documents link to files of the project beside and above `docs/`. The book is therefore built
+//! from a copy of all documents in the same places, and a link to any other file leads to the
+//! repository.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -9,12 +10,12 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Where the repository shows a file.
+/// Address below which the repository shows a file.
 const REPOSITORY: &str = "https://github.com/calltap/calltap/blob/main";
-/// Files that are copied.
+/// Extensions of the files that are copied.
 const COPIED: [&str; 3] = ["md", "png", "svg"];
 
-/// Where the documents are.
+/// Directories of the documents.
 pub const PLACES: [&str; 5] = ["", "docs", "docs/how-to", "docs/reference", "docs/explanation"];
 
 /// Builds the book, in the target directory.
@@ -34,13 +35,13 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// The mdBook that .ci/run has built, or that of the machine.
+/// Returns the mdBook that .ci/run has built, or the installed one.
 pub fn mdbook() -> Option<PathBuf> {
     let tools = shell::target().join("tools/bin/mdbook");
     if tools.exists() { Some(tools) } else { shell::have("mdbook").then(|| "mdbook".into()) }
 }
 
-/// Copies the documents of a directory, and what they show.
+/// Copies the documents and pictures of a directory.
 fn copy(root: &Path, to: &Path, directory: &Path) -> Result<()> {
     fs::create_dir_all(to.join(directory))?;
     for entry in fs::read_dir(root.join(directory))? {
@@ -56,7 +57,7 @@ fn copy(root: &Path, to: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Applies a change to where each link of a text leads.
+/// Applies a change to the target of each link of a text.
 fn each_link(text: &str, change: impl Fn(&str) -> String) -> String {
     let mut parts = text.split("](");
     let mut all = parts.next().unwrap_or_default().to_owned();
@@ -67,7 +68,8 @@ fn each_link(text: &str, change: impl Fn(&str) -> String) -> String {
     all
 }
 
-/// The text of a document, whose links to what is not in the book lead to the repository. mdBook makes the index of a directory of its README.
+/// Returns a document's text, with links to files outside of the book changed to the repository.
+/// mdBook makes the index of a directory from its README.
 pub fn outwards(text: &str, directory: &Path) -> String {
     each_link(text, |link| {
         let file = link.split('#').next().unwrap_or_default();
@@ -82,12 +84,12 @@ pub fn outwards(text: &str, directory: &Path) -> String {
     })
 }
 
-/// The table of contents as it is one directory above.
+/// Returns the table of contents with the paths that it has one directory above.
 pub fn from_above(contents: &str) -> String {
     each_link(contents, |link| normal(&Path::new("docs").join(link)).display().to_string())
 }
 
-/// A path without `..`.
+/// Returns a path without `..`.
 fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut all, component| {
         match component {

@@ -1,4 +1,5 @@
-//! `cargo xtask ci`: everything that has to pass before a change lands, step by step, with the time that each takes.
+//! `cargo xtask ci`: all checks that must pass before a change lands, step by step, with the time
+//! of each.
 
 use crate::{book, shell};
 use anyhow::{Result, anyhow};
@@ -6,12 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The crates that read, analyse and show traces: a trace of x86-64 can be read elsewhere.
+/// Checks the crates that read, analyse and show traces for another machine: a trace of x86-64 can
+/// be read there.
 const OTHER_MACHINE: &str = "cargo check --quiet --target aarch64-unknown-linux-gnu -p calltap-names -p calltap-abi -p calltap-sites -p calltap-patch -p calltap-values \
      -p calltap-trace -p calltap-selection -p calltap-analysis -p calltap-export -p calltap-dataset -p calltap-import -p calltap-ringbuffer -p calltap-tracefs \
      -p calltap-recordmcount";
 
-/// What is run in the project's directory, cheap steps first. Where programs are generated at random, the seed is fixed: what fails here fails again.
+/// The steps, run in the project's directory, cheap ones first. Where programs are generated, the
+/// seed is fixed, so that a failure repeats.
 const STEPS: [&str; 17] = [
     "cargo fmt --all --check",
     "cargo fmt --manifest-path agent/Cargo.toml --check",
@@ -29,11 +32,12 @@ const STEPS: [&str; 17] = [
     "cargo xtask fuzz-programs --seconds 60 --seed 1",
     "cargo xtask landing --seconds 20 --seed 1",
     "cargo xtask chaos --seconds 60 --seed 1",
-    // In the background a shell ignores SIGINT and SIGQUIT, and its children inherit that: the tests send both.
+    // A shell's background job ignores SIGINT and SIGQUIT, and children inherit that: the tests
+    // send both.
     "env --default-signal=INT,QUIT,HUP,PIPE cargo xtask test",
 ];
 
-/// Runs all steps up to the first that fails.
+/// Runs the steps up to the first that fails.
 pub fn run() -> Result<()> {
     let mut times = Vec::new();
     let mut done = Ok(());
@@ -63,7 +67,7 @@ pub fn run() -> Result<()> {
     done
 }
 
-/// What this machine does not have for a step.
+/// Returns the tool that a step needs and that is not installed.
 fn lacking(step: &str) -> Option<&'static str> {
     match step {
         "cargo xtask book" => book::mdbook().is_none().then_some("no mdbook"),
@@ -86,7 +90,8 @@ fn command(step: &str) -> Command {
     let (program, arguments) = step.split_once(' ').unwrap_or((step, ""));
     let mut command = if program == "cargo" { shell::cargo() } else { Command::new(program) };
     command.current_dir(shell::root()).args(arguments.split_whitespace());
-    // The fuzz targets are a workspace of their own; what they build stays beside what the workspace builds.
+    // The fuzz targets are a workspace of their own; their build is kept apart from that of the
+    // workspace.
     if step.ends_with("fuzz/Cargo.toml") {
         command.arg("--target-dir").arg(shell::target().join("libfuzzer"));
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the main job on a real program, on a machine with nothing but Rust and gcc.
+//! `cargo xtask demo`: records a real program and shows the trace, on a machine with only Rust and
+//! gcc.
 
 use crate::programs::{Build, Origin, Program, Variant, build_all};
 use crate::shell;
@@ -61,7 +62,7 @@ fn show(command: &mut Command) -> Result<()> {
     shell::status(command.current_dir(shell::root()))
 }
 
-/// A path as one would type it in the project's directory.
+/// Returns a path as a user types it in the project's directory.
 fn short(path: &Path) -> PathBuf {
     path.strip_prefix(shell::root()).unwrap_or(path).to_path_buf()
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask dist`: calltap to give to others. One static file, a tarball and a Debian package, in target/dist.
+//! `cargo xtask dist`: calltap for distribution. Makes a static executable, a tarball and a Debian
+//! package, in target/dist.
 
 mod licences;
 
@@ -8,22 +9,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is built for. With `-gnu`, a static C library is part of the compiler's packages on most distributions, and no other toolchain is needed.
+/// The target. For `-gnu`, most distributions have a static C library in the compiler's packages,
+/// and no other toolchain is needed.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Larger than this, the file has something in it that it should not have.
+/// Maximum size of the executable in bytes: a larger one contains something unwanted.
 pub const LARGEST: u64 = 16_000_000;
 
-/// What was made.
+/// The files that were made.
 pub struct Made {
     /// The static executable.
     pub binary: PathBuf,
-    /// It, with its manual page, completions and licences.
+    /// The tarball of executable, manual page, completions and licences.
     pub tarball: PathBuf,
-    /// The Debian package, where cargo-deb is installed.
+    /// The Debian package, if cargo-deb is installed.
     pub package: Option<PathBuf>,
 }
 
-/// Builds everything, and says what was made.
+/// Makes all files, and prints their names and sizes.
 pub fn run() -> Result<()> {
     let made = build()?;
     for path in [Some(&made.binary), Some(&made.tarball), made.package.as_ref()].into_iter().flatten() {
@@ -36,7 +38,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Builds everything.
+/// Makes all files.
 pub fn build() -> Result<Made> {
     check_tools()?;
     let place = shell::target().join("dist");
@@ -50,21 +52,21 @@ pub fn build() -> Result<Made> {
     let _ = fs::remove_dir_all(&staged);
     stage(&binary, &staged)?;
     let tarball = place.join(format!("{name}.tar.gz"));
-    // The same sources make the same archive, at any time and for any user.
+    // An archive depends on nothing but the sources, not on time or user.
     let archive = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "-czf"];
     shell::status(Command::new("tar").args(archive).arg(&tarball).arg("-C").arg(&place).arg(&name))?;
     let package = package(&staged, &place)?;
     Ok(Made { binary, tarball, package })
 }
 
-/// Says at once what is missing, and where it is to be had.
+/// Reports a missing tool at once, and the package that has it.
 fn check_tools() -> Result<()> {
     if !shell::have("cc") {
         bail!("no cc here: it links calltap (Debian: gcc)");
     }
     let found = shell::output(Command::new("cc").arg("-print-file-name=libc.a"))?;
     let found = String::from_utf8_lossy(&found.stdout).trim().to_owned();
-    // A compiler that has no such file answers with its bare name.
+    // A compiler without this file answers with its bare name.
     if !Path::new(&found).is_absolute() || !Path::new(&found).exists() {
         bail!(
             "no static C library (libc.a) here, which calltap is linked with: libc6-dev on Debian and Ubuntu, glibc-static on Fedora, \
@@ -78,13 +80,14 @@ fn check_tools() -> Result<()> {
 fn compile() -> Result<PathBuf> {
     let mut build = shell::cargo();
     build.args(["build", "--profile", "dist", "-p", "calltap-cli", "--target", TARGET]);
-    // As a configuration it would be added to, not replaced by, what the developer's own configuration has.
+    // The environment variable replaces flags of the developer's cargo configuration; a
+    // configuration would be added to them.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static").env_remove("CARGO_ENCODED_RUSTFLAGS");
     shell::status(&mut build)?;
     Ok(shell::target().join(TARGET).join("dist/calltap"))
 }
 
-/// An error unless a file is what is promised: static, small, and able to run.
+/// Returns an error unless a file is a static executable, small enough, and able to run.
 pub fn check(binary: &Path) -> Result<()> {
     let data = fs::read(binary).with_context(|| binary.display().to_string())?;
     if is_dynamic(&data)? {
@@ -93,12 +96,12 @@ pub fn check(binary: &Path) -> Result<()> {
     if data.len() as u64 > LARGEST {
         bail!("{} has {} bytes: more than {LARGEST}", binary.display(), data.len());
     }
-    // Neither libraries nor variables of the environment.
+    // The executable needs neither libraries nor environment variables.
     shell::output(Command::new(binary).arg("--version").env_clear())?;
     Ok(())
 }
 
-/// Does an executable name a dynamic linker?
+/// Whether an executable names a dynamic linker.
 fn is_dynamic(data: &[u8]) -> Result<bool> {
     use object::read::elf::{FileHeader as _, ProgramHeader as _};
     let header = object::elf::FileHeader64::<object::LittleEndian>::parse(data)?;
@@ -106,7 +109,7 @@ fn is_dynamic(data: &[u8]) -> Result<bool> {
     Ok(segments.iter().any(|segment| segment.p_type(object::LittleEndian) == object::elf::PT_INTERP))
 }
 
-/// The files of the archive, below a directory.
+/// Collects the files of the archive in a directory.
 fn stage(binary: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.join("completions"))?;
     fs::create_dir_all(to.join("man/man1"))?;
@@ -125,16 +128,17 @@ fn stage(binary: &Path, to: &Path) -> Result<()> {
     licences::write(to)
 }
 
-/// cargo-deb as .ci/run installs it, or that of the machine.
+/// Returns the cargo-deb that .ci/run has installed, or the machine's.
 fn cargo_deb() -> Option<PathBuf> {
     let tools = shell::target().join("tools/bin/cargo-deb");
     if tools.exists() { Some(tools) } else { shell::have("cargo-deb").then(|| "cargo-deb".into()) }
 }
 
-/// The Debian package, of what is staged.
+/// Makes the Debian package from the collected files.
 fn package(staged: &Path, place: &Path) -> Result<Option<PathBuf>> {
     let Some(tool) = cargo_deb() else { return Ok(None) };
-    // Its assets are named in crates/cli/Cargo.toml, which knows no version and no target directory.
+    // crates/cli/Cargo.toml names the package's files by paths without version and target
+    // directory.
     let assets = shell::root().join("target/dist/deb");
     let _ = fs::remove_dir_all(&assets);
     shell::status(Command::new("cp").arg("-r").arg(staged).arg(&assets))?;

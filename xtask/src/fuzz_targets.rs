@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: every fuzz target on changed seeds, for some time each.
+//! `cargo xtask fuzz`: runs every fuzz target on mutated seeds, for some time each.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
 
-/// Takes `--seconds N` and `--seed S`.
+/// Runs the targets with `--seconds N` and `--seed S`.
 pub fn run(words: &[&str]) -> Result<()> {
     let (mut seconds, mut seed) = (30, 1);
     let mut rest = words.iter();

@@ -1,4 +1,5 @@
-//! What the developer's commands are made of; a library, because the oracle tests need the real programs too.
+//! The developer's commands. They are a library, as the oracle tests need the real programs as
+//! well.
 
 pub mod bench;
 pub mod book;

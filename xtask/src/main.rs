@@ -1,4 +1,4 @@
-//! `cargo xtask`: the one door to everything a developer does here.
+//! `cargo xtask`: the developer's commands.
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ fn run(words: &[&str]) -> Result<()> {
             flags(rest, &["--long"])?;
             test::run(rest.contains(&"--long"))
         }
-        // What cargo runs test binaries with, for `test`.
+        // cargo runs test binaries through this command, for `test`.
         "watched" => watched::run(rest),
         "book" => {
             flags(rest, &[])?;
@@ -124,7 +124,7 @@ fn run(words: &[&str]) -> Result<()> {
     }
 }
 
-/// The value of an option that is a number.
+/// Returns the value of a numeric option.
 fn number(words: &[&str], name: &str, default: u64) -> Result<u64> {
     let known = ["--seconds", "--seed"];
     let mut found = default;

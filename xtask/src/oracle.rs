@@ -1,5 +1,5 @@
-//! The oracle: callgrind simulates every instruction of a program and counts its calls; calltap must count the same,
-//! function by function, and neither may change what the program prints.
+//! The oracle: callgrind simulates every instruction of a program and counts its calls. calltap
+//! must count the same, function by function, and neither may change the program's output.
 
 mod callgrind;
 mod names;
@@ -15,27 +15,27 @@ use std::process::{Command, Output, Stdio};
 
 /// A program and how to run it.
 pub struct Case<'a> {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: &'a [&'a str],
     /// Its input.
     pub input: &'a str,
-    /// At least so many functions must have been called: a comparison of nothing proves nothing.
+    /// Minimum number of functions that must have been called, so that the comparison is not empty.
     pub functions: usize,
-    /// And so many calls made.
+    /// Minimum number of calls that must have been made.
     pub calls: u64,
 }
 
 impl Case<'_> {
-    /// Runs it alone, under callgrind and under calltap, and compares.
+    /// Runs the program alone, under callgrind and under calltap, and compares.
     pub fn check(&self) -> Result<()> {
         let place = tempfile::tempdir()?;
         let name = self.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let alone = self.run(Command::new(&self.program), place.path())?;
         let profile = place.path().join("callgrind.out");
         let mut valgrind = Command::new("sh");
-        // Valgrind may deliver the last of gprof's timer signals when its handler is gone already.
+        // Valgrind may deliver the last of gprof's timer signals after the handler is removed.
         valgrind.args(["-c", "trap '' PROF; exec \"$@\"", "sh", "valgrind"]);
         valgrind.args(["--tool=callgrind", "--quiet", "--demangle=no"]);
         valgrind.arg(format!("--callgrind-out-file={}", profile.display())).arg(&self.program);
@@ -62,7 +62,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A line for every function whose counts differ.
+    /// Returns a line for every function whose counts differ.
     fn compare(&self, profile: &str, data: &Path, name: &str) -> Result<Vec<String>> {
         let aliases = Aliases::read(&self.program)?;
         let path = self.program.canonicalize()?;
@@ -93,7 +93,8 @@ impl Case<'_> {
         let sites = rows(
             Command::new(calltap()).args(["sites", "--format", "json", "--linker-names"]).arg(&self.program),
         )?;
-        // Callgrind has no names for what has no size: the linker's own pieces around a program's beginning and end.
+        // Callgrind has no names for functions without a size, which the linker adds around a
+        // program's beginning and end.
         let (sized, sizeless): (Vec<_>, Vec<_>) = sites.iter().partition(|row| row["size"] != 0);
         for row in sizeless {
             ours.remove(&aliases.one(row["function"].as_str().unwrap_or_default()));
@@ -145,7 +146,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether callgrind is here; says so if not.
+/// Whether callgrind is installed; reports the comparison as skipped if not.
 pub fn have_valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").output().is_ok();
     if !found {

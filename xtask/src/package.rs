@@ -1,4 +1,5 @@
-//! `cargo xtask package`: the crates as a registry has them. Checks that calltap builds of them, in a directory without the project.
+//! `cargo xtask package`: packages the crates as for a registry, and checks that calltap builds
+//! from them in a directory without the project.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use std::process::Command;
 /// Crates that are not published.
 const OWN: [&str; 3] = ["xtask", "calltap-e2e", "calltap-fuzz"];
 
-/// Packages all crates, unpacks them elsewhere and checks the command line there.
+/// Packages all crates, unpacks them elsewhere, and checks the command line there.
 pub fn run() -> Result<()> {
     let crates = crates()?;
     let elsewhere = tempfile::tempdir().context("a directory for the unpacked crates")?;
@@ -21,7 +22,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Makes the packages; returns them.
+/// Makes the packages, and returns their paths.
 fn crates() -> Result<Vec<PathBuf>> {
     let place = shell::target().join("package");
     let _ = fs::remove_dir_all(&place);
@@ -41,7 +42,8 @@ fn crates() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Unpacks all; returns a configuration by which cargo takes them for those of the registry.
+/// Unpacks all packages, and returns a cargo configuration that replaces the registry's crates by
+/// them.
 fn unpack(crates: &[PathBuf], to: &Path) -> Result<PathBuf> {
     let mut patches = String::from("[patch.crates-io]\n");
     for path in crates {
@@ -55,7 +57,7 @@ fn unpack(crates: &[PathBuf], to: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Compiles one of the unpacked crates; what it depends on was compiled for the project already.
+/// Checks one of the unpacked crates; its dependencies were compiled for the project already.
 fn check(name: &str, within: &Path, patches: &Path) -> Result<()> {
     let directory = within.join(format!("{name}-{}", env!("CARGO_PKG_VERSION")));
     let mut check = shell::cargo();

@@ -1,7 +1,8 @@
-//! `cargo xtask picture`: the README's picture, made of a real run.
+//! `cargo xtask picture`: makes the README's picture from a real run.
 //!
-//! Each command is run; the picture types it and shows what it printed, when it had printed it. What was slower than a reader waits for is shown sooner. Every
-//! frame is a group of text lines that an animation of the SVG shows for its time: no script, no font and no picture from elsewhere.
+//! Each command is run; the picture types it and shows its output after the time that it took, or
+//! sooner if that was longer than a reader waits. Every frame is a group of text lines that an
+//! animation of the SVG shows for its time: no script, no font and no external picture.
 
 use crate::programs::{Build, Origin, Program, Variant, build_all};
 use crate::shell;
@@ -14,35 +15,35 @@ use std::time::{Duration, Instant};
 /// Columns and rows of the terminal that is drawn.
 const COLUMNS: usize = 100;
 const ROWS: usize = 22;
-/// Larger, README pages load slowly.
+/// Maximum size in bytes: a larger picture makes README pages load slowly.
 const LARGEST: usize = 150_000;
-/// How long the reader has for a screen.
+/// Seconds for which a full screen is shown.
 const READING: f64 = 3.5;
-/// A command that took longer is shown as one that took so long.
+/// Maximum number of seconds for which a command is shown running.
 const LONGEST: f64 = 1.5;
 const KEY: f64 = 0.03;
 
-/// What the picture shows: commands as they are typed, with calltap and lua in the path.
+/// The commands of the picture, as they are typed, with calltap and lua in the path.
 const COMMANDS: [&str; 3] = [
     "calltap record -o lua.data -- lua words.lua",
     "calltap report -i lua.data -n 8 -s self --columns total,self,calls,avg,max",
     "calltap replay -i lua.data -n 14",
 ];
 
-/// A command as it was run.
+/// A command that was run.
 struct Run {
     typed: &'static str,
     printed: Vec<String>,
     took: Duration,
 }
 
-/// A screen, from its time until the next one's.
+/// A screen, shown from its time until that of the next one.
 struct Frame {
     start: f64,
     lines: Vec<String>,
 }
 
-/// Records the commands and writes `docs/demo.svg`.
+/// Runs the commands and writes `docs/demo.svg`.
 pub fn run() -> Result<()> {
     let calltap = shell::calltap()?;
     let lua = build_all(&[(Program::Lua, Build::gcc(Variant::Nop))], Origin::Crates)?.remove(0);
@@ -63,7 +64,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs a command for what it prints on both of its outputs.
+/// Runs a command and collects the lines of both of its outputs.
 fn observe(typed: &'static str, place: &Path) -> Result<Run> {
     let path = format!("{}:{}", place.display(), std::env::var("PATH").unwrap_or_default());
     let start = Instant::now();
@@ -83,7 +84,8 @@ fn observe(typed: &'static str, place: &Path) -> Result<Run> {
     Ok(Run { typed, printed: printed.lines().map(line).collect(), took: start.elapsed() })
 }
 
-/// The screens: each command is typed, then its output stands below it. A command whose output does not fit below the last one gets a new screen.
+/// Returns the screens: each command is typed, then its output stands below it. A command whose
+/// output does not fit below the last one gets a new screen.
 fn frames(runs: &[Run]) -> Vec<Frame> {
     let (mut frames, mut screen, mut time) = (Vec::new(), Vec::new(), 0.0);
     for run in runs {
@@ -91,7 +93,7 @@ fn frames(runs: &[Run]) -> Vec<Frame> {
             screen.clear();
         }
         let characters: Vec<char> = run.typed.chars().collect();
-        // Three characters a frame: smaller, and as smooth to the eye.
+        // Three characters per frame make the file smaller, and look as smooth.
         for end in (0..characters.len()).step_by(3).chain([characters.len()]) {
             let typed: String = characters[..end].iter().collect();
             let lines = screen.iter().cloned().chain([format!("$ {typed}\u{2588}")]).collect();
@@ -104,12 +106,12 @@ fn frames(runs: &[Run]) -> Vec<Frame> {
         frames.push(Frame { start: time, lines: screen.clone() });
         time += READING;
     }
-    // Its end is the animation's.
+    // The end of the last frame is that of the animation.
     frames.push(Frame { start: time, lines: Vec::new() });
     frames
 }
 
-/// The animation. Lines that stay are drawn once, for as long as they stay.
+/// Returns the animation. A line that stays is drawn once, for as long as it stays.
 fn svg(frames: &[Frame]) -> String {
     let (width, height) = (COLUMNS as f64 * 8.2 + 24.0, ROWS as f64 * 18.0 + 20.0);
     let total = frames.last().map_or(0.0, |frame| frame.start);
@@ -134,7 +136,7 @@ fn svg(frames: &[Frame]) -> String {
     text + "</svg>\n"
 }
 
-/// One line of text, visible between two parts of the whole time.
+/// Returns one line of text that is visible between two fractions of the whole time.
 fn shown(line: &str, row: usize, start: f64, end: f64, total: f64) -> String {
     let escaped = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let y = row as f64 * 18.0 + 24.0;

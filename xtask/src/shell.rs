@@ -1,4 +1,4 @@
-//! Running other programs, and where things lie.
+//! Commands of other programs, and the project's directories.
 
 use anyhow::{Context, Result, bail};
 use std::env;
@@ -6,42 +6,42 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The project's directory.
+/// Returns the project's directory.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo builds.
+/// Returns the directory in which cargo builds.
 pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |given| root().join(given))
 }
 
-/// The cargo that runs this program.
+/// Returns a command of the cargo that runs this program.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Whether a tool can be started at all.
+/// Whether a tool is in the path.
 pub fn have(tool: &str) -> bool {
     env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|directory| directory.join(tool).is_file())
 }
 
-/// The calltap that `CALLTAP_BIN` names, or the one that is built now.
+/// Returns the calltap that `CALLTAP_BIN` names, or builds it.
 pub fn calltap() -> Result<PathBuf> {
     let Some(given) = env::var_os("CALLTAP_BIN") else { return build_calltap() };
-    // It is run in other directories.
+    // The path is made absolute, as calltap is run in other directories.
     std::fs::canonicalize(&given).with_context(|| format!("CALLTAP_BIN: {}", given.display()))
 }
 
-/// Builds calltap in release; returns its path.
+/// Builds calltap with the release profile, and returns its path.
 pub fn build_calltap() -> Result<PathBuf> {
     build_calltap_in("release")
 }
 
-/// Builds calltap in a profile; returns its path.
+/// Builds calltap with a profile, and returns its path.
 pub fn build_calltap_in(profile: &str) -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["build", "--profile", profile, "-p", "calltap-cli"]);
@@ -58,7 +58,7 @@ pub fn status(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command for its output; an error, with the end of what it said, if it fails.
+/// Runs a command for its output; if it fails, the error has the end of its messages.
 pub fn output(command: &mut Command) -> Result<Output> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", line(command)))?;
@@ -71,13 +71,13 @@ pub fn output(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// A command as a user would type it.
+/// Returns a command as a user types it.
 pub fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| quote(&OsString::from(word).to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it back.
+/// Returns a word as a shell reads it back.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

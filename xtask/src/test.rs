@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test of the workspace, and what could not be tested here.
+//! `cargo xtask test`: runs every test of the workspace, and lists the tests that were skipped on
+//! this machine.
 
 use crate::{shell, watched};
 use anyhow::{Context, Result, bail};
@@ -7,20 +8,21 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
-/// What the tests said of themselves.
+/// Messages of the tests.
 #[derive(Default)]
-struct Said {
+struct Messages {
     skipped: Vec<String>,
     took: Vec<String>,
 }
 
-/// Builds calltap, runs the tests, counts the skipped, and says how long each test binary took.
+/// Builds calltap, runs the tests, counts the skipped ones, and prints how long each test binary
+/// took.
 pub fn run(long: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
-    let said = Mutex::new(Said::default());
+    let messages = Mutex::new(Messages::default());
     let mut rounds = vec![Vec::new()];
     if long {
-        // Not the doc tests: `ignore` there means another thing.
+        // Doc tests are left out: `ignore` has another meaning there.
         rounds.push(vec!["--lib", "--bins", "--tests", "--", "--ignored"]);
     }
     let mut failed = Vec::new();
@@ -32,11 +34,11 @@ pub fn run(long: bool) -> Result<()> {
         if std::io::stderr().is_terminal() {
             command.env("CARGO_TERM_COLOR", "always");
         }
-        if !follow(&mut command, &said)? {
+        if !follow(&mut command, &messages)? {
             failed.push(shell::line(&command));
         }
     }
-    let Said { mut skipped, took } = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Messages { mut skipped, took } = messages.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("\ntest binaries that took longest:");
     longest(took).iter().for_each(|line| println!("  {line}"));
     let count = skipped.len();
@@ -55,19 +57,20 @@ pub fn run(long: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo, and notes what the tests say. False if it fails. What a test leaves behind has the pipes of [`watched`], not these.
-fn follow(command: &mut Command, said: &Mutex<Said>) -> Result<bool> {
+/// Runs cargo, and collects the messages of the tests. False if it fails. A process that a test
+/// leaves behind holds the pipes of [`watched`], not these.
+fn follow(command: &mut Command, messages: &Mutex<Messages>) -> Result<bool> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start cargo")?;
     let (out, err) = (child.stdout.take().context("piped")?, child.stderr.take().context("piped")?);
     thread::scope(|scope| {
-        scope.spawn(|| pass(out, &mut std::io::stdout(), said));
-        scope.spawn(|| pass(err, &mut std::io::stderr(), said));
+        scope.spawn(|| pass(out, &mut std::io::stdout(), messages));
+        scope.spawn(|| pass(err, &mut std::io::stderr(), messages));
     });
     Ok(child.wait()?.success())
 }
 
-/// Of lines `seconds s: name`, those of test binaries that took a second or more, the longest first.
+/// Returns those of the lines `seconds s: name` with a second or more, the longest first.
 fn longest(took: Vec<String>) -> Vec<String> {
     let seconds =
         |line: &str| line.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
@@ -76,17 +79,17 @@ fn longest(took: Vec<String>) -> Vec<String> {
     long
 }
 
-/// Passes lines on, and notes those that say something was skipped, or how long it took.
-fn pass(from: impl Read, to: &mut impl Write, said: &Mutex<Said>) {
+/// Passes lines on, and collects those about skipped tests and about times.
+fn pass(from: impl Read, to: &mut impl Write, messages: &Mutex<Messages>) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let _ = to.write_all(&line).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush());
         let text = String::from_utf8_lossy(&line);
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
         // The test harness may have begun the line: `test name ... SKIPPED: why`.
         if let Some((_, why)) = text.split_once("SKIPPED: ") {
-            said.skipped.push(why.trim().to_owned());
+            messages.skipped.push(why.trim().to_owned());
         } else if let Some(took) = text.strip_prefix(watched::TOOK) {
-            said.took.push(took.to_owned());
+            messages.took.push(took.to_owned());
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A test binary that is run for cargo: what it prints is passed on, and where none of its tests ends for long it is killed, so that a test that hangs fails as
-//! others do. How long it took is printed behind it.
+//! Runs a test binary for cargo, and passes its output on. If no test ends for a long time the
+//! binary is killed, so that a hanging test fails as others do. Its time is printed behind its
+//! output.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,26 +11,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-/// The longest test takes two minutes on a machine that is idle.
+/// Time without output after which the binary is killed. The longest test takes two minutes on an
+/// idle machine.
 const SILENCE: Duration = Duration::from_secs(600);
-/// For what was printed last: a process that a test has left behind may keep the pipe open.
+/// Time for the rest of the output: a process that a test has left behind may keep the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// What a line about a test binary's time begins with.
+/// The beginning of a line about a test binary's time.
 pub const TOOK: &str = "took ";
 
-/// The configuration by which cargo runs test binaries through [`run`].
+/// Returns the configuration by which cargo runs test binaries through [`run`].
 pub fn runner() -> Result<String> {
     let own = env::current_exe().context("where is this program?")?;
     Ok(through(&own.to_string_lossy()))
 }
 
-/// The configuration by which cargo runs what it has built through a program. A list, which is not split at blanks as the environment variable is; its strings are
-/// quoted as in JSON.
+/// Returns the configuration by which cargo runs test binaries through a program. It is a list,
+/// which is not split at blanks as the environment variable is; its strings are quoted as in JSON.
 pub fn through(program: &str) -> String {
     format!("target.'cfg(all())'.runner={}", serde_json::json!([program, "watched"]))
 }
 
-/// Runs a test binary, and ends as it ends.
+/// Runs a test binary, and ends with its exit status.
 pub fn run(words: &[&str]) -> Result<()> {
     let [program, arguments @ ..] = words else { bail!("which program?") };
     let mut command = Command::new(program);
@@ -56,7 +58,7 @@ pub fn run(words: &[&str]) -> Result<()> {
     process::exit(status.code().unwrap_or(1));
 }
 
-/// The crate, and the name of the test binary without cargo's hash.
+/// Returns the crate, and the name of the test binary without cargo's hash.
 fn name(program: &str) -> String {
     let file = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = file.rsplit_once('-').map_or(&*file, |(name, _)| name);
@@ -78,7 +80,7 @@ fn pass(
     })
 }
 
-/// Kills a process and all that it has started, and says what these were.
+/// Kills a process and all its descendants, and prints their commands.
 fn kill_tree(child: &mut Child) {
     let mut all = vec![child.id()];
     let mut at = 0;

@@ -12,7 +12,7 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/oracle").join(name)
 }
 
-/// The builds this machine has compilers for.
+/// Returns the builds for which this machine has compilers.
 fn builds() -> Vec<Build> {
     let mut builds = [Variant::Nop, Variant::Pg, Variant::Fentry, Variant::Bare].map(Build::gcc).to_vec();
     if shell::have(Compiler::Clang.tools()[0]) {
@@ -23,12 +23,12 @@ fn builds() -> Vec<Build> {
     builds
 }
 
-/// Callgrind takes a minute for each build; lua goes through all of them.
+/// Compares one build of sqlite: callgrind takes a minute for each. lua is compared in all builds.
 fn sqlite(variant: Variant) -> Result<()> {
     if !have_valgrind() {
         return Ok(());
     }
-    // A statement that fails is part of the workload; the shell would end with an error if it were to stop there.
+    // A failing statement is part of the workload; the shell would exit with an error there.
     let input = std::fs::read_to_string(source("workload.sql"))?.replace("SELECT nothing FROM rich;\n", "");
     let program = programs::build(Program::Sqlite, Build::gcc(variant))?;
     Case { program, arguments: &[], input: &input, functions: 400, calls: 200_000 }.check()
@@ -85,8 +85,8 @@ fn rust_panics_in_threads() -> Result<()> {
         return Ok(());
     }
     let room = "-Zpatchable-function-entry=5";
-    // Unmodified, the standard library is traced as well: how often its locks are contended and its counters looked at is up to the
-    // scheduler, unless there is one thread at a time.
+    // Unmodified, the standard library is traced as well, and the scheduler decides how often its
+    // locks are contended, unless there is one thread at a time.
     for (name, flags, arguments) in [
         ("0", &["-Copt-level=0", room][..], &[][..]),
         ("2", &["-Copt-level=2", room], &[]),

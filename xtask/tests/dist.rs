@@ -1,4 +1,4 @@
-//! What is promised of the file that `cargo xtask dist` makes.
+//! Checks of the files that `cargo xtask dist` makes.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn what_was_made_is_small_static_and_complete() {
     for name in ["calltap-cli", "calltap-abi", "zstd", "clap", "object"] {
         assert!(crates.iter().any(|row| row[0] == name), "{name}");
     }
-    // Builds and tests of calltap use these; the executable has nothing of them.
+    // Builds and tests of calltap use these crates; the executable does not contain them.
     assert!(!crates.iter().any(|row| ["proptest", "serde_derive", "tempfile"].contains(&row[0])));
     assert!(Path::new(&staged.join("THIRD-PARTY-LICENCES")).metadata().expect("texts").len() > 10_000);
 }

@@ -1,10 +1,11 @@
-//! Links of the documents lead to files and headings that exist.
+//! Checks of the documents: links lead to files and headings that exist, and the indexes are
+//! complete.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The documents of the project.
+/// Returns the documents of the project.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let below =
@@ -13,7 +14,7 @@ fn documents() -> Vec<PathBuf> {
     all.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect()
 }
 
-/// The text without code, in which brackets are no links.
+/// Returns the text without code, where brackets are not links.
 fn prose(text: &str) -> String {
     let mut in_block = false;
     let outside = text.lines().filter(|line| {
@@ -25,7 +26,7 @@ fn prose(text: &str) -> String {
     outside.collect::<Vec<_>>().join("\n").split('`').step_by(2).collect()
 }
 
-/// Where the links of a text lead, but to other machines.
+/// Returns the targets of a text's links, except those to other machines.
 fn links(text: &str) -> Vec<String> {
     let ends = prose(text);
     let mut found = Vec::new();
@@ -38,7 +39,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// The anchors that a viewer of Markdown makes of headings.
+/// Returns the anchors that a viewer of Markdown makes of headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
     let anchor = |heading: &str| {
@@ -74,8 +75,7 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
 }
 
-/// All files below a directory, from the project's.
-/// Words of `ARCHITECTURE.md`, which is read in one go. Borders of drawings and tables are none.
+/// Maximum number of words of `ARCHITECTURE.md`. Borders of drawings and tables do not count.
 const ARCHITECTURE: usize = 1500;
 
 #[test]
@@ -122,7 +122,7 @@ fn sources_that_documents_name_exist() {
     assert!(dead.is_empty(), "files that do not exist:\n{}", dead.join("\n"));
 }
 
-/// `docs/README.md` is the way to every document.
+/// `docs/README.md` links to every document.
 #[test]
 fn the_index_has_every_document() {
     let index = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/README.md"))

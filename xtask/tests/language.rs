@@ -1,23 +1,43 @@
-//! Sentences have concrete subjects: words that stand for no program, thread or function in particular are refused.
+//! Refuses words and comments that the project's language rules out: subjects that name no program,
+//! thread or function.
 
 use crate::sources::{self, SOURCES, files, root};
 use std::path::PathBuf;
 
 const REFUSED: [&str; 3] = ["nobody", "somebody", "whoever"];
-/// In comments: calltap and its parts have names, and a thread, a process or a function is no person.
+/// Pronouns that comments may not use: calltap and its parts have names, and a thread, process or
+/// function is not a person.
 const PRONOUNS: [&str; 12] =
     ["we", "our", "ours", "he", "his", "him", "she", "her", "anybody", "everybody", "someone", "everyone"];
 const KINDS: [&str; 11] = ["rs", "md", "s", "c", "cpp", "h", "js", "mjs", "toml", "py", "go"];
-/// Has the words itself.
+/// Openings of a comment without a subject of its own: headless clauses, questions, and sentences
+/// that lean on the comment before.
+const HEADLESS: [&str; 23] = [
+    "What", "Whatever", "Those", "Is", "Does", "Do", "Has", "Have", "Are", "Was", "Were", "Can", "May",
+    "Must", "Should", "Will", "Who", "Whose", "And", "But", "Nothing", "So many", "The same",
+];
+/// Most columns of a line of prose.
+const COLUMNS: usize = 100;
+/// The file with the words themselves.
 const THIS: &str = "language.rs";
 
-/// Panics with this advice if there are such lines in these files.
+/// Panics with an advice if lines of these files are refused.
 fn refuse(all: Vec<PathBuf>, advice: &str, is_refused: impl Fn(&str) -> bool) {
+    refuse_behind(all, advice, |_, line| is_refused(line));
+}
+
+/// Panics with an advice if lines of these files are refused; `is_refused` gets the line before and
+/// the line.
+fn refuse_behind(all: Vec<PathBuf>, advice: &str, is_refused: impl Fn(&str, &str) -> bool) {
     assert!(all.len() > 300, "only {} files", all.len());
     let mut refused = Vec::new();
     for path in all.into_iter().filter(|path| path.file_name().is_none_or(|name| name != THIS)) {
-        for (n, line) in sources::text(&path).lines().enumerate().filter(|(_, line)| is_refused(line)) {
-            refused.push(format!("{}:{}: {}", path.display(), n + 1, line.trim()));
+        let mut before = String::new();
+        for (n, line) in sources::text(&path).lines().enumerate() {
+            if is_refused(&before, line) {
+                refused.push(format!("{}:{}: {}", path.display(), n + 1, line.trim()));
+            }
+            before = line.to_owned();
         }
     }
     assert!(refused.is_empty(), "{advice}:\n{}", refused.join("\n"));
@@ -35,19 +55,52 @@ fn sentences_have_concrete_subjects() {
     });
 }
 
+/// Splits a line that is a comment into the comment's sign and its text.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let signs = ["///", "//!", "//"];
+    let line = line.trim_start();
+    signs.iter().find_map(|sign| Some((*sign, line.strip_prefix(sign)?.strip_prefix(' ')?)))
+}
+
+#[test]
+fn comments_open_with_a_noun_or_a_verb() {
+    refuse_behind(
+        files(&SOURCES, &["rs"]),
+        "open with the noun that the item is, with 'Returns', 'Whether' ...",
+        |before, line| {
+            let Some((sign, text)) = comment(line) else { return false };
+            let is_first = comment(before).is_none_or(|(other, _)| other != sign);
+            let opens = |words: &&str| {
+                text.strip_prefix(*words).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+            };
+            is_first && HEADLESS.iter().any(|words| opens(&words))
+        },
+    );
+}
+
+#[test]
+fn prose_of_comments_wraps() {
+    refuse(files(&SOURCES, &["rs"]), "wrap comments at 100 columns", |line| {
+        // Tables and drawings have columns of their own.
+        let is_prose = |text: &str| !text.contains('|') && !text.contains("   ");
+        line.chars().count() > COLUMNS && comment(line).is_some_and(|(_, text)| is_prose(text))
+    });
+}
+
 #[test]
 fn comments_name_what_acts() {
     refuse(files(&SOURCES, &["rs"]), "name the program, thread or function", |line| {
         // A `//` in a string may be taken for a comment.
         let Some((_, comment)) = line.split_once("//") else { return false };
-        // What stands in backquotes is code.
+        // Text in backquotes is code.
         let prose: String = comment.split('`').step_by(2).collect();
         let mut words = prose.split(|c: char| !c.is_alphanumeric());
         words.any(|word| PRONOUNS.contains(&&*word.to_lowercase()))
     });
 }
 
-/// A comment that is one sentence in parentheses says that it does not matter: then it is left out, or else it stands without them.
+/// A comment that is one sentence in parentheses claims not to matter: it is left out, or stands
+/// without them.
 #[test]
 fn no_comment_is_in_parentheses() {
     refuse(files(&SOURCES, &["rs"]), "comments in parentheses", |line| {

@@ -1,8 +1,10 @@
-//! Imports within a crate run in one direction. Between crates the compiler sees to that.
+//! Imports within a crate must run in one direction. Between crates the compiler enforces that.
 //!
-//! An arrow leads from a file to another one of its crate that it names something of. Tests do not count, nor does a part of a folder that names what the
-//! folder's own file has: `a/b.rs` belongs to `a.rs`. What remains has no circle, at any level: not among the files and folders of a folder, where a folder
-//! stands for all that is in it. And nothing is imported by way of the crate's root, which only hands names on to other crates.
+//! An arrow leads from a file to another one of its crate if the first names an item of the second.
+//! Tests do not count, nor does a file of a folder that names items of the folder's own file:
+//! `a/b.rs` belongs to `a.rs`. The remaining arrows may have no circle at any level, where a folder
+//! stands for all of its files. No file may import through the crate's root, which only exports
+//! names to other crates.
 
 use crate::sources::{self, ident, inside, is_punct, root};
 use proc_macro2::{Group, TokenTree};
@@ -13,19 +15,20 @@ use std::path::{Path, PathBuf};
 /// The path of a module in its crate; that of the root is empty.
 type Module = Vec<String>;
 
-/// The files of a crate by their modules: the root may have two.
+/// The files of a crate by their modules; the root may have two.
 type Files = BTreeMap<Module, Vec<PathBuf>>;
 
-/// Who names what: from a module, to one, and the name.
+/// The arrows: from a module, to a module, and the name of the item.
 type Arrows = BTreeSet<(Module, Module, String)>;
 
-/// Folders that import of their crate nothing but this.
+/// Folders of a crate that may import only these modules of it.
 const LOW: [(&str, &str, &[&str]); 1] = [("session", "plan", &["error", "python"])];
 
-/// A path as it is written, and whether it names a macro.
+/// A path in a source, and whether it names a macro.
 type Written = (Vec<String>, bool);
 
-/// The paths in a source, behind the module that each stands in: that of the file, or one within it. Those of tests are left out.
+/// Collects the paths in a source, each with the module around it: the file's, or one within the
+/// file. Tests are left out.
 fn paths(tokens: &[TokenTree], module: &[String], found: &mut Vec<(Module, Written)>) {
     let mut at = 0;
     while at < tokens.len() {
@@ -56,7 +59,7 @@ fn paths(tokens: &[TokenTree], module: &[String], found: &mut Vec<(Module, Writt
     }
 }
 
-/// Is `#[cfg(test)]` here, or `#[test]`?
+/// Whether `#[cfg(test)]` or `#[test]` begins here.
 fn is_of_tests(tokens: &[TokenTree], at: usize) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(at + 1).filter(|_| is_punct(tokens, at, '#')) else {
         return false;
@@ -69,7 +72,7 @@ fn is_of_tests(tokens: &[TokenTree], at: usize) -> bool {
     is_word(&attribute, 0, "test") || arguments.is_some_and(|all| is_word(&inside(all), 0, "test"))
 }
 
-/// The place behind the item that begins here.
+/// Returns the position behind the item that begins here.
 fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
     let is_use = |at| is_import(tokens, at);
     let first = (at..tokens.len()).find(|at| is_use(*at) || is_punct(tokens, *at, ';') || ends(tokens, *at));
@@ -80,7 +83,7 @@ fn behind_item(tokens: &[TokenTree], at: usize) -> usize {
     end.map_or(tokens.len(), |end| end + 1)
 }
 
-/// Is it `use` of an import, and not of an `impl Trait`?
+/// Whether a `use` is an import, and not that of an `impl Trait`.
 fn is_import(tokens: &[TokenTree], at: usize) -> bool {
     is_word(tokens, at, "use") && !is_punct(tokens, at + 1, '<')
 }
@@ -97,7 +100,7 @@ fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     is_punct(tokens, at, ':') && is_punct(tokens, at + 1, ':')
 }
 
-/// The path that begins here, and the place behind it.
+/// Returns the path that begins here, and the position behind it.
 fn path(tokens: &[TokenTree], mut at: usize) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     while let Some(name) = ident(tokens, at) {
@@ -111,7 +114,7 @@ fn path(tokens: &[TokenTree], mut at: usize) -> (Vec<String>, usize) {
     (path, at)
 }
 
-/// The paths of a `use`, of which so much stands in front.
+/// Collects the paths of a `use`; `front` is the path before it.
 fn uses(tokens: &[TokenTree], front: &[String], found: &mut Vec<Vec<String>>) {
     for part in tokens.split(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')) {
         let (own, end) = path(part, 0);
@@ -124,7 +127,7 @@ fn uses(tokens: &[TokenTree], front: &[String], found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The files of a crate, by their modules.
+/// Returns the files of a crate by their modules.
 fn modules(source: &Path) -> Files {
     let mut all = Files::new();
     for path in sources::files(&[&source.to_string_lossy()], &["rs"]) {
@@ -142,7 +145,7 @@ fn modules(source: &Path) -> Files {
     all
 }
 
-/// The arrows of a crate between different files.
+/// Returns the arrows of a crate between different files.
 fn arrows(modules: &Files) -> Arrows {
     let mut all = Arrows::new();
     for (file, own) in modules {
@@ -154,7 +157,7 @@ fn arrows(modules: &Files) -> Arrows {
             while !modules.contains_key(&to) {
                 to.pop();
             }
-            // Macros that a crate exports are at its root, wherever they are written.
+            // Exported macros are at the crate's root, wherever they are defined.
             let is_exported = is_macro && to.is_empty();
             if to != *file && !is_exported {
                 let name = named.get(to.len()).cloned().unwrap_or_default();
@@ -165,7 +168,7 @@ fn arrows(modules: &Files) -> Arrows {
     all
 }
 
-/// What a path in a module names, from the root; None of what is in other crates.
+/// Returns the full path that a path in a module names; `None` for items of other crates.
 fn resolve(module: &[String], path: &[String], modules: &Files) -> Option<Module> {
     let supers = path.iter().take_while(|name| *name == "super").count();
     let above = &module[..module.len().checked_sub(supers)?];
@@ -180,7 +183,7 @@ fn resolve(module: &[String], path: &[String], modules: &Files) -> Option<Module
     }
 }
 
-/// The arrows of a circle among what is directly in this folder, if there is one.
+/// Returns the arrows of a circle among the direct children of a folder, if there is one.
 fn circle(folder: &[String], arrows: &Arrows) -> Vec<String> {
     let child = |module: &Module| {
         let below = module.strip_prefix(folder)?;
@@ -191,7 +194,7 @@ fn circle(folder: &[String], arrows: &Arrows) -> Vec<String> {
         .filter_map(|arrow| Some((child(&arrow.0)?, child(&arrow.1)?, arrow)))
         .filter(|(from, to, _)| from != to)
         .collect();
-    // What no arrow leaves, or none reaches, is in no circle.
+    // A child that no arrow leaves, or none reaches, is in no circle.
     let mut left: BTreeSet<&str> = between.iter().flat_map(|(from, to, _)| [&**from, &**to]).collect();
     loop {
         let inner = |from: &str, to: &str, left: &BTreeSet<&str>| left.contains(from) && left.contains(to);
@@ -215,7 +218,7 @@ fn arrow(from: &[String], to: &[String], name: &str) -> String {
     format!("{} -> {}: {name}", place(from), place(to))
 }
 
-/// What is wrong in a crate.
+/// Returns the faults of a crate.
 fn faults(name: &str, modules: &Files) -> Vec<String> {
     let arrows = arrows(modules);
     let mut faults = Vec::new();
@@ -254,7 +257,7 @@ fn imports_within_crates_run_in_one_direction() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The faults of a crate that consists of these files.
+/// Returns the faults of a crate with these files.
 fn faults_of(sources: &[(&str, &str)]) -> Vec<String> {
     let directory = tempfile::tempdir().expect("a directory");
     for (path, text) in sources {

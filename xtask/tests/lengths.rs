@@ -1,21 +1,21 @@
-//! Functions and files are short enough to be read at once.
+//! Limits of functions, files and folders.
 
 use crate::sources::{self, SOURCES, braces, files, ident, inside, is_punct};
 use proc_macro2::TokenTree;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Lines of a function, from its first to the brace that closes it.
+/// Maximum number of lines of a function, with its signature and closing brace.
 const FUNCTION: usize = 70;
-/// Lines of a file.
+/// Maximum number of lines of a file.
 const FILE: usize = 500;
-/// Files of a folder, beside folders in it.
+/// Maximum number of files of a folder, without its folders.
 const FOLDER: usize = 25;
-/// A longer file says why in its first lines, behind these words.
+/// The words with which a longer file gives its reason in its first lines.
 const REASON: &str = "More than 500 lines: ";
 const KINDS: [&str; 8] = ["rs", "s", "S", "c", "cpp", "h", "js", "mjs"];
 
-/// Adds the functions among these tokens that are longer: name, line, length.
+/// Collects the functions that are longer: name, line, length.
 fn long_functions(tokens: &[TokenTree], found: &mut Vec<(String, usize, usize)>) {
     for (at, token) in tokens.iter().enumerate() {
         match token {

@@ -1,4 +1,4 @@
-//! What holds for the files of the project, and for what calltap counts beside callgrind.
+//! Checks of the project's files, and of calltap's counts against callgrind's.
 
 mod counts;
 mod dist;

@@ -1,4 +1,4 @@
-//! Programs that the fuzzer once found, in every mode.
+//! Runs the generated programs that once failed, in every mode.
 
 use xtask::{fuzz, shell};
 

@@ -1,4 +1,4 @@
-//! Programs that cargo runs through another.
+//! Tests of running programs through cargo's runner.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

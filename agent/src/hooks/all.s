@@ -1,4 +1,4 @@
-# All hooks, for each way to tell the time, and what is called from them.
+# All hooks, for each clock, and the shims that they call.
 
 .text
 .globl calltap_hook
@@ -14,10 +14,11 @@ calltap_hook:
     tap_shim calltap_values_shim {read_values} 1
     tap_shim calltap_loader_shim {loader_changed}
 
-# Offsets of return addresses in the stub are 5 (entry), 7 (function, and where exits are rewritten), 6 (after a prologue), 16 (exit); the last numbers turn
-# them into the event codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.
+# Offsets of return addresses in the stub are 5 (entry), 7 (function, and where exits are
+# rewritten), 6 (after a prologue), 16 (exit); the last numbers of a line turn them into the event
+# codes ENTRY 5, CALL 6, ENTRY_FROM 7, TAIL_ENTRY 17, TAIL_ENTRY_FROM 18.
 .macro tap_hooks clock
-    # name and clock; after a prologue, event, profile, caller, and the two differences
+    # arguments: name and clock; after a prologue, event, profile, caller, and the two differences
     tap_call calltap_hook_f_\clock \clock 0 1
     tap_small calltap_hook_small_f_\clock \clock 0 1 0 1
     tap_small calltap_hook_small_p_\clock \clock 0 0 1

@@ -1,11 +1,13 @@
-# What hooks at entries have in common. Their labels: 3 recorded; 5 entered by a jump; 9 done; 31 and 32 around what the profile tracer does.
+# Common parts of the hooks at entries. Labels: 3 the event is recorded; 5 entered by a jump; 9
+# done; 31 and 32 before and behind the profile tracer's part.
 
-# A function is entered: jumps, if that was by a jump of a function whose return address is aside. rcx = the return address.
+# Begins a hook at an entry. Jumps to `jumped` if the function was entered by a jump from a function
+# whose return address is in the shadow stack. rcx = the return address.
 .macro tap_begin name mcount jumped
     .balign 64
 \name:
     .cfi_startproc
-    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif    # the frame below is the caller of the traced function
+    .if \mcount == 0; .cfi_def_cfa rsp, 16; .endif    # next frame: the traced function's caller
     tap_save
     tap_load_slot rcx \mcount
     mov rax, rcx
@@ -14,7 +16,7 @@
     jb \jumped
 .endm
 
-# 5: it was entered by a jump, from a function that returns for both.
+# 5: the function was entered by a jump, from a function that returns for both.
 .macro tap_jumped_to clock mcount event profile parent tailfix
     .if \profile
         tap_profile_record 51f
@@ -28,7 +30,8 @@
     .endif
 .endm
 
-# 7, 8, 33 and 51: where there is no room, no state or no record yet. exits: they are rewritten.
+# 7, 8, 33 and 51: there is no room, no state or no record yet. exits: the function's exits are
+# rewritten.
 .macro tap_entry_slow mcount event profile fix tailfix exits=0
     .if \event
     7:

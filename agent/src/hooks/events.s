@@ -1,12 +1,15 @@
-# How an event is stored.
+# Stores an event in the thread's chunk.
 
-# Stores an event for the thread in r11. Falls through when done; else jumps to `slow` with rcx = what was reserved.
-# The epoch is compared after the reservation: only then is the order of this event among the thread's others fixed, and a
-# match proves that the last EPOCH word in front of it is this event's own. The same holds for the stack position, which is
-# compared where placed = 1: an event of a call that returns lies within the window of the last STACK word in front of it.
-# goid is not 0 for a Go function, which has its g in r14: where the function's stub has the place of the goroutine's number, counted from the return
-# address there. Then the last words that name a goroutine have to name this one. A g is used again for another goroutine, so the number is compared, too; a
-# thread's own stacks all have 0.
+# Stores an event for the thread in r11. Falls through when done; else jumps to `slow` with rcx =
+# the reserved address. The epoch is compared after the reservation: only then is the order of this
+# event among the thread's others fixed, and a match proves that the last EPOCH word in front of it
+# is this event's own. The same holds for the slot, which is compared where placed = 1: an event of
+# a call that returns lies within the window of the last STACK word in front of it.
+#
+# goid is not 0 for a Go function, which has its g in r14. It is the distance from the return
+# address in the function's stub to the byte with the place of the goroutine's number. The last
+# GOROUTINE words then have to name this goroutine. A g is reused for other goroutines, so the
+# number is compared, too; a thread's own stacks all have 0.
 .macro tap_store clock mcount fix parent slow placed=1 goid=0
     .if \clock == 1
     771:
@@ -16,7 +19,8 @@
         movzx edx, dx
         cmp edx, {room}
         jae \slow
-        .if \parent    # three words inside one block: what crosses a block's time words is left to the slow path
+        # Three words inside one block: the slow path stores an event that crosses time words.
+        .if \parent
             lea edx, [rcx - 8]
             and edx, 63
             cmp edx, 44
@@ -63,7 +67,7 @@
         shr rdx, {clock_bits}
         shl rax, 64 - {clock_bits}
         tap_position rcx \mcount \goid
-        shl rcx, 64 - {window_bits}    # the bits of the position, and nothing above them
+        shl rcx, 64 - {window_bits}    # the bits of the slot, and none above them
         shr rcx, {clock_bits}
         or rax, rcx
         mov ecx, dword ptr [rsp + 40]
@@ -103,7 +107,8 @@
     .endif
 .endm
 
-# The slow way: eax = low half of the event, rdx = caller, rcx = what was reserved, r11 = the slot. al = 1 if it was recorded.
+# The slow path: eax = low half of the event, rdx = parent, rcx = reserved address, r11 = the slot.
+# al = 1 if it was recorded.
 .macro tap_slow mcount fix shim=calltap_record_shim goid=0
     mov r11, rcx
     tap_code \mcount \fix \goid

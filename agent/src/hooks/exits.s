@@ -12,7 +12,7 @@
         tap_state 7f
         tap_store \clock 0 \fix \parent 7f
     .endif
-3:    # recorded: the call is marked
+3:    # recorded: mark the call
     tap_slot rdx 0
     btc rdx, {shadow_bit}
     mov rax, qword ptr [rsp + 40]
@@ -27,7 +27,7 @@
     tap_restore
     ret
     .cfi_restore_state
-5:    # entered by a jump from a function whose return address is aside, and which returns for both
+5:    # jump from a function that returns for both and has its return address in the shadow stack
     tap_jumped_to \clock 0 \event \profile \parent \tailfix
     jmp 9b
 6:    # no shadow stack here yet
@@ -41,7 +41,8 @@
     .cfi_endproc
 .endm
 
-# This call is not recorded: what may be left of one that never returned is no mark of it. Anything else there may be a return address that was put aside.
+# This call is not recorded: removes the mark that a call which never returned may have left. Any
+# other value there may be a return address.
 .macro tap_unmark
     tap_slot rdx 0
     tap_has_shadow
@@ -54,7 +55,8 @@
 991:
 .endm
 
-# It is left, if its entry was recorded: through one of its exits, before the instruction that leaves it. rdx = its shadow-stack slot.
+# Falls through if the entry of the call was recorded; it is about to leave the function through one
+# of its exits. rdx = its shadow-stack slot.
 .macro tap_is_marked otherwise
     tap_slot rdx 2
     tap_has_shadow

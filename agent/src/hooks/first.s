@@ -1,6 +1,7 @@
-# What takes the place of the profiling function while calls are recorded at their first time: mcount or __fentry__ was called, so the call returns to [rsp].
-# Nearly always it is recorded already; then this is all. It calls nothing but the slow path, so there is no recursion to cut: what may come in
-# between is a signal handler, for which this is one call of a function like another.
+# Replaces the profiling function while first calls are recorded: mcount or __fentry__ was called,
+# so the call returns to [rsp]. Nearly always the call is recorded already, and this code is all
+# that runs. It calls nothing but the slow path, so recursion is impossible: a signal handler may
+# interrupt it, whose calls are like any other.
 .balign 64
 .globl calltap_first
 .hidden calltap_first
@@ -15,7 +16,7 @@ calltap_first:
     jne 9f
     mov rax, qword ptr [rip + {private}]
     mov eax, dword ptr [rax + {process}]
-    test eax, eax    # a forked child that was not seen yet
+    test eax, eax    # 0 in a forked child without an entry
     jz 7f
     mov rdx, qword ptr [rsp + 48]
     movabs rcx, {golden}

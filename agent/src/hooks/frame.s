@@ -1,6 +1,7 @@
-# What every hook does first and last, and where things are meanwhile.
+# The beginning and end of every hook, and the layout of its frame.
 
-# The frame a hook builds:      0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
+# The frame of a hook:
+#   0 flags  8 r11  16 rdx  24 rcx  32 rax  40 return into the stub  48 = S (call-through)
 .macro tap_save
     push rax; .cfi_adjust_cfa_offset 8
     push rcx; .cfi_adjust_cfa_offset 8
@@ -21,13 +22,14 @@
     pop rax; .cfi_adjust_cfa_offset -8
 .endm
 
-# The address of S, by kind of site (2: where a function is left, one call deeper, and below the red zone).
+# The address of S, by kind of site (2: where a function is left, one call deeper, and below the red
+# zone).
 .macro tap_slot reg mcount
     .if \mcount == 1; lea \reg, [rbp + 8]; .elseif \mcount == 2; lea \reg, [rsp + 56 + {red_zone}]; .else; lea \reg, [rsp + 48]; .endif
 .endm
 
-# Where an event says that it happened: the slot, or (goid: of a Go function) how far that lies below the top of its goroutine's stack, which is the same
-# wherever the stack has moved. Changes flags.
+# The position of an event: the slot, or (goid: of a Go function) its distance below the top of its
+# goroutine's stack, which stays the same when the stack moves. Changes flags.
 .macro tap_position reg mcount goid
     tap_slot \reg \mcount
     .if \goid; sub \reg, qword ptr [r14 + {stack_top}]; .endif
@@ -45,7 +47,7 @@
     cmp byte ptr [r11 + rax], 1
 .endm
 
-# rdx = the return address in the caller: in S, or (2: entered by a jump) in the shadow stack.
+# rdx = the return address of the call: in S, or (2: entered by a jump) in the shadow stack.
 .macro tap_load_parent mcount parent
     .if \parent == 1
         tap_load_slot rdx \mcount
@@ -56,7 +58,8 @@
     .endif
 .endm
 
-# ecx = low half of the event: return address in the stub, tag, and the difference to the code wanted.
+# ecx = low half of the event: return address in the stub, tag, and the difference to the event's
+# code.
 .macro tap_code mcount fix goid=0
     .if \goid; tap_position rcx \mcount \goid; .else; tap_slot ecx \mcount; .endif
     shl ecx, 22
@@ -64,7 +67,7 @@
     .if \fix; xor ecx, \fix; .endif
 .endm
 
-# edx:eax = the clock, in whatever way the clock needs. Changes ecx for `counter`, so it comes before the code.
+# edx:eax = the clock. Changes ecx for `counter`, so it comes before the code.
 .macro tap_clock clock
     .if \clock == 0; rdtsc; .endif
     .if \clock == 2

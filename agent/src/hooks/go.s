@@ -1,5 +1,6 @@
-# Hooks of Go functions that have their g in r14. They run behind the stack check, or in front of the return: there is room for them, not for Rust.
-# Nothing of theirs is on the stack when the runtime looks at it.
+# Hooks of Go functions that have their g in r14. They run behind the stack check, or in front of
+# the return, where the stack has room for a hook but not for Rust. No frame of a hook is on the
+# stack when the runtime walks it.
 
 .macro tap_go_leave name clock
     .balign 64
@@ -21,12 +22,13 @@
     .cfi_endproc
 .endm
 
-# Without events there is nothing to say of goroutines.
+# Without events goroutines need not be named.
 .macro tap_go_profile clock
     .set calltap_hook_go_p_\clock, calltap_hook_small_p_\clock
 .endm
 
-# Offsets of return addresses are 7 (entry) and 18 (exit): GO_ENTRY 20, GO_ENTRY_FROM 21, GO_EXIT 22, GO_CALL 23.
+# Offsets of return addresses are 7 (entry) and 18 (exit); event codes: GO_ENTRY 20,
+# GO_ENTRY_FROM 21, GO_EXIT 22, GO_CALL 23.
 .macro tap_go_hooks clock
     tap_go_profile \clock
     tap_small calltap_hook_go_f_\clock \clock 0 1 0 16 1 {goid_behind_entry}
@@ -38,7 +40,8 @@
     tap_go_leave calltap_hook_go_leave_\clock \clock
 .endm
 
-# By clocks whose times do not put the events of a goroutine in order that has changed its thread, entries alone are recorded.
+# With clocks whose times do not order the events of a goroutine that has changed its thread, only
+# entries are recorded.
 .macro tap_go_entries clock
     tap_go_profile \clock
     .set calltap_hook_go_f_\clock, calltap_hook_small_f_\clock

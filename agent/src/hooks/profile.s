@@ -1,6 +1,6 @@
-# What the profile tracer adds up.
+# Adds up counts and times for the profile tracer.
 
-# r11 = this thread's profile record of the site. Leaves rcx alone.
+# r11 = this thread's profile record of the site. Preserves rcx.
 .macro tap_profile_record missing
     tap_state \missing
     mov r11, qword ptr [r11 + {profiles}]
@@ -24,7 +24,7 @@
     shr eax, 5
 .endm
 
-# Has memory for the record provided. ZF = 0 if it is there now.
+# Requests memory for the record. ZF = 0 if it is there now.
 .macro tap_profile_slow returns shim=calltap_profile_shim
     tap_site
     mov edx, \returns
@@ -32,11 +32,11 @@
     test al, al
 .endm
 
-# A call is entered: counts it, and puts its beginning beside its return address.
+# At an entry: counts the call, and stores its start time beside its return address.
 .macro tap_profile_entry clock mcount missing
     tap_profile_record \missing
     inc qword ptr [r11 + {hits}]
-    .if \clock != 3    # (Order is no time.)
+    .if \clock != 3    # this clock gives an order, not times
         tap_slot rcx \mcount
         test cl, 8
         jz 783f
@@ -50,7 +50,7 @@
     .endif
 .endm
 
-# It returns: adds its time, if it is known when it began.
+# At a return: adds the call's time, if its start time is known.
 .macro tap_profile_exit clock mcount missing
     tap_slot rcx \mcount
     test cl, 8
@@ -65,7 +65,7 @@
     or rax, rdx
     sub rax, rcx
     mov edx, 0
-    cmovs rax, rdx    # the clocks of two processors
+    cmovs rax, rdx    # the clocks of two processors differ
     inc qword ptr [r11 + {timed}]
     add qword ptr [r11 + {total}], rax
     mov rcx, rax

@@ -1,7 +1,10 @@
-# Hooks of CPython's evaluator. It takes integers in rdi, rsi and rdx, and calls functions that its compiler did not know: no caller keeps anything in another
-# caller-saved register, vector registers included, across it. So these hooks preserve its arguments and its result, and the agent may use the rest.
+# Hooks of CPython's evaluator. It takes integers in rdi, rsi and rdx, and calls functions that its
+# compiler did not know: no caller keeps a value in another caller-saved register, vector registers
+# included, across it. So these hooks preserve its arguments and its result, and the agent may use
+# the rest.
 
-# Asks the agent what is to be done as the evaluator is entered, with its arguments on the stack:  0 alignment  8 rdx  16 rsi  24 rdi  32 return into the stub  40 S
+# Asks the agent what to do as the evaluator is entered, with its arguments on the stack.
+# Pushed:  0 alignment  8 rdx  16 rsi  24 rdi  32 return into the stub  40 S
 .macro python_ask
     push rdi; .cfi_adjust_cfa_offset 8
     push rsi; .cfi_adjust_cfa_offset 8
@@ -19,7 +22,9 @@
     pop rdi; .cfi_adjust_cfa_offset -8
 .endm
 
-# It is entered, by a call-through. If the agent records the Python function's return as well, the return address is taken aside; if not, into the part of the stub without a return.
+# The evaluator is entered, by a call-through. If the agent records the Python function's return as
+# well, the return address is moved to the shadow stack; if not, the hook returns to the part of the
+# stub without a return.
 .macro tap_python_call clock
     .balign 64
 calltap_hook_python_call_\clock:
@@ -47,8 +52,8 @@ calltap_hook_python_call_\clock:
     .cfi_endproc
 .endm
 
-# It returns from a call-through, to the stub: its call pushed stub+16 into S.
-# What is pushed:  0 rdx  8 rax  16 return into the stub  24 S
+# The evaluator returns from a call-through, to the stub: its call pushed stub+16 into S.
+# Pushed:  0 rdx  8 rax  16 return into the stub  24 S
 .macro tap_python_return clock
     .balign 64
 calltap_hook_python_return_\clock:
@@ -72,7 +77,7 @@ calltap_hook_python_return_\clock:
     .cfi_endproc
 .endm
 
-# It is entered, and its exits are rewritten or its returns are not wanted.
+# The evaluator is entered, and its exits are rewritten or its returns are not recorded.
 .macro tap_python_enter clock
     .balign 64
 calltap_hook_python_enter_\clock:
@@ -84,8 +89,9 @@ calltap_hook_python_enter_\clock:
     .cfi_endproc
 .endm
 
-# It is left, through one of its exits. That may be a jump to another function: what that is given stays.
-# What is pushed:  0 r9  8 r8  16 rcx  24 rdx  32 rsi  40 rdi  48 rax  56 return into the stub
+# The evaluator is left through one of its exits. That may be a jump to another function, whose
+# arguments are preserved.
+# Pushed:  0 r9  8 r8  16 rcx  24 rdx  32 rsi  40 rdi  48 rax  56 return into the stub
 .macro tap_python_leave clock
     .balign 64
 calltap_hook_python_leave_\clock:

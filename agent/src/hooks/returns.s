@@ -1,6 +1,8 @@
-# Hooks of functions whose return address is kept on the shadow stack, or whose return is not seen.
+# Hooks of functions whose return address is kept on the shadow stack, or whose return is not
+# recorded.
 
-# With a return: function_graph and profile, and function beside them. event: one is stored.
+# Entry with a return: function_graph and profile, and function beside them. event: an event is
+# stored.
 .macro tap_entry name clock mcount event profile parent fix tailfix
     tap_begin \name \mcount 5f
     tap_slot rdx \mcount
@@ -14,7 +16,7 @@
         tap_state 7f
         tap_store \clock \mcount \fix \parent 7f
     .endif
-3:    # recorded: take the return address aside
+3:    # recorded: move the return address to the shadow stack
     tap_load_slot rcx \mcount
     tap_slot rdx \mcount
     btc rdx, {shadow_bit}
@@ -41,7 +43,7 @@
     .cfi_restore_state
 5:    # entered by a jump
     tap_jumped_to \clock \mcount \event \profile \parent \tailfix
-9:    # into the body, the return address left alone
+9:    # continue in the body, with the return address unchanged
     .ifeq \mcount; add qword ptr [rsp + 40], {to_tail}; .endif
     .cfi_remember_state
     tap_restore
@@ -59,7 +61,7 @@
     .cfi_endproc
 .endm
 
-# function: caller, no return.
+# Entry without a return: function.
 .macro tap_call name clock mcount fix
     .balign 64
 \name:
@@ -94,7 +96,7 @@
     .cfi_endproc
 .endm
 
-# The return. Its call pushed stub+16 into S; a word is left free below for it.
+# The return. Its call pushed stub+16 into S; a word below S is reserved for it.
 .macro tap_exit name clock event profile
     .balign 64
 \name:

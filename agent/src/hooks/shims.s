@@ -1,6 +1,6 @@
-# The way from a hook to Rust.
+# Shims that call Rust from a hook.
 
-# The vector registers, to the stack and back.
+# Moves the vector registers to the stack and back.
 .macro movups_out place register; movups [\place], \register; .endm
 
 .macro movups_in place register; movups \register, [\place]; .endm
@@ -11,7 +11,8 @@
     .endr
 .endm
 
-# Rust may touch any caller-saved register and xmm0..15 (legacy SSE, which leaves the upper halves of ymm and zmm alone).
+# Rust may change any caller-saved register and xmm0..15 (legacy SSE, which leaves the upper halves
+# of ymm and zmm unchanged).
 .macro tap_shim name function values=0
     .balign 16
 \name:
@@ -26,7 +27,7 @@
     tap_vectors movups_out
     .if \values
         mov rdi, rdx
-        lea rsi, [rbp - 48]    # what was pushed, from the flags up
+        lea rsi, [rbp - 48]    # the pushed registers, from the flags up
         mov rdx, rsp
     .else
         mov edi, eax

@@ -1,7 +1,7 @@
 # Hooks of functions that may have little room on their stack, or whose return address must stay.
 
-# function and profile, on a stack that has room for this hook but not for Rust. Nothing replaces a
-# return address there, so there are no times. With goid: of a Go function, see tap_store.
+# Hook of function and profile, on a stack that has room for this hook but not for Rust. The return
+# address stays, so there are no times. With goid: of a Go function, see tap_store.
 .macro tap_small name clock mcount event profile fix=0 parent=1 goid=0
     .balign 64
 \name:
@@ -42,9 +42,9 @@
     .cfi_endproc
 .endm
 
-# What Rust is called through, on a stack of the agent's. Signals are blocked meanwhile: their handlers would find a stack pointer
-# that they do not know, and one that runs on the alternate stack would be overwritten by the next, as
-# the kernel sees by the stack pointer that it is in use.
+# Shim that calls Rust on a stack of the agent. Signals are blocked meanwhile: their handlers would
+# find an unknown stack pointer, and one that runs on the alternate stack would be overwritten by
+# the next, as the kernel decides by the stack pointer whether it is in use.
 .macro tap_small_shim name function go=0
     .balign 16
 \name:
@@ -55,7 +55,7 @@
     pushfq
     cld
     push rcx
-    push rax    # for the signals that are blocked now
+    push rax    # for the mask of blocked signals
     mov r8d, eax
     mov r9, rdx
     mov eax, {sigprocmask}
@@ -66,7 +66,7 @@
     syscall
     mov rdi, qword ptr [rip + {private}]
     add rdi, {stacks}
-    mov rsi, rsp    # (Others begin elsewhere.)
+    mov rsi, rsp    # start of the search, different for each thread
     shr rsi, 11
 2:
     inc esi
@@ -92,9 +92,9 @@
     mov rsi, r9
     .if \go
         mov rcx, r14
-        lea r8, [rbp + 16]    # what the hook has pushed
+        lea r8, [rbp + 16]    # the last push of the hook
     .else
-        xor ecx, ecx    # no stack position
+        xor ecx, ecx    # no slot
     .endif
     call \function
     tap_vectors movups_in

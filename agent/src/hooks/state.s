@@ -1,4 +1,4 @@
-# r11 = this thread's state, or jump. rax is free. See `word.rs`.
+# r11 = this thread's state; jumps if there is none. Changes rax. See `word.rs`.
 .macro tap_state missing
     mov r11, qword ptr [rip + calltap_thread@gottpoff]
     mov r11, qword ptr fs:[r11]

@@ -1,4 +1,6 @@
-# The same where the agent has no thread-local variable: the C library's word in each thread has the state's number, if it is this thread's.
+# r11 = this thread's state; jumps if there is none. Changes rax. For an agent without a
+# thread-local variable: a field of the C library's control block holds the state's number, if the
+# state is this thread's.
 .macro tap_state missing
     mov r11, qword ptr fs:[{sysinfo}]
     lea rax, [r11 - 1]

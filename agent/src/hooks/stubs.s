@@ -1,6 +1,10 @@
-# The stub region: twice its size, so that an aligned half can be chosen. One rule covers every stub, by the offset of the pc:
-# at 5 and 11: rsp = S+8, return address in shadow[S];  at 13 and 18: rsp = S-136, below the red zone;  elsewhere: rsp = S (or the site's own call), return address in [rsp].
-# CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2 compares.
+# The stub region: twice its size, so that an aligned half can be chosen. One unwinding rule covers
+# every stub, by the offset of the pc:
+#   at 5 and 11: rsp = S+8, return address in shadow[S]
+#   at 13 and 18: rsp = S-136, below the red zone
+#   elsewhere: rsp = S (or the site's own call), return address in [rsp]
+# CFA = rsp + 1 keeps it different from the CFA of the body's frame, which libgcc's phase 2
+# compares.
 .section .calltap.stubs,"ax",@nobits
 .globl calltap_stub
 .type calltap_stub, @function

@@ -1,4 +1,5 @@
-# Offsets from the table itself, so that nothing here needs relocation; in the order of calltap_abi::stub's numbers.
+# The table of hooks, as offsets from the table itself, so that it needs no relocation; in the order
+# of calltap_abi::stub's numbers.
 .macro tap_offset name clock
     .long calltap_hook_\name\()_\clock - calltap_hook_table
 .endm

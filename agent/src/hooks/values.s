@@ -1,7 +1,7 @@
 # Hooks that read arguments and results.
 
-# In front of another hook: reads arguments. If the call is not to be recorded, into the body (tail: past the part of the stub that takes the return),
-# the return address left alone.
+# In front of another hook: reads arguments. If the call is not to be recorded, continues in the
+# body (tail: past the part of the stub for the return), with the return address unchanged.
 .macro tap_values name hook mcount tail exits=0
     .balign 64
 \name:
@@ -24,7 +24,7 @@
     .cfi_endproc
 .endm
 
-# The same for results. The word below S is free, as in the hook behind.
+# Reads results in front of another hook. The word below S is free, as in that hook.
 .macro tap_values_exit name hook
     .balign 64
 \name:
@@ -42,7 +42,7 @@
     .cfi_endproc
 .endm
 
-# And for results where exits are rewritten.
+# Reads results where exits are rewritten.
 .macro tap_values_leave name hook
     .balign 64
 \name:

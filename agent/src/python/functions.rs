@@ -1,4 +1,5 @@
-//! The functions that are known: each code object that was called has an entry in the session's table, and a site of its own.
+//! The known Python functions: each code object that was called has an entry in the session's
+//! table, and its own site.
 
 use super::layout::Layout;
 use super::{names, word};
@@ -8,13 +9,15 @@ use calltap_abi::python::Entry;
 use calltap_abi::stub;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What the words of events of this function begin with: the address of the stub that its site would have.
+/// Returns the stub part of the event words of this function: the low half of the address of the
+/// stub that its site would have.
 pub fn stub_of(entry: &Entry) -> u32 {
     let site = entry.site.load(Relaxed) as usize % stub::COUNT;
     (STUBS.load(Relaxed) + site * stub::SIZE) as u32
 }
 
-/// The entry of a code object, made if it is called for the first time. None: events are not wanted now, or there is no room; then it is counted if `enters`.
+/// Returns the entry of a code object, adding it at its first call. Returns `None` if events are
+/// not recorded now, or if there is no room, which is counted if `enters`.
 pub fn function(
     session: Session,
     layout: &Layout,
@@ -35,6 +38,7 @@ pub fn function(
     entry
 }
 
+/// Adds an entry for a code object.
 #[cold]
 #[inline(never)]
 fn introduce(
@@ -49,7 +53,8 @@ fn introduce(
     entry.code.store(code, Relaxed);
     entry.process.store(process, Relaxed);
     names::write(session, layout, entry, code, globals);
-    // A reference, which the lock protects: the object stays, and no other one comes to be at its address. The count is the first word of every object.
+    // The entry holds a reference, under the interpreter's lock: so the object stays, and no other
+    // one gets its address. The count is the first word of every object.
     let references = word(code);
     let count = references.load(Relaxed);
     if !layout.is_immortal(count) {

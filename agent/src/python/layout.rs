@@ -1,45 +1,46 @@
-//! Where versions of CPython have what is read of their objects.
+//! Offsets of the fields that are read of CPython's objects, by version.
 
-/// Offsets in objects of a version.
+/// Offsets in the objects of a version.
 pub struct Layout {
-    /// In PyCodeObject: the first line,
+    /// The first line, in PyCodeObject.
     pub first_line: u64,
-    /// the path of the file,
+    /// The path of the file, in PyCodeObject.
     pub file_name: u64,
-    /// the qualified name, or, of a version that has none, the name.
+    /// The qualified name, in PyCodeObject; the name in a version without qualified names.
     pub name: u64,
-    /// Where a version without qualified names has the code's constants and flags.
+    /// The code's constants and flags, in a version without qualified names.
     pub scope: Option<Scope>,
-    /// Bytes of the head of a `str` object: of ASCII characters,
+    /// Size in bytes of the head of a `str` object of ASCII characters.
     pub ascii_data: u64,
-    /// and of others.
+    /// Size in bytes of the head of another `str` object.
     pub compact_data: u64,
-    /// How a dict's keys are laid out.
+    /// Layout of a dict's keys.
     pub keys: Keys,
-    /// Objects may be immortal: the lower half of their count is negative, and it is not changed.
+    /// Whether objects may be immortal: the lower half of their count is then negative, and must
+    /// not be changed.
     immortal: bool,
 }
 
 /// Further offsets in PyCodeObject.
 pub struct Scope {
-    /// Its constants, a tuple.
+    /// Offset of the constants, a tuple.
     pub constants: u64,
-    /// Its flags.
+    /// Offset of the flags.
     pub flags: u64,
 }
 
-/// How the keys of a dict (PyDictKeysObject) are laid out.
+/// Layout of the keys of a dict (PyDictKeysObject).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     /// Up to CPython 3.10.
     Sized,
-    /// From 3.11 on.
+    /// From CPython 3.11 on.
     #[cfg(not(feature = "placed"))]
     Log2,
 }
 
 impl Layout {
-    /// Is an object with this count immortal?
+    /// Whether an object with this count is immortal.
     pub fn is_immortal(&self, count: u64) -> bool {
         self.immortal && (count as u32 as i32) < 0
     }

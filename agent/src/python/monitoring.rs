@@ -1,14 +1,20 @@
-//! Calls of Python functions from CPython 3.12 on: the agent is a tool of `sys.monitoring`, whose callbacks are C functions of the agent's.
+//! Calls of Python functions from CPython 3.12 on: the agent is a tool of `sys.monitoring`, with C
+//! functions of the agent as callbacks.
 //!
-//! [`enter`] runs at the entry of the evaluator. The thread holds the interpreter's lock there, and is about to run Python code: it may call what
-//! Python code may call. Once for each interpreter, it takes a tool's number and registers the callbacks, for all threads. The interpreter then calls them when a function is
-//! entered, resumed or thrown into, and when it returns, yields or is left by an exception. What they return for a function that is not selected has the interpreter take
-//! the instrumentation out of it again.
+//! [`enter`] runs at the entry of the evaluator. The thread holds the interpreter's lock there, and
+//! is about to run Python code, so [`enter`] may call Python functions. Once per interpreter, it
+//! takes a tool id and registers the callbacks, for all threads. The interpreter then calls them
+//! when a function is entered, resumed or thrown into, and when it returns, yields or is left by an
+//! exception. For a function that is not selected they return `DISABLE`, and the interpreter
+//! removes the instrumentation from it.
 //!
-//! When the session is over, the first callback that is called gives the number back. The agent stays loaded, so callbacks lead to code that is there. The recorder closes the
-//! [gate](calltap_python_gate) while all threads are stopped and no agent's code is on their stacks.
+//! When the session has ended, the next callback gives the tool id back. The agent stays loaded, so
+//! callbacks still lead to code. The recorder closes the [gate](calltap_python_gate) while all
+//! threads are stopped and no agent's code is on their stacks.
 //!
-//! An event's slot lies in the stack frame of the evaluator: its `_PyCFrame` in 3.12, from 3.13 on the frame that it puts below those of the functions which it runs.
+//! An event's slot lies in the stack frame of the evaluator: it is the address of its `_PyCFrame`
+//! in 3.12, and from 3.13 on that of the frame which it puts below those of the functions that it
+//! runs.
 
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
@@ -26,29 +32,30 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// Where a version has what is read of its thread states.
+/// Offsets in the thread states of a version.
 struct States {
-    /// Whether a callback or trace function runs.
+    /// Offset of whether a callback or trace function runs.
     tracing: u64,
-    /// The exception that is raised.
+    /// Offset of the exception that is raised.
     exception: u64,
-    /// The `_PyCFrame` of the evaluator, which leads to the frame that it runs; or that frame.
+    /// Offset of the evaluator's `_PyCFrame`, which leads to the frame that it runs, or of that
+    /// frame.
     frame: u64,
-    /// It is a `_PyCFrame`.
+    /// Whether `frame` is the offset of a `_PyCFrame`.
     is_c: bool,
 }
 
 const V12: States = States { tracing: 44, exception: 96, frame: 56, is_c: true };
 const V13: States = States { tracing: 60, exception: 112, frame: 72, is_c: false };
-/// The interpreter of a thread state.
+/// Offset of the interpreter in a thread state.
 const INTERPRETER: u64 = 16;
 
-// Offsets in _PyInterpreterFrame, and what the owner of a frame is that the evaluator has put below others.
+// Offsets in _PyInterpreterFrame, and the owner of a frame that the evaluator puts below others.
 const PREVIOUS: u64 = 8;
 const GLOBALS: u64 = 24;
 const OWNER: u64 = 70;
 const OWNED_BY_EVALUATOR: u8 = 3;
-/// Frames that are searched for that one.
+/// Number of frames that are searched for that one.
 const DEEPEST: usize = 1 << 20;
 
 // Events of `sys.monitoring`, of both versions.
@@ -58,29 +65,30 @@ const UNWOUND: c_int = 4096;
 const THROWN: c_int = 8192;
 const ALL: c_int = 1 | 2 | 4 | 8 | UNWOUND | THROWN;
 
-/// The numbers of tools that have no use of their own.
+/// Tool ids without a predefined use.
 const TOOLS: [c_int; 2] = [4, 3];
-/// In the place of a tool's number: all are taken.
+/// Value instead of a tool id where all are taken.
 const TAKEN: u64 = 7;
-/// Interpreters of a process that are known at once.
+/// Most interpreters of a process that are known at once.
 const INTERPRETERS: usize = 16;
 
-/// An interpreter that has callbacks.
+/// An interpreter with callbacks.
 struct Known {
-    /// Its address, with the number of the tool in the lowest bits.
+    /// Address of the interpreter, with the tool id in the lowest bits.
     interpreter: AtomicU64,
-    /// [`calltap_abi::python::Header::selection`] when all its events were started.
+    /// [`calltap_abi::python::Header::selection`] when its events were last restarted.
     selection: AtomicU32,
 }
 
-/// Those that are known.
+/// The known interpreters.
 static KNOWN: [Known; INTERPRETERS] =
     [const { Known { interpreter: AtomicU64::new(0), selection: AtomicU32::new(0) } }; INTERPRETERS];
-/// The addresses of the interpreter's functions and objects, by their places in the evaluator's program.
+/// Addresses of the interpreter's functions and objects, by their places in the evaluator's
+/// program.
 static ADDRESSES: [AtomicU64; program::ADDRESSES] = [const { AtomicU64::new(0) }; program::ADDRESSES];
 /// `sys.monitoring.DISABLE`.
 static DISABLE: AtomicU64 = AtomicU64::new(0);
-/// Not 0 while a thread registers callbacks: that may run code of the program's, which comes by here.
+/// Not 0 while a thread registers callbacks: that may run Python code, which enters the evaluator.
 static BUSY: AtomicU64 = AtomicU64::new(0);
 
 /// PyMethodDef of a callback: name, function, flags, documentation.
@@ -92,29 +100,33 @@ const FASTCALL: u64 = 0x80;
 type Callback = extern "C" fn(u64, *const u64, isize) -> u64;
 const CALLBACKS: [Callback; 4] = [started, returned, unwound, thrown];
 
+/// Returns the address of an interpreter's function or object.
 fn address(place: usize) -> u64 {
     word_of(&ADDRESSES, place)
 }
 
+/// Returns the offsets of the interpreter's version.
 fn version() -> &'static States {
     if address(program::VERSION) & !program::WAITS == 12 { &V12 } else { &V13 }
 }
 
-/// An attribute of `sys`: borrowed; 0 if there is none.
+/// Returns an attribute of `sys`, borrowed; 0 if there is none.
 fn of_sys(name: &CStr) -> u64 {
     // SAFETY: `PySys_GetObject` of this interpreter; the thread holds its lock.
     let get: extern "C" fn(*const i8) -> u64 = unsafe { core::mem::transmute(address(program::SYS_OBJECT)) };
     get(name.as_ptr())
 }
 
-/// Calls a method of `sys.monitoring` with a number, and with what the second letter of the format stands for. False if that raised an exception, which is cleared.
+/// Calls a method of `sys.monitoring` with the arguments that the format names. Returns false if it
+/// raised an exception, which is cleared.
 fn call(name: &CStr, format: &CStr, tool: c_int, second: u64, third: u64) -> bool {
     type Call = unsafe extern "C" fn(u64, *const i8, *const i8, ...) -> u64;
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
         return false;
     }
-    // SAFETY: `PyObject_CallMethod`, `PyErr_Clear` and `Py_DecRef` of this interpreter; the thread holds its lock. The format has as many letters as are used.
+    // SAFETY: `PyObject_CallMethod`, `PyErr_Clear` and `Py_DecRef` of this interpreter; the thread
+    // holds its lock. The format names no more arguments than are passed.
     unsafe {
         let call: Call = core::mem::transmute(address(program::CALL_METHOD));
         let result = call(monitoring, name.as_ptr(), format.as_ptr(), tool, second, third);
@@ -128,21 +140,21 @@ fn call(name: &CStr, format: &CStr, tool: c_int, second: u64, third: u64) -> boo
     true
 }
 
-/// Gives a reference back.
+/// Releases a reference.
 fn release(object: u64) {
     // SAFETY: `Py_DecRef` of this interpreter; the thread holds its lock.
     let release: extern "C" fn(u64) = unsafe { core::mem::transmute(address(program::RELEASE)) };
     release(object);
 }
 
-/// The place of an interpreter among those that are known, or a free one.
+/// Returns the place of an interpreter among the known ones, or a free place.
 fn place(interpreter: u64) -> Option<&'static Known> {
     let has = |wanted: u64| KNOWN.iter().find(|known| known.interpreter.load(Relaxed) & !TAKEN == wanted);
     has(interpreter).or_else(|| has(0))
 }
 
-/// The evaluator is called with a thread state, or a thread whose state is not given is about to give the interpreter's lock away. `thrown`: with an exception that is
-/// to be raised.
+/// Called when the evaluator is entered with a thread state, or with 0 when a thread is about to
+/// give up the interpreter's lock. `thrown`: the evaluator was entered to raise an exception.
 pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     let state = if state == 0 { current(program) } else { state };
     let Some(place) = place(word(state + INTERPRETER).load(Relaxed)) else { return };
@@ -166,7 +178,7 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     }
     let now = place.interpreter.load(Relaxed);
     if now != 0 {
-        // What was not selected, in the session before or in this one, may be selected now.
+        // Functions that were not selected before may be selected now.
         let is_ours = now & TAKEN != TAKEN;
         place.selection.store(selection, Relaxed);
         let _ = is_ours && call(c"restart_events", c"", 0, 0, 0);
@@ -175,7 +187,7 @@ pub fn enter(session: Session, program: &Program, state: u64, thrown: bool) {
     BUSY.store(0, Relaxed);
 }
 
-/// The state of the calling thread, which holds the interpreter's lock.
+/// Returns the state of the calling thread, which holds the interpreter's lock.
 fn current(addresses: &[AtomicU64]) -> u64 {
     let get = word_of(addresses, program::CURRENT_STATE);
     // SAFETY: `PyThreadState_Get` of this interpreter.
@@ -183,10 +195,11 @@ fn current(addresses: &[AtomicU64]) -> u64 {
     get()
 }
 
+/// Takes a tool id of an interpreter and registers the callbacks.
 fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
     let monitoring = of_sys(c"monitoring");
     if monitoring == 0 {
-        // The interpreter is only being made.
+        // The interpreter is still being initialized.
         return;
     }
     let name = c"calltap".as_ptr() as u64;
@@ -195,7 +208,8 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
         session.python().header.occupied.fetch_add(1, Relaxed);
         return;
     };
-    // SAFETY: `PyObject_GetAttrString` and `PyCMethod_New` of this interpreter; the thread holds its lock. The definitions lie in the agent, which stays.
+    // SAFETY: `PyObject_GetAttrString` and `PyCMethod_New` of this interpreter; the thread holds
+    // its lock. The definitions lie in the agent, which stays.
     let (attribute, new) = unsafe {
         let attribute: extern "C" fn(u64, *const i8) -> u64 =
             core::mem::transmute(address(program::ATTRIBUTE));
@@ -221,14 +235,14 @@ fn register_callbacks(session: Session, place: &Known, interpreter: u64) {
     place.interpreter.store(interpreter | tool as u64, Relaxed);
     calltap_python_gate.store(1, Relaxed);
     if !(is_done && call(c"set_events", c"ii", tool, ALL as u64, 0)) {
-        // An audit hook of the program's may forbid it.
+        // An audit hook of the program may forbid it.
         give_back(place);
         place.interpreter.store(interpreter | TAKEN, Relaxed);
         session.python().header.occupied.fetch_add(1, Relaxed);
     }
 }
 
-/// Gives the tool's number back, and has the instrumentation taken out of all functions.
+/// Gives the tool id back, which removes the instrumentation from all functions.
 fn give_back(place: &Known) {
     let tool = (place.interpreter.swap(0, Relaxed) & TAKEN) as c_int;
     let _ = call(c"set_events", c"ii", tool, 0, 0);
@@ -255,7 +269,8 @@ extern "C" fn thrown(_: u64, arguments: *const u64, _: isize) -> u64 {
     event(arguments, true, false)
 }
 
-/// A callback: a function is entered or left. What it returns has the event disabled for the function, if it may be.
+/// Records an event of a callback, as a function is entered or left. Returns `DISABLE` to disable
+/// the event for a function, if it may.
 fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
     let none = address(program::NONE);
     let state = current(&ADDRESSES);
@@ -287,19 +302,19 @@ fn event(arguments: *const u64, enters: bool, may_disable: bool) -> u64 {
     none
 }
 
-/// Is this the frame that an evaluator has put below those of the functions which it runs?
+/// Whether this is the frame that an evaluator puts below those of the functions that it runs.
 fn is_bottom(frame: u64) -> bool {
     frame != 0 && byte(frame + OWNER).load(Relaxed) == OWNED_BY_EVALUATOR
 }
 
-/// The frame of a thread that is entered or left, and the slot of its evaluator.
+/// Returns the frame of a thread that is entered or left, and the slot of its evaluator.
 fn frame_of(session: Session, state: u64, enters: bool) -> (u64, u64) {
     let States { frame: at, is_c, .. } = version();
     let found = word(state + at).load(Relaxed);
     if *is_c {
         return (word(found).load(Relaxed), found);
     }
-    // The last one that was entered is the next that is left, or that calls another, most often.
+    // The function that was entered last is most often the next to return or to call another.
     let last = register::registered(session);
     let (known, known_slot) =
         last.map_or((0, 0), |thread| (thread.frame.load(Relaxed), thread.frame_slot.load(Relaxed)));
@@ -312,7 +327,7 @@ fn frame_of(session: Session, state: u64, enters: bool) -> (u64, u64) {
     }
     let slot = if frame == known { known_slot } else { frame };
     if let Some(thread) = last {
-        // One that is left is there no more, and another may come to be in its place.
+        // The frame of a function that is left is gone, and another may get its address.
         thread.frame.store(if enters { found } else { 0 }, Relaxed);
         thread.frame_slot.store(slot, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! What a Python function is called: read from its code object and the globals of its frame, without a call of the interpreter.
+//! The name of a Python function: read from its code object and the globals of its frame, without a
+//! call of the interpreter.
 
 use super::layout::{Keys, Layout};
 use super::scopes;
@@ -7,12 +8,12 @@ use crate::state::Session;
 use calltap_abi::python::{Entry, NAME, TEXT};
 use core::sync::atomic::Ordering::Relaxed;
 
-// Offsets in every object,
+// Offset in every object.
 const TYPE: u64 = 8;
-// and in dict (PyDictObject).
+// Offsets in dict (PyDictObject).
 const KEYS: u64 = 32;
 const VALUES: u64 = 40;
-/// Keys that are searched for `__name__`, which is the first of a module's.
+/// Number of keys that are searched for `__name__`, which is the first of a module's.
 const SEARCHED: u64 = 64;
 
 fn word(address: u64) -> u64 {
@@ -27,7 +28,8 @@ fn byte(address: u64) -> u8 {
     super::byte(address).load(Relaxed)
 }
 
-/// Where the entries of a dict's keys begin, how many there are, the bytes of one, and where it has its key.
+/// Returns the address and number of the entries of a dict's keys, the size of an entry, and the
+/// offset of the key in it.
 fn entries(layout: &Layout, keys: u64) -> Option<(u64, u64, u64, u64)> {
     if layout.keys == Keys::Sized {
         // dk_refcnt, dk_size, dk_lookup, dk_usable, dk_nentries, and the indices.
@@ -47,7 +49,7 @@ fn entries(layout: &Layout, keys: u64) -> Option<(u64, u64, u64, u64)> {
     Some((first, word(keys + 24), size, key))
 }
 
-/// The value of `__name__` in the globals of a frame, if it is a `str` like `name`.
+/// Returns the value of `__name__` in the globals of a frame, if it is a `str` like `name`.
 fn module(layout: &Layout, globals: u64, name: u64) -> Option<Text> {
     if globals == 0 || word(globals + VALUES) != 0 {
         return None;
@@ -67,7 +69,7 @@ fn module(layout: &Layout, globals: u64, name: u64) -> Option<Text> {
     None
 }
 
-/// Writes down the name, the file and the line of a code object.
+/// Writes the name, the file and the line of a code object to its entry.
 pub fn write(session: Session, layout: &Layout, entry: &Entry, code: u64, globals: u64) {
     let own = word(code + layout.name);
     let file = Text::new(layout, word(code + layout.file_name));
@@ -85,7 +87,7 @@ pub fn write(session: Session, layout: &Layout, entry: &Entry, code: u64, global
     let name = writer.at;
     let mut writer = Writer { entry, at: name, end: TEXT };
     if let Some(file) = file {
-        // Of a path that is too long, the end says more.
+        // The end of a path that is too long says more than its beginning.
         let most = (TEXT - NAME) as u64 / if file.width == 1 { 2 } else { 3 + (file.width == 4) as u64 };
         let from = file.length.saturating_sub(most);
         writer.add(file, from);

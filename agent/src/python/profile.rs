@@ -1,16 +1,21 @@
-//! The profile function that a thread of CPython 3.11 gets, and what it makes of a frame.
+//! The profile function of a thread of CPython 3.11, which records the entries and returns of its
+//! functions.
 //!
-//! The evaluator's entry hook calls [`enter`] with the thread state that the evaluator is called with. The thread holds the interpreter's lock there,
-//! and only it changes the fields that [`enter`] writes: they are the ones that `PyEval_SetProfile(profile, NULL)` writes. The interpreter then
-//! calls [`profile`], also with the lock held, when a Python function is entered and when it is left: by a return, a yield or an exception.
+//! The evaluator's entry hook calls [`enter`] with the evaluator's thread state. The thread holds
+//! the interpreter's lock there, and only it changes the fields that [`enter`] writes, which
+//! `PyEval_SetProfile(profile, NULL)` writes as well. The interpreter then calls [`profile`], also
+//! with the lock held, when a Python function is entered and when it is left by a return, a yield
+//! or an exception.
 //!
-//! When the session is over, each thread that is called here takes its profile function away itself. A thread that calls nothing keeps it; the agent
-//! stays loaded, so it leads to code that is there. The recorder closes the [gate](calltap_python_gate) while all threads are stopped and none
-//! is in the agent's code: what is called behind that touches nothing of the session.
+//! When the session has ended, each thread removes its profile function at its next call. A thread
+//! that calls nothing keeps it; the agent stays loaded, so it still leads to code. The recorder
+//! closes the [gate](calltap_python_gate) while all threads are stopped and none is in the agent's
+//! code: later calls use nothing of the session.
 //!
-//! An event's slot is the address of the evaluator's `_PyCFrame`. It lies in the evaluator's stack frame: below the return addresses of the
-//! evaluator and of its callers, above those of what it calls. Python functions that one evaluator runs inside each other share it, and are told
-//! apart by the order of their events.
+//! An event's slot is the address of the evaluator's `_PyCFrame`. It lies in the evaluator's stack
+//! frame: below the return addresses of the evaluator and of its callers, above those of its
+//! callees. Python functions that one evaluator runs inside each other share it, and are told apart
+//! by the order of their events.
 
 use super::functions::{function, stub_of};
 use super::gate::calltap_python_gate;
@@ -29,30 +34,33 @@ use core::sync::atomic::{
 const CALL: i32 = 0;
 const RETURN: i32 = 3;
 
-// Offsets in PyThreadState,
+// Offsets in PyThreadState.
 const TRACING: u64 = 44;
 const CFRAME: u64 = 56;
 const PROFILE_FUNCTION: u64 = 64;
 const PROFILE_OBJECT: u64 = 80;
-// PyFrameObject,
+// Offset in PyFrameObject.
 const FRAME: u64 = 24;
-// and _PyInterpreterFrame. The first byte of a _PyCFrame is its `use_tracing`.
+// Offsets in _PyInterpreterFrame. The first byte of a _PyCFrame is its `use_tracing`.
 const GLOBALS: u64 = 8;
 const CODE: u64 = 32;
 const IS_ENTRY: u64 = 68;
-/// What `use_tracing` is while there is a trace or profile function.
+/// Value of `use_tracing` while there is a trace or profile function.
 const TRACED: u8 = 255;
 
-/// Where the interpreter keeps the current thread state; 0 until a thread was found to be it.
+/// Address at which the interpreter keeps the current thread state; 0 until [`enter`] has checked
+/// one.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 
+/// Returns the address of the profile function.
 fn own() -> u64 {
     profile as *const () as u64
 }
 
-/// The evaluator is called with a thread state. `current`: where the interpreter keeps the state of the thread that has its lock.
+/// Called when the evaluator is entered with a thread state. `current`: address at which the
+/// interpreter keeps the state of the thread that holds its lock.
 pub fn enter(session: Session, current: u64, state: u64) {
-    // Between threads there is none.
+    // There is no state while no thread holds the lock.
     let state = if state == 0 { word(current).load(Relaxed) } else { state };
     if state == 0 {
         return;
@@ -60,7 +68,7 @@ pub fn enter(session: Session, current: u64, state: u64) {
     let header = &session.python().header;
     let found = word(state + PROFILE_FUNCTION).load(Relaxed);
     if found == own() {
-        // Perhaps of the session before.
+        // The function may be left from the previous session.
         calltap_python_gate.store(1, Relaxed);
         return;
     }
@@ -74,13 +82,13 @@ pub fn enter(session: Session, current: u64, state: u64) {
         return;
     }
     if half(state + TRACING).load(Relaxed) != 0 {
-        // A trace function runs: the next call of the evaluator behind it will do.
+        // A trace function runs: the next entry of the evaluator will do.
         return;
     }
     CURRENT.store(current, Relaxed);
     calltap_python_gate.store(1, Relaxed);
     word(state + PROFILE_FUNCTION).store(own(), Relaxed);
-    // The _PyCFrame of the evaluator that is running, or the thread state's own.
+    // This is the _PyCFrame of the running evaluator, or the thread state's own.
     byte(frame).store(TRACED, Relaxed);
 }
 
@@ -90,7 +98,8 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i3
     let is_open = calltap_python_gate.load(Relaxed) != 0;
     let session = Session::get().filter(|session| is_open && session.traces_python());
     match session {
-        // As `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the interpreter looks at the field again when this returns.
+        // Same as `PyEval_SetProfile(NULL, NULL)`, which a profile function may call: the
+        // interpreter reads the field again afterwards.
         None => word(state + PROFILE_FUNCTION).store(0, Relaxed),
         Some(session) if what == CALL || what == RETURN => trace(session, state, frame, what == CALL),
         Some(_) => {}
@@ -98,6 +107,7 @@ extern "C" fn profile(_object: u64, frame: u64, what: i32, _argument: u64) -> i3
     0
 }
 
+/// Records that the function of a frame is entered or left.
 fn trace(session: Session, state: u64, frame: u64, enters: bool) {
     let frame = word(frame + FRAME).load(Relaxed);
     let code_object = word(frame + CODE).load(Relaxed);

@@ -1,5 +1,8 @@
-//! The qualified name of a Python function where its code object has none, up to CPython 3.10: the function, class or module that it was made in has its code
-//! object among its constants. That one was run before, so it is known if it was run while the program was traced.
+//! The qualified name of a Python function where its code object has none, up to CPython 3.10.
+//!
+//! The function, class or module in which a function is defined has the function's code object
+//! among its constants. Its own code ran before, so it is known if it ran while the program was
+//! traced.
 
 use super::layout::{Layout, Scope};
 use super::text::Writer;
@@ -8,23 +11,25 @@ use crate::sys;
 use calltap_abi::python::{Entry, state};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Where a tuple has its length,
+/// Offset of a tuple's length.
 const LENGTH: u64 = 16;
-/// and its items.
+/// Offset of a tuple's items.
 const ITEMS: u64 = 24;
-/// Constants that are searched,
+/// Number of constants that are searched.
 const SEARCHED: u64 = 4096;
-/// so many at a time.
+/// Number of constants that are copied at a time.
 const AT_ONCE: usize = 64;
 /// CO_OPTIMIZED: the code is a function's, and not a class's or a module's.
 const OPTIMIZED: u32 = 1;
 
-/// Copies a word of what may be an object. The kernel copies it: one that another process of the session has introduced need not be in this one.
+/// Copies a word of an object by a system call: an object that another process of the session has
+/// added to the table need not exist in this one.
 fn copied(address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     sys::read_memory(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
 }
 
+/// Whether a tuple of constants has this item.
 fn has_constant(constants: u64, wanted: u64) -> bool {
     let Some(length) = copied(constants + LENGTH) else { return false };
     let mut bytes = [0; 8 * AT_ONCE];
@@ -37,8 +42,9 @@ fn has_constant(constants: u64, wanted: u64) -> bool {
     })
 }
 
-/// Writes the names of what a function is in, each followed by a dot: its module's, classes' and functions'. True if that wrote it, too, as the process that
-/// forked this one knows the function.
+/// Writes the names of the scopes of a function, each followed by a dot: its module, classes and
+/// functions. Returns true if that included the function's own name, as the process that forked
+/// this one knows the function.
 pub fn write(
     session: Session,
     writer: &mut Writer<'_>,

@@ -1,6 +1,7 @@
-//! Text of the interpreter's, and text that is put together in an entry.
+//! Text of the interpreter's objects, and text that is written to an entry.
 //!
-//! Unsafe because characters of two bytes are read. The thread holds the interpreter's lock, and the frame holds the objects.
+//! Uses `unsafe` because it reads characters of two bytes. The thread holds the interpreter's lock,
+//! and the frame holds the objects.
 
 use super::layout::Layout;
 use super::{byte, half, word};
@@ -11,18 +12,18 @@ use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
 const LENGTH: u64 = 16;
 const STATE: u64 = 32;
 
-/// A `str` object whose characters lie behind it.
+/// A `str` object whose characters follow its head.
 #[derive(Clone, Copy)]
 pub struct Text {
     data: u64,
-    /// Characters.
+    /// Number of characters.
     pub length: u64,
     /// Bytes of a character.
     pub width: u64,
 }
 
 impl Text {
-    /// The text of an object; None if its characters lie elsewhere.
+    /// Returns the text of an object; `None` if its characters lie elsewhere.
     pub fn new(layout: &Layout, object: u64) -> Option<Text> {
         if object == 0 {
             return None;
@@ -34,7 +35,7 @@ impl Text {
         is_known.then(|| Text { data, length: word(object + LENGTH).load(Relaxed), width: kind })
     }
 
-    /// Its character number `n`.
+    /// Returns character number `n`.
     pub fn character(&self, n: u64) -> Option<char> {
         let at = self.data + n * self.width;
         let code = match self.width {
@@ -46,7 +47,7 @@ impl Text {
         char::from_u32(code)
     }
 
-    /// Is it this text, in ASCII?
+    /// Whether this is the text `wanted`, in ASCII.
     pub fn is(&self, wanted: &[u8]) -> bool {
         let bytes = (0..self.length).zip(wanted);
         self.length == wanted.len() as u64
@@ -55,13 +56,13 @@ impl Text {
     }
 }
 
-/// Text that is put together in an entry, from `at` on and up to `end`.
+/// Writer of text to an entry, from `at` on and up to `end`.
 pub struct Writer<'a> {
     /// The entry that is written to.
     pub entry: &'a Entry,
-    /// Bytes in use,
+    /// Number of bytes in use.
     pub at: usize,
-    /// and what they may be.
+    /// Number of bytes that may be used.
     pub end: usize,
 }
 
@@ -80,7 +81,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds a character; None if there is no room.
+    /// Adds a character. Returns `None` if there is no room.
     pub fn put(&mut self, character: char) -> Option<()> {
         let mut bytes = [0; 4];
         let bytes = character.encode_utf8(&mut bytes).as_bytes();
@@ -90,10 +91,10 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Adds characters of a text from one on, as far as there is room.
+    /// Adds the characters of a text from number `from` on, as far as there is room.
     pub fn add(&mut self, text: Text, from: u64) {
         for n in from..text.length {
-            // A surrogate, as in a file name that is not UTF-8.
+            // A surrogate stands in a file name that is not UTF-8.
             if self.put(text.character(n).unwrap_or('\u{fffd}')).is_none() {
                 return;
             }

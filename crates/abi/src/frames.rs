@@ -1,7 +1,7 @@
-//! A copy of a thread's stack, as the agent writes it into a ring and the recorder unwinds it.
+//! A copy of a thread's stack: the agent writes it into a ring, and the recorder unwinds it.
 //!
-//! A copy is a row of pieces of up to [`PIECE`] words. Unwinding needs return addresses and saved frame pointers only, so a
-//! piece stores a word if it may be an address of user space, and leaves out all others.
+//! A copy is a sequence of pieces of up to [`PIECE`] words. Unwinding needs only return addresses
+//! and saved frame pointers, so a piece stores a word only if it may be an address of user space.
 //!
 //! ```text
 //! +--------+-----------------------+------------------+-------------------+----------------------
@@ -10,8 +10,8 @@
 //! +--------+-----------------------+------------------+-------------------+----------------------
 //! ```
 //!
-//! The first word of piece 0 is the return address of the call. A return address that a stub's has replaced is stored as the
-//! shadow stack has it. An rbp that is no address is stored as 0.
+//! The first word of piece 0 is the return address of the call. Where a stub has replaced a return
+//! address, the true one of the shadow stack is stored. An rbp that is no address is stored as 0.
 
 /// Words of a piece.
 pub const PIECE: usize = 64;
@@ -20,22 +20,22 @@ const ADDRESS: usize = 6;
 const HEAD: usize = 1 + 2 * ADDRESS + 8;
 /// Most bytes of a piece.
 pub const PIECE_BYTES: usize = HEAD + PIECE * ADDRESS;
-/// Most bytes of stack that are copied of a call: as many pieces as have a number.
+/// Most bytes of stack that are copied for a call: as many pieces as there are numbers.
 pub const MOST: u32 = (256 * PIECE * 8) as u32;
 
-/// May it be an address of user space?
+/// Whether a word may be an address of user space.
 pub fn is_address(word: u64) -> bool {
     (0x1_0000..crate::sizes::USER_END).contains(&word)
 }
 
-/// A piece that is written.
+/// A piece to be written.
 pub struct Piece {
     bytes: [u8; PIECE_BYTES],
     length: usize,
 }
 
 impl Piece {
-    /// Piece `number`, of words from `address` on. No more than [`PIECE`] of them are taken.
+    /// Makes piece `number` of words from `address` on. At most [`PIECE`] of them are taken.
     pub fn new(number: u8, address: u64, rbp: u64, words: impl Iterator<Item = u64>) -> Piece {
         let mut piece = Piece { bytes: [0; PIECE_BYTES], length: HEAD };
         let mut mask = 0_u64;
@@ -61,27 +61,27 @@ impl Piece {
         place.zip(address.to_le_bytes()).for_each(|(place, byte)| *place = byte);
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the piece.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 }
 
-/// A piece that is read.
+/// A piece that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied<'a> {
-    /// Its place in the row.
+    /// Number of the piece in the copy.
     pub number: u8,
-    /// Of the first word.
+    /// Address of the first word.
     pub address: u64,
-    /// What rbp was in the caller; 0 if that was no address.
+    /// rbp in the caller; 0 if that was no address.
     pub rbp: u64,
     mask: u64,
     words: &'a [u8],
 }
 
 impl<'a> Copied<'a> {
-    /// Takes a piece off the front of bytes. None if they are none.
+    /// Takes a piece off the front of `bytes`. None if they do not begin with a whole one.
     pub fn take(bytes: &mut &'a [u8]) -> Option<Copied<'a>> {
         let (number, rest) = bytes.split_first()?;
         let (first, rest) = rest.split_at_checked(ADDRESS)?;
@@ -93,7 +93,7 @@ impl<'a> Copied<'a> {
         Some(Copied { number: *number, address: address(first), rbp: address(rbp), mask, words })
     }
 
-    /// The words that are stored, with where they lie.
+    /// Returns the stored words, each with its address.
     pub fn words(self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let places = (0..PIECE as u64).filter(move |n| self.mask >> n & 1 != 0);
         places.map(move |n| self.address.wrapping_add(8 * n)).zip(self.words.chunks(ADDRESS).map(address))
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((copied.number, copied.rbp, copied.words().count()), (1, 0, PIECE));
         assert_eq!(copied.words().last(), Some((0x7fff_ffff_d400, 0x40_003f)));
         assert!(rest.is_empty());
-        // Any beginning of it is a piece less, and never one that was not written.
+        // A truncated copy lacks pieces, but never has a wrong one.
         for length in 0..all.len() {
             let mut rest = &all[..length];
             let pieces = std::iter::from_fn(|| Copied::take(&mut rest)).count();

@@ -1,24 +1,27 @@
-//! What patching a site depends on in an instruction set, as types: each is compiled, and can be tested, on every machine.
+//! The parts of an instruction set on which patching depends, as types: each is compiled, and can
+//! be tested, on every machine.
 //!
-//! An implementation says how a site is encoded, not how it is written while threads execute it: that is `calltap-patch` for [`X86_64`]. For
-//! [`Aarch64`] there is the protocol alone, and a model that proves it (`crates/patch/tests/aarch64.rs`); no hooks, no stubs.
+//! An implementation says how a site is encoded, not how it is written while threads execute it.
+//! For [`X86_64`] that is in `calltap-patch`. For [`Aarch64`] there is only the protocol, and a
+//! model that proves it (`crates/patch/tests/aarch64.rs`), without hooks and stubs.
 
 /// An instruction set.
 pub trait Isa {
     /// Bytes of the jump that a site becomes.
     type Jump: AsRef<[u8]> + Copy + PartialEq + core::fmt::Debug;
-    /// The no-op that is as long.
+    /// A no-op as long as a jump.
     const NOP: Self::Jump;
-    /// The size of a jump.
+    /// Bytes of a jump.
     const JUMP: u64 = size_of::<Self::Jump>() as u64;
-    /// Is a site stored, and fetched, as a whole? Elsewhere it is written byte by byte, through transitional instructions.
+    /// Whether a site is stored and fetched as a whole. Otherwise it is written byte by byte,
+    /// through transitional instructions.
     const IS_WHOLE: bool;
 
-    /// The jump at one address to another; None: it does not reach.
+    /// Encodes the jump from one address to another; None if it does not reach.
     fn jump(at: u64, to: u64) -> Option<Self::Jump>;
 }
 
-/// Sites of five bytes, at any address, which are `jmp rel32` while they are enabled.
+/// Sites of five bytes at any address, `jmp rel32` while enabled.
 #[derive(Clone, Copy, Debug)]
 pub enum X86_64 {}
 
@@ -35,13 +38,13 @@ impl Isa for X86_64 {
     }
 }
 
-/// The operand `rel32` of an instruction that the one at `next` follows; None: it does not reach.
+/// Returns the operand `rel32` of an instruction that ends at `next`; None if it does not reach.
 #[inline]
 pub fn relative(next: u64, to: u64) -> Option<[u8; 4]> {
     i32::try_from(to.wrapping_sub(next) as i64).ok().map(i32::to_le_bytes)
 }
 
-/// Sites of one instruction, which are `B` while they are enabled.
+/// Sites of one instruction, `B` while enabled.
 #[derive(Clone, Copy, Debug)]
 pub enum Aarch64 {}
 

@@ -1,12 +1,13 @@
 //! The shared memory between the agent (inside the traced program) and the recorder.
 //!
-//! Both sides compile this crate, so a layout exists once. Every field that both sides touch is an atomic: any bytes
-//! are a valid value of every type here, and neither side trusts what the other wrote.
+//! Both sides compile this crate, so a layout exists once. Every field that both sides touch is an
+//! atomic: any bytes are a valid value of every type here, and neither side trusts what the other
+//! wrote.
 //!
 //! ```text
 //! <session directory>/           0700, one per recording, on a file system that allows execution
 //!   agent.so                     the agent, as ld.so loads it
-//!   control                      Control | ProcessEntry[] | ThreadEntry[] | waits | plan area | calls at first sight | breakpoints | values | chunks
+//!   control                      Control | ProcessEntry[] | ThreadEntry[] | waits | plan area | first calls | breakpoints | values | chunks
 //!   code                         stubs (REGION) | near veneers (VENEERS); written by the recorder, mapped r-x by the agent: each part as a
 //!                                whole, and pieces of the veneers near modules once more
 //! ```
@@ -16,7 +17,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 pub mod event;
-pub mod first;
+pub mod first_calls;
 pub mod frames;
 pub mod isa;
 pub mod overwrite;
@@ -35,18 +36,20 @@ pub use sizes::{CHUNK_DATA, CHUNK_LIMIT, CHUNK_SIZE, PAGE, USER_END};
 
 /// First word of the control file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"calltap\0");
-/// Raised with every change of a layout in this crate, or of the journal's.
+/// Version of the layouts. Every change of a layout in this crate, or of the journal's, raises it.
 pub const VERSION: u32 = 21;
 
-/// Bytes of a path between the two sides.
+/// Most bytes of a path passed between the two sides.
 pub const PATH_MAX: usize = 256;
 
-/// Offset of a word in a thread's control block that no thread library on x86-64 uses, from the thread pointer (fs base).
+/// Offset from the thread pointer (fs base) of a word in a thread's control block that no thread
+/// library on x86-64 uses.
 pub const SYSINFO: u64 = 0x20;
 
-/// Processes (the program, its forked children, and what they run when they are followed) one session can hold.
+/// Most processes of a session: the program, its forked children, and programs that they run when
+/// followed.
 pub const PROCESS_MAX: usize = 4096;
-/// Threads alive or not yet drained that one session can hold.
+/// Most threads of a session that are alive or not yet drained.
 pub const THREAD_MAX: usize = 32768;
 /// Offset of the process table in the control file.
 pub const PROCESSES_AT: usize = 0x1000;
@@ -58,15 +61,16 @@ pub const WAITS_AT: usize = THREADS_AT + THREAD_MAX * size_of::<ThreadEntry>();
 pub const PLAN_AT: usize = WAITS_AT + waits::SIZE;
 /// Bytes of the plan area (sparse).
 pub const PLAN_SIZE: usize = 64 << 20;
-/// Offset of the [calls that are recorded when they are first made](first) (sparse: memory is there only where they are).
-pub const FIRST_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(PAGE as usize);
+/// Offset of the [calls that are recorded when first made](first_calls) (sparse: only recorded
+/// calls take memory).
+pub const FIRST_CALLS_AT: usize = (PLAN_AT + PLAN_SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the lists of [sites that may be breakpoints](traps) (sparse).
-pub const TRAPS_AT: usize = (FIRST_AT + first::SIZE).next_multiple_of(PAGE as usize);
-/// Offset of the programs that read [`values`] (sparse likewise),
+pub const TRAPS_AT: usize = (FIRST_CALLS_AT + first_calls::SIZE).next_multiple_of(PAGE as usize);
+/// Offset of the programs that read [`values`] (sparse).
 pub const PROGRAMS_AT: usize = (TRAPS_AT + traps::SIZE).next_multiple_of(PAGE as usize);
-/// and of the table that says which stub has which.
+/// Offset of the table of programs by stub.
 pub const TABLE_AT: usize = PROGRAMS_AT + values::PROGRAMS_SIZE;
-/// Offset of the table of [Python functions](python) (sparse likewise).
+/// Offset of the table of [Python functions](python) (sparse).
 pub const PYTHON_AT: usize = (TABLE_AT + values::TABLE_SIZE).next_multiple_of(PAGE as usize);
 /// Offset of the first chunk; a multiple of [`CHUNK_SIZE`].
 pub const CHUNKS_AT: usize = (PYTHON_AT + python::SIZE).next_multiple_of(CHUNK_SIZE);
@@ -76,7 +80,7 @@ const _: () = assert!(size_of::<ProcessEntry>() == 656);
 const _: () = assert!(size_of::<ThreadEntry>() == 64);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_DATA);
 
-/// Where events get their time from ([`Control::clock`]).
+/// Source of the events' time ([`Control::clock`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Clock {
@@ -100,37 +104,44 @@ pub struct Control {
     pub version: AtomicU32,
     /// A [`Clock`].
     pub clock: AtomicU32,
-    /// 1 while events are wanted. The agent clears it when the recorder is gone or stopped for too long.
+    /// 1 while events are recorded. The agent clears it when the recorder is gone, or stopped for
+    /// too long.
     pub recording: AtomicU32,
     /// 1: a thread that finds no free chunk reuses its own oldest (flight recorder).
     pub overwrite: AtomicU32,
-    /// How long, in microseconds, a full buffer may hold up the thread that meets it while the recorder works. 0 while attached to a process.
+    /// Longest time, in microseconds, that a full buffer may hold up a thread while the recorder
+    /// works. 0 while attached to a process.
     pub wait_us: AtomicU32,
-    /// Raised by a thread of the recorder many times a second; standing still means stopped or dead.
+    /// Raised many times a second by a thread of the recorder. If it stands still, the recorder is
+    /// stopped or dead.
     pub heartbeat: AtomicU64,
     /// Futex: raised by the agent when a process has a request.
     pub doorbell: AtomicU32,
     /// Futex: raised by the recorder when it has returned chunks.
     pub chunks_returned: AtomicU32,
-    /// Chunks that may be used now: those whose memory is allocated, so that no access can fail. The recorder raises it.
+    /// Chunks that may be used now, as their memory is allocated and no access can fail. The
+    /// recorder raises it.
     pub chunk_count: AtomicU32,
-    /// Chunks that were ever taken; those behind were never touched.
+    /// Chunks taken so far; those behind were never touched.
     pub chunk_bump: AtomicU32,
-    /// Thread entries that were ever taken.
+    /// Thread entries taken so far.
     pub thread_bump: AtomicU32,
-    /// Process entries that were ever taken.
+    /// Process entries taken so far.
     pub process_bump: AtomicU32,
-    /// Entries and exits lost by threads that got no entry in the thread table.
+    /// Entries and exits lost by threads without an entry in the thread table.
     pub lost_unregistered: AtomicU64,
-    /// Chunks that may ever be used: those that the control file has room for. An agent that can map fewer lowers it.
+    /// Most chunks that may ever be used: those that fit into the control file. An agent that can
+    /// map fewer lowers it.
     pub chunk_max: AtomicU32,
-    /// 1: the process locks its memory, so that new mappings are brought in whole.
+    /// 1 if the process locks its memory, so that new mappings are populated as a whole.
     pub locked: AtomicU32,
-    /// Agent: [`Control::chunks_returned`] when a thread had waited in vain, plus one. Until the recorder returns a chunk, no thread waits again.
+    /// Agent: [`Control::chunks_returned`] when a thread had waited in vain, plus one. No thread
+    /// waits again until the recorder returns a chunk.
     pub in_vain: AtomicU32,
-    /// Processes whose agent could not map its memory: they run untraced.
+    /// Processes that run untraced, as their agent could not map its memory.
     pub unmapped: AtomicU32,
-    /// Overwrite mode: so many chunks that were never taken are left to threads that have less than two. With one, a thread cannot keep its newest events.
+    /// Overwrite mode: number of untouched chunks reserved for threads with fewer than two. A
+    /// thread with one cannot keep its newest events.
     pub reserved: AtomicU32,
     #[doc(hidden)]
     pub _pad0: [AtomicU32; 5],
@@ -150,94 +161,104 @@ pub struct Control {
     pub counter: AtomicU64,
     #[doc(hidden)]
     pub _pad4: [AtomicU64; 7],
-    /// Where the thread library keeps a thread's id, counted from its thread pointer. Told by the recorder to an agent without a thread-local variable.
+    /// Offset of a thread's id from its thread pointer in the thread library. The recorder fills it
+    /// in for an agent without a thread-local variable.
     pub owner_word: AtomicU64,
-    /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in vain.
+    /// 1 while a recorder answers questions about modules. The agent clears it when it has asked in
+    /// vain.
     pub listening: AtomicU32,
-    /// Agent: the heartbeat when it was last looked at with full rings,
+    /// Agent: the heartbeat when a thread last looked at it with full rings.
     pub last_beat: AtomicU64,
-    /// and when that was first seen (CLOCK_MONOTONIC, nanoseconds).
+    /// Agent: time when that heartbeat was first seen (CLOCK_MONOTONIC, nanoseconds).
     pub last_beat_ns: AtomicU64,
-    /// Calls that the profile tracer could not count: there was no chunk for them.
+    /// Calls that the profile tracer could not count, for lack of a chunk.
     pub lost_profile: AtomicU64,
-    /// How that is going.
-    pub first: first::Counters,
-    /// The [sites that may be breakpoints](traps::Traps::word).
+    /// State of the recording of [first calls](first_calls).
+    pub first_calls: first_calls::Counters,
+    /// Word of the lists of [sites that may be breakpoints](traps::Traps::word).
     pub traps: AtomicU64,
-    /// Whether the agent handles them: one of [`traps::answer`].
+    /// Whether the agent handles those breakpoints: one of [`traps::answer`].
     pub trap_answer: AtomicU32,
-    /// [Programs](values) that were written; those behind are unused.
+    /// Number of [programs](values) written so far.
     pub programs: AtomicU32,
-    /// 1: a seccomp filter forbids the system call by which memory is read for them.
+    /// 1 if a seccomp filter forbids the system call with which programs read memory.
     pub unreadable: AtomicU32,
-    /// Address of the program headers of a process that the recorder attaches to (AT_PHDR); 0: not told. The agent may be unable to
-    /// read its own `/proc`: a process that changed its user is not dumpable, and a chroot may have none.
+    /// Address of the program headers (AT_PHDR) of a process that the recorder attaches to; 0 if
+    /// not given. The agent may be unable to read its own `/proc`: a process that changed its user
+    /// is not dumpable, and a chroot may have none.
     pub headers: AtomicU64,
     /// Number of these headers (AT_PHNUM).
     pub header_count: AtomicU64,
-    /// Inode of the pid namespace of that process; 0: not told.
+    /// Inode of that process's pid namespace; 0 if not given.
     pub pid_namespace: AtomicU64,
-    /// Whether Python functions are traced, one of [`python::wanted`]; unless it is 0, the [table](python) is there.
+    /// Whether Python functions are traced, one of [`python::wanted`]. Unless it is 0, the
+    /// [table](python) exists.
     pub python: AtomicU32,
-    /// [Waits](waits) for the recorder that have begun.
+    /// Number of [waits](waits) for the recorder that have begun.
     pub waits: AtomicU32,
-    /// Path of the agent in the session directory, as the traced process sees it; ends with a 0.
+    /// Path of the agent in the session directory as the traced process sees it, ending with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],
 }
 
-/// [`ProcessEntry::forked_by`] of a process whose parent's thread had recorded nothing.
+/// [`ProcessEntry::forked_by`] if the parent's thread had recorded no event.
 pub const NO_EVENTS: u32 = u32::MAX;
 
 /// A traced process.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct ProcessEntry {
-    /// 0 while being filled in.
+    /// Process id; 0 while the entry is filled in.
     pub pid: AtomicU32,
-    /// Index of the process it was forked from, plus one.
+    /// Index of the process that forked it, plus one.
     pub parent: AtomicU32,
-    /// Inode of its pid namespace: where it differs from the recorder's, thread ids cannot be looked up.
+    /// Inode of its pid namespace. If the recorder's differs, thread ids cannot be looked up.
     pub pid_namespace: AtomicU64,
     /// A [`plan::Phase`]; futex.
     pub phase: AtomicU32,
     /// A [`plan::Sync`].
     pub sync: AtomicU32,
-    /// Reasons the agent has for not doing something: a [`plan::Trouble`].
+    /// Reasons why the agent could not do something: [`plan::Trouble`].
     pub trouble: AtomicU32,
-    /// Raised by the recorder while it changes code that may be running: nothing is unmapped meanwhile.
+    /// Raised by the recorder while it changes code that may be running: the dynamic linker unmaps
+    /// nothing meanwhile.
     pub writing: AtomicU32,
-    /// Raised by the agent while the dynamic linker unmaps something: nothing is written meanwhile.
+    /// Raised by the agent while the dynamic linker unmaps a module: the recorder writes nothing
+    /// meanwhile.
     pub unloading: AtomicU32,
-    /// Of a forked process: the thread of its parent that has forked, as the index of its entry plus one; 0: not known; [`NO_EVENTS`]: it had recorded nothing,
+    /// Of a forked process: the thread of its parent that forked, as index of its entry plus one; 0
+    /// if unknown; [`NO_EVENTS`] if it had recorded none.
     pub forked_by: AtomicU32,
-    /// the newest chunk that thread had then, by its [number](ChunkHeader::number),
+    /// [Number](ChunkHeader::number) of that thread's newest chunk at the fork.
     pub forked_number: AtomicU32,
-    /// and index,
+    /// Index of that chunk.
     pub forked_chunk: AtomicU32,
-    /// and where in it the thread's newest event lies, in bytes.
+    /// Offset of the thread's newest event in that chunk, in bytes.
     pub forked_offset: AtomicU32,
     #[doc(hidden)]
     pub _pad0: AtomicU32,
-    /// Where everything is in it.
+    /// Addresses of the agent in the process.
     pub image: Image,
 }
 
-/// Where the agent, and what it has found, are in a process. Forked children have it as their parent has; a program that is followed through
-/// execve has its own.
+/// Addresses of the agent, and of what it has found, in a process. A forked child inherits those of
+/// its parent; a program that is followed through execve has its own.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Image {
     /// Address of the stub region.
     pub stubs: AtomicU64,
-    /// Addresses of the hooks for the session's clock, by [`stub::entry_hook`] and [`stub::exit_hook`].
+    /// Addresses of the hooks for the session's clock, by [`stub::entry_hook`] and
+    /// [`stub::exit_hook`].
     pub hooks: [AtomicU64; stub::HOOK_COUNT],
-    /// Address of the dynamic linker's empty function that is called when its list of objects changes; 0 if there is none.
+    /// Address of the dynamic linker's empty function that is called when its list of objects
+    /// changes; 0 if there is none.
     pub loader_brk: AtomicU64,
-    /// What that function shall jump to.
+    /// Target of the jump that replaces that function.
     pub loader_hook: AtomicU64,
-    /// Where a thread's pointer to its state is, counted from its thread pointer (fs base).
+    /// Offset of a thread's pointer to its state from its thread pointer (fs base).
     pub thread_word: AtomicU64,
-    /// Address of the hook that takes the place of the profiling function and [records](first) its calls.
+    /// Address of the hook that replaces the profiling function and [records](first_calls) its
+    /// calls.
     pub first_hook: AtomicU64,
 }
 
@@ -250,7 +271,7 @@ impl Default for Image {
 }
 
 impl Image {
-    /// All of it.
+    /// Returns all words.
     pub fn words(&self) -> impl Iterator<Item = &AtomicU64> {
         let Image { stubs, hooks, loader_brk, loader_hook, thread_word, first_hook } = self;
         [stubs].into_iter().chain(hooks).chain([loader_brk, loader_hook, thread_word, first_hook])
@@ -267,7 +288,7 @@ pub struct ThreadEntry {
     pub process: AtomicU32,
     /// Kernel thread id, in the process's pid namespace.
     pub tid: AtomicU32,
-    /// First chunk, plus one; the others follow by [`ChunkHeader::next`].
+    /// First chunk, plus one; [`ChunkHeader::next`] leads to the others.
     pub first_chunk: AtomicU32,
     /// Function entries that happened and are in no chunk.
     pub lost_entries: AtomicU64,
@@ -275,17 +296,20 @@ pub struct ThreadEntry {
     pub lost_exits: AtomicU64,
     /// Link in the list of free entries: index plus one.
     pub next_free: AtomicU32,
-    /// Chunks this thread holds (overwrite mode).
+    /// Number of chunks of this thread (overwrite mode).
     pub chunks: AtomicU32,
-    /// Its name when it registered: up to 16 bytes, zeros behind. It may have ended when the recorder wants to know.
+    /// Name of the thread when it registered, up to 16 bytes, padded with zeros. The thread may
+    /// have ended when the recorder needs its name.
     pub name: [AtomicU64; 2],
-    /// First chunk of [profile records](profile), plus one; the others follow by [`ChunkHeader::next`].
+    /// First chunk of [profile records](profile), plus one; [`ChunkHeader::next`] leads to the
+    /// others.
     pub first_profile: AtomicU32,
-    /// Raised before the thread clears its oldest chunk to use it again (overwrite mode), and again behind that: odd meanwhile.
+    /// Counter that the thread raises before and after it clears its oldest chunk for reuse
+    /// (overwrite mode): odd meanwhile.
     pub reuses: AtomicU32,
 }
 
-/// Life of a [`ThreadEntry`].
+/// State of a [`ThreadEntry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ThreadState {
@@ -299,38 +323,39 @@ pub enum ThreadState {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct ChunkHeader {
-    /// The next chunk of the same thread, or of the free list: index plus one, 0 for none.
+    /// Next chunk of the thread or of the free list: index plus one, 0 for none.
     pub next: AtomicU32,
-    /// Which chunk of [profile records](profile) of its thread this is.
+    /// Index of this chunk among the [profile records](profile) of its thread.
     pub part: AtomicU32,
-    /// [`ThreadEntry::lost_entries`] when the chunk was linked: what was lost between the chunk in front of it and this one,
+    /// [`ThreadEntry::lost_entries`] when the chunk was linked: the difference to the previous
+    /// chunk was lost between the two.
     pub lost_entries: AtomicU64,
-    /// and [`ThreadEntry::lost_exits`].
+    /// [`ThreadEntry::lost_exits`] when the chunk was linked.
     pub lost_exits: AtomicU64,
-    /// Which chunk of events of its thread this is, counted from 1.
+    /// Number of this chunk among the event chunks of its thread, from 1 on.
     pub number: AtomicU32,
     #[doc(hidden)]
     pub _pad: [AtomicU32; 9],
 }
 
-/// Head of a lock-free list: an index plus one, and a tag that changes with every pop so that a stale
-/// compare-exchange fails (the ABA problem).
+/// Head of a lock-free list: an index plus one, and a tag that changes with every pop, so that a
+/// stale compare-exchange fails (the ABA problem).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged(pub u64);
 
 impl Tagged {
-    /// Index of the first element.
+    /// Returns the index of the first element.
     pub fn index(self) -> Option<u32> {
         (self.0 as u32).checked_sub(1)
     }
 
-    /// The head after a change that makes `link` (index plus one) the first element.
+    /// Returns the head after a change that makes `link` (index plus one) the first element.
     pub fn with(self, link: u32) -> Tagged {
         Tagged((self.0 >> 32).wrapping_add(1) << 32 | u64::from(link))
     }
 }
 
-/// Puts an element on a lock-free list. `link` is the element's own.
+/// Puts an element on a lock-free list. `link`: the element's link.
 pub fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
     let mut seen = Tagged(head.load(Relaxed));
     loop {
@@ -342,12 +367,13 @@ pub fn push(head: &AtomicU64, index: u32, link: &AtomicU32) {
     }
 }
 
-/// Takes the first element of a lock-free list; `next` reads an element's link.
+/// Takes the first element off a lock-free list. `next` reads an element's link.
 pub fn pop(head: &AtomicU64, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let mut seen = Tagged(head.load(Acquire));
     loop {
         let index = seen.index()?;
-        // The link may be stale if another thread takes this element now; the tag makes the exchange fail then.
+        // The link is stale if another thread takes this element now; the tag then makes the
+        // exchange fail.
         let new = seen.with(next(index)?);
         match head.compare_exchange_weak(seen.0, new.0, AcqRel, Acquire) {
             Ok(_) => return Some(index),

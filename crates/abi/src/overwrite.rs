@@ -1,25 +1,30 @@
-//! Overwrite mode: how a thread clears its oldest chunk before it writes there again.
+//! Overwrite mode: how a thread clears its oldest chunk before it reuses it.
 //!
-//! A word is loaded and stored; an exchange (always locked on x86) would cost three times as much. It has to be shown that no word
-//! is written between the two, or that the outcome is one that an exchange has as well:
+//! A word is loaded, then stored; an exchange (always locked on x86) would take three times as
+//! long. No word may be written between the two, unless an exchange has the same outcome:
 //!
-//! - **The thread, in a signal handler that interrupts it here.** A hook stores where the cursor was. The chunk that is cleared was unlinked and has a successor, so the
-//!   cursor is in a later one, and leaves that only for a chunk that follows it or that was free. The handler cannot unlink a chunk of its own: `Thread::busy` is set.
-//! - **A hook that a handler has interrupted** between its reservation and its store: it goes on when the handler has returned, hence when this is over. It stores
-//!   into a chunk that is another's part by then, as it did with an exchange.
-//! - **The recorder** reads a living thread's chunks of this mode at the end only. It loads and stores likewise: that both take a word, or either, is what an
-//!   exchange on one side leaves possible too.
-//! - **A snapshot** copies chunks of living threads, and stores nothing into them. It sees by [`ThreadEntry::reuses`](crate::ThreadEntry::reuses) which were being cleared.
+//! - **The thread itself, in a signal handler that interrupts the clearing.** A hook stores where
+//!   the cursor was. The chunk was unlinked and has a successor, so the cursor is in a later chunk,
+//!   and leaves that only for a following or a free one. The handler cannot unlink a chunk of its
+//!   own, as `Thread::busy` is set.
+//! - **A hook that a handler has interrupted** between its reservation and its store. It continues
+//!   when the handler has returned, hence after the clearing. It then stores into a chunk that has
+//!   another use, as it would with an exchange.
+//! - **The recorder** reads a living thread's chunks only at the end in this mode. It also loads,
+//!   then stores. Both sides or either may get the word, as with an exchange on one side.
+//! - **A snapshot** copies chunks of living threads without storing into them.
+//!   [`ThreadEntry::reuses`](crate::ThreadEntry::reuses) tells it which were being cleared.
 //!
-//! `overwrite/model.rs` goes through all interleavings of a small ring, and finds the write where one of these reasons is taken away. A
-//! program that leaves a handler for another context of the same thread while it clears, and comes back later, can store late: that word is then
-//! cleared uncounted, where an exchange left it to be taken for an event of the chunk's next round.
+//! `overwrite/model.rs` explores all interleavings of a small ring, and finds the forbidden write
+//! if one of these reasons is removed. A program may leave a handler for another context of the
+//! same thread during the clearing, and return later. Its late store is then cleared uncounted,
+//! where an exchange would leave it as an event of the chunk's next use.
 
 use crate::event::{SPARSE_BLOCK, code};
 use crate::sizes::{CHUNK_DATA, CHUNK_SIZE};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Codes of events that enter a function, a bit for each; and of those that return.
+/// Codes of events that enter a function, a bit each; [`EXITS`] has those that return.
 const ENTRIES: u32 = 1 << code::ENTRY
     | 1 << code::CALL
     | 1 << code::ENTRY_FROM
@@ -33,12 +38,12 @@ const EXITS: u32 = 1 << code::EXIT | 1 << code::GO_EXIT;
 /// Words of a cache line, and of a block of the sparse clock.
 const LINE: usize = SPARSE_BLOCK / 8;
 
-/// Events that a chunk had.
+/// Events of a cleared chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Forgotten {
-    /// Calls.
+    /// Number of calls.
     pub entries: u64,
-    /// Returns.
+    /// Number of returns.
     pub exits: u64,
 }
 
@@ -51,7 +56,8 @@ impl Forgotten {
     }
 }
 
-/// Counts the events of a chunk that its thread has unlinked, and clears it. `sparse`: by that clock.
+/// Counts the events of a chunk that its thread has unlinked, and clears it. `sparse`: whether it
+/// has the layout of that clock.
 pub fn forget_events(chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Forgotten {
     let (_, words) = chunk.split_at(CHUNK_DATA / 8);
     let (lines, _) = words.as_chunks();
@@ -67,14 +73,15 @@ pub fn forget_events(chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Forgo
     }
 }
 
-/// The same; `count` is told where in its line a word is.
+/// Clears the words of a chunk. `count` receives each word's index in its line, and its value.
 #[inline(always)]
 fn forget(lines: &[[AtomicU64; LINE]], count: impl Fn(&mut Forgotten, usize, u64)) -> Forgotten {
     let mut forgotten = Forgotten::default();
     for line in lines {
         for (at, word) in line.iter().enumerate() {
             let value = word.load(Relaxed);
-            // Release: it stays behind the load, and behind the unlinking. On x86 that is any store.
+            // Release keeps the store behind the load, and behind the unlinking. On x86 every store
+            // is one.
             word.store(0, Release);
             count(&mut forgotten, at, value);
         }
@@ -89,7 +96,7 @@ mod model;
 mod tests {
     use super::*;
 
-    /// A chunk of these words, from the first one on, and what is forgotten of it.
+    /// Checks the counts of a chunk of these words, and that it is cleared.
     fn check(words: &[u64], sparse: bool, entries: u64, exits: u64) {
         let chunk = [const { AtomicU64::new(0) }; CHUNK_SIZE / 8];
         let header = u64::from(code::ENTRY);

@@ -1,21 +1,24 @@
-//! What the recorder asks the agent to map. It writes to the program's text itself.
+//! Mappings that the recorder asks the agent to make. The recorder writes the program's text
+//! itself.
 //!
 //! A plan lies in the plan area: [`PlanHeader`], then `maps` times [`Map`].
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Start of a plan.
+/// Header of a plan.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PlanHeader {
     /// Number of [`Map`]s.
     pub maps: AtomicU32,
-    /// 1: no seccomp filter forbids mremap. Where the agent cannot open the code file, as its process has changed its user or its
-    /// root, it duplicates the mapping of the veneers that it made when it joined.
+    /// 1 if no seccomp filter forbids mremap. If the agent cannot open the code file, as its
+    /// process has changed its user or root, it duplicates the mapping of the veneers that it made
+    /// when it joined.
     pub may_duplicate: AtomicU32,
 }
 
-/// Map a piece of the code file (veneers) at an address; existing mappings are never replaced. Or a breakpoint that stays, and (as its offset) what it leads to.
+/// A piece of the code file (veneers) to be mapped at an address, which never replaces an existing
+/// mapping. Or a breakpoint that stays, with its target as the offset.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Map {
@@ -29,37 +32,42 @@ pub struct Map {
     pub errno: AtomicU64,
 }
 
-/// Where a process stands with a question about its modules ([`crate::ProcessEntry::phase`]); only the side named moves it on.
+/// State of a process's question about its modules ([`crate::ProcessEntry::phase`]). Only the named
+/// side changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
     /// No question. Agent: to Asked.
     Idle = 0,
-    /// "My modules have changed." (Recorder: to Planned, or to Idle, if it leaves. Agent, if it waits in vain: to Idle.)
+    /// "My modules have changed." Recorder: to Planned, or to Idle when it detaches. Agent, after
+    /// waiting in vain: to Idle.
     Asked = 1,
-    /// The plan says what to map. Agent: to Mapped.
+    /// The plan lists mappings. Agent: to Mapped.
     Planned = 2,
-    /// It is mapped, or says why not. Recorder: to Writing. Agent, if it waits in vain: to Idle.
+    /// The mappings are made, or have an errno. Recorder: to Writing. Agent, after waiting in vain:
+    /// to Idle.
     Mapped = 3,
-    /// The recorder writes to the text. Recorder: to Idle, or first to Trapping. Agent, if the recorder is gone: to Idle.
+    /// The recorder writes to the text. Recorder: to Idle, or first to Trapping. Agent, if the
+    /// recorder is gone: to Idle.
     Writing = 4,
-    /// The plan says which breakpoints are to be handled. Agent: to Mapped. Agent, if it waits in vain: to Idle.
+    /// The plan lists breakpoints to be handled. Agent: to Mapped; after waiting in vain, to Idle.
     Trapping = 5,
 }
 
-/// Can the recorder make the processors that run the process serialise ([`crate::ProcessEntry::sync`])?
+/// Whether the recorder can make the processors that run the process serialise
+/// ([`crate::ProcessEntry::sync`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Sync {
     /// Not yet known.
     Pending = 0,
-    /// Yes.
+    /// It can.
     Works = 1,
     /// The kernel refused.
     Refused = 2,
 }
 
-/// Why the agent could not do all ([`crate::ProcessEntry::trouble`]); bits.
+/// Reasons why the agent could not do everything ([`crate::ProcessEntry::trouble`]), a bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Trouble {

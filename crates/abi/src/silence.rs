@@ -1,7 +1,8 @@
-//! How long a recorder has shown no sign of life, for a process that waits for it.
+//! Measures how long a recorder has shown no sign of life, for a process that waits for it.
 //!
-//! The clock alone would mislead: it goes on while the machine stands still, or while the waiting thread has no processor. The recorder had none either,
-//! perhaps. So only the time between two looks counts, and of that no more than a limited step.
+//! The clock alone would mislead: it runs on while the machine is suspended, or while the waiting
+//! thread has no processor. The recorder may have had none either. So only the time between two
+//! looks counts, up to a limited step.
 
 /// The silence of a recorder, as one waiting thread observes it.
 #[derive(Debug)]
@@ -13,12 +14,13 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Begins with the heartbeat `beat` at the time `now_ns`. Looks are to be less than `longest_step_ns` apart; of a longer pause that much counts.
+    /// Starts with the heartbeat `beat` at the time `now_ns`. Looks should be less than
+    /// `longest_step_ns` apart; a longer pause counts as that much.
     pub fn new(beat: u64, now_ns: u64, longest_step_ns: u64) -> Silence {
         Silence { beat, looked_ns: now_ns, silent_ns: 0, longest_step_ns }
     }
 
-    /// Looks at the heartbeat: how long it has stood still, in nanoseconds.
+    /// Looks at the heartbeat. Returns how long it has stood still, in nanoseconds.
     pub fn look(&mut self, beat: u64, now_ns: u64) -> u64 {
         let step = now_ns.saturating_sub(self.looked_ns).min(self.longest_step_ns);
         self.silent_ns = if beat == self.beat { self.silent_ns.saturating_add(step) } else { 0 };
@@ -31,7 +33,7 @@ impl Silence {
 mod tests {
     use super::*;
 
-    /// The silence after each look, in steps of at most 100 ns; a look is a beat and a time.
+    /// Checks the silence after each look, in steps of at most 100 ns. A look is a beat and a time.
     fn check(looks: &[(u64, u64)], expected: &[u64]) {
         let mut silence = Silence::new(0, 0, 100);
         let found: Vec<u64> = looks.iter().map(|&(beat, now)| silence.look(beat, now)).collect();

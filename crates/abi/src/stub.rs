@@ -10,7 +10,7 @@
 //! 24:  address of the body, where it is out of reach of a direct call
 //! ```
 //!
-//! And of a function whose exits are rewritten:
+//! A function whose exits are rewritten has this stub:
 //!
 //! ```text
 //!  2:  call enter
@@ -20,9 +20,11 @@
 //! 24:  address of the body
 //! ```
 //!
-//! In the stub of a Go function, a byte behind the `ret 128` has the place of the goroutine's number in its `g`, in words.
+//! In the stub of a Go function, a byte behind the `ret 128` holds the offset of the goroutine's
+//! number in its `g`, in words.
 //!
-//! They start at different offsets because the unwind table of all stubs is one rule over the offset of the pc.
+//! Stubs start at different offsets because the unwind table of all stubs is one rule over the
+//! offset of the pc.
 
 /// Bytes of a stub.
 pub const SIZE: usize = 32;
@@ -30,81 +32,88 @@ pub const SIZE: usize = 32;
 pub const REGION: usize = 32 << 20;
 /// Stubs in the region.
 pub const COUNT: usize = REGION / SIZE;
-/// Where the entry of a call-through stub returns.
+/// Offset to which the entry hook of a call-through stub returns.
 pub const AFTER_ENTRY: usize = 5;
-/// Where the entry of an entry-only stub returns.
+/// Offset to which the entry hook of an entry-only stub returns.
 pub const AFTER_CALL: usize = 7;
-/// Where the entry of a stub after a prologue returns.
+/// Offset to which the entry hook of a stub after a prologue returns.
 pub const AFTER_MCOUNT: usize = 6;
-/// Where the function's body returns.
+/// Offset to which the function's body returns.
 pub const LANDING: usize = 11;
-/// Where `call exit` returns: the `ret`.
+/// Offset to which `call exit` returns: the `ret`.
 pub const AFTER_EXIT: usize = 16;
-/// What an exit calls, where exits are rewritten.
+/// Offset that the copy of a rewritten exit calls.
 pub const LEAVE: usize = 13;
-/// Where `call leave` returns.
+/// Offset to which `call leave` returns.
 pub const AFTER_LEAVE: usize = 18;
-/// Bytes below the stack pointer that a function may use without moving it. Where a function is left, they are skipped before anything is pushed: should the place be
-/// none of its exits after all, they may be in use.
+/// Bytes below the stack pointer that a function may use without moving it. The copy of an exit
+/// skips them before it pushes anything: they may be in use if the place is not an exit after all.
 pub const RED_ZONE: usize = 128;
-/// Where the number of a goroutine is in its `g`, in words: a byte of the stub of a Go function.
+/// Offset of the byte, in the stub of a Go function, with the offset of a goroutine's number in its
+/// `g`, in words.
 pub const GOID: usize = 21;
-/// The way into the body that leaves the return address alone.
+/// Offset of the jump into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
-/// The body's address.
+/// Offset of the body's address.
 pub const BODY: usize = 24;
 
-/// Near veneers: 16 bytes close to modules that the stub region is too far from: `jmp *2(%rip)`, padding, address.
+/// Bytes of a near veneer, close to a module that the stub region is too far from: `jmp *2(%rip)`,
+/// padding, address.
 pub const VENEER_SIZE: usize = 16;
 /// Bytes of the veneer area in the code file, behind the stubs.
 pub const VENEERS: usize = COUNT * VENEER_SIZE;
-/// What the tracers of a site want, together: a set of these bits. Events of entries with their callers,
+/// Bit of a hook set, which combines what the tracers of a site want: events of entries with their
+/// callers.
 pub const FUNCTION: u8 = 1;
-/// events of entries and returns,
+/// Bit: events of entries and returns.
 pub const GRAPH: u8 = 2;
-/// calls and their durations summed up in the program, without events ([`crate::profile`]).
+/// Bit: calls and their durations summed up in the program, without events ([`crate::profile`]).
 pub const PROFILE: u8 = 4;
-/// Besides: arguments, results, or a condition ([`crate::values`]).
+/// Bit, in addition: arguments, results, or a condition ([`crate::values`]).
 pub const VALUES: u8 = 8;
 
-/// On a stack that has little room (Go's), or where no return address may be replaced: there are events of
-/// entries only, and sums without times.
+/// Bit: the stack has little room (Go's), or no return address may be replaced. There are only
+/// events of entries, and sums without times.
 pub const SMALL_STACK: u8 = 16;
 
-/// Likewise on a small stack, of a Go function that has its `g` in r14: events say which goroutine they belong to, and exits are rewritten. Sums are without
-/// times.
+/// Bit: as on a small stack, but for a Go function with its `g` in r14. Events name their
+/// goroutine, and exits are rewritten. Sums are without times.
 pub const GOROUTINE: u8 = 32;
 
-/// Of CPython's evaluator: the agent learns of Python functions there ([`crate::python`]), and the evaluator itself has no events. With [`GRAPH`] its returns are
-/// theirs.
+/// Bit: the function is CPython's evaluator, where the agent learns of Python functions
+/// ([`crate::python`]). The evaluator itself has no events. With [`GRAPH`], its returns are those
+/// of the Python functions.
 pub const PYTHON: u8 = 64;
 
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// The site jumps; the stub's address is in the place of the return address while the function runs.
+    /// The site jumps; the stub's address replaces the return address while the function runs.
     CallThrough,
-    /// The same of a site that calls, after the prologue.
+    /// The site calls, after the prologue; the stub's address replaces the return address while the
+    /// function runs.
     AfterPrologue,
-    /// The site jumps, and so do the function's exits; its return address stays.
+    /// The site jumps, and so do the function's exits; the return address stays.
     Exits,
 }
 
-/// Number of hooks: entries by what is wanted, at a function's entry and after a prologue, exits, the same where exits are rewritten; as many in front
-/// of which values are read; those for small stacks; those of Go functions, which know their goroutine; and those of CPython's evaluator.
+/// Number of hooks: entries by hook set, at a function's entry and after a prologue; exits; the
+/// same with rewritten exits; as many again that first read values; those for small stacks; those
+/// of Go functions, which name their goroutine; and those of CPython's evaluator.
 pub const HOOK_COUNT: usize = PYTHON_HOOKS + 4;
-/// Those that only record.
+/// Number of hooks that record without reading values.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
-/// Those of one style.
+/// Number of small-stack hooks of one style.
 const SMALL_HOOKS: usize = 3;
 const GO_HOOKS: usize = SMALL_STACK_HOOKS + 2 * SMALL_HOOKS;
-/// Those at entries. Behind them comes that of exits.
+/// Number of entry hooks of Go functions. The exit hook follows them.
 const GO_ENTRIES: usize = 7;
-/// Those of a call-through: at the evaluator's entry, and at its return. Then those where its exits are rewritten, or its returns are not wanted.
+/// Index of the evaluator's hooks: entry and return of a call-through, then those with rewritten
+/// exits or without returns.
 const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
 
-/// The hook that a stub calls when a function is entered.
+/// Returns the hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
     if wanted & PYTHON != 0 {
         let calls = wanted & GRAPH != 0 && !matches!(style, Style::Exits);
@@ -139,7 +148,7 @@ const fn values(wanted: u8) -> usize {
     if wanted & VALUES != 0 { PLAIN_HOOKS } else { 0 }
 }
 
-/// The hook that it calls when the function returns, where that is wanted.
+/// Returns the hook that a stub calls when the function returns, if its return is wanted.
 pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
     let first = match style {
         Style::Exits => 23,
@@ -161,7 +170,8 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
     }
 }
 
-/// The shadow-stack slot of stack slot S, where the true return address is while a traced call runs, is at S with this bit flipped.
+/// Bit that differs between a stack slot and its shadow-stack slot, which holds the true return
+/// address while a traced call runs.
 pub const SHADOW_BIT: u32 = 44;
 /// Shadow stacks are mapped in pieces of this many bytes (log2).
 pub const SHADOW_GRANULE: u32 = 23;

@@ -1,9 +1,12 @@
-//! Sites that may be breakpoints while they are changed: what the agent's handler of SIGTRAP resumes behind.
+//! Sites that may be breakpoints while they are changed: the agent's SIGTRAP handler resumes behind
+//! them.
 //!
-//! Two lists of addresses, and one word that says which of them holds, and how long it is. The controller fills the other, then stores the word: a handler that looks
-//! something up meanwhile, and whenever the controller is killed, finds the one or the other.
+//! There are two lists of addresses, and one word that says which of them is valid, and how long it
+//! is. The controller fills the other list, then stores the word. A handler that looks up an
+//! address meanwhile finds one list or the other, even if the controller is killed.
 //!
-//! Breakpoints that stay have a list of their own, with what each leads to. That differs from process to process, so the agent keeps it in private memory.
+//! Breakpoints that stay have a list of their own, with the target of each. The targets differ
+//! between processes, so the agent keeps it in private memory.
 
 use crate::stub;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};
@@ -12,53 +15,53 @@ use core::sync::atomic::{AtomicU64, Ordering::*, fence};
 pub const ROOM: usize = stub::REGION / stub::SIZE;
 /// Bytes of both lists.
 pub const SIZE: usize = 2 * LIST;
-/// Bytes of one.
+/// Bytes of one list.
 pub const LIST: usize = ROOM * size_of::<u64>();
 
-/// One of the lists.
+/// A list of addresses.
 pub type List = [AtomicU64; ROOM];
 
 const SECOND: u64 = 1 << 31;
 const COUNT: u64 = SECOND - 1;
-/// A list changes this often at most while something is looked up in it.
+/// Most changes of the list during a lookup that are tolerated.
 const TRIES: usize = 1000;
 
 /// A breakpoint that stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Kept {
-    /// Where it is,
+    /// Address of the breakpoint.
     pub site: u64,
-    /// and where a thread that meets it goes on.
+    /// Address where a thread that meets it resumes.
     pub target: u64,
 }
 
-/// Where a thread that meets a breakpoint goes on, by a list in the order of their places.
+/// Returns the address where a thread that meets a breakpoint resumes. `list` is ordered by `site`.
 pub fn target(list: &[Kept], site: u64) -> Option<u64> {
     let at = list.partition_point(|kept| kept.site < site);
     list.get(at).filter(|kept| kept.site == site).map(|kept| kept.target)
 }
 
-/// What the agent answers when it is to handle SIGTRAP.
+/// Answers of the agent when it is to handle SIGTRAP.
 pub mod answer {
-    /// Nothing yet.
+    /// No answer yet.
     pub const NONE: u32 = 0;
-    /// It does.
+    /// It handles the signal.
     pub const WORKS: u32 = 1;
-    /// The program handles or ignores it itself.
+    /// The program handles or ignores the signal itself.
     pub const HANDLED: u32 = 2;
-    /// There is no memory for the list.
+    /// No memory for the list.
     pub const NO_MEMORY: u32 = 3;
-    /// A handler of the program runs with SIGTRAP blocked. Plus its signal.
+    /// A handler of the program runs with SIGTRAP blocked. The signal's number is added.
     pub const BLOCKED: u32 = 0x100;
 }
 
 /// The lists in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Traps<'a> {
-    /// The word: how often it was changed (upper half), which list, how long.
+    /// The word: number of changes (upper half), valid list, length.
     pub word: &'a AtomicU64,
-    /// The two.
+    /// The two lists.
     pub lists: [&'a List; 2],
 }
 
@@ -69,12 +72,12 @@ impl<'a> Traps<'a> {
         list.get(..(word & COUNT) as usize).unwrap_or_default()
     }
 
-    /// The addresses, ascending.
+    /// Returns the addresses of the valid list, ascending.
     pub fn all(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.list(self.word.load(Acquire)).iter().map(|address| address.load(Relaxed))
     }
 
-    /// Is it one of them?
+    /// Whether the valid list contains an address.
     pub fn knows(&self, address: u64) -> bool {
         let mut known = false;
         for _ in 0..TRIES {
@@ -90,12 +93,13 @@ impl<'a> Traps<'a> {
         known
     }
 
-    /// Which list does not hold.
+    /// Returns the index of the list that is not valid.
     pub fn spare(&self) -> usize {
         usize::from(self.word.load(Acquire) & SECOND == 0)
     }
 
-    /// From now on it is these, ascending; the [spare](Traps::spare) list has memory for them. False if there is no room.
+    /// Replaces the valid list by these addresses, ascending. The [spare](Traps::spare) list has
+    /// memory for them. False if there is no room.
     pub fn replace(&self, addresses: &[u64]) -> bool {
         let word = self.word.load(Acquire);
         let spare = self.spare();

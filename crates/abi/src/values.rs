@@ -1,11 +1,13 @@
-//! What is read of a call besides that it happened: arguments, results, and the condition on which it is recorded at all.
+//! Values read at a call: arguments, results, and the condition on which the call is recorded at
+//! all.
 //!
-//! A site's stub has a number in `TABLE`, which names a program of some words; the hook runs it ([`run`]) against the registers of the
-//! call. Programs are written once and never changed, so no hook can meet half of one.
+//! A site's stub has a number in `TABLE`, which names a program of some words. The hook runs it
+//! ([`run`]) on the registers of the call. Programs are written once and never changed, so no hook
+//! can meet half of one.
 //!
 //! ```text
 //! word 0:   63       24 23   16 15    8 7      0
-//!          +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the return at `exit` (0: there are none);
+//!          +-----------+-------+-------+--------+     steps of the entry begin at word 1, those of the return at `exit` (0: none);
 //!          | 0         | words | exit  | 0      |     `words` are in use
 //!          +-----------+-------+-------+--------+
 //! a step:   63       32 31   16 15    8 7      0
@@ -14,7 +16,8 @@
 //!          +-----------+-------+-------+--------+
 //! ```
 //!
-//! What a program stores begins with two bytes: a bit for each value that could not be read, in their order. Such a value takes no more room.
+//! The bytes that a program stores begin with two bytes that have a bit for each value, in order,
+//! set if the value could not be read. Such a value takes no more room.
 
 use crate::sizes::PAGE;
 use crate::{frames, stub};
@@ -22,25 +25,25 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Words of a program.
 pub const WORDS: usize = 64;
-/// Programs of a session. Number 0 is none.
+/// Most programs of a session. Number 0 is none.
 pub const PROGRAMS: usize = 4096;
-/// Bytes of all programs,
+/// Bytes of all programs.
 pub const PROGRAMS_SIZE: usize = PROGRAMS * WORDS * 8;
-/// and of the table behind them: by stub, the number of its program.
+/// Bytes of the table behind them: by stub, the number of its program.
 pub const TABLE_SIZE: usize = stub::COUNT * size_of::<AtomicU32>();
-/// Most bytes that are stored of a call.
+/// Most bytes that are stored for a call.
 pub const STORED: usize = 504;
-/// Most bytes of one text.
+/// Most bytes of a text.
 pub const TEXT: u8 = 127;
-/// In the place of a text's length: there is none, as its address is 0.
+/// Length byte of a text whose address is 0.
 pub const NULL: u8 = 0x80;
-/// Most values of one side of a call.
+/// Most values of an entry or a return.
 pub const VALUES: usize = 16;
 
 /// A program.
 pub type Program = [AtomicU64; WORDS];
 
-/// The first byte of a step. `value` is what the step before has made, of 64 bits.
+/// First byte of a step. `value` is the 64-bit result of the step before.
 pub mod step {
     /// value = general register n, by its number in [`register`](super::register).
     pub const REGISTER: u8 = 1;
@@ -48,7 +51,7 @@ pub mod step {
     pub const STACK: u8 = 2;
     /// value = lower half of xmm n.
     pub const XMM: u8 = 3;
-    /// value = what lies at value + offset, in the width n.
+    /// value = memory at value + offset, in the width n.
     pub const LOAD: u8 = 4;
     /// value = value + offset.
     pub const ADD: u8 = 5;
@@ -56,81 +59,84 @@ pub mod step {
     pub const NARROW: u8 = 6;
     /// value = value & constant.
     pub const AND: u8 = 7;
-    /// Keeps it as the length of a following [`SLICE`].
+    /// Keeps value as the length of a following [`SLICE`].
     pub const KEEP: u8 = 8;
-    /// The call is recorded only if value compares so (n: a [`compare`](super::compare)) with the constant. What cannot be read compares with nothing.
+    /// Records the call only if value compares so (n: a [`compare`](super::compare)) with the
+    /// constant. A value that could not be read compares with nothing.
     pub const IF: u8 = 9;
-    /// Stores as many of its lowest bytes as the width n has.
+    /// Stores the lowest bytes of value, as many as the width n has.
     pub const STORE: u8 = 10;
-    /// Stores the text at value: its length, then as many bytes, at most n. The length has its top bit set if there is more; [`NULL`](super::NULL): value is 0.
+    /// Stores the text at value: its length, then as many bytes, at most n. The top bit of the
+    /// length is set if there is more; [`NULL`](super::NULL) if value is 0.
     pub const TEXT: u8 = 11;
-    /// The same for as many bytes as were kept.
+    /// Stores the text at value, with the kept length, as [`TEXT`] does.
     pub const SLICE: u8 = 12;
     /// Keeps value, an address, for the return of the call.
     pub const REMEMBER: u8 = 13;
-    /// value = what was kept when the call was entered.
+    /// value = the address kept at the entry of the call.
     pub const RECALL: u8 = 14;
     /// value = the address of the return address.
     pub const SLOT: u8 = 15;
-    /// Copies so many bytes of the stack, from the return address on ([`frames`](crate::frames)).
+    /// Copies this many bytes (offset) of the stack, from the return address on
+    /// ([`frames`](crate::frames)).
     pub const FRAMES: u8 = 16;
 }
 
-/// General registers.
+/// Numbers of general registers: rdi, rsi, rdx, rcx, r8, r9, rax, r10.
 pub mod register {
-    /// Arguments one to six,
+    /// Arguments one to six.
     pub const ARGUMENTS: [u8; 6] = [0, 1, 2, 3, 4, 5];
-    /// and what a function returns: rax, rdx.
+    /// Results: rax, rdx.
     pub const RESULTS: [u8; 2] = [6, 2];
-    /// How many have a number: rdi, rsi, rdx, rcx, r8, r9, rax, r10.
+    /// Number of registers.
     pub const COUNT: usize = 8;
 }
 
-/// A width: bytes (1, 2, 4, 8), and [`SIGNED`].
+/// Flag of a width in bytes (1, 2, 4, 8): the value has a sign.
 pub const SIGNED: u8 = 0x80;
 
-/// How values are compared.
+/// Comparisons of values.
 pub mod compare {
-    /// Equal,
+    /// Equal.
     pub const EQUAL: u8 = 0;
-    /// not equal,
+    /// Not equal.
     pub const UNEQUAL: u8 = 1;
-    /// less,
+    /// Less.
     pub const LESS: u8 = 2;
-    /// not greater,
+    /// Less or equal.
     pub const AT_MOST: u8 = 3;
-    /// greater,
+    /// Greater.
     pub const GREATER: u8 = 4;
-    /// not less.
+    /// Greater or equal.
     pub const AT_LEAST: u8 = 5;
-    /// With a sign.
+    /// Flag: compare as signed numbers.
     pub const SIGNED: u8 = 0x80;
 }
 
-/// A step as a word.
+/// Encodes a step.
 pub const fn word(step: u8, n: u8, offset: i32) -> u64 {
     step as u64 | (n as u64) << 8 | (offset as u32 as u64) << 32
 }
 
-/// A call, as the hook meets it.
+/// A call, as the hook sees it.
 pub trait Call {
-    /// A general register.
+    /// Returns a general register.
     fn register(&self, n: usize) -> u64;
-    /// The lower half of a vector register.
+    /// Returns the lower half of a vector register.
     fn xmm(&self, n: usize) -> u64;
-    /// The address of the return address.
+    /// Returns the address of the return address.
     fn slot(&self) -> u64;
-    /// Copies memory of the program; false if it is not all there.
+    /// Copies memory of the program; false if any of it cannot be read.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
     /// Keeps an address for the return of the call, if there is room.
     fn remember(&self, address: u64);
-    /// The address that was kept.
+    /// Returns the kept address.
     fn recall(&self) -> Option<u64>;
-    /// Copies so many bytes of the stack into the ring.
+    /// Copies this many bytes of the stack into the ring.
     fn copy_stack(&self, bytes: u32);
 }
 
-/// What a program has stored.
+/// Bytes that a program has stored.
 pub struct Stored {
     bytes: [u8; STORED],
     length: usize,
@@ -138,7 +144,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// The bytes; none if there was nothing to store.
+    /// Returns the bytes; empty if the program stores no value.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).filter(|_| self.values > 0).unwrap_or(&[])
     }
@@ -149,7 +155,7 @@ impl Stored {
         Some(room)
     }
 
-    /// The next value: there, if `put` can put it there.
+    /// Adds the next value, which is marked as unreadable if `put` fails.
     fn value(&mut self, put: impl FnOnce(&mut Stored) -> Option<()>) {
         let before = self.length;
         let (bit, n) = (1_u8 << (self.values % 8), self.values as usize / 8 % 2);
@@ -163,7 +169,7 @@ impl Stored {
     }
 }
 
-/// Brings a value to a width.
+/// Truncates or extends a value to a width.
 fn narrow(value: u64, width: u8) -> u64 {
     match (width & !SIGNED, width & SIGNED != 0) {
         (1, false) => value as u8 as u64,
@@ -195,7 +201,8 @@ fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mu
     let (mut length, mut more) = (0, true);
     while length < most {
         let at = address.wrapping_add(length as u64);
-        // A text is read in pieces that do not cross such a boundary, as what lies behind one may not be mapped.
+        // A text is read in pieces that do not cross a page boundary, as the next page may not be
+        // mapped.
         let piece = ((PAGE - at % PAGE) as usize).min(most - length);
         let from = stored.length;
         if !call.read(at, stored.room(piece)?) {
@@ -214,7 +221,7 @@ fn put_text(call: &impl Call, address: u64, most: usize, ends: bool, stored: &mu
     Some(())
 }
 
-/// Runs the part of a program for a call's entry or return. None: the call is not to be recorded.
+/// Runs the part of a program for a call's entry or return. None if the call is not to be recorded.
 pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
     let mut stored = Stored { bytes: [0; STORED], length: 2, values: 0 };
     let at = |n: usize| program.get(n).map_or(0, |word| word.load(Relaxed));
@@ -279,7 +286,8 @@ pub fn run(program: &Program, exit: bool, call: &impl Call) -> Option<Stored> {
                 }
                 Some(())
             }),
-            _ => return Some(stored), // a program that was never written: the memory is shared
+            // The word is no step of a program: the memory is shared, and may hold anything.
+            _ => return Some(stored),
         }
     }
     Some(stored)
@@ -296,7 +304,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// Registers 0x1000, 0x1001, ...; memory from 0x1000 on.
+    /// A call with registers 0x1000, 0x1001, ..., and memory from 0x1000 on.
     struct Made(&'static [u8], Cell<Option<u64>>);
 
     impl Made {
@@ -407,7 +415,8 @@ mod tests {
         let program: Program = core::array::from_fn(|n| AtomicU64::new(words.get(n).copied().unwrap_or(0)));
         let call = Made::new(b"abcdef");
         let bytes = |exit| run(&program, exit, &call).map(|stored| stored.bytes().to_vec());
-        assert_eq!(bytes(true), Some(vec![1, 0])); // (nothing was kept yet)
+        // The entry has kept nothing yet.
+        assert_eq!(bytes(true), Some(vec![1, 0]));
         assert_eq!(bytes(false), Some(vec![]));
         assert_eq!(bytes(true), Some(vec![0, 0, b'd']));
     }

@@ -1,80 +1,84 @@
-//! When threads of the program wait for the recorder: for a chunk, or for an answer. What they do not do meanwhile is the recorder's doing.
+//! Waits of the program's threads for the recorder: for a chunk, or for an answer. The recorder
+//! causes such a delay, not the program.
 //!
-//! A ring of the latest waits. A thread takes the next number ([`Control::waits`](crate::Control::waits)), fills in the slot of that number, and writes the number
-//! into it last; at the end of its wait it writes when that was, unless the slot belongs to a later wait by then.
+//! A ring holds the latest waits. A thread takes the next number
+//! ([`Control::waits`](crate::Control::waits)), fills in the slot of that number, and finally
+//! writes the number into it. At the end of its wait it writes the time, unless the slot belongs to
+//! a later wait by then.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Waits that are kept.
+/// Number of waits that are kept.
 pub const COUNT: usize = 8192;
-/// Bytes of all of them.
+/// Bytes of all waits.
 pub const SIZE: usize = COUNT * size_of::<Wait>();
 
 const _: () = assert!(size_of::<Wait>() == 32);
 
-/// A wait of a thread.
+/// Slot of a wait in the ring.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Wait {
-    /// Its number, plus one; 0 while it is filled in.
+    /// Number of the wait, plus one; 0 while the slot is filled in.
     number: AtomicU32,
     /// Index of the process.
     process: AtomicU32,
-    /// The thread, in the process's pid namespace.
+    /// Id of the thread, in the process's pid namespace.
     tid: AtomicU32,
     _pad: AtomicU32,
-    /// When it began, nanoseconds of CLOCK_MONOTONIC.
+    /// Beginning of the wait, nanoseconds of CLOCK_MONOTONIC.
     from: AtomicU64,
-    /// When it was over; until that is known, when it will be over at the latest.
+    /// End of the wait; the latest possible end until the wait has ended.
     to: AtomicU64,
 }
 
-/// What a slot says.
+/// A wait, as read from a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct WaitInterval {
     /// Index of the process.
     pub process: u32,
-    /// The thread, in the process's pid namespace.
+    /// Id of the thread, in the process's pid namespace.
     pub tid: u32,
-    /// When the wait began, nanoseconds of CLOCK_MONOTONIC.
+    /// Beginning of the wait, nanoseconds of CLOCK_MONOTONIC.
     pub from: u64,
-    /// When it is over, as far as that is known.
+    /// End of the wait, as far as it is known.
     pub to: u64,
 }
 
-/// The slot of a number.
+/// Returns the slot of a number.
 pub fn slot(waits: &[Wait; COUNT], number: u32) -> &Wait {
     &waits[number as usize % COUNT]
 }
 
 impl Wait {
-    /// A wait begins.
-    pub fn begin(&self, number: u32, told: Told) {
+    /// Notes the beginning of a wait.
+    pub fn begin(&self, number: u32, interval: WaitInterval) {
         self.number.store(0, Release);
-        self.process.store(told.process, Relaxed);
-        self.tid.store(told.tid, Relaxed);
-        self.from.store(told.from, Relaxed);
-        self.to.store(told.to, Relaxed);
+        self.process.store(interval.process, Relaxed);
+        self.tid.store(interval.tid, Relaxed);
+        self.from.store(interval.from, Relaxed);
+        self.to.store(interval.to, Relaxed);
         self.number.store(number.wrapping_add(1), Release);
     }
 
-    /// The wait of this number is over.
+    /// Notes the end of the wait with this number.
     pub fn end(&self, number: u32, at: u64) {
         if self.number.load(Acquire) == number.wrapping_add(1) {
             self.to.store(at, Release);
         }
     }
 
-    /// The wait of this number; None: it is being filled in, or the slot belongs to a later one.
-    pub fn read(&self, number: u32) -> Option<Told> {
+    /// Returns the wait with this number; None if it is being filled in, or the slot belongs to a
+    /// later wait.
+    pub fn read(&self, number: u32) -> Option<WaitInterval> {
         let is_it = || self.number.load(Acquire) == number.wrapping_add(1);
-        let told = is_it().then(|| Told {
+        let interval = is_it().then(|| WaitInterval {
             process: self.process.load(Relaxed),
             tid: self.tid.load(Relaxed),
             from: self.from.load(Relaxed),
             to: self.to.load(Acquire),
         });
-        told.filter(|_| is_it())
+        interval.filter(|_| is_it())
     }
 }
 
@@ -85,15 +89,15 @@ mod tests {
     #[test]
     fn a_wait_is_read_until_its_slot_is_used_again() {
         let waits: [Wait; COUNT] = std::array::from_fn(|_| Wait::default());
-        let told = |to| Told { process: 1, tid: 2, from: 10, to };
+        let interval = |to| WaitInterval { process: 1, tid: 2, from: 10, to };
         assert_eq!(slot(&waits, 0).read(0), None);
-        slot(&waits, 5).begin(5, told(100));
-        assert_eq!(slot(&waits, 5).read(5), Some(told(100)));
+        slot(&waits, 5).begin(5, interval(100));
+        assert_eq!(slot(&waits, 5).read(5), Some(interval(100)));
         slot(&waits, 5).end(5, 20);
-        assert_eq!(slot(&waits, 5).read(5), Some(told(20)));
+        assert_eq!(slot(&waits, 5).read(5), Some(interval(20)));
         let later = 5 + COUNT as u32;
-        slot(&waits, later).begin(later, told(200));
+        slot(&waits, later).begin(later, interval(200));
         slot(&waits, 5).end(5, 30);
-        assert_eq!((slot(&waits, 5).read(5), slot(&waits, later).read(later)), (None, Some(told(200))));
+        assert_eq!((slot(&waits, 5).read(5), slot(&waits, later).read(later)), (None, Some(interval(200))));
     }
 }

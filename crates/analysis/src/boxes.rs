@@ -1,9 +1,10 @@
-//! The boxes of a flame graph: how wide, and where.
+//! Widths and positions of the boxes of a flame graph.
 
 use crate::paths::{By, Children, Paths};
 use crate::sources::source::Source;
 
-/// How wide the box of every node is: its time, or where there is none (false) its calls.
+/// Returns the width of every node's box, and whether widths are times; without times they are
+/// calls.
 pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {
     let timed = source.has_time() && paths.nodes[0].total > 0;
     let time = |node| paths.times(node, by).0;
@@ -11,17 +12,18 @@ pub fn widths(source: &dyn Source, paths: &Paths, by: By) -> (Vec<u64>, bool) {
     (widths, timed)
 }
 
-/// Where the box of a node is.
+/// The position of a node's box.
 pub struct Place {
-    /// Which.
+    /// The node.
     pub node: u32,
-    /// In the unit of the widths, from the left end of the lowest box.
+    /// Distance from the left end of the lowest box, in the unit of the widths.
     pub left: u64,
-    /// Above the lowest.
+    /// Number of boxes below it.
     pub level: u32,
 }
 
-/// The boxes on top of `root`, but for those that are narrower than this share of it. Callers come before callees.
+/// Returns the boxes above `root`, callers before callees, without boxes narrower than the share
+/// `narrowest` of the lowest one.
 pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) -> Vec<Place> {
     let whole = widths[root as usize].max(1);
     let mut places = Vec::new();
@@ -41,7 +43,7 @@ pub fn places(children: &Children, widths: &[u64], root: u32, narrowest: f64) ->
     places
 }
 
-/// For each node its calls and those of everything below.
+/// Returns the calls of each node together with those of all nodes below it.
 fn calls_below(paths: &Paths) -> Vec<u64> {
     let mut calls: Vec<u64> = paths.nodes.iter().map(|node| node.calls).collect();
     for at in (1..calls.len()).rev() {

@@ -1,4 +1,4 @@
-//! Small writers into byte buffers that the exports fill fast.
+//! Fast writers of numbers and fields into byte buffers, for the exports.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ pub fn push_micros(buffer: &mut Vec<u8>, ns: u64) {
     ]);
 }
 
-/// Appends a CSV field (RFC 4180): quoted when it must be.
+/// Appends a CSV field (RFC 4180), quoted if necessary.
 pub fn push_csv(buffer: &mut Vec<u8>, field: &str) {
     if field.contains([',', '"', '\n', '\r']) {
         buffer.push(b'"');
@@ -40,7 +40,7 @@ pub fn push_csv(buffer: &mut Vec<u8>, field: &str) {
     }
 }
 
-/// Writes the buffer out and empties it once it holds enough to be worth a write.
+/// Writes the buffer out and empties it, if it holds at least 64 KiB or `everything` is set.
 pub fn drain(buffer: &mut Vec<u8>, out: &mut dyn Write, everything: bool) -> io::Result<()> {
     if everything || buffer.len() >= 64 << 10 {
         out.write_all(buffer)?;

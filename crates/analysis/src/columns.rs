@@ -1,13 +1,13 @@
-//! Tables for people.
+//! Text tables with aligned columns.
 
 use std::io::{self, Write};
 
 /// Characters between columns.
 const GAP: usize = 2;
-/// Characters that the last column, of names, has at least if it needs them.
+/// Characters reserved for the last column, which holds names, if its cells are that long.
 const NAMES: usize = 32;
 
-/// Characters of each column.
+/// Returns the width of each column in characters.
 fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     let width = |column: usize| {
         let longest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -16,7 +16,8 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     (0..titles.len()).map(width).collect()
 }
 
-/// As [`write`](fn@write), in lines of so many characters: where names have no room, columns are left out, the first group of `leavable` first, and a line says which.
+/// Writes a table as [`write`](fn@write) does, in lines of `width` characters. Where names do not
+/// fit, columns are left out, the first group of `leavable` first, and a last line names them.
 pub(crate) fn write_fitting(
     out: &mut dyn Write,
     titles: &[&str],
@@ -52,7 +53,7 @@ pub(crate) fn write_fitting(
     Ok(())
 }
 
-/// Writes titles and rows, the first `numbers` columns to the right.
+/// Writes titles and rows, the first `numbers` columns aligned to the right.
 pub(crate) fn write(
     out: &mut dyn Write,
     titles: &[&str],

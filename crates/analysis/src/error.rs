@@ -1,18 +1,18 @@
-//! What can go wrong while a view is made.
+//! Errors of making a view.
 
-/// Reading the trace or writing the view failed.
+/// A failure to read the trace or to write the view.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The trace could not be read on.
+    /// The trace could not be read further.
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Write(#[from] std::io::Error),
-    /// A function was asked for that no recorded function matches.
+    /// No recorded function matches a requested name.
     #[error("no recorded function matches '{wanted}'{}", suggestion(.near))]
     NoSuchFunction {
-        /// What was asked for.
+        /// The requested name.
         wanted: String,
         /// Recorded functions with similar names.
         near: Vec<String>,
@@ -20,9 +20,9 @@ pub enum Error {
     /// A condition that cannot be tried.
     #[error("'{condition}' cannot be tried: {why}")]
     Condition {
-        /// As it was given.
+        /// The user's text.
         condition: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }

@@ -1,12 +1,12 @@
-//! All futures of a recording.
+//! Collects all futures of a recording.
 
-use crate::answers::{Function, Known, Listener, Over, Question, seen_future};
+use crate::answers::{EndedCall, Function, Known, Listener, Question, seen_future};
 use crate::futures::{Joiner, Role, Span};
 use crate::sources::source::Source;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Keeps every span.
+/// A question that keeps every span.
 #[derive(Default)]
 struct All {
     joiner: Joiner,
@@ -15,11 +15,11 @@ struct All {
 }
 
 impl Question for All {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
-        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         if let Some(role) = *role {
-            self.joiner.seen(seen_future(known, over, role));
+            self.joiner.seen(seen_future(known, ended, role));
         }
     }
 
@@ -36,7 +36,8 @@ impl Question for All {
     }
 }
 
-/// The futures of a recording with all their polls, in the order in which they began. None are there unless it was made for that.
+/// Returns the futures of a recording with all their polls, in the order in which they began. Empty
+/// unless the recording was made for futures.
 pub fn future_spans(source: &dyn Source) -> Vec<Span> {
     if !source.meta().sites.iter().any(|site| Role::of(site).is_some()) {
         return Vec::new();

@@ -7,7 +7,7 @@ use crate::tree::Totals;
 use crate::units::{counted, percent};
 use std::collections::HashSet;
 
-/// Entries and exits lost.
+/// Number of lost entries and exits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
     /// Entries.
@@ -17,7 +17,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// What the threads' totals say.
+    /// Sums the losses in the threads' totals.
     pub fn of_threads(source: &dyn Source) -> Self {
         source.meta().loss.iter().fold(Self::default(), |sum, loss| Self {
             entries: sum.entries.saturating_add(loss.lost_entries),
@@ -25,7 +25,8 @@ impl Lost {
         })
     }
 
-    /// The larger of what the threads' totals and the events say: either can be missing from a cut-off file.
+    /// Returns the larger of the losses in the threads' totals and in the events, as either can be
+    /// missing from a truncated file.
     pub fn of(source: &dyn Source, totals: &Totals) -> Self {
         let threads = Self::of_threads(source);
         Self {
@@ -35,7 +36,8 @@ impl Lost {
     }
 }
 
-/// What was disabled while recording, if anything was; `# 8 events and 1 mark, 2 threads`; and what is missing. Each line ends with a newline.
+/// Returns the head: functions disabled while recording, the part that is read,
+/// `# 8 events and 1 mark, 2 threads`, and what is missing. Each line ends with a newline.
 pub fn head(source: &dyn Source, totals: &Totals) -> String {
     let mut text = limited(source);
     text += &part(source);
@@ -99,7 +101,8 @@ pub fn head(source: &dyn Source, totals: &Totals) -> String {
     text
 }
 
-/// `8 events and 1 mark`: what the program has recorded, as `calltap record` counts it, and what the recorder has marked between; of `all` that are read.
+/// Formats `8 events and 1 mark`: of `all` events read, those that the program recorded, as
+/// `calltap record` counts them, and the marks that the recorder added.
 pub(crate) fn events_and_marks(all: u64, marks: u64) -> String {
     let events = counted(all.saturating_sub(marks), "event");
     match marks {
@@ -108,7 +111,7 @@ pub(crate) fn events_and_marks(all: u64, marks: u64) -> String {
     }
 }
 
-/// A line about the part of the trace that is read, if it is not all of it.
+/// Returns a line about the part of the trace that is read, if it is not the whole trace.
 pub fn part(source: &dyn Source) -> String {
     source
         .part()
@@ -116,13 +119,14 @@ pub fn part(source: &dyn Source) -> String {
         .unwrap_or_default()
 }
 
-/// A line about functions that were disabled while recording, if there are any.
+/// Returns a line about functions that were disabled while recording, if there are any.
 pub fn limited(source: &dyn Source) -> String {
     let names = Names::new(source.meta(), false);
     limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
-/// A line about forked processes whose calls are recorded, if there are any: what was open in the parent has no entries in them.
+/// Returns a line about forked processes whose calls are recorded, if there are any: calls open in
+/// the parent at the fork have no entries in them.
 pub(crate) fn forked(source: &dyn Source) -> String {
     let meta = source.meta();
     let is_forked = |process: u32| {
@@ -139,7 +143,7 @@ pub(crate) fn forked(source: &dyn Source) -> String {
     )
 }
 
-/// A line about parts of the file that could not be read, if there are any.
+/// Returns a line about parts of the file that could not be read, if there are any.
 pub fn damage(totals: &Totals) -> String {
     match &totals.first_damage {
         Some(first) => {

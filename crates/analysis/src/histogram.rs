@@ -1,37 +1,39 @@
-//! How often calls took how long: counts by duration, from which percentiles are read.
+//! Histograms of call durations, from which percentiles are read.
 //!
-//! Durations below 128 ticks have a bucket each; above, every doubling is divided into 64. The middle of a bucket is off by at most
-//! 1/128 of any duration in it. Buckets come in blocks of a doubling, and a function has the blocks its calls fell into: some kilobytes,
-//! 30 at most. The crate hdrhistogram keeps all buckets from zero to the longest call, of every function that is called once.
+//! Durations below 128 ticks have a bucket each; above, every power of two is divided into 64
+//! buckets. The middle of a bucket is off by at most 1/128 of any duration in it. Buckets are
+//! allocated in blocks of 64, for each function only those that its calls fell into: some
+//! kilobytes, 30 at most. The crate hdrhistogram keeps all buckets from zero to the longest call,
+//! of every function that is called once.
 
-/// Buckets to a block, and to a doubling.
+/// Number of buckets of a block, and of a power of two.
 const BLOCK: usize = 64;
-/// Blocks that all durations there can be take.
+/// Number of blocks that cover all 64-bit durations.
 const BLOCKS: usize = 59;
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 #[inline(always)]
 fn bucket(ticks: u64) -> usize {
     let shift = 57 - (ticks | 127).leading_zeros() as usize;
     shift * BLOCK + (ticks >> shift) as usize
 }
 
-/// The shortest and the longest duration of a bucket.
+/// Returns the shortest and the longest duration of a bucket.
 fn bounds(bucket: usize) -> (u64, u64) {
     let shift = (bucket / BLOCK).saturating_sub(1);
     let low = ((bucket - shift * BLOCK) as u64) << shift;
     (low, low + ((1 << shift) - 1))
 }
 
-/// The duration in the middle of a bucket.
+/// Returns the duration in the middle of a bucket.
 fn middle(bucket: usize) -> u64 {
     let (low, high) = bounds(bucket);
     low + (high - low) / 2
 }
 
-/// The durations of many functions, while they are counted.
+/// Histograms of many functions that are being counted.
 pub(crate) struct Histograms {
-    /// By function, then by doubling: its block; 0 = none yet.
+    /// Block by function and power of two; 0: none yet.
     heads: Vec<[u32; BLOCKS]>,
     blocks: Vec<[u64; BLOCK]>,
     free: Vec<u32>,
@@ -42,7 +44,7 @@ impl Histograms {
         Self { heads: vec![[0; BLOCKS]; functions], blocks: vec![[0; BLOCK]], free: Vec::new() }
     }
 
-    /// How many functions.
+    /// Number of functions.
     pub(crate) fn functions(&self) -> usize {
         self.heads.len()
     }
@@ -66,7 +68,7 @@ impl Histograms {
         })
     }
 
-    /// What was counted of a function, which then begins anew.
+    /// Takes the counts of a function and resets them.
     pub(crate) fn take(&mut self, function: usize) -> Counts {
         let mut counts = Vec::new();
         for (doubling, head) in self.heads[function].iter_mut().enumerate() {
@@ -87,7 +89,7 @@ impl Histograms {
     }
 }
 
-/// Durations while they are counted one by one, of rows that are few: buckets that are not empty.
+/// A sparse histogram of durations, for rows that are few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quantiles(std::collections::BTreeMap<u16, u64>);
 
@@ -96,19 +98,20 @@ impl Quantiles {
         *self.0.entry(bucket(duration) as u16).or_default() += 1;
     }
 
-    /// The durations that so many of a thousand do not exceed: off by 1/128 at most, and never beyond the shortest and the longest.
+    /// Returns the durations that the given parts per thousand do not exceed: off by at most 1/128,
+    /// and clamped to `min..=max`.
     pub(crate) fn permilles<const N: usize>(&self, permilles: [u32; N], min: u64, max: u64) -> [u64; N] {
         let counts = Counts(self.0.iter().map(|(bucket, count)| (*bucket, *count)).collect());
         permilles.map(|permille| counts.permille(permille).clamp(min, max.max(min)))
     }
 }
 
-/// The durations of one function: buckets that are not empty, ascending, with their counts.
+/// The finished histogram of one function: its non-empty buckets, ascending, with their counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts(Vec<(u16, u64)>);
 
 impl Counts {
-    /// Adds what another has.
+    /// Adds the counts of another histogram.
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
         self.0.sort_unstable_by_key(|&(bucket, _)| bucket);
@@ -119,8 +122,9 @@ impl Counts {
         });
     }
 
-    /// At most so many bars from the shortest to the longest: first and last duration, and how many there are in between. Every bar
-    /// has as many buckets, and there is none without them but between others.
+    /// Returns at most `most` bars from the shortest to the longest duration: first and last
+    /// duration, and count. All bars span the same number of buckets; bars without calls appear
+    /// only between others.
     pub(crate) fn bars(&self, most: usize) -> Vec<(u64, u64, u64)> {
         let (Some(&(first, _)), Some(&(last, _))) = (self.0.first(), self.0.last()) else {
             return Vec::new();
@@ -136,12 +140,13 @@ impl Counts {
         bars
     }
 
-    /// How many there are.
+    /// Number of durations.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|&(_, count)| count).sum()
     }
 
-    /// The duration of this rank, the shortest being 1, in ticks: off by 1/128 at most. 0 of nothing.
+    /// Returns the duration with a rank, the shortest having rank 1, in ticks: off by at most
+    /// 1/128; 0 of an empty histogram.
     pub(crate) fn at_rank(&self, rank: u64) -> u64 {
         let mut below = 0;
         let found = self.0.iter().find(|&&(_, count)| {
@@ -151,7 +156,7 @@ impl Counts {
         found.or(self.0.last()).map_or(0, |&(bucket, _)| middle(bucket.into()))
     }
 
-    /// The duration that so many of a thousand calls do not exceed.
+    /// Returns the duration that `permille` of a thousand calls do not exceed.
     pub(crate) fn permille(&self, permille: u32) -> u64 {
         let rank = (u128::from(self.len()) * u128::from(permille)).div_ceil(1000);
         self.at_rank(rank as u64)

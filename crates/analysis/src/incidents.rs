@@ -1,4 +1,4 @@
-//! Page faults, signals and moves: in which functions they happened, and in words.
+//! Page faults, signals and migrations: the functions in which they happened, and their text form.
 
 use crate::error::Error;
 use crate::sources::source::Source;
@@ -7,16 +7,16 @@ use calltap_trace::{IncidentKind, SiteId, ThreadId};
 use std::collections::HashMap;
 use std::ops::AddAssign;
 
-/// How often it happened in a function itself.
+/// Numbers of incidents in a function itself, without the calls that it made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Incidents {
-    /// Pages were not there, or not yet the thread's own; major faults are among them.
+    /// Page faults, major ones included.
     pub faults: u64,
-    /// Pages had to be read from a disk.
+    /// Page faults that read from a disk.
     pub major_faults: u64,
-    /// Threads went on on another processor.
+    /// Moves of threads to another processor.
     pub migrations: u64,
-    /// Signals reached threads; None: not recorded.
+    /// Signals delivered to threads; `None`: not recorded.
     pub signals: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ impl AddAssign for Incidents {
 }
 
 impl Incidents {
-    /// None so far.
+    /// Makes counts of zero.
     pub(crate) fn none(has_signals: bool) -> Incidents {
         Incidents { signals: has_signals.then_some(0), ..Incidents::default() }
     }
@@ -47,16 +47,17 @@ impl Incidents {
     }
 }
 
-/// By thread and innermost function; what happened outside of traced calls is left out.
+/// Incidents by thread and innermost function. Those outside of traced calls are left out.
 pub(crate) type ByFunction = HashMap<(ThreadId, SiteId), Incidents>;
 
-/// Whether they were recorded, and signals too; None where they were not, or where some were lost.
+/// Whether signals were recorded with the incidents; `None` if incidents were not recorded or some
+/// were lost.
 pub(crate) fn recorded(source: &dyn Source) -> Option<bool> {
     let events = source.meta().kernel_events.as_ref()?;
     (events.incidents && events.lost == 0).then_some(events.signals)
 }
 
-/// Counts them.
+/// Counts the incidents of all threads by innermost function.
 pub(crate) fn by_function(source: &dyn Source, has_signals: bool) -> Result<ByFunction, Error> {
     let (mut stacks, mut asked) = (Stacks::default(), Vec::new());
     for thread in 0..source.meta().threads.len() as u32 {
@@ -74,7 +75,8 @@ pub(crate) fn by_function(source: &dyn Source, has_signals: bool) -> Result<ByFu
     Ok(counts)
 }
 
-/// `page fault at 0x7f5a3c001000`, `signal 10 (SIGUSR1)`, `moved from processor 0 to 1`
+/// Formats an incident: `page fault at 0x7f5a3c001000`, `signal 10 (SIGUSR1)`,
+/// `moved from processor 0 to 1`.
 pub fn text(what: &IncidentKind) -> String {
     match what {
         IncidentKind::PageFault { address, .. } => format!("{} at {address:#x}", what.name()),
@@ -86,7 +88,7 @@ pub fn text(what: &IncidentKind) -> String {
     }
 }
 
-/// What is to be said of it besides its name, for other programs.
+/// Returns the attributes of an incident besides its name.
 pub fn fields(what: &IncidentKind) -> Vec<(&'static str, String)> {
     match what {
         IncidentKind::PageFault { address, .. } => vec![("address", format!("{address:#x}"))],
@@ -95,7 +97,7 @@ pub fn fields(what: &IncidentKind) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Names of Linux on x86-64, by number from 1 on; above are the real-time ones.
+/// Signal names of Linux on x86-64, from number 1 on; higher numbers are real-time signals.
 const SIGNALS: [&str; 31] = [
     "SIGHUP",
     "SIGINT",

@@ -1,9 +1,10 @@
-//! Everything computed from a trace, and its text and table forms; `calltap-export` has the forms for other programs.
+//! All analyses of a trace, with their text and table forms; `calltap-export` has the forms for
+//! other programs.
 //!
-//! Every view is made by one engine ([`tree`]) that pairs entries with returns thread by thread and hands closed
-//! calls to a [`Visitor`]. The views read a [`Source`]: a trace file, or events in memory ([`MemorySource`]).
-//! Functions write to `&mut dyn Write`, take plain option structs, and keep memory bounded by the number of
-//! functions and live threads, never by the number of events.
+//! One engine ([`tree`]) makes every view: it pairs entries with returns thread by thread and
+//! passes closed calls to a [`Visitor`]. The views read a [`Source`]: a trace file, or events in
+//! memory ([`MemorySource`]). Functions write to `&mut dyn Write`, take plain option structs, and
+//! keep memory bounded by the number of functions and live threads, never by the number of events.
 #![forbid(unsafe_code)]
 
 pub mod answers;

@@ -1,26 +1,29 @@
-//! Functions that the recorder disabled to keep within `--max-overhead`: what every view has to say before anything else.
+//! Functions that the recorder disabled to keep within `--max-overhead`; every view reports them
+//! first.
 
 use crate::names::Names;
 use crate::units::{count, counted, one_line};
 use calltap_trace::{Meta, SiteId};
 use std::collections::HashSet;
 
-/// So many of them are named.
+/// Number of functions that are named.
 const NAMED: usize = 5;
 
-/// One sentence about the functions of a trace that were disabled while it was recorded; none if there are none.
+/// Returns one sentence about the functions of a trace that were disabled while recording, if there
+/// are any.
 pub fn of_trace(meta: &Meta, names: &Names<'_>) -> Option<String> {
     sentence(functions(meta, names), meta.sites.len())
 }
 
-/// The functions of a trace that were disabled while it was recorded, each once.
+/// Returns the functions of a trace that were disabled while recording, each once.
 pub fn functions(meta: &Meta, names: &Names<'_>) -> Vec<String> {
     let mut known: HashSet<SiteId> = HashSet::new();
     let sites = meta.limited.iter().map(|limited| limited.site).filter(|site| known.insert(*site));
     sites.map(|site| names.function(site).to_owned()).collect()
 }
 
-/// The same of functions with these names, of `all` that were traced.
+/// Returns one sentence about disabled functions with these names, of `all` traced ones, if there
+/// are any.
 pub fn sentence(mut names: Vec<String>, all: usize) -> Option<String> {
     let disabled = names.len();
     if disabled == 0 {

@@ -1,10 +1,12 @@
-//! Calls by function, interval by interval, from events as they come.
+//! Calls by function, interval by interval, from events as they arrive.
 //!
-//! A call counts in the interval in which it begins; its duration, as every view has it, in the one in which it ends. The time spent in a function is
-//! that of its outermost activations as far as they lie in the interval, also of those that go on.
+//! A call counts in the interval in which it begins; its duration counts in the interval in which
+//! it ends, as in every view. The time spent in a function is that of its outermost activations as
+//! far as they lie in the interval, including open ones.
 //!
-//! The end of an interval is announced before the events that lead up to it are read ([`Live::interval_ends`]). What a thread has done after that moment
-//! is kept for the next interval, so that one thread never spends more than the length of an interval in a function.
+//! The end of an interval is announced before the events that lead up to it are read
+//! ([`Live::interval_ends`]). Events after that time are held back for the next interval, so that
+//! one thread never spends more than the length of an interval in a function.
 
 use crate::names::base_name;
 use crate::sources::drive::feed_batch;
@@ -15,39 +17,39 @@ use std::collections::HashMap;
 use std::mem::take;
 use std::str::FromStr;
 
-/// One function in one interval.
+/// The calls of one function in one interval.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {
     /// Name, demangled.
     pub function: String,
     /// File name of the module.
     pub module: String,
-    /// Its sites: several where several processes loaded it by themselves.
+    /// Its sites: several if several processes loaded the function.
     pub sites: Vec<SiteId>,
-    /// Calls that began.
+    /// Number of calls that began.
     pub calls: u64,
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub ended: u64,
     /// Mean duration of the calls that ended, nanoseconds; 0 if none did.
     pub avg_ns: u64,
-    /// The longest of them, nanoseconds.
+    /// Longest call that ended, nanoseconds.
     pub max_ns: u64,
-    /// Time spent in it and in what it called, nanoseconds, of all threads together.
+    /// Time spent in it and in its callees, nanoseconds, summed over all threads.
     pub total_ns: u64,
-    /// It was disabled for some of the interval: what is counted of it is not all.
+    /// Whether it was disabled for a part of the interval, so that its counts are incomplete.
     pub is_partial: bool,
 }
 
-/// What happened in an interval.
+/// The calls of all functions in one interval.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interval {
-    /// How long it was, nanoseconds.
+    /// Length in nanoseconds.
     pub length_ns: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Calls and returns that were lost.
+    /// Number of lost calls and returns.
     pub lost: u64,
-    /// Every function that was ever called.
+    /// A row for every function that was ever called.
     pub rows: Vec<Row>,
 }
 
@@ -68,10 +70,10 @@ pub enum Column {
 }
 
 impl Column {
-    /// All of them, in order.
+    /// All columns, in order.
     pub const ALL: [Column; 5] = [Self::Calls, Self::Total, Self::Avg, Self::Max, Self::Function];
 
-    /// What `from_str` understands.
+    /// Returns the name that `from_str` parses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Calls => "calls",
@@ -82,7 +84,7 @@ impl Column {
         }
     }
 
-    /// The next one, and after the last the first.
+    /// Returns the next column, and the first after the last.
     pub fn next(self) -> Column {
         let at = Self::ALL.iter().position(|column| *column == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
@@ -101,17 +103,17 @@ impl FromStr for Column {
 }
 
 impl Interval {
-    /// `number` per second.
+    /// Returns `number` per second.
     pub fn rate(&self, number: u64) -> f64 {
         if self.length_ns == 0 { 0.0 } else { number as f64 * 1e9 / self.length_ns as f64 }
     }
 
-    /// So many nanoseconds as a percentage of the interval: more than 100 where several threads spent them.
+    /// Returns `ns` as a percentage of the interval: more than 100 if several threads spent them.
     pub fn percent(&self, ns: u64) -> f64 {
         crate::units::percent(ns, self.length_ns)
     }
 
-    /// Puts the rows in order; equal ones by name.
+    /// Sorts the rows by a column, then by name.
     pub fn sort(&mut self, by: Column) {
         let number = |row: &Row| match by {
             Column::Calls => row.calls,
@@ -125,17 +127,17 @@ impl Interval {
     }
 }
 
-/// A function that is traced.
+/// A traced function.
 #[derive(Debug)]
 struct Function {
     linker_name: String,
     module: String,
     sites: Vec<SiteId>,
-    /// Demangled when it is first called: most never are.
+    /// Demangled name, made at the first call: most functions are never called.
     name: Option<String>,
 }
 
-/// Sums of one site in one interval; times in ticks.
+/// Sums of one site in one interval, times in ticks.
 #[derive(Clone, Copy, Default, Debug)]
 struct Sums {
     calls: u64,
@@ -157,18 +159,18 @@ impl Sums {
     }
 }
 
-/// Adds up what the tree says of one thread at a time.
+/// Adds up calls, one thread at a time.
 #[derive(Default)]
 struct Adder {
-    /// By site; the last stands for all that are not described.
+    /// Sums by site; the last entry stands for all undescribed sites.
     sums: Vec<Sums>,
-    /// Open activations in the current thread, by site; all 0 between two threads.
+    /// Number of open activations in the current thread, by site; all 0 between threads.
     open: Vec<u32>,
-    /// When the interval began, in ticks: what was before is in the sums of earlier ones.
+    /// Beginning of the interval, ticks: earlier time is in the sums of former intervals.
     since: u64,
 }
 
-/// What has happened after the end of the interval.
+/// Events or the end of a thread after the end of the interval.
 enum Later {
     Events(Batch),
     Ended(ThreadId),
@@ -190,17 +192,17 @@ impl Adder {
         sums.spent = sums.spent.saturating_add(spent);
     }
 
-    /// The thread becomes the current one.
+    /// Makes a thread the current one.
     fn enter_thread(&mut self, stack: &Stack) {
         stack.open().for_each(|open| self.open[open.site.0 as usize] += 1);
     }
 
-    /// None is the current one any more.
+    /// Resets the open activations when a thread is done.
     fn leave_thread(&mut self, stack: &Stack) {
         stack.open().for_each(|open| self.open[open.site.0 as usize] = 0);
     }
 
-    /// The interval ends at `now`: adds the time of the calls of a thread that go on.
+    /// Adds the time of a thread's open calls at the end of the interval, `now`.
     fn spend_open(&mut self, stack: &Stack, now: u64) {
         for Open { site, start, .. } in stack.open().filter(|open| open.cut.is_none()) {
             if std::mem::replace(&mut self.open[site.0 as usize], 1) == 0 {
@@ -222,7 +224,8 @@ impl Visitor for Adder {
     fn close(&mut self, _: ThreadId, call: &Call) {
         let open = &mut self.open[call.site.0 as usize];
         *open -= 1;
-        // Of a call that was cut before its thread's last events, nothing says that it went on until these.
+        // A call that was cut before the thread's last events may have ended at any time before
+        // them.
         if *open == 0 && !matches!(call.ending, Ending::SwitchedOff | Ending::Lost) {
             self.spend(call.site, call.start, call.end);
         }
@@ -240,32 +243,32 @@ impl Visitor for Adder {
     }
 }
 
-/// Takes records and events as they come, and says what happened in each interval.
+/// Takes records and events as they arrive, and sums up each interval.
 #[derive(Default)]
 pub struct Live {
     clock: Option<ClockKind>,
-    /// The first moment that is known, and the end of the last interval.
+    /// The first clock pair, and the one at the end of the last interval.
     first: Option<ClockPair>,
     last: Option<ClockPair>,
-    /// Paths by module.
+    /// Module paths by module id.
     modules: HashMap<u32, String>,
     functions: Vec<Function>,
-    /// By path of the module, address and name.
+    /// Indices of `functions` by module path, address and name.
     known: HashMap<(String, u64, String), usize>,
-    /// The function of a site.
+    /// Index of each site's function.
     sites: Vec<Option<usize>>,
     threads: HashMap<ThreadId, Stack>,
-    /// When the interval ends, in ticks, as soon as that is known; and what came that happened later.
+    /// End of the current interval, in ticks, once announced, and the events after it.
     ends: Option<u64>,
     later: Vec<Later>,
     adder: Adder,
     totals: Totals,
-    /// Events and losses up to the end of the last interval.
+    /// Numbers of events and losses up to the end of the last interval.
     before: (u64, u64),
 }
 
 impl Live {
-    /// Takes a record.
+    /// Applies a record.
     pub fn record(&mut self, record: &Record) {
         match record {
             Record::Session(session) => self.clock = Some(session.clock),
@@ -296,24 +299,25 @@ impl Live {
 
     /// Takes events of one thread.
     pub fn events(&mut self, batch: &Batch) {
-        let Some(ends) = self.ends else { return self.happen(batch) };
+        let Some(ends) = self.ends else { return self.process(batch) };
         let is_later = self.has_later(batch.thread);
-        // The time of a thread's events never decreases, but for those that the tree takes to happen at the time of their predecessor.
+        // The times of a thread's events never decrease, except for events that the tree clamps to
+        // the time of their predecessor.
         let first = batch.events.iter().position(|event| is_later || event.ticks >= ends);
-        let Some(first) = first else { return self.happen(batch) };
+        let Some(first) = first else { return self.process(batch) };
         let part =
             |events: &[Event]| Batch { thread: batch.thread, events: events.to_vec(), ..Batch::default() };
         let (now, later) = batch.events.split_at(first);
-        self.happen(&part(now));
+        self.process(&part(now));
         self.later.push(Later::Events(part(later)));
     }
 
-    /// Has something come of a thread that happened after the interval?
+    /// Whether events of a thread after the end of the interval are held back.
     fn has_later(&self, thread: ThreadId) -> bool {
         self.later.iter().any(|later| later.thread() == thread)
     }
 
-    fn happen(&mut self, batch: &Batch) {
+    fn process(&mut self, batch: &Batch) {
         self.make_room();
         let stack = self.threads.entry(batch.thread).or_default();
         self.adder.enter_thread(stack);
@@ -327,7 +331,7 @@ impl Live {
         self.adder.open.resize(self.sites.len() + 1, 0);
     }
 
-    /// A thread has ended.
+    /// Ends a thread.
     pub fn end(&mut self, thread: ThreadId) {
         if self.has_later(thread) {
             return self.later.push(Later::Ended(thread));
@@ -337,18 +341,20 @@ impl Live {
         ended.finish(thread, Ending::Running, &mut self.adder, &mut self.totals);
     }
 
-    /// The interval ends at `at`. All that has happened until then comes before [`Live::interval`] is called, and some of what happens after.
+    /// Announces that the interval ends at `at`. All events until then arrive before
+    /// [`Live::interval`] is called, and some later ones.
     pub fn interval_ends(&mut self, at: ClockPair) {
         self.ends = Some(at.ticks);
     }
 
-    /// Everything up to `at` was taken: what has happened since this was last said. None the first time, which begins the first interval.
+    /// Closes the interval that ends at `at`, when everything up to then was taken. Returns `None`
+    /// the first time, which begins the first interval.
     pub fn interval(&mut self, at: ClockPair) -> Option<Interval> {
         let interval = self.close_interval(at);
         self.ends = None;
         for later in take(&mut self.later) {
             match later {
-                Later::Events(batch) => self.happen(&batch),
+                Later::Events(batch) => self.process(&batch),
                 Later::Ended(thread) => self.end(thread),
             }
         }
@@ -364,11 +370,11 @@ impl Live {
         let last = self.last.replace(at);
         let first = self.first.or(last).unwrap_or(at);
         let (clock, _) = ClockMap::new(self.clock.unwrap_or(ClockKind::Coarse), &[first, at]);
-        // Also before the first interval: a function that was called then has a row in it.
+        // Rows are made before the first interval too: a function called then keeps its row.
         let rows = self.rows(&clock);
         let (events, lost) = self.counts();
         let interval = last.map(|last| Interval {
-            // By the clock of the events, as the times in the rows.
+            // The clock of the events measures the times in the rows, too.
             length_ns: if clock.has_time() {
                 clock.duration_ns(at.ticks.saturating_sub(last.ticks))
             } else {
@@ -383,7 +389,7 @@ impl Live {
         interval
     }
 
-    /// Events and losses so far.
+    /// Returns the numbers of events and losses so far.
     fn counts(&self) -> (u64, u64) {
         (self.totals.events, self.totals.lost_entries + self.totals.lost_exits)
     }

@@ -1,31 +1,31 @@
-//! Names as users read them: demangled, cached by site.
+//! Demangled names of the functions, modules and threads of a trace.
 
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{Meta, SiteId, ThreadId};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-/// The names of a trace. Demangles a function when it is first asked for.
+/// The names of a trace. Each function is demangled on first use.
 pub struct Names<'a> {
     meta: &'a Meta,
     linker_names: bool,
-    /// Functions of the kernel are among those of a program.
+    /// Whether the trace has functions of both the kernel and a program.
     has_both: bool,
     functions: Vec<OnceCell<String>>,
 }
 
-/// What the sites of the kernel's functions are.
+/// The kind of the sites of kernel functions.
 const OF_KERNEL: &str = "kernel";
 
 impl<'a> Names<'a> {
-    /// Names of `meta`; with `linker_names` functions keep their linker symbols.
+    /// Makes the names of `meta`; with `linker_names` functions keep their linker symbols.
     pub fn new(meta: &'a Meta, linker_names: bool) -> Self {
-        // Kernel functions of no process are of one that has no id.
+        // Kernel functions without a process belong to one with id 0.
         let has_both = meta.processes.iter().any(|process| process.pid != 0);
         Self { meta, linker_names, has_both, functions: vec![OnceCell::new(); meta.sites.len()] }
     }
 
-    /// The same; of a name only what tells it from the others is shown.
+    /// Makes names that are shortened to what distinguishes them; linker symbols stay whole.
     pub fn short(meta: &'a Meta, linker_names: bool) -> Self {
         let names = Self::new(meta, linker_names);
         if !linker_names {
@@ -36,7 +36,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn function(&self, site: SiteId) -> &str {
         match self.functions.get(site.0 as usize) {
             Some(cell) if !self.linker_names => cell.get_or_init(|| demangle(self.linker(site))),
@@ -44,7 +44,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The function's name, with the kernel's part that it is of where there are functions of a program as well: `ext4_write [ext4]`.
+    /// Returns the function's name; if the trace has functions of a program too, a kernel function
+    /// is followed by its module: `ext4_write [ext4]`.
     pub fn marked(&self, site: SiteId) -> Cow<'_, str> {
         let name = self.function(site);
         let is_of_kernel = || self.meta.sites.get(site.0 as usize).is_some_and(|site| site.kind == OF_KERNEL);
@@ -54,7 +55,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The function's linker symbol; `[unknown]` when the trace does not describe it.
+    /// Returns the function's linker symbol; `[unknown]` if the trace does not describe it.
     pub fn linker(&self, site: SiteId) -> &'a str {
         self.meta.sites.get(site.0 as usize).map_or("[unknown]", |site| &site.name)
     }
@@ -65,18 +66,18 @@ impl<'a> Names<'a> {
         described.is_some_and(|described| is_named(word, described.names(), self.module_path(site)))
     }
 
-    /// The file name of the function's module, without directories.
+    /// Returns the file name of the function's module, without directories.
     pub fn module(&self, site: SiteId) -> &'a str {
         self.module_path(site).map_or("[unknown]", base_name)
     }
 
-    /// The path of the function's module.
+    /// Returns the path of the function's module.
     pub fn module_path(&self, site: SiteId) -> Option<&'a str> {
         let site = self.meta.sites.get(site.0 as usize)?;
         self.meta.modules.get(site.module as usize).map(|module| module.path.as_str())
     }
 
-    /// The thread's name; `<...>` when unknown, as ftrace has it.
+    /// Returns the thread's name; `<...>` if unknown, as in ftrace.
     pub fn comm(&self, thread: ThreadId) -> &'a str {
         match self.meta.threads.get(thread.0 as usize) {
             Some(thread) if !thread.comm.is_empty() => &thread.comm,
@@ -84,12 +85,12 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The thread's kernel id, a goroutine's number; 0 when unknown.
+    /// Returns the thread's kernel id, or a goroutine's number; 0 if unknown.
     pub fn tid(&self, thread: ThreadId) -> u32 {
         self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.tid)
     }
 
-    /// What a track of the thread is called: its name; of a goroutine, with its number.
+    /// Returns the title of the thread's track: its name, for a goroutine followed by its number.
     pub fn title(&self, thread: ThreadId) -> Cow<'a, str> {
         let comm = self.comm(thread);
         match self.meta.threads.get(thread.0 as usize).and_then(|thread| thread.goroutine) {
@@ -98,13 +99,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// `comm-tid`.
+    /// Returns `comm-tid`.
     pub fn task(&self, thread: ThreadId) -> String {
         format!("{}-{}", self.comm(thread), self.tid(thread))
     }
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }

@@ -1,40 +1,43 @@
-//! How much of a call its thread did not run: blocked, or runnable without a processor.
+//! Off-CPU time of calls: how long their threads were blocked, or runnable without a processor.
 //!
-//! Nearly all calls end before their thread leaves its processor, and cost one comparison here. The time of a context switch belongs to the call
-//! that was innermost then, and when that ends, to the call around it.
+//! Nearly all calls end before their thread leaves its processor, and cost one comparison here. The
+//! time of a context switch counts for the call that is innermost at the time, and when that ends,
+//! for the call around it.
 
 use calltap_trace::{RunState, Switch};
 use std::collections::VecDeque;
 use std::ops::AddAssign;
 
-/// A stretch of time in which a thread did not run, or in which that is not known. One that is not known ends at every event of the thread.
+/// An interval in which a thread did not run, or in which its state is unknown. An interval of
+/// unknown state ends at every event of the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
-    /// Its beginning, ticks.
+    /// Beginning, ticks.
     pub from: u64,
-    /// Its end.
+    /// End, ticks.
     pub to: u64,
-    /// What the thread did instead.
+    /// State of the thread.
     pub state: RunState,
-    /// Calls that were open.
+    /// Number of open calls.
     pub depth: u32,
 }
 
-/// Time of a thread in which it did not run, or of which that is not known. In ticks, or what they were converted to.
+/// Time in which a thread did not run, by state, or in which its state is unknown. In ticks, or the
+/// unit that they were converted to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Off {
-    /// It could run, and had no processor.
+    /// The thread was runnable but had no processor.
     pub runnable: u64,
-    /// It slept, or waited for a processor after it was woken.
+    /// The thread slept, or waited for a processor after it was woken.
     pub blocked: u64,
-    /// Not recorded.
+    /// The thread's state was not recorded.
     pub unknown: u64,
-    /// calltap had stopped it, or it waited for calltap.
+    /// calltap had stopped the thread, or the thread waited for calltap.
     pub tracing: u64,
 }
 
 impl Off {
-    /// All of it is unknown.
+    /// Makes a value in which all time is unknown.
     pub const fn unknown(unknown: u64) -> Off {
         Off { runnable: 0, blocked: 0, unknown, tracing: 0 }
     }
@@ -44,18 +47,18 @@ impl Off {
         *self == Off::default()
     }
 
-    /// What is left of `total`: the time that the thread ran, if all is known.
+    /// Returns the part of `total` in which the thread ran; `None` if any time is unknown.
     pub fn cpu(&self, total: u64) -> Option<u64> {
         (self.unknown == 0).then(|| self.ran(total))
     }
 
-    /// What is left of `total`, also where some of it is not known.
+    /// Returns `total` without all off-CPU and unknown time.
     pub fn ran(&self, total: u64) -> u64 {
         let off = [self.runnable, self.blocked, self.tracing, self.unknown];
         off.into_iter().fold(total, u64::saturating_sub)
     }
 
-    /// The same of each part.
+    /// Converts every part.
     pub fn map(self, convert: impl Fn(u64) -> u64) -> Off {
         Off {
             runnable: convert(self.runnable),
@@ -85,28 +88,28 @@ impl AddAssign for Off {
     }
 }
 
-/// An open call during which its thread was off.
+/// An open call during which its thread was off the processor.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Calls that are open with it.
+    /// Number of open calls up to and including this one.
     depth: usize,
-    /// In calls made from it that are over, and in itself,
+    /// Off-CPU time in the call itself and in its callees that ended.
     total: Off,
-    /// and in itself alone.
+    /// Off-CPU time in the call itself.
     own: Off,
 }
 
-/// Follows the state of one thread.
+/// Follows the states of one thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Offs {
-    /// Nothing will ever be known.
+    /// Whether context switches are not recorded at all.
     is_absent: bool,
-    /// When there is something to do: at the next switch, or at once if the thread is off.
+    /// Time of the next action: the next switch, or 0 if the thread is off the processor.
     due: u64,
     state: RunState,
     since: u64,
     next: VecDeque<Switch>,
-    /// Innermost last.
+    /// Open calls with off-CPU time, innermost last.
     frames: Vec<Frame>,
 }
 
@@ -128,13 +131,13 @@ impl Offs {
         }
     }
 
-    /// Will nothing ever be known?
+    /// Whether context switches are not recorded at all.
     #[inline(always)]
     pub(crate) fn is_absent(&self) -> bool {
         self.is_absent
     }
 
-    /// Those that come next.
+    /// Appends later switches.
     pub(crate) fn add(&mut self, switches: &[Switch]) {
         self.next.extend(switches);
         if !self.is_absent && self.state == RunState::Running {
@@ -142,7 +145,7 @@ impl Offs {
         }
     }
 
-    /// Time passes up to `now`, with `depth` calls open.
+    /// Advances to `now`, with `depth` calls open.
     #[inline(always)]
     pub(crate) fn pass(&mut self, now: u64, depth: usize, each: impl FnMut(&Stretch)) {
         if now >= self.due {
@@ -183,7 +186,8 @@ impl Offs {
         &mut self.frames[at]
     }
 
-    /// The call that was open with `depth - 1` others is over: how much of it, and of it alone, its thread was off.
+    /// Closes the innermost of `depth` open calls and returns its off-CPU time, in total and in
+    /// itself alone.
     #[inline(always)]
     pub(crate) fn close(&mut self, depth: usize, total: u64, own: u64) -> (Off, Off) {
         if self.is_absent {
@@ -226,7 +230,8 @@ mod tests {
         of.iter().map(|(at, to)| Switch { at: *at, to: *to }).collect()
     }
 
-    /// Calls of one thread: `site > 0` enters that function, 0 returns from the innermost.
+    /// Returns the calls of one thread: `site > 0` enters that function, 0 returns from the
+    /// innermost.
     fn calls(known: Option<&[(u64, RunState)]>, events: &[(u64, u32)]) -> Vec<Call> {
         let mut stack = known.map_or_else(Stack::default, |known| Stack::switching(&switches(known)));
         let (mut seen, mut totals) = (Seen::default(), Totals::default());
@@ -285,7 +290,8 @@ mod tests {
     }
 
     proptest! {
-        /// However calls and switches lie: the parts of a call are no longer than the call, and those of its callees are in it.
+        /// For any calls and switches: the parts of a call are no longer than the call, and contain
+        /// those of its callees.
         #[test]
         fn sums_hold(
             steps in proptest::collection::vec((0..50_u64, 0..4_u32), 1..60),

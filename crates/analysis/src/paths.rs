@@ -13,7 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::str::FromStr;
 
-/// Paths kept unless asked otherwise.
+/// Default limit of paths.
 pub const NODES: usize = 1 << 20;
 /// Deepest path kept; below it calls merge into their caller.
 const DEPTH: usize = 2048;
@@ -22,25 +22,25 @@ const MERGED: u32 = 1 << 31;
 /// Set in a node's key if it stands for a thread.
 const THREAD: u32 = 1 << 31;
 
-/// Calls of one function by one path. Times in ticks.
+/// The calls of one function by one path, times in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
-    /// Site, or thread with the top bit set.
+    /// Site id, or thread id with the top bit set.
     key: u32,
-    /// The node of the caller; the root is its own.
+    /// Node of the caller; the root is its own parent.
     pub parent: u32,
-    /// The child entered last, tried before the index.
+    /// Child entered last, tried before the index.
     recent: u32,
     depth: u32,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Their time.
+    /// Time of the calls.
     pub total: u64,
-    /// Of it what was not spent in callees.
+    /// Part of `total` outside of callees.
     pub own: u64,
-    /// Calls of them whose end is not known.
+    /// Number of calls whose end is unknown.
     pub cut: u64,
-    /// Events that were lost while such a call was the innermost one.
+    /// Number of events lost while such a call was innermost.
     pub lost: u64,
 }
 
@@ -50,10 +50,10 @@ impl Node {
     }
 }
 
-/// What a node stands for.
+/// Meaning of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Of {
-    /// The whole.
+    /// The root: the whole program.
     Root,
     /// A thread.
     Thread(ThreadId),
@@ -61,34 +61,34 @@ pub enum Of {
     Site(SiteId),
 }
 
-/// Which time of calls.
+/// A part of the time of calls, by thread state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
-    /// All of it.
+    /// The whole time.
     #[default]
     Wall,
-    /// What their threads ran.
+    /// Time in which the threads ran.
     Cpu,
-    /// What their threads could have run, without a processor.
+    /// Time in which the threads were runnable but had no processor.
     Runnable,
-    /// What their threads slept.
+    /// Time in which the threads were blocked.
     Blocked,
-    /// What calltap kept their threads from running.
+    /// Time in which calltap held the threads.
     Tracing,
 }
 
 impl By {
-    /// All of them.
+    /// All parts.
     pub const ALL: [By; 5] = [By::Wall, By::Cpu, By::Runnable, By::Blocked, By::Tracing];
-    /// Their names, which `from_str` understands.
+    /// Names of the parts, parsed by `from_str`.
     pub const NAMES: &[&str] = &["wall", "cpu", "runnable", "blocked", "tracing"];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// So much of a time.
+    /// Returns this part of `time`.
     pub fn of(self, time: u64, off: &Off) -> u64 {
         match self {
             By::Wall => time,
@@ -109,34 +109,35 @@ impl FromStr for By {
     }
 }
 
-/// How much of a node's times its threads did not run.
+/// Off-CPU time of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeOff {
-    /// Of [`Node::total`],
+    /// Off-CPU part of [`Node::total`].
     pub total: Off,
-    /// and of [`Node::own`].
+    /// Off-CPU part of [`Node::own`].
     pub own: Off,
 }
 
-/// The tree; node 0 is its root, and a node comes after its parent.
+/// A tree of call paths. Node 0 is the root, and each node follows its parent.
 pub struct Paths {
-    /// All of them.
+    /// All nodes.
     pub nodes: Vec<Node>,
-    /// By node, as far as a thread did not run in one; none where context switches were not recorded.
+    /// Off-CPU time by node, up to the last node that has any; `None` if context switches were not
+    /// recorded.
     offs: Option<Vec<NodeOff>>,
     index: HashMap<u64, u32, BuildHasherDefault<Mix>>,
     limit: usize,
-    /// Calls that were merged into their caller because of a limit.
+    /// Number of calls merged into their callers because of a limit.
     pub merged: u64,
-    /// Which limits forbade a child: of their number, of depth.
+    /// Limits that were reached: number of nodes, depth.
     met: (bool, bool),
 }
 
 impl Paths {
-    /// Of at most so many nodes besides the root.
+    /// Makes a tree of at most `limit` nodes besides the root.
     pub fn new(limit: usize) -> Self {
         let root = Node::new(u32::MAX, 0, 0);
-        // Indices must leave the top bit free.
+        // The top bit of an index is the flag `MERGED`.
         let limit = limit.min(MERGED as usize - 2) + 1;
         Self {
             nodes: vec![root],
@@ -148,18 +149,18 @@ impl Paths {
         }
     }
 
-    /// The same, and of each node how much of it threads did not run, if that was recorded.
+    /// Makes a tree that also sums off-CPU time, if `is_recorded`.
     pub fn switching(limit: usize, is_recorded: bool) -> Self {
         Self { offs: is_recorded.then(Vec::new), ..Self::new(limit) }
     }
 
-    /// How much of a node's times its threads did not run; none where context switches were not recorded.
+    /// Returns the off-CPU time of a node; `None` if context switches were not recorded.
     pub fn off(&self, node: u32) -> Option<NodeOff> {
         let offs = self.offs.as_ref()?;
         Some(offs.get(node as usize).copied().unwrap_or_default())
     }
 
-    /// Adds to it.
+    /// Adds off-CPU time to a node.
     #[cold]
     pub(crate) fn add_off(&mut self, node: u32, off: &NodeOff) {
         let Some(offs) = &mut self.offs else { return };
@@ -170,13 +171,13 @@ impl Paths {
         offs[node as usize].own += off.own;
     }
 
-    /// The time of a node and of it alone, in ticks.
+    /// Returns total and own time of a node, in ticks.
     pub fn times(&self, node: u32, by: By) -> (u64, u64) {
         let (numbers, off) = (&self.nodes[node as usize], self.off(node).unwrap_or_default());
         (by.of(numbers.total, &off.total), by.of(numbers.own, &off.own))
     }
 
-    /// The limits for which calls were merged, as a clause about paths.
+    /// Names the limits because of which calls were merged, as a clause about paths.
     pub fn limits_met(&self) -> String {
         let number = || format!("more than {} paths", count(self.limit as u64 - 1));
         let depth = || format!("paths deeper than {} calls", count(DEPTH as u64));
@@ -187,7 +188,7 @@ impl Paths {
         }
     }
 
-    /// What a node stands for.
+    /// Returns the meaning of a node.
     pub fn of(&self, node: u32) -> Of {
         match self.nodes[node as usize].key {
             u32::MAX => Of::Root,
@@ -196,7 +197,7 @@ impl Paths {
         }
     }
 
-    /// The child of `parent` for a site; `None` when a limit forbids a new one.
+    /// Returns the child of `parent` for a site; `None` if a limit forbids a new one.
     pub fn child(&mut self, parent: u32, site: SiteId) -> Option<u32> {
         self.child_by_key(parent, site.0 & !THREAD)
     }
@@ -230,7 +231,8 @@ impl Paths {
         Some(node)
     }
 
-    /// Adds the paths of threads that come behind: as if their calls had followed. False if that is not known, as there are too many paths.
+    /// Adds the paths of threads that follow in order. Returns false if either tree reached its
+    /// limit, so that the sum would differ from that of one reader.
     fn add(&mut self, other: &Paths) -> bool {
         if self.met.0 || other.met.0 {
             return false;
@@ -258,7 +260,7 @@ impl Paths {
         true
     }
 
-    /// Children of every node, in order of creation.
+    /// Returns the children of every node, in order of creation.
     pub fn children(&self) -> Children {
         let mut ends = vec![0u32; self.nodes.len() + 1];
         for node in &self.nodes[1..] {
@@ -277,8 +279,8 @@ impl Paths {
         Children { starts: ends, list }
     }
 
-    /// Gives threads and the root (whose key has the top bit set too) the time of their children and of calls
-    /// merged into them.
+    /// Gives threads and the root, whose key has the top bit set too, the time of their children
+    /// and of calls merged into them.
     fn sum_up(&mut self) {
         for at in (0..self.nodes.len()).rev() {
             let mut node = self.nodes[at];
@@ -298,14 +300,14 @@ impl Paths {
     }
 }
 
-/// For each node, its children.
+/// The children of each node.
 pub struct Children {
     starts: Vec<u32>,
     list: Vec<u32>,
 }
 
 impl Children {
-    /// Of a node.
+    /// Returns the children of a node.
     pub fn of(&self, node: u32) -> &[u32] {
         &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
     }
@@ -316,7 +318,7 @@ struct Collector<F> {
     open: Vec<u32>,
     by_thread: bool,
     base: Option<u32>,
-    /// Told of every call that is over, and its node, unless it was merged into its caller.
+    /// Receives every ended call and its node, except calls merged into their callers.
     each: F,
 }
 
@@ -388,7 +390,8 @@ impl<F: FnMut(u32, &Call)> Visitor for Collector<F> {
     }
 }
 
-/// Reads all events into a tree of at most `limit` nodes; `by_thread` puts the threads right below the root.
+/// Reads all events into a tree of at most `limit` nodes; `by_thread` makes threads the level below
+/// the root.
 pub fn collect(
     source: &dyn Source,
     limit: usize,
@@ -404,14 +407,15 @@ pub fn collect(
     let mut all = collectors.into_iter().map(|collector| collector.paths);
     let mut paths = all.next().unwrap_or_else(|| Paths::switching(limit, is_recorded));
     if !all.all(|other| paths.add(&other)) {
-        // Which paths are kept is for a single reader to say.
+        // Beyond the limit, the order of events decides which paths are kept; only a single reader
+        // follows it.
         return collect_each(source, limit, by_thread, |_, _| {}, None);
     }
     paths.sum_up();
     Ok((paths, totals))
 }
 
-/// The same, and tells `each` of the calls that are over, and their nodes.
+/// Reads all events as [`collect`] does, and passes ended calls with their nodes to `each`.
 pub fn collect_each(
     source: &dyn Source,
     limit: usize,

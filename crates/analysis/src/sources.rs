@@ -1,4 +1,4 @@
-//! Where the events of a view come from, which part of them it takes, and the engine that runs over them.
+//! The sources of events, parts of them, and the engine that runs over them.
 
 pub(crate) mod drive;
 pub(crate) mod memory;

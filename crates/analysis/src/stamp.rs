@@ -1,26 +1,28 @@
-//! The time of an event, as it is written: seconds since some beginning, or the time of day.
+//! The form in which times are written: seconds since some beginning, or the time of day.
 
 use calltap_trace::Session;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// How times are written. All come from CLOCK_MONOTONIC.
+/// The form of written times; their source is CLOCK_MONOTONIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stamp {
     /// Seconds since this time of CLOCK_MONOTONIC, nanoseconds; 0: of the clock itself.
     Since(u64),
-    /// The time of day, `14:03:21.500000`: so many nanoseconds after CLOCK_MONOTONIC.
+    /// The time of day, `14:03:21.500000`; the value is its offset from CLOCK_MONOTONIC,
+    /// nanoseconds.
     Wall(i64),
 }
 
 impl Stamp {
-    /// The time of day of a recording, where clocks are so many seconds ahead of UTC.
+    /// Makes the time of day of a recording, for a time zone that is `ahead_of_utc` seconds ahead
+    /// of UTC.
     pub fn wall(session: &Session, ahead_of_utc: i32) -> Stamp {
         let apart = session.start_realtime_ns.wrapping_sub(session.start_monotonic_ns).cast_signed();
         Stamp::Wall(apart.wrapping_add(i64::from(ahead_of_utc) * SECOND))
     }
 
-    /// The time at `ns` of CLOCK_MONOTONIC, to the microsecond.
+    /// Formats the time at `ns` of CLOCK_MONOTONIC, cut to the microsecond.
     pub fn at(self, ns: u64) -> String {
         match self {
             Stamp::Since(start) => {

@@ -1,4 +1,4 @@
-//! What the profile tracer summed up: calls and times of every function, without events.
+//! The sums of the profile tracer: calls and times of every function, without events.
 
 use crate::bytes::push_csv;
 use crate::columns;
@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// What to show.
+/// Scope and form of the table.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Column to sort by.
     pub sort: SortKey,
-    /// Only functions matching one of these by demangled or linker name; empty = all.
+    /// Shows only functions matching one of these by demangled or linker name; empty: all.
     pub filter: Vec<Word>,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Of names only what tells them apart.
+    /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
 }
 
-/// A column.
+/// A column to sort by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SortKey {
     /// Number of calls.
@@ -43,7 +43,7 @@ pub enum SortKey {
 }
 
 impl SortKey {
-    /// The names understood by `from_str`.
+    /// The names that `from_str` parses.
     pub const NAMES: &[&str] = &["calls", "total", "avg", "max", "function"];
 }
 
@@ -62,20 +62,20 @@ impl FromStr for SortKey {
     }
 }
 
-/// A function.
+/// The sums of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Linker symbol.
     pub function: String,
-    /// Path of the file it is in.
+    /// Path of its file.
     pub module: String,
-    /// Of all processes and threads together.
+    /// Sums over all processes and threads.
     pub profile: Profile,
 }
 
-/// The rows of a trace.
+/// Returns the rows of a trace.
 pub fn rows(meta: &Meta) -> Vec<Row> {
-    // A function has several sites if different things were wanted of it in turn.
+    // A function has several sites if it was traced in different ways in turn.
     let mut rows: BTreeMap<(u32, u64), Row> = BTreeMap::new();
     for profile in &meta.profile {
         let Some(site) = meta.sites.get(profile.site.0 as usize) else { continue };
@@ -93,7 +93,7 @@ pub fn rows(meta: &Meta) -> Vec<Row> {
     rows.into_values().collect()
 }
 
-/// A row in JSON, keys in this order.
+/// A row in JSON, with the keys in this order.
 #[derive(Serialize)]
 struct Object<'a> {
     function: &'a str,
@@ -153,7 +153,8 @@ fn text(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|Row { function, module, profile }| {
-            // A function that was left otherwise than by a return, or entered by a jump, has calls and no time.
+            // A function left otherwise than by a return, or entered by a jump, has calls and no
+            // time.
             let time = |ns: u64| if profile.timed == 0 { "-".to_owned() } else { duration(ns) };
             vec![
                 time(profile.total_ns),

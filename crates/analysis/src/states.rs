@@ -1,33 +1,35 @@
-//! What each thread did, one stretch of time after the other, whatever it had called.
+//! The states of each thread over time, independent of calls.
 
 use crate::error::Error;
 use crate::sources::source::Source;
 use calltap_trace::{RunState, ThreadId};
 
-/// What an exported trace.dat says in words of a thread, as the kernel has no event that does.
+/// Text in an exported trace.dat for the time from which a thread's state is unknown, as the kernel
+/// has no event for that.
 pub const SAYS_UNKNOWN: &str = "it is not known whether this thread runs\n";
-/// Likewise, behind a time of which it is not known.
+/// Text in an exported trace.dat for a thread that runs after a time of unknown state.
 pub const SAYS_RUNNING: &str = "this thread runs\n";
 
-/// From a time to another, a thread did one thing.
+/// An interval in which a thread was in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
-    /// When it began, ticks.
+    /// Beginning, ticks.
     pub from: u64,
-    /// When it did something else.
+    /// End, ticks.
     pub to: u64,
-    /// What.
+    /// State of the thread.
     pub state: RunState,
 }
 
-/// The states of a thread in order, each up to the next; nothing is known before the first and behind the last. None where context switches were not
-/// recorded. The kernel does not tell when a thread ends: that it runs at last is known up to its last event.
+/// Returns the states of a thread in order, each up to the next; unknown time before the first and
+/// after the last. Empty if context switches were not recorded. The kernel does not report the end
+/// of a thread: a last running state extends to the thread's last event.
 pub fn states(source: &dyn Source, thread: ThreadId) -> Result<Vec<State>, Error> {
     let switches = source.switches(thread)?.unwrap_or_default();
     let state =
         |pair: &[calltap_trace::Switch]| State { from: pair[0].at, to: pair[1].at, state: pair[0].to };
     let mut states: Vec<State> = switches.windows(2).map(state).collect();
-    // A switch to what is not known is the end of the records.
+    // A switch to the unknown state ends the records.
     let last = states.iter_mut().rfind(|state| state.state != RunState::Unknown);
     if let (Some(last), Some((_, end))) = (last, source.thread_span(thread))
         && last.state == RunState::Running

@@ -1,4 +1,4 @@
-//! Adding up calls by function: what tables of functions are made of.
+//! Sums of calls by function, from which tables of functions are made.
 
 use crate::error::Error;
 use crate::histogram::{Counts, Histograms};
@@ -10,21 +10,21 @@ use crate::tree::{Call, Enter, Totals, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
-/// What is kept of each function besides its [`Stats`]; `()` for nothing, at no cost.
+/// Data kept of each function besides its [`Stats`]; `()` keeps none, at no cost.
 pub(crate) trait Extra: Send + Sync {
-    /// What is kept of one function.
+    /// Data of one function.
     type Of: Default + Send;
 
-    /// Nothing kept yet, of as many functions.
+    /// Makes an empty value for the same number of functions.
     fn fresh(&self) -> Self;
 
-    /// A call of a function is over.
+    /// Adds a call of a function that ended.
     fn close(&mut self, function: usize, call: &Call, outermost: bool);
 
-    /// What was kept of a function, which then begins anew.
+    /// Takes the data of a function and resets it.
     fn take(&mut self, function: usize) -> Self::Of;
 
-    /// Adds what was kept of the same function elsewhere.
+    /// Adds the data of the same function from elsewhere.
     fn add(sum: &mut Self::Of, other: &Self::Of);
 }
 
@@ -62,21 +62,21 @@ impl Extra for Histograms {
     }
 }
 
-/// One function, of one thread or of all.
+/// The sums of one function, of one thread or of all.
 pub(crate) struct Sum<T> {
-    /// The first when threads are not told apart.
+    /// The thread; the first one if threads are not told apart.
     pub(crate) thread: ThreadId,
     pub(crate) site: SiteId,
     pub(crate) stats: Stats,
-    /// Calls without time.
+    /// Number of calls without time.
     pub(crate) marks: u64,
-    /// Of the time in `stats`, what the threads did not run; none where context switches were not recorded.
+    /// Off-CPU part of the time in `stats`; `None` if context switches were not recorded.
     pub(crate) offs: Option<SumOff>,
     pub(crate) extra: T,
 }
 
 impl<T> Sum<T> {
-    /// Adds what was summed up of the same function elsewhere.
+    /// Adds the sums of the same function from elsewhere.
     pub(crate) fn add<E: Extra<Of = T>>(&mut self, other: &Self) {
         self.stats.add(&other.stats);
         self.marks += other.marks;
@@ -88,10 +88,10 @@ impl<T> Sum<T> {
     }
 }
 
-/// Time of a function in which its threads did not run, ticks.
+/// Off-CPU time of a function, ticks.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct SumOff {
-    /// Of outermost activations.
+    /// Off-CPU time of outermost activations.
     pub(crate) outermost: Off,
     pub(crate) own: Off,
 }
@@ -123,19 +123,21 @@ impl Stats {
         self.max = self.max.max(other.max);
     }
 
-    /// Sample standard deviation in ticks.
+    /// Returns the sample standard deviation in ticks.
     pub(crate) fn deviation(&self) -> f64 {
         variance(self.calls, self.sum, self.squares).sqrt()
     }
 }
 
-/// Sample variance of so many durations, by their sum and that of their squares; 0 of a single one.
+/// Returns the sample variance of `calls` durations from their sum and the sum of their squares; 0
+/// of a single one.
 pub(crate) fn variance(calls: u64, sum: u64, squares: u128) -> f64 {
     if calls < 2 {
         return 0.0;
     }
     let (n, sum) = (u128::from(calls), u128::from(sum));
-    // Exact while it fits: means far larger than their deviation would cancel in floating point.
+    // Integers are exact where they fit: with means far larger than the deviation, floating point
+    // would cancel.
     let spread = match squares.checked_mul(n) {
         Some(squares) => squares.saturating_sub(sum * sum) as f64,
         None => (squares as f64 * n as f64 - sum as f64 * sum as f64).max(0.0),
@@ -145,13 +147,13 @@ pub(crate) fn variance(calls: u64, sum: u64, squares: u128) -> f64 {
 
 struct Collector<E: Extra> {
     stats: Vec<Stats>,
-    /// Calls without time, by site.
+    /// Number of calls without time, by site.
     marks: Vec<u64>,
-    /// As [`Stats`], by site; empty where context switches were not recorded.
+    /// Off-CPU time by site, as `stats`; empty if context switches were not recorded.
     offs: Vec<SumOff>,
-    /// Open activations in the current thread, by site.
+    /// Number of open activations in the current thread, by site.
     open: Vec<u32>,
-    /// Sites with calls in the current thread (in the trace, unless by thread).
+    /// Sites with calls in the current thread, or unless by thread, in the trace.
     touched: Vec<u32>,
     by_thread: bool,
     extra: E,
@@ -207,7 +209,7 @@ impl<E: Extra> Visitor for Collector<E> {
 }
 
 impl<E: Extra> Collector<E> {
-    /// A call that has no time.
+    /// Counts a call without time.
     #[inline]
     fn count(&mut self, site: usize) {
         let marks = &mut self.marks[site];
@@ -233,10 +235,11 @@ impl<E: Extra> Collector<E> {
     }
 }
 
-/// By function (and thread), and what the whole trace held.
+/// Sums by function (and thread), and the totals of the trace.
 pub(crate) type Sums<E> = (Vec<Sum<<E as Extra>::Of>>, Totals);
 
-/// Reads all events and adds them up: by function, or by thread and function. In no particular order, but threads ascend.
+/// Reads all events and sums them up by function, or by thread and function. Threads ascend;
+/// functions are in no particular order.
 pub(crate) fn collect<E: Extra>(
     source: &dyn Source,
     by_thread: bool,
@@ -263,7 +266,7 @@ pub(crate) fn collect<E: Extra>(
         }
         sums.append(&mut collector.finished);
     }
-    // Each function, of each thread where these are told apart, once.
+    // Each function, of each thread if threads are told apart, gets one sum.
     sums.sort_by_key(|sum| (sum.thread, sum.site));
     sums.dedup_by(|next, sum| {
         let is_same = (next.thread, next.site) == (sum.thread, sum.site);

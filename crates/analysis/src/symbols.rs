@@ -1,33 +1,33 @@
-//! Names for addresses in callers.
+//! Names the functions that contain return addresses.
 
 use crate::names::{Names, base_name};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::HashMap;
 
-/// Names remembered before starting over.
+/// Maximum number of cached names; the cache is emptied when it is full.
 const CACHE: usize = 1 << 18;
 
-/// Turns return addresses into the functions they return to.
+/// Turns return addresses into names of functions.
 pub struct Symbols<'a> {
     meta: &'a Meta,
     names: &'a Names<'a>,
-    /// By module: link-time address and site, ascending.
+    /// Link-time address and id of the sites of each module, ascending.
     sites: Vec<Vec<(u64, SiteId)>>,
     cache: HashMap<(u32, u64), String>,
     text: String,
 }
 
-/// Where a call was.
+/// The location of a call.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    /// The file.
+    /// The module that contains it.
     pub module: Option<&'a Module>,
-    /// The function.
+    /// The function that contains it.
     pub site: Option<SiteId>,
 }
 
 impl<'a> Symbols<'a> {
-    /// Of a trace.
+    /// Makes the symbols of a trace.
     pub fn new(meta: &'a Meta, names: &'a Names<'a>) -> Self {
         let mut sites = vec![Vec::new(); meta.modules.len()];
         for site in &meta.sites {
@@ -41,7 +41,7 @@ impl<'a> Symbols<'a> {
         Self { meta, names, sites, cache: HashMap::new(), text: String::new() }
     }
 
-    /// The traced function that begins at `address`.
+    /// Returns the name of the traced function that begins at `address`.
     pub fn code(&self, thread: ThreadId, ticks: u64, address: u64) -> Option<String> {
         let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         let Place { module: Some(module), site: Some(site) } = self.place(process, ticks, address) else {
@@ -51,8 +51,9 @@ impl<'a> Symbols<'a> {
         begins.then(|| self.names.function(site).to_owned())
     }
 
-    /// The function that `address` returns to, called by `thread` at `ticks`: the site at or below it, else
-    /// `module+0x..` with the link-time address, else the bare address.
+    /// Names the function that contains the return address `address` of a call by `thread` at
+    /// `ticks`: the site at or below it, else `module+0x..` with the link-time address, else the
+    /// bare address.
     pub fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> &str {
         let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
         let key = (process, address);
@@ -63,7 +64,7 @@ impl<'a> Symbols<'a> {
         let mapped = self.meta.modules.iter().filter(here).count();
         let text = self.text(&self.place(process, ticks, address), address);
         if mapped > 1 {
-            // What was mapped there changed: the answer holds for this moment only.
+            // The mapping changed over time: the name is valid at `ticks` only.
             self.text = text;
             return &self.text;
         }
@@ -73,7 +74,8 @@ impl<'a> Symbols<'a> {
         self.cache.entry(key).or_insert(text)
     }
 
-    /// The module at `address`: of the process itself, else of the nearest ancestor; the newest where they overlap.
+    /// Returns the module at `address`: of the process itself, else of the nearest ancestor; the
+    /// newest if they overlap.
     fn module(&self, process: u32, ticks: u64, address: u64) -> Option<&'a Module> {
         let loaded = |module: &&Module| {
             (module.range.0..module.range.1).contains(&address)
@@ -97,13 +99,13 @@ impl<'a> Symbols<'a> {
         u32::MAX
     }
 
-    /// Where the call was that returns to `address`, made in `process` at `ticks`.
+    /// Returns the location of the call that returns to `address`, made in `process` at `ticks`.
     pub fn place(&self, process: u32, ticks: u64, address: u64) -> Place<'a> {
         let module = self.module(process, ticks, address);
         Place { module, site: module.and_then(|module| self.site(module, address)) }
     }
 
-    /// What [`Self::caller`] says of it.
+    /// Formats a location as [`Self::caller`] does.
     pub fn text(&self, place: &Place<'_>, address: u64) -> String {
         match (place.site, place.module) {
             (Some(site), _) => self.names.function(site).to_owned(),
@@ -114,7 +116,7 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// A site begins at this address.
+    /// Whether a site begins at this address.
     pub fn begins_site(&self, module: &Module, address: u64) -> bool {
         let linked = address.wrapping_sub(module.bias);
         let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
@@ -123,7 +125,7 @@ impl<'a> Symbols<'a> {
 
     fn site(&self, module: &Module, address: u64) -> Option<SiteId> {
         let linked = address.wrapping_sub(module.bias);
-        // A return address can lie right behind a function whose last instruction is the call.
+        // The return address lies past the function if the call is its last instruction.
         let call = linked.wrapping_sub(1);
         let sites = self.sites.get(module.id as usize).map_or(&[][..], Vec::as_slice);
         let below = sites.partition_point(|&(start, _)| start <= call);

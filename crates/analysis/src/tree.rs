@@ -1,7 +1,9 @@
-//! The call-tree engine: times and callers of calls, one thread at a time. Which calls an event ends, and how, [`Calls`] decides.
+//! The call-tree engine: turns the events of a thread into calls with times and callers. [`Calls`]
+//! decides which calls an event ends, and how.
 //!
-//! Time never runs backwards: an event older than its predecessor is taken to happen at the predecessor's time. A call whose end is
-//! not known ends here when it was last known to run: at the thread's last event before the one that tells.
+//! Time never runs backwards: an event older than its predecessor is moved to the predecessor's
+//! time. A call whose end is unknown ends here when it was last known to run: at the thread's last
+//! event before the one that reveals the cut.
 
 use crate::off::{Off, Offs, Stretch};
 use calltap_trace::{Calls, Closing, Event, EventKind, OpenCall, SiteId, Switch, ThreadId};
@@ -9,127 +11,131 @@ use std::io;
 
 pub use calltap_trace::Ending;
 
-/// Open frames kept per thread; a call beyond is counted, without a duration.
+/// Maximum number of open frames per thread; deeper calls are counted, without a duration.
 const DEPTH_LIMIT: usize = 1 << 22;
 
-/// A call that is over. Times are in clock ticks.
+/// A call that ended. Times are in clock ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// The function.
+    /// The called function.
     pub site: SiteId,
-    /// The function whose frame was open right below.
+    /// The function of the frame right below.
     pub caller: Option<SiteId>,
-    /// When it was entered.
+    /// Time of the entry.
     pub start: u64,
-    /// When it ended; if it was cut, until when it is known to have run.
+    /// Time of the end; if the call was cut, the time until which it is known to have run.
     pub end: u64,
-    /// `end - start`: its duration, or if it was cut a part of it.
+    /// `end - start`: the duration, or of a call that was cut, the known part of it.
     pub total: u64,
     /// `total` less the time of the calls made from it.
     pub self_ticks: u64,
     /// Number of frames below it, 0 for the outermost.
     pub depth: u32,
-    /// Why it ended.
+    /// How it ended.
     pub ending: Ending,
-    /// How much of `total` its thread did not run,
+    /// Off-CPU part of `total`.
     pub off: Off,
-    /// and of `self_ticks`.
+    /// Off-CPU part of `self_ticks`.
     pub self_off: Off,
 }
 
-/// A call that begins.
+/// The beginning of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enter {
-    /// The function.
+    /// The called function.
     pub site: SiteId,
-    /// When, in ticks (never before the thread's previous event).
+    /// Time in ticks, never before the thread's previous event.
     pub ticks: u64,
     /// Number of frames below it.
     pub depth: u32,
     /// Return address in the caller; 0 when unknown.
     pub parent: u64,
-    /// Entered by a tail call.
+    /// Whether it was entered by a tail call.
     pub tail: bool,
-    /// Not a call, but the rest of one that was left when the thread went to another stack, and is back now: it ends as [`Ending::Resumed`].
+    /// Whether this is no new call but the rest of one that was left when the thread switched
+    /// stacks; that ends as [`Ending::Resumed`].
     pub is_rest: bool,
 }
 
-/// What a view does with calls. All methods do nothing unless given.
+/// A receiver of calls and other effects of events. All methods do nothing by default.
 pub trait Visitor {
-    /// Values were read of the event that is told of next: arguments of an entry, or results of a return ([`calltap_trace::Captured`]).
+    /// Receives the values captured with the next event: arguments of an entry, or results of a
+    /// return ([`calltap_trace::Captured`]).
     #[inline]
     fn values(&mut self, _thread: ThreadId, _site: SiteId, _returns: bool, _bytes: &[u8]) {}
-    /// A call begins.
+    /// Receives the beginning of a call.
     #[inline]
     fn enter(&mut self, _thread: ThreadId, _enter: &Enter) {}
-    /// A call is over (innermost first where several end at once).
+    /// Receives a call that ended, innermost first if several end at once.
     #[inline]
     fn close(&mut self, _thread: ThreadId, _call: &Call) {}
-    /// The function tracer saw a call: no duration will follow.
+    /// Receives a call recorded by the function tracer: no duration will follow.
     #[inline]
     fn mark(&mut self, _thread: ThreadId, _enter: &Enter) {}
-    /// The thread did not run, before the event that is told of next.
+    /// Receives an interval before the next event in which the thread did not run.
     #[inline]
     fn off(&mut self, _thread: ThreadId, _stretch: &Stretch) {}
-    /// Calls were lost here.
+    /// Receives the numbers of events that were lost here.
     #[inline]
     fn lost(&mut self, _thread: ThreadId, _ticks: u64, _entries: u32, _exits: u32) {}
-    /// A return whose entry was not recorded, with `depth` frames open.
+    /// Receives a return whose entry was not recorded, with `depth` frames open.
     #[inline]
     fn orphan(&mut self, _thread: ThreadId, _site: SiteId, _ticks: u64, _depth: u32) {}
-    /// So many events could not be read here (told by [`crate::run_by_thread`] only).
+    /// Receives a number of unreadable events ([`crate::run_by_thread`] only).
     #[inline]
     fn unreadable(&mut self, _thread: ThreadId, _events: u64) {}
-    /// The events of a batch are done: a place to write what piled up.
+    /// Called after the events of a batch, as an opportunity to write.
     #[inline]
     fn batch_end(&mut self) -> io::Result<()> {
         Ok(())
     }
-    /// The thread has no more events; its unfinished calls were closed.
+    /// Called when the thread has no more events and its unfinished calls are closed.
     #[inline]
     fn thread_end(&mut self, _thread: ThreadId) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// What was counted while the tree was built.
+/// Counts made while the tree is built.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Events read, marks included.
+    /// Number of events, marks included.
     pub events: u64,
-    /// Events that the program did not record: the recorder marks where calls are left or resumed, functions are switched off, events were lost or a thread ended.
+    /// Number of events that the recorder added as marks: calls left or resumed, functions
+    /// disabled, losses, ends of threads.
     pub marks: u64,
-    /// Threads that had events.
+    /// Number of threads with events.
     pub threads: u64,
-    /// Calls begun, with or without duration.
+    /// Number of calls, with or without duration.
     pub calls: u64,
-    /// Calls still open at their thread's end.
+    /// Number of calls still open at their thread's end.
     pub unfinished: u64,
-    /// Calls left without returning.
+    /// Number of calls left without returning.
     pub left: u64,
-    /// Calls that were open when their thread ended.
+    /// Number of calls open when their thread ended.
     pub thread_ended: u64,
-    /// Calls that began before the part of the trace that was read, or went on after it.
+    /// Number of calls that began before the part of the trace that was read, or continued after
+    /// it.
     pub outside: u64,
-    /// Calls whose end is not known for another reason.
+    /// Number of calls whose end is unknown for other reasons.
     pub cut: u64,
-    /// Returns without an entry.
+    /// Number of returns without an entry.
     pub orphans: u64,
-    /// Entries lost, as marked in the events.
+    /// Number of lost entries, as marked in the events.
     pub lost_entries: u64,
-    /// Exits lost, as marked in the events.
+    /// Number of lost exits, as marked in the events.
     pub lost_exits: u64,
-    /// Events that were older than their predecessor.
+    /// Number of events older than their predecessor.
     pub backwards: u64,
-    /// Calls deeper than the engine keeps, counted without duration.
+    /// Number of calls too deep for the engine, counted without duration.
     pub too_deep: u64,
-    /// Events whose function is not described in the trace.
+    /// Number of events whose function the trace does not describe.
     pub unknown_sites: u64,
-    /// Events of threads the trace does not describe, left out.
+    /// Number of events left out as the trace does not describe their threads.
     pub unknown_threads: u64,
-    /// Batches that could not be read and were left out.
+    /// Number of batches left out as unreadable.
     pub damaged: u64,
-    /// Why the first of them could not be read.
+    /// Reason why the first of them could not be read.
     pub first_damage: Option<String>,
 }
 
@@ -137,7 +143,7 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
-    /// Ticks spent in calls made from here.
+    /// Ticks spent in callees.
     children: u64,
 }
 
@@ -152,21 +158,22 @@ pub struct Stack {
 /// An open call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
-    /// The function.
+    /// The called function.
     pub site: SiteId,
-    /// When it was entered, ticks.
+    /// Time of the entry, ticks.
     pub start: u64,
-    /// It may have ended already, for this reason.
+    /// The way in which it may have ended already.
     pub cut: Option<Ending>,
 }
 
 impl Stack {
-    /// Of a thread whose context switches are known, in ticks; more may come.
+    /// Makes the stack of a thread whose context switches are known, in ticks;
+    /// [`add_switches`](Self::add_switches) adds more.
     pub fn switching(switches: &[Switch]) -> Stack {
         Stack { offs: Offs::new(switches), ..Stack::default() }
     }
 
-    /// More context switches of the thread, before the events of their time.
+    /// Appends context switches, before the events of their time arrive.
     pub fn add_switches(&mut self, switches: &[Switch]) {
         self.offs.add(switches);
     }
@@ -181,27 +188,28 @@ impl Stack {
         self.calls.open().iter().filter(|open| !open.is_rest()).count() as u64
     }
 
-    /// The time of the newest event, ticks.
+    /// Time of the newest event, ticks.
     pub fn now(&self) -> u64 {
         self.last
     }
 
-    /// The innermost open function.
+    /// Function of the innermost open call.
     pub fn top(&self) -> Option<SiteId> {
         self.calls.open().last().map(|open| open.site)
     }
 
-    /// The open calls, outermost first.
+    /// Iterates over the open calls, outermost first.
     pub fn open(&self) -> impl Iterator<Item = Open> {
         self.calls.open().iter().map(|open| Open { site: open.site, start: open.data.start, cut: open.cut })
     }
 
-    /// Does a return of `site` that claims to end `pops` calls end the innermost open one, at a time that is known?
+    /// Whether a return of `site` that claims to end `pops` calls ends the innermost open one, at a
+    /// known time.
     pub fn is_ended_by(&self, site: SiteId, pops: u32) -> bool {
         self.calls.exit(site, pops).is_some_and(|closing| self.calls.is_innermost_known(&closing))
     }
 
-    /// Takes in the thread's next event. `event.site` must have been made valid by the caller.
+    /// Processes the thread's next event. The caller must have made `event.site` valid.
     #[inline(always)]
     pub fn feed<V: Visitor>(
         &mut self,
@@ -217,12 +225,13 @@ impl Stack {
         }
     }
 
-    /// Are context switches of the thread known?
+    /// Whether context switches of the thread are known.
     pub(crate) fn is_switching(&self) -> bool {
         !self.offs.is_absent()
     }
 
-    /// The same; `SWITCHING` may be false only where [`Self::is_switching`] is.
+    /// Processes the thread's next event; `SWITCHING` may be false only if [`Self::is_switching`]
+    /// is.
     #[inline(always)]
     pub(crate) fn feed_as<const SWITCHING: bool, V: Visitor>(
         &mut self,
@@ -266,7 +275,7 @@ impl Stack {
         }
     }
 
-    /// An event is older than its predecessor: it is taken to happen at the same time.
+    /// Returns the predecessor's time for an event that is older.
     #[cold]
     fn behind(&self, totals: &mut Totals) -> u64 {
         totals.backwards += 1;
@@ -283,7 +292,7 @@ impl Stack {
         totals: &mut Totals,
     ) {
         totals.marks += 1;
-        // A call that leaves the part of the trace has gone on until then.
+        // A call that leaves the part of the trace ran until then.
         if let EventKind::Outside { .. } = event.kind {
             self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
         }
@@ -294,7 +303,7 @@ impl Stack {
             self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
             totals.lost_entries += u64::from(entries);
             totals.lost_exits += u64::from(exits);
-            // A part of a trace may begin where calls are open that were cut by an earlier loss.
+            // A part of a trace may begin with open calls that an earlier loss has cut.
             if entries | exits != 0 {
                 visitor.lost(thread, now, entries, exits);
             }
@@ -326,7 +335,7 @@ impl Stack {
         self.calls.enter(site, tail, Span { start: now, children: 0 });
     }
 
-    /// The rest of a call begins.
+    /// Begins the rest of a call.
     #[cold]
     fn resume<const SWITCHING: bool, V: Visitor>(
         &mut self,
@@ -362,7 +371,7 @@ impl Stack {
         self.exit_many::<SWITCHING, V>(thread, site, now, pops, visitor, totals);
     }
 
-    /// A return that ends several calls, or none.
+    /// Processes a return that ends several calls, or none.
     fn exit_many<const SWITCHING: bool, V: Visitor>(
         &mut self,
         thread: ThreadId,
@@ -405,7 +414,7 @@ impl Stack {
             self.close::<SWITCHING, V>(thread, &call, ending, visitor);
         }
         if closing.returned() > closing.depth() {
-            // Those that end with the return were open until now.
+            // Calls that end with the return were open until now.
             self.pass::<SWITCHING, V>(thread, now, self.depth(), visitor);
             while let Some((call, ending)) = self.calls.close_returned(closing) {
                 self.close::<SWITCHING, V>(thread, &call, ending, visitor);
@@ -413,7 +422,8 @@ impl Stack {
         }
     }
 
-    /// Closes everything that is still open at the time of the last event, and forgets the thread. `otherwise`: why it is open.
+    /// Closes all open calls at the time of the last event, and resets the thread. `otherwise` is
+    /// how calls end for which no other reason is known.
     pub fn finish<V: Visitor>(
         &mut self,
         thread: ThreadId,
@@ -429,7 +439,7 @@ impl Stack {
         (self.last, self.offs) = (0, Offs::default());
     }
 
-    /// Time passes, with `depth` calls open.
+    /// Advances time, with `depth` calls open.
     #[inline(always)]
     fn pass<const SWITCHING: bool, V: Visitor>(
         &mut self,
@@ -453,7 +463,8 @@ impl Stack {
         visitor: &mut V,
     ) {
         let Span { start, children } = call.data;
-        // Never underflows: `last` only grows, and children ran one after the other within the frame.
+        // Never underflows: `last` only grows, and children ran one after the other within the
+        // frame.
         let total = self.last - start;
         let depth = self.depth() as u32;
         let caller = self.calls.innermost().map(|caller| {

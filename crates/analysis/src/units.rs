@@ -1,6 +1,7 @@
-//! Durations, counts and plain text as people read them.
+//! Formats durations, counts and plain text.
 
-/// A duration with a unit that fits: `999 ns`, `1.234 us`, `56.789 ms`, `10.000 s`. Cut, not rounded.
+/// Formats a duration with a fitting unit: `999 ns`, `1.234 us`, `56.789 ms`, `10.000 s`. Cut, not
+/// rounded.
 pub fn duration(ns: u64) -> String {
     let (unit, thousandth) = match ns {
         0..1_000 => return format!("{ns} ns"),
@@ -12,7 +13,7 @@ pub fn duration(ns: u64) -> String {
     format!("{}.{:03} {unit}", thousandths / 1000, thousandths % 1000)
 }
 
-/// A number with commas: `1,234,567`.
+/// Formats a number with commas: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -25,7 +26,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// `1 thread`, `2 threads`.
+/// Formats a number with its noun: `1 thread`, `2 threads`.
 pub fn counted(number: u64, noun: &str) -> String {
     let plural = match noun.ends_with('s') {
         _ if number == 1 => "",
@@ -35,12 +36,12 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// `part` of `whole` as a percentage with one decimal; 0.0 of nothing.
+/// Returns `part` of `whole` as a percentage; 0.0 if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Text for a line of its own.
+/// Makes text printable on one line.
 pub use calltap_names::printable as one_line;
 
 #[cfg(test)]

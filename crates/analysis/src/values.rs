@@ -1,28 +1,29 @@
-//! Arguments and results as people and programs read them.
+//! Formats argument and result values as text and JSON.
 
 use crate::sources::source::Source;
 use crate::units::one_line;
 use calltap_trace::{Captured, Datum, SiteId};
 use serde_json::{Map, Value};
 
-/// A value.
+/// A captured value in display forms.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Shown {
-    /// What it is called.
+pub struct FormattedValue {
+    /// The value's name.
     pub name: String,
-    /// For people.
+    /// Text form.
     pub text: String,
-    /// For programs.
+    /// JSON form.
     pub json: Value,
 }
 
-/// The values of an entry or a return; callers are none of them. `code` names the function at an address, if one begins there.
+/// Decodes the values of an entry or a return, without callers. `code` returns the name of the
+/// function that begins at an address.
 pub fn read(
     captured: &Captured,
     returns: bool,
     bytes: &[u8],
     code: &mut dyn FnMut(u64) -> Option<String>,
-) -> Vec<Shown> {
+) -> Vec<FormattedValue> {
     let shown = |(name, datum): (&str, Datum<'_>)| {
         let function = match datum {
             Datum::Pointer(address) => code(address),
@@ -40,19 +41,19 @@ pub fn read(
             Datum::Callers(..) => return None,
             Datum::Hex(_) | Datum::Pointer(_) => text.clone().into(),
         };
-        Some(Shown { name: name.to_owned(), text, json })
+        Some(FormattedValue { name: name.to_owned(), text, json })
     };
     captured.read(returns, bytes).filter_map(shown).collect()
 }
 
-/// The same of a site of a trace.
+/// Decodes the values of an entry or a return of a site.
 pub fn show(
     source: &dyn Source,
     site: SiteId,
     returns: bool,
     bytes: &[u8],
     code: &mut dyn FnMut(u64) -> Option<String>,
-) -> Vec<Shown> {
+) -> Vec<FormattedValue> {
     if bytes.is_empty() {
         return Vec::new();
     }
@@ -60,39 +61,40 @@ pub fn show(
     captured.map(|captured| read(captured, returns, bytes, code)).unwrap_or_default()
 }
 
-/// `name(a=1, b=2)`; the parameter list that C++ names bring gives way.
-pub fn call(name: &str, arguments: &[Shown]) -> String {
+/// Formats a call as `name(a=1, b=2)`, in place of the parameter list of a C++ name.
+pub fn call(name: &str, arguments: &[FormattedValue]) -> String {
     if arguments.is_empty() {
         return name.to_owned();
     }
     let arguments: Vec<String> =
-        arguments.iter().map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+        arguments.iter().map(|FormattedValue { name, text, .. }| format!("{name}={text}")).collect();
     format!("{}({})", without_parameters(name), arguments.join(", "))
 }
 
-/// `ret=3`, or with the names of values where there are several.
-pub fn results(results: &[Shown]) -> String {
-    let one = |Shown { name, text, .. }: &Shown| match name.as_str() {
+/// Formats results as `ret=3`, with the value's name if it is not the return value.
+pub fn results(results: &[FormattedValue]) -> String {
+    let one = |FormattedValue { name, text, .. }: &FormattedValue| match name.as_str() {
         "retval" | "fpretval" => format!("ret={text}"),
         name => format!("{name}={text}"),
     };
     results.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// As the members of an object.
-pub fn object(values: &[Shown]) -> Value {
+/// Returns values as the members of a JSON object.
+pub fn object(values: &[FormattedValue]) -> Value {
     let members: Map<String, Value> =
         values.iter().map(|value| (value.name.clone(), value.json.clone())).collect();
     members.into()
 }
 
-/// The values of an entry or a return of a trace as the text of a JSON object. None: there are none.
+/// Returns the values of an entry or a return of a trace as the text of a JSON object; `None`
+/// without values.
 pub fn values_as_json(source: &dyn Source, site: SiteId, returns: bool, bytes: &[u8]) -> Option<String> {
     let values = show(source, site, returns, bytes, &mut |_| None);
     (!values.is_empty()).then(|| object(&values).to_string())
 }
 
-/// A C++ name without its list of parameters (and `const` behind it).
+/// Returns a C++ name without its parameter list (and `const` after it).
 fn without_parameters(name: &str) -> &str {
     let plain = name.strip_suffix(" const").unwrap_or(name);
     if !plain.ends_with(')') {

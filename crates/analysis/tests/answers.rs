@@ -1,4 +1,4 @@
-//! What is answered about some functions.
+//! Tests of the answers about functions.
 
 use crate::common::{recording, same};
 use calltap_analysis::answers::{
@@ -51,7 +51,7 @@ fn every_call_of_a_recursion_has_its_duration_and_open_ones_none() {
 
 #[test]
 fn a_caller_is_known_by_its_return_address() {
-    // g is at 0x1100 of what is mapped at 0x400000; what is mapped nowhere is a number.
+    // g is at 0x1100 of the module mapped at 0x400000; an unmapped address is shown as a number.
     let events = "main: E f <-0x401110 @0; X f @5; E g @6; X g @7; E f <-0x7 @10; X f @11";
     let latency = ask(events, &["f"], Latency::new(Buckets::Log2, By::Caller)).json("latency");
     let callers: Vec<&Value> =
@@ -106,13 +106,14 @@ fn what_is_added_up_of_a_recursion_is_the_time_of_its_outermost_calls() {
     let latency = ask(NESTED, &["f"], Latency::new(Buckets::Log2, By::Function));
     assert_eq!(latency.json("latency")["functions"][0]["total_ns"], 100);
     assert!(latency.question.text(&latency.known).contains("2 calls, avg 55 ns"));
-    // Calls of two threads lie beside each other.
+    // Calls of two threads overlap.
     let beside =
         ask("a: E f @10\nb: E f @10\na: X f @20\nb: X f @30", &["f"], Lines::new(Form::Text, None, None));
     assert_eq!(beside.json("slower")["functions"][0]["slower_ns"], 30);
 }
 
-/// f is called within g; of each call of f, the callers that were unwound, and whether they are all; none: its copy of the stack was lost.
+/// Makes a recording in which f is called within g. Each element has the unwound callers of a call
+/// of f and whether they are complete; `None`: the copy of the stack was lost.
 fn unwound(calls: &[Option<(&[u64], bool)>]) -> MemorySource {
     let events: Vec<String> =
         (0..calls.len()).map(|n| format!("E f @{}; X f @{}", 10 * n + 1, 10 * n + 6)).collect();
@@ -136,7 +137,7 @@ fn unwound(calls: &[Option<(&[u64], bool)>]) -> MemorySource {
 
 #[test]
 fn paths_that_were_unwound_have_functions_that_are_not_traced() {
-    // g lies at 0x401000, 0x402000 is code of which nothing is known.
+    // g lies at 0x401000; 0x402000 is code without symbols.
     let way: (&[u64], bool) = (&[0x40_2010, 0x40_1010], true);
     let source = unwound(&[Some(way), Some(way), Some((&[0x40_1010], false)), None]);
     let stacks = ask_recording(&source, &["f"], Stacks::new(None));
@@ -176,7 +177,8 @@ fn lines_show_all_callers_that_were_unwound() {
     );
 }
 
-/// The same with a number of 64 bits that is read of each entry and return of some functions, in order.
+/// Makes a recording in which a 64-bit number is captured at each entry and return of some
+/// functions, in order.
 fn with_numbers(events: &str, numbers: &[(&str, bool, i64)]) -> MemorySource {
     let mut source = recording(events);
     let value = |name: &str| vec![Captures { name: name.to_owned(), form: ValueForm::Signed(8) }];
@@ -236,7 +238,7 @@ fn spans_join_calls_of_any_threads_by_value() {
         (Some(1), Some(1), Some(0)),
         "{answer}"
     );
-    // What f returns at its end begins the others.
+    // The result of f begins the spans.
     let by_result = Spans::new(sides(("retval", true), ("arg1", false)), Buckets::Log2, 10);
     let answer = ask_recording(&source, &["f", "g"], by_result).json("span");
     assert_eq!((&answer["min_ns"], &answer["max_ns"]), (&25.into(), &35.into()), "{answer}");

@@ -1,4 +1,4 @@
-//! What `diff` says of two recordings.
+//! Tests of `diff`.
 
 use crate::common::{output, recording, same, site};
 use calltap_analysis::diff::{Diff, Finding, Measure, Options, collect};
@@ -9,7 +9,7 @@ fn compared(a: &MemorySource, b: &MemorySource, options: &Options) -> Diff {
     collect([&[("a.data", a)], &[("b.data", b)]], options, None).unwrap()
 }
 
-/// Recordings of each side.
+/// Compares several recordings per side.
 fn several(a: &[MemorySource], b: &[MemorySource], options: &Options) -> Diff {
     let named = |name: &'static str, side| -> Vec<(&str, &dyn Source)> {
         Vec::from_iter(<[MemorySource]>::iter(side).map(|source| (name, source as &dyn Source)))
@@ -31,7 +31,8 @@ fn check(a: &MemorySource, b: &MemorySource, options: &Options, expected: &str) 
     same(&text(&compared(a, b, options)), expected);
 }
 
-/// Calls `f` so many times, for durations that wander about a mean by up to a tenth; within `main`.
+/// Makes a recording of calls within `main`: of each function this number, with durations up to a
+/// tenth around a mean.
 fn calls(of: &[(&str, u64, u64)]) -> MemorySource {
     let (mut now, mut events) = (0, vec!["E main @0".to_owned()]);
     for &(name, number, mean) in of {
@@ -70,15 +71,17 @@ fn what_differs_is_told_from_noise() {
 
 #[test]
 fn the_more_calls_vary_the_more_a_sum_of_them_may() {
-    // Ten thousand nanoseconds more, each time: of calls that are alike, and of calls of which one took most of the time.
+    // The mean is 100 ns more: of calls that are alike, and of calls of which one took most of the
+    // time.
     let alike = |mean| calls(&[("f", 100, mean)]);
     let wild = |mean| calls(&[("f", 100, mean), ("f", 1, 100_000)]);
     let options = columns(&[Measure::SelfTime]);
     assert!(compared(&alike(1000), &alike(1100), &options).differs());
     assert!(!compared(&wild(1000), &wild(1100), &options).differs());
-    // Percentiles do not mind a single one.
+    // A single outlier does not affect percentiles.
     assert!(compared(&wild(1000), &wild(1300), &columns(&[Measure::P50])).differs());
-    // Nor is less than 5 % told, how many calls there may be; unless one wants to know.
+    // A change below 5 % is not reported, however many calls there are, unless `min_change` is
+    // lower.
     assert!(!compared(&alike(1000), &alike(1045), &options).differs());
     assert!(compared(&alike(1000), &alike(1045), &Options { min_change: 0.01, ..options.clone() }).differs());
 }
@@ -173,10 +176,10 @@ fn times_of_different_clocks_are_not_compared() {
     );
 }
 
-/// The sentences about conditions that hold, of five recordings a side that are all alike.
+/// Returns the sentences about conditions that hold, with five equal recordings per side.
 fn tried(a: &MemorySource, b: &MemorySource, conditions: &[&str]) -> Result<Vec<String>, String> {
     let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
-    // What is shown makes no difference.
+    // The filter does not affect conditions.
     let options = Options { conditions, filter: vec![Word::new("nothing")], ..Options::default() };
     let by_path = Options { by_path: true, ..options.clone() };
     let tried = |options| {
@@ -209,7 +212,8 @@ fn conditions_hold_or_not() {
     assert_eq!(tried(&a, &b, &["avg(*)>1.15x", "calls(f)>99"]).map(|all| all.len()), Ok(4));
 }
 
-/// A recording for each of these means: `f` is called 20 times, for that long but for 5 ns, and `g` 20 times for 1 us.
+/// Makes a recording for each mean: `f` is called 20 times, 5 ns shorter or longer than it, and `g`
+/// 20 times for 1 us.
 fn recordings(means: &[u64]) -> Vec<MemorySource> {
     let of_mean = |mean: &u64| {
         let call = |at: u64| {
@@ -223,7 +227,7 @@ fn recordings(means: &[u64]) -> Vec<MemorySource> {
 
 #[test]
 fn recordings_tell_what_is_noise() {
-    // Calls of one recording are much alike, and all are slow in some of them.
+    // The calls of one recording are much alike, but some recordings are slow as a whole.
     let (a, b) = (recordings(&[1000, 1300, 1010, 1400, 1000]), recordings(&[1300, 1400, 1350, 1000, 1500]));
     let options = columns(&[Measure::Avg]);
     assert!(compared(&a[0], &b[0], &options).differs());
@@ -247,7 +251,7 @@ fn recordings_tell_what_is_noise() {
         1.000 us  1.000 us               =  app     g
     ",
     );
-    // They are as slow as each other here.
+    // All recordings of a side are about as slow as each other.
     let (a, b) = (recordings(&[1000, 1010, 1020, 1000, 1010]), recordings(&[1110, 1100, 1120, 1100, 1110]));
     let diff = several(&a, &b, &options);
     assert!(diff.differs());
@@ -256,7 +260,7 @@ fn recordings_tell_what_is_noise() {
     assert!(low > 0.0 && low < 100.0 && high > 100.0 && high < 200.0, "{change}");
 }
 
-/// What became of a condition, in a word, and what is said of it.
+/// Returns the outcome of a condition, and the sentences about it.
 fn found(a: &[MemorySource], b: &[MemorySource], condition: &str) -> (Finding, Vec<String>) {
     let options = Options { conditions: vec![condition.parse().unwrap()], ..Options::default() };
     let outcome = several(a, b, &options).outcomes.remove(0);
@@ -273,12 +277,12 @@ fn a_condition_on_times_needs_several_recordings() {
         said,
         ["avg(f)>1.1x: not enough evidence: 5 recordings a side are needed, A has 1 and B has 1"]
     );
-    // Also if it would not hold: with one recording, it never could.
+    // A condition that does not hold is not tried either: one recording can never prove it.
     assert_eq!(found(&b, &a, "avg(f)>1.1x").0, Finding::TooFewRecordings([1, 1]));
     // A number is compared with B alone.
     assert_eq!(found(&a, &recordings(&[2000; 5]), "avg(f)>1us").0, Finding::Holds);
     assert_eq!(found(&a, &recordings(&[2000; 4]), "avg(f)>1us").0, Finding::TooFewRecordings([1, 4]));
-    // Calls are counted.
+    // Call counts need no evidence.
     assert_eq!(found(&a, &b, "calls(f)>=20").0, Finding::Holds);
     assert_eq!(found(&a, &b, "calls(f)>1x").0, Finding::HoldsNot);
 }
@@ -319,7 +323,7 @@ fn a_condition_on_an_unknown_function_names_the_nearest() {
     let source = calls(&[("parse_line", 10, 100), ("parse_lines", 10, 100)]);
     let error = tried(&source, &source, &["total(parse_lnie)>1x"]).unwrap_err();
     assert_eq!(error, "no recorded function matches 'parse_lnie'; similar: parse_line, parse_lines");
-    // One that was traced and never called is known.
+    // A function that was traced and never called is known.
     let mut more = source.clone();
     site(&mut more, "never");
     assert_eq!(tried(&source, &more, &["calls(never)>0"]), Ok(vec![]));

@@ -1,4 +1,4 @@
-//! What `graph` shows.
+//! Tests of `graph`.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::graph::{Options, write};

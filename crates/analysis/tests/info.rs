@@ -1,4 +1,4 @@
-//! What `info` says.
+//! Tests of `info`.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::info::{Options, write};

@@ -1,4 +1,4 @@
-//! What was disabled by the overhead limit is said before anything else.
+//! Tests that every view reports the functions disabled by the overhead limit first.
 
 use crate::common::{output, recording};
 use calltap_analysis::{MemorySource, diff, graph, info, limited, replay, report};
@@ -8,7 +8,7 @@ const FIRST: &str = "1 of 2 functions was disabled by --max-overhead (leaf): cal
 
 fn source() -> MemorySource {
     let mut source = recording("main: E main @0; E leaf @100; X leaf @200; X main @1000");
-    // It was enabled again by hand, and disabled once more.
+    // The function was enabled again by hand, and disabled once more.
     source.meta.limited = vec![Limited { site: SiteId(1), events_per_s: 12_300_000 }; 2];
     source
 }

@@ -1,11 +1,12 @@
-//! Functions by interval: what counts where, and in which order it is shown.
+//! Tests of functions by interval: the interval that calls and times count in, and the order of
+//! rows.
 
 use crate::common::recording;
 use calltap_analysis::live::{Column, Interval, Live};
 use calltap_trace::{Batch, ClockPair, Event, EventKind, Record, SiteId, ThreadId};
 use proptest::prelude::*;
 
-/// Intervals of a microsecond with the events of `texts` in them.
+/// Returns the intervals of a microsecond each that contain the events of `texts`.
 fn intervals(texts: &[&str]) -> Vec<Interval> {
     let source = recording(&texts.join("\n"));
     let mut live = Live::default();
@@ -26,7 +27,7 @@ fn intervals(texts: &[&str]) -> Vec<Interval> {
         .collect()
 }
 
-/// `function calls avg max total`, of every row.
+/// Checks `function calls avg max total` of every row.
 fn check(texts: &[&str], expected: &[&[&str]]) {
     let shown = |interval: &Interval| -> Vec<String> {
         let rows = interval.rows.iter();
@@ -109,7 +110,7 @@ fn what_happens_after_the_end_of_an_interval_counts_in_the_next() {
     live.interval(at(0));
     live.interval_ends(at(1000));
     source.batches.iter().for_each(|batch| live.events(batch));
-    // Its thread has ended, after the interval.
+    // The thread ends after the interval.
     live.end(ThreadId(0));
     let mut shown = |end: u64| -> Vec<[u64; 3]> {
         let rows = live.interval(at(end)).unwrap().rows;
@@ -119,13 +120,13 @@ fn what_happens_after_the_end_of_an_interval_counts_in_the_next() {
     assert_eq!(shown(2000), [[0, 1400, 1500], [1, 200, 200]]);
 }
 
-/// Calls of a thread: how long until the next, whether that is an entry, and of which function.
+/// Events of a thread: time since the last one, whether it is an entry, and of which function.
 type Steps = Vec<(u64, bool, u32)>;
 
-/// Functions in the recordings below.
+/// Number of functions in the recordings below.
 const FUNCTIONS: u32 = 3;
 
-/// The events of steps: returns where nothing is open are left out.
+/// Returns the events of steps, without returns for which no call is open.
 fn events_of(steps: &Steps) -> Vec<Event> {
     let (mut open, mut now, mut events) = (Vec::new(), 0, Vec::new());
     for (pause, enters, site) in steps {
@@ -138,7 +139,7 @@ fn events_of(steps: &Steps) -> Vec<Event> {
     events
 }
 
-/// In how many ticks of a range the function is open in the thread.
+/// Returns the number of ticks of a range in which the function is open in the thread.
 fn open_in(events: &[Event], site: SiteId, range: std::ops::Range<u64>) -> u64 {
     let depth_at = |tick: u64| -> i64 {
         let before = events.iter().filter(|event| event.site == site && event.ticks <= tick);
@@ -150,7 +151,8 @@ fn open_in(events: &[Event], site: SiteId, range: std::ops::Range<u64>) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// However far the recorder has read beyond the end of an interval, each function has the time that it was open in the interval.
+    /// Each function has the time that it was open in the interval, however far the recorder has
+    /// read beyond the interval's end.
     #[test]
     fn time_is_that_of_the_interval(
         threads in prop::collection::vec(prop::collection::vec((0..9_u64, any::<bool>(), 0..FUNCTIONS), 0..40), 1..4),
@@ -164,11 +166,11 @@ proptest! {
         let threads: Vec<Vec<Event>> = threads.iter().map(events_of).collect();
         let (mut read, mut since, mut furthest) = (vec![0; threads.len()], 0, 0);
         for (length, beyond) in lengths {
-            // Nothing that was read happened after the moment at which the next end is announced.
+            // No event read so far is later than the time at which the next end is announced.
             let end = furthest + length;
             live.interval_ends(at(end));
             for (number, events) in threads.iter().enumerate() {
-                // One thread is read no further than it must be, the next further.
+                // The first thread is read only as far as necessary, each further thread farther.
                 let until = end + beyond * number as u64;
                 let to = events.partition_point(|event| event.ticks < until).max(read[number]);
                 let events = events[read[number]..to].to_vec();
@@ -226,7 +228,8 @@ fn every_column_sorts_numbers_down_and_names_up() {
 
 #[test]
 fn no_thread_spends_more_than_the_interval_however_late_its_events_come() {
-    // They happened before the interval began: of a thread without open calls, and of one that was not known.
+    // The entries are before the interval: in a thread without open calls, and in an unknown
+    // thread.
     check(
         &["a: E f @100; X f @200", "a: E f @700; X f @1300; E f @1300; X f @2000\nb: E g @400; X g @1100"],
         &[&["f 1 100 100 100"], &["f 2 650 700 1000", "g 1 700 700 100"]],

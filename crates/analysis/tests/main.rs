@@ -1,4 +1,4 @@
-//! What is drawn from traces.
+//! Tests of the analyses of traces.
 
 mod answers;
 mod common;

@@ -1,4 +1,5 @@
-//! A part of a trace: its calls are the whole's, and what its bounds cut has no duration.
+//! Tests of parts of a trace: their calls are the whole's, and calls cut by their bounds have no
+//! duration.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::sources::part::Which;
@@ -104,7 +105,7 @@ fn views_say_that_they_show_a_part() {
     assert!(text.contains("6 calls cut: begun before the part, or going on after it"), "{text}");
 }
 
-/// The calls of a source, as they end.
+/// The calls of a source in the order of their ends.
 #[derive(Default)]
 struct Seen {
     calls: Vec<(ThreadId, Call)>,
@@ -136,7 +137,8 @@ fn seen(source: &dyn Source) -> Seen {
     seen
 }
 
-/// What tells a call with a known end from others; a tail call may be shown without the call whose frame it shares.
+/// Identifies the calls with a known end; a tail call may be shown without the call whose frame it
+/// shares.
 fn known(seen: &Seen) -> Vec<(ThreadId, SiteId, u64, u64)> {
     let calls = seen.calls.iter().filter(|(_, call)| !call.ending.is_cut());
     let mut calls: Vec<_> = calls.map(|(thread, call)| (*thread, call.site, call.start, call.end)).collect();
@@ -144,7 +146,7 @@ fn known(seen: &Seen) -> Vec<(ThreadId, SiteId, u64, u64)> {
     calls
 }
 
-/// Own ticks by path.
+/// Returns own ticks by path.
 fn own(source: &dyn Source) -> BTreeMap<Vec<u32>, u64> {
     let (paths, _) = paths::collect(source, 1 << 16, false, None).unwrap();
     let mut sums = BTreeMap::new();
@@ -160,7 +162,7 @@ fn own(source: &dyn Source) -> BTreeMap<Vec<u32>, u64> {
     sums
 }
 
-/// Two threads that do anything at all; `tame`: every call returns, and none is cut.
+/// Makes two threads with arbitrary events; with `tame`, every call returns and none is cut.
 fn source(words: &[(u8, u8, u8, u64)], tame: bool) -> MemorySource {
     let mut source =
         recording("a: E f0 @0; X f0 @0; E f1 @0; X f1 @0; E f2 @0; X f2 @0\nb: E f3 @0; X f3 @0");
@@ -216,7 +218,8 @@ fn words() -> impl Strategy<Value = Vec<(u8, u8, u8, u64)>> {
 }
 
 proptest! {
-    /// The calls of a part that have durations are those of the whole, with the same ones; a window has all that lie within it.
+    /// The calls of a part that have durations are calls of the whole, with equal durations; a
+    /// window has all calls that lie within it.
     #[test]
     fn the_calls_of_a_part_are_the_calls_of_the_whole(
         words in words(), from in 0..400_u64, length in 0..400_u64, root in 0..5_u8, depth in 0..5_usize, longer in 0..60_u64,
@@ -247,7 +250,8 @@ proptest! {
         }
     }
 
-    /// Of a function all calls are shown that the whole has, and beside them nothing but what leads to them.
+    /// A part has all calls of the target function that the whole has, and besides them only calls
+    /// that lead to them.
     #[test]
     fn what_leads_to_a_function_is_shown_with_it(words in words(), target in 0..4_u8) {
         let source = source(&words, false);
@@ -267,7 +271,7 @@ proptest! {
         }
     }
 
-    /// Windows that follow each other add up to the whole, path by path; so do threads.
+    /// Consecutive windows add up to the whole, path by path; so do threads.
     #[test]
     fn parts_add_up_to_the_whole(words in words(), first in 0..300_u64, second in 0..300_u64) {
         let source = source(&words, true);

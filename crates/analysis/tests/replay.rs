@@ -1,4 +1,4 @@
-//! What `replay` prints.
+//! Tests of `replay`.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::MemorySource;
@@ -9,7 +9,7 @@ fn replay(source: &MemorySource, options: &Options) -> String {
     output(|out| write(source, options, out, None).map(drop))
 }
 
-/// The calls, without header.
+/// Checks the lines of calls, without header.
 #[track_caller]
 fn check(events: &str, expected: &str) {
     let options = Options { no_header: true, ..Options::default() };

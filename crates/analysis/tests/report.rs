@@ -1,4 +1,4 @@
-//! What `report` says about recordings.
+//! Tests of `report`.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::report::{Column, Format, Options, write};
@@ -421,7 +421,7 @@ fn nothing_recorded() {
     same(&report(&recording(""), &Options::default(), Format::Json), "[]");
 }
 
-/// A hundred calls of 1, 2, ... 100 us, and one of a second.
+/// Makes a hundred calls of 1, 2, ... 100 us, and one of a second.
 fn spread() -> MemorySource {
     let calls: Vec<String> = (1..=100).map(|at| format!("E f @{at}ms; X f @{}us", at * 1000 + at)).collect();
     recording(&format!("main: {}; E f @1s; X f @2s; E g @3s; X g @4s", calls.join("; ")))
@@ -431,7 +431,7 @@ fn spread() -> MemorySource {
 fn percentiles_are_columns_one_can_ask_for_and_sort_by() {
     let columns = vec![Column::P50, Column::P90, Column::Calls, Column::P999, Column::Max];
     let options = Options { columns, sort: Column::P99, ..Options::default() };
-    // Off by a 128th at most.
+    // Percentiles are off by at most 1/128.
     same(
         &report(&spread(), &options, Format::Text),
         "

@@ -1,4 +1,4 @@
-//! The timeline and what is around it: at every zoom level it says what the single calls say.
+//! Tests of the timeline and the explorer: at every zoom level they agree with the single calls.
 
 use crate::common::recording;
 use calltap_analysis::explore::{Columns, Explorer};
@@ -8,10 +8,10 @@ use calltap_analysis::timeline::{Block, Limits, Timeline};
 use calltap_analysis::{Call, MemorySource, Visitor, run_by_thread};
 use calltap_trace::ThreadId;
 
-/// Hardly anything is kept.
+/// Limits so small that hardly any block is kept.
 const TIGHT: Limits = Limits { blocks: 60, depth: 100, checkpoints: 40 };
 
-/// Calls of two threads, nested and short and long, in batches of a few events.
+/// Makes calls of two threads, nested, short and long, in batches of a few events.
 fn random() -> MemorySource {
     let mut state = 7u64;
     let mut next = |below: u64| {
@@ -68,7 +68,7 @@ fn calls(source: &MemorySource) -> Vec<(u32, u32, u64, u64, u32)> {
     calls.0
 }
 
-/// What a window has, as [`calls`] has it.
+/// Returns the blocks of a window in the form of [`calls`].
 fn blocks(
     timeline: &Timeline,
     source: &MemorySource,
@@ -104,7 +104,8 @@ fn a_close_look_shows_every_call_wherever_it_is_and_whatever_is_kept() {
             shown.sort_unstable();
             let mut expected = all.clone();
             expected.retain(|(_, _, start, end, _)| *end >= from + origin && *start <= to + origin);
-            // Where a call that goes on after the window ends is known as far as its block says.
+            // The end of a call that continues after the window is known as far as its block
+            // extends.
             let cut = |calls: &[(u32, u32, u64, u64, u32)]| -> Vec<_> {
                 calls.iter().map(|(t, d, s, e, f)| (*t, *d, *s, (*e).min(to + origin), *f)).collect()
             };
@@ -155,7 +156,7 @@ fn going_from_call_to_call_finds_all_outermost_ones_in_both_directions() {
         let mut expected: Vec<(u32, u64, usize)> =
             own.filter(|call| !inside(call)).map(|c| (c.0, c.2 - origin, c.1 as usize)).collect();
         expected.sort_by_key(|(thread, start, _)| (*start, *thread));
-        // Two threads may begin at the same moment: only one of both is found.
+        // Two threads may begin at the same time: only one of them is found.
         expected.dedup_by_key(|(_, start, _)| *start);
         let (mut forwards, mut moment) = (Vec::new(), None);
         while let Some((thread, start, _)) = explorer.next_call(&only, moment, true) {
@@ -203,7 +204,7 @@ fn slow_calls_are_the_longest_of_all_or_of_a_bar() {
         );
         assert_eq!(slowest.len(), durations.len().min(64));
         let bars = explorer.histogram(function, 12);
-        // Calls whose end is not known have no duration.
+        // Calls whose end is unknown have no duration.
         assert_eq!(bars.iter().map(|bar| bar.calls).sum::<u64>(), durations.len() as u64);
         for bar in bars {
             let calls = explorer.in_bar(function, &bar).unwrap();
@@ -234,7 +235,7 @@ fn a_heatmap_has_each_call_that_ended_once_and_a_cell_shows_its_own() {
             let begins = |start: u64| start * 7 / end == u64::from(*column) || start == end;
             assert!(found.iter().all(|call| begins(call.start_ns)), "{column} {row}: {found:?}");
         }
-        // Two halves of the time have the calls of all of it.
+        // Two halves of the time together have all calls.
         let half = |of| {
             let cells = explorer.heat(&[function], &Columns { of, count: 3 }, 5).unwrap()[0].cells.clone();
             cells.values().sum::<u64>()
@@ -341,7 +342,7 @@ fn a_call_whose_end_is_not_known_is_cut_at_every_zoom_level() {
         let cut: Vec<_> =
             close.iter().filter(|(.., b)| b.cut > 0).map(|(t, d, b)| (*t, *d, b.start, b.calls)).collect();
         assert_eq!(cut, [(0, 1, 30, 1), (1, 0, 0, 1), (1, 1, 30, 1), (2, 0, 0, 1)]);
-        // The window ends while the call goes on: the recording knows no more of its end.
+        // The window ends while the call continues, and the recording has no more of its end.
         let part = blocks(&timeline, &source, (0, 25), 0);
         let outer: Vec<u32> = part.iter().filter(|(_, depth, _)| *depth == 0).map(|(.., b)| b.cut).collect();
         assert_eq!(outer, [0, 1, 1]);

@@ -1,4 +1,4 @@
-//! Chains of waits: who kept a slow call waiting, in text and JSON.
+//! Tests of chains of waits, in text and JSON.
 
 use crate::common::recording;
 use calltap_analysis::MemorySource;
@@ -9,7 +9,8 @@ use serde_json::Value;
 
 const LOCK: u64 = 0x404040;
 
-/// Main waits for a lock that a worker holds, which waits for a pipe, which another process fills; both burn a little.
+/// Makes a recording in which main waits for a lock of a worker, which waits for a pipe that
+/// another process fills; both use some processor time.
 fn waiting() -> MemorySource {
     let mut source = recording(
         "main: E handle @10ms; E want_lock @11ms; X want_lock @30ms; X handle @31ms
@@ -134,7 +135,7 @@ fn threads_that_wait_for_each_other_are_followed_once() {
 
 #[test]
 fn the_rest_of_a_call_in_a_forked_child_is_no_slow_call() {
-    // Within the rest, a call is as slow as it is.
+    // Within the rest of a call, that call is as slow as the rest.
     let source = recording(
         "child: R handle @10ms; E handle @11ms; X handle @31ms; X handle @50ms
          other: R handle @10ms; X handle @50ms",
@@ -157,7 +158,8 @@ fn locks_are_told_by_symbol() {
     assert_eq!(answer["locks"].as_array().map(Vec::len), Some(1), "a read is no lock");
 }
 
-/// A goroutine that waits for a channel, and for something unknown; it does not wait behind that.
+/// Makes a goroutine that waits for a channel, then for an unknown reason; it does not wait after
+/// that.
 fn parked() -> MemorySource {
     let mut source = recording(
         "goroutine: E handle @10ms; E runtime.chanrecv @12ms; E runtime.gopark @13ms; X runtime.gopark @20ms; X runtime.chanrecv @21ms

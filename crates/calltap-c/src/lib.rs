@@ -1,6 +1,6 @@
-//! The calls of `include/calltap.h`, which says what they do.
+//! The functions of `include/calltap.h`, which documents them.
 //!
-//! Unsafe because C passes pointers: what the header demands of them is what these functions rely on.
+//! Uses `unsafe` because C passes pointers: these functions rely on the header's requirements.
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)]
 
@@ -33,11 +33,12 @@ pub struct CalltapOps {
     pub registration: *mut c_void,
 }
 
-/// Ops of the program's, as its callbacks get them.
+/// The program's ops, as its callbacks get them.
 #[derive(Clone, Copy)]
 struct Own(*mut CalltapOps);
 
-// SAFETY: the header says that they stay where they are; what other threads do with them is the program's affair.
+// SAFETY: the header requires that they stay in place; the program is responsible for their use in
+// other threads.
 unsafe impl Send for Own {}
 // SAFETY: as above.
 unsafe impl Sync for Own {}
@@ -57,18 +58,18 @@ fn code(result: Result<(), Error>) -> c_int {
     result.map_or_else(|error| number(&error), |()| 0)
 }
 
-/// The words of a string, or of none.
+/// Returns the words of a string; none if it is null.
 unsafe fn words(globs: *const c_char) -> Vec<String> {
     if globs.is_null() {
         return Vec::new();
     }
-    // SAFETY: not null, so it is a string, as the header says.
+    // SAFETY: not null, so it is a string, as the header requires.
     let all = unsafe { CStr::from_ptr(globs) }.to_string_lossy();
     all.split_whitespace().map(str::to_owned).collect()
 }
 
 unsafe fn registration<'a>(ops: *const CalltapOps) -> Option<&'a Registration> {
-    // SAFETY: null, or ops, whose registration is null or what `calltap_register_function` put there.
+    // SAFETY: null, or ops, whose registration is null or set by `calltap_register_function`.
     unsafe { ops.as_ref()?.registration.cast::<Registration>().as_ref() }
 }
 
@@ -89,9 +90,10 @@ pub unsafe extern "C" fn calltap_register_function(ops: *mut CalltapOps) -> c_in
     }
     let own = Own(ops);
     let callback = move |call: &Call| {
-        // All of it, not the pointer in it alone, belongs to the callback.
+        // The closure captures the whole value, not only the pointer in it.
         let own = own;
-        // SAFETY: the program's function, called as its type says; the ops are there until the callback was taken off.
+        // SAFETY: the program's function, called as its type requires; the ops exist until the
+        // callback was unregistered.
         unsafe { func(call.ip(), call.parent_ip().unwrap_or(0), own.0, call.as_ptr()) };
     };
     // SAFETY: strings, or null.
@@ -111,7 +113,7 @@ pub unsafe extern "C" fn calltap_register_function(ops: *mut CalltapOps) -> c_in
         Ok(registration) => {
             let (id, mask) = (registration.id(), registration.mask());
             let registration = Box::into_raw(Box::new(registration)).cast();
-            // SAFETY: the ops, of which callbacks that run already may read, but not write, these fields.
+            // SAFETY: the ops; callbacks that run already may read, but not write, these fields.
             unsafe {
                 (*ops).id = id;
                 (*ops).mask = mask;
@@ -126,7 +128,7 @@ pub unsafe extern "C" fn calltap_register_function(ops: *mut CalltapOps) -> c_in
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calltap_unregister_function(ops: *mut CalltapOps) -> c_int {
-    // First, as it tells a callback from others: an error leaves everything as it was.
+    // This comes first because it fails in a callback: an error leaves everything unchanged.
     if let Err(error) = calltap::init() {
         return number(&error);
     }
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn calltap_unregister_function(ops: *mut CalltapOps) -> c_
     }
     let registration = std::mem::replace(&mut given.registration, ptr::null_mut());
     (given.id, given.mask) = (0, 0);
-    // SAFETY: made by `calltap_register_function`, and taken out: no other call gets it.
+    // SAFETY: made by `calltap_register_function`, and removed: no other call gets it.
     let registration = unsafe { Box::from_raw(registration.cast::<Registration>()) };
     code(registration.unregister())
 }
@@ -172,11 +174,11 @@ pub extern "C" fn calltap_rescan() -> c_int {
     code(calltap::rescan())
 }
 
-/// Copies what fits, with a zero; the length of all of it.
+/// Copies as much as fits, with a zero at the end. Returns the length of the whole text.
 unsafe fn copy(text: Option<&str>, buffer: *mut c_char, size: usize) -> usize {
     let text = text.unwrap_or_default();
     if !buffer.is_null() && size > 0 {
-        // SAFETY: a buffer of that size, as the header says.
+        // SAFETY: a buffer of that size, as the header requires.
         let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), size) };
         let length = text.len().min(size - 1);
         buffer[..length].copy_from_slice(&text.as_bytes()[..length]);

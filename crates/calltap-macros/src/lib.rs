@@ -3,15 +3,20 @@
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Makes a function traceable with the stable compiler and without flags: five bytes of NOP at the beginning of its body.
+/// Makes a function traceable with the stable compiler and without flags, by five bytes of NOP at
+/// the beginning of its body.
 ///
-/// Its name for filters is its path, `module::function`, a method's `module::Type::method`, where the program's symbols have not been stripped; the linker's symbol, which
-/// tells instances of generic functions apart, works, too. Callbacks get neither arguments nor parent, as the site is in the body.
+/// Its name for filters is its path, `module::function`, for a method `module::Type::method` if the
+/// program has symbols. The linker symbol, which tells instances of generic functions apart, works,
+/// too. Callbacks get neither arguments nor parent, as the site is in the body.
 ///
-/// - The function is not inlined, unless it has an `inline` attribute of its own; then each inlined copy is a site with the same name.
-/// - A generic function has a site in each instance, a method one, `async fn` one that is reached when the future is first polled.
-/// - The end of a call is that of its body, also by a panic; an `async fn` ends when its future is ready or dropped.
-/// - For closures, and for blocks, there is `calltap::site!`.
+/// - The function is not inlined, unless it has an `inline` attribute of its own; then each inlined
+///   copy is a site with the same name.
+/// - A generic function has a site in each instance, a method has one, and an `async fn` has one
+///   that is reached when the future is first polled.
+/// - A call ends with its body, even by a panic; an `async fn` ends when its future is ready or
+///   dropped.
+/// - For closures and blocks, use `calltap::site!`.
 /// - `const fn` and functions without a body are refused.
 #[proc_macro_attribute]
 pub fn traced(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -24,7 +29,8 @@ pub fn traced(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// What stands before the body: a frame, the drop of which is a site, too, and the site at the beginning.
+/// The code in front of the body: a frame, whose drop is a site, too, and the site at the
+/// beginning.
 const SITE: &str = "
     #[allow(missing_docs)]
     struct CalltapFrame(::calltap::Frame);

@@ -1,5 +1,5 @@
-//! What a call costs: bare, with a site that is off, with one empty callback, with several; and what changing costs.
-//! `cargo bench -p calltap`
+//! Cost of a call: bare, with a disabled site, with one empty callback, with several; and cost of a
+//! change. `cargo bench -p calltap`
 
 use calltap::{Call, Ops, Registration, register, traced};
 use std::hint::black_box;
@@ -15,7 +15,7 @@ fn leaf(n: u64) -> u64 {
     n.wrapping_mul(3)
 }
 
-/// Best of some rounds, nanoseconds a call.
+/// Returns nanoseconds per call, best of some rounds.
 fn measure(function: fn(u64) -> u64) -> f64 {
     const CALLS: u64 = 1_000_000;
     let round = || {

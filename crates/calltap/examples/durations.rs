@@ -1,4 +1,5 @@
-//! A program that measures its own functions: calls, and the longest of each. `cargo run --release -p calltap --example durations`
+//! A program that measures its own functions: their calls, and the longest of each. `cargo run
+//! --release -p calltap --example durations`
 
 use calltap::{Call, Ops, Return, register, traced};
 use std::collections::BTreeMap;
@@ -24,14 +25,14 @@ impl Server {
     }
 }
 
-/// Calls of a function, and the longest.
+/// Number of calls of a function, and the duration of the longest.
 type Rows = BTreeMap<&'static str, (u64, Duration)>;
 
 fn main() -> Result<(), calltap::Error> {
     static ROWS: Mutex<Rows> = Mutex::new(BTreeMap::new());
     let measure = |call: &Return| {
         let Some(function) = call.function() else { return };
-        // Nothing that the callback calls is traced by these ops: it may allocate and lock.
+        // These ops trace nothing that the callback calls, so it may allocate and lock.
         let mut rows = ROWS.lock().unwrap_or_else(|poison| poison.into_inner());
         let row = rows.entry(function.name()).or_default();
         *row = (row.0 + 1, row.1.max(call.duration()));

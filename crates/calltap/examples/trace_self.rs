@@ -1,4 +1,5 @@
-//! A program that watches itself: two ops with different filters, switched while it works. `cargo run --release -p calltap --example trace_self`
+//! A program that traces itself: two ops with different filters, which change while it works.
+//! `cargo run --release -p calltap --example trace_self`
 
 use calltap::{Call, Function, Ops, register, traced};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ fn work() -> u64 {
     ["1 2 3", "40 50", "600"].iter().map(|line| total(&parse(line))).sum()
 }
 
-/// Calls by function: all counters are there before the first call, so that the callback only adds.
+/// Calls by function. All counters exist before the first call, so that the callback only adds.
 type Counters = BTreeMap<&'static str, AtomicU64>;
 
 fn counters() -> Counters {

@@ -1,6 +1,7 @@
-//! A callback as the trampoline calls it.
+//! A callback in the form in which the trampoline calls it.
 //!
-//! Unsafe because the trampoline calls back with pointers, and because a pointer is said to be usable by all threads.
+//! Uses `unsafe` because the trampoline passes pointers, and because a pointer is declared usable
+//! by all threads.
 #![allow(unsafe_code)]
 
 use crate::call::Call;
@@ -11,11 +12,11 @@ use std::ptr;
 #[derive(Clone, Copy)]
 pub struct SendCallee(Callee);
 
-// SAFETY: made of a callback that is Send and Sync only (`new`).
+// SAFETY: made only of a callback that is Send and Sync (`new`).
 unsafe impl Send for SendCallee {}
 
 impl SendCallee {
-    /// Of a callback in its box, which has to live as long as the callee is used.
+    /// Creates a callee of a boxed callback, which has to live as long as the callee is used.
     pub fn new<F: Fn(&Call) + Send + Sync + 'static>(callback: &F) -> SendCallee {
         SendCallee(Callee { run: run::<F>, data: ptr::from_ref(callback).cast() })
     }
@@ -25,10 +26,12 @@ impl SendCallee {
     }
 }
 
-/// What the trampoline calls. A panic ends the program, with its message: there is no way to unwind out of another function's first instruction.
+/// Runs the callback for the trampoline. A panic ends the program, with its message: there is no
+/// way to unwind out of another function's first instruction.
 unsafe extern "C" fn run<F: Fn(&Call)>(callback: *const (), regs: *const Regs) {
-    // SAFETY: `SendCallee::new` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers
-    // are on the stack of the trampoline that calls this.
+    // SAFETY: `SendCallee::new` paired this function with a callback of this type, which lives
+    // until a grace period after it was unregistered; the registers are on the stack of the
+    // trampoline that calls this.
     let (callback, regs) = unsafe { (&*callback.cast::<F>(), &*regs) };
     callback(&Call(regs));
 }

@@ -1,13 +1,16 @@
-//! Which ops want which functions, and switching the sites accordingly: the slow half, behind one lock.
+//! Decides which ops want which functions, and switches the sites accordingly: the slow part of the
+//! library, under one lock.
 //!
-//! Each site holds a filter mask and a notrace mask, with a bit for each ops; what is in the first and not in the second is interested in the function. A change of filters is
-//! carried out in three steps:
+//! Each site has a filter mask and a notrace mask, with a bit for each ops; ops in the first and
+//! not in the second are interested in the function. A change of filters takes three steps:
 //!
-//! 1. Every site's cell gets the combination that wants it now. From here on it counts.
-//! 2. Sites that no ops wanted and some do now, and the other way round, are switched, all in one batch. The others stay as they are.
-//! 3. Combinations that no ops want any more are freed after a grace period.
+//! 1. Every site's cell gets its new combination, which takes effect at once.
+//! 2. Sites that are wanted now and were not before, and the other way round, are switched, all in
+//!    one batch. The others stay as they are.
+//! 3. Combinations that no site has any more are freed after a grace period.
 //!
-//! After step 3 no thread runs a callback for a function that does not want it, whether step 2 could change the site or not.
+//! After step 3 no thread runs a callback for a function that does not want it, whether step 2
+//! could change the site or not.
 
 use crate::callee::SendCallee;
 use crate::error::Error;
@@ -25,18 +28,18 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::Ordering::*;
 
-/// Why a site cannot be switched on.
+/// The reason why a site cannot be enabled.
 #[derive(Clone, Debug)]
 struct Refusal {
-    /// It will not be tried again.
+    /// Whether enabling it is not tried again.
     for_good: bool,
     reason: String,
 }
 
-/// A site, as it is.
+/// The present state of a site.
 struct Place {
     state: State,
-    /// Its gate was written.
+    /// Whether its gate was written.
     has_gate: bool,
     filter: u32,
     notrace: u32,
@@ -53,7 +56,7 @@ impl Place {
     }
 }
 
-/// A module, and its sites in the same order.
+/// A module, and the states of its sites in the same order.
 struct Mapped {
     module: &'static Module,
     places: Vec<Place>,
@@ -66,25 +69,25 @@ pub struct Registered {
     pub filter: Vec<Glob>,
     pub notrace: Vec<Glob>,
     pub callee: SendCallee,
-    /// What the callee's data are: kept, not read.
+    /// Data of the callee: kept alive, not read.
     #[allow(dead_code)]
     pub callback: Box<dyn Any + Send + Sync>,
-    /// For returns.
+    /// Callback for returns.
     pub returned: Option<Box<dyn Returned>>,
 }
 
-/// Everything behind the lock.
+/// The state under the lock.
 #[derive(Default)]
 pub struct Control {
     ops: [Option<Registered>; MAX_OPS],
     last_id: u64,
-    /// What was loaded when it was looked at last.
+    /// Objects that were loaded at the last scan.
     seen: Vec<Object>,
     modules: Vec<Mapped>,
-    /// Modules that were unloaded: they may come back.
+    /// Modules that were unloaded: they may be loaded again.
     past: Vec<&'static Module>,
     combinations: BTreeMap<u32, Box<Combination>>,
-    /// Of callbacks for returns.
+    /// Combinations of callbacks for returns.
     at_returns: BTreeMap<u32, Box<Combination>>,
     is_prepared: bool,
 }
@@ -136,7 +139,8 @@ impl Control {
         self.update()
     }
 
-    /// The same file at the same place may have been unloaded and loaded again: then its sites are as in the file.
+    /// Detects that the same file was unloaded and loaded again at the same address: its sites are
+    /// as in the file then.
     fn check_again(mapped: &mut Mapped, text: &mut LocalText) {
         if mapped.module.is_program {
             return;
@@ -152,7 +156,7 @@ impl Control {
         }
     }
 
-    /// Makes one instruction of the sites that are several, while no thread can be between them.
+    /// Makes one instruction of sites that are several, while no thread can be between them.
     fn normalize(&mut self, text: &mut LocalText) {
         let mut all = Vec::new();
         for (m, mapped) in self.modules.iter().enumerate() {
@@ -166,7 +170,7 @@ impl Control {
         self.carry_out(&all, text);
     }
 
-    /// Its memory belongs to no module that is known.
+    /// Forgets a module that was unloaded; its memory may belong to any other.
     fn forget(&mut self, gone: Mapped) {
         let cells = gone.module.cells.iter().chain(&gone.module.returns);
         cells.for_each(|cell| cell.combination.store(ptr::null_mut(), SeqCst));
@@ -188,13 +192,13 @@ impl Control {
         }
     }
 
-    /// Registers ops: number and id.
+    /// Registers ops. Returns their number and id.
     pub fn add(
         &mut self,
         make: impl FnOnce(u64) -> Registered,
         may_match_nothing: bool,
     ) -> Result<(usize, u64), Error> {
-        // What was loaded since the last time is traced, too.
+        // Objects that were loaded since the last scan are traced, too.
         if objects::loaded() != self.seen {
             self.rescan()?;
         }
@@ -224,16 +228,18 @@ impl Control {
         }
     }
 
-    /// Takes ops off. When this returns, none of its callbacks runs; it is to be dropped outside the lock.
+    /// Unregisters ops. When this returns, none of their callbacks runs; the caller drops them
+    /// without the lock.
     pub fn remove(&mut self, n: usize) -> Result<Registered, Error> {
         let registered = self.ops[n].take().ok_or(Error::InCallback)?;
         self.choose(n);
-        // Should the text be out of reach, the sites' routes and cells have been changed all the same: its callbacks have seen the last call.
+        // Even if the text cannot be written, the cells have changed: the callbacks have seen their
+        // last call.
         let _ = self.update();
         Ok(registered)
     }
 
-    /// Gives ops other filters. Returns how many functions are on for it.
+    /// Changes the filters of ops. Returns how many functions are enabled for them.
     pub fn change(&mut self, n: usize, change: impl FnOnce(&mut Registered)) -> Result<usize, Error> {
         self.ops[n].as_mut().map(change);
         self.choose(n);
@@ -241,13 +247,13 @@ impl Control {
         Ok(self.count(1 << n))
     }
 
-    /// Registered ops: name, id, bit, number of functions that want it.
+    /// Returns the registered ops: name, id, bit, number of functions that are enabled for them.
     pub fn list(&self) -> Vec<(String, u64, u32, usize)> {
         let all = self.ops.iter().enumerate().filter_map(|(n, ops)| Some((n, ops.as_ref()?)));
         all.map(|(n, ops)| (ops.name.clone(), ops.id, 1 << n, self.count(1 << n))).collect()
     }
 
-    /// All functions; sites at ends of frames are no functions of their own.
+    /// Returns all functions; sites at ends of frames have no function of their own.
     fn places(&self) -> impl Iterator<Item = (&'static Function, &Place)> {
         let all = self
             .modules
@@ -256,7 +262,7 @@ impl Control {
         all.filter(|(_, is_end)| !**is_end).map(|(place, _)| place)
     }
 
-    /// Sites that are on for these bits.
+    /// Returns the number of sites that are enabled for these bits.
     pub fn count(&self, mask: u32) -> usize {
         self.places().filter(|(_, place)| place.wanted() & mask != 0 && place.is_on()).count()
     }
@@ -270,12 +276,13 @@ impl Control {
         self.places().filter_map(|(function, place)| Some((function, reason(place)?))).collect()
     }
 
-    /// Combinations in use.
+    /// Returns the number of combinations in use.
     pub fn combinations(&self) -> usize {
         self.combinations.len()
     }
 
-    /// The ops of a mask, together; where returns are wanted, with the callee that watches for them.
+    /// Returns the combination of a mask, with the callee that watches returns if some of its ops
+    /// want them.
     fn combination(&mut self, mask: u32) -> *mut Combination {
         let (ops, watched) = (&self.ops, mask & self.with_returns() != 0);
         let callees = || -> Vec<Callee> {
@@ -285,20 +292,21 @@ impl Control {
         combination(&mut self.combinations, mask, callees)
     }
 
-    /// The callbacks for returns of a mask, together.
+    /// Returns the combination of the callbacks for returns of a mask.
     fn at_return(&mut self, mask: u32) -> *mut Combination {
         let (ops, mask) = (&self.ops, mask & self.with_returns());
         let callees = || of(ops, mask).filter_map(|ops| Some(ops.returned.as_ref()?.callee())).collect();
         combination(&mut self.at_returns, mask, callees)
     }
 
-    /// The bits of ops that have a callback for returns.
+    /// Returns the bits of ops that have a callback for returns.
     fn with_returns(&self) -> u32 {
         let has = |ops: &Option<Registered>| ops.as_ref().is_some_and(|ops| ops.returned.is_some());
         self.ops.iter().enumerate().filter(|(_, ops)| has(ops)).fold(0, |mask, (n, _)| mask | 1 << n)
     }
 
-    /// The end of a frame is wanted by all ops that want the beginning, which is known by its name: drops are not always inlined.
+    /// Makes all ops that want a function's entry want the end of its frame, too. The function is
+    /// found by its name, as drops are not always inlined.
     fn choose_ends(&mut self) {
         let with_returns = self.with_returns();
         let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
@@ -317,7 +325,7 @@ impl Control {
         }
     }
 
-    /// The three steps.
+    /// Performs the three steps of a change.
     fn update(&mut self) -> Result<(), Error> {
         self.choose_ends();
         let (mut wanted, with_returns) = (BTreeSet::new(), self.with_returns());
@@ -335,16 +343,17 @@ impl Control {
         let done = LocalText::open().map(|mut text| self.switch(&mut text));
         let returns: BTreeSet<u32> = wanted.iter().map(|mask| mask & with_returns).collect();
         let dead = (retire(&mut self.combinations, &wanted), retire(&mut self.at_returns, &returns));
-        // Also where none is dead: a callback may be running for a function that it was taken from.
+        // Even if no combination is dead, a callback may be running for a function that was taken
+        // from it.
         grace::synchronize();
         drop(dead);
         done
     }
 
-    /// Switches sites on that some ops want, and the others off.
+    /// Enables the sites that some ops want, and disables the others.
     fn switch(&mut self, text: &mut LocalText) {
         let mut changes = Vec::new();
-        // They stay mapped until the batch is done.
+        // The modules stay mapped until the batch is done.
         let mut pins = Vec::new();
         for (m, Mapped { module, places }) in self.modules.iter_mut().enumerate() {
             let is_tried = |place: &Place| place.refusal.as_ref().is_none_or(|refusal| !refusal.for_good);
@@ -376,12 +385,12 @@ impl Control {
         self.carry_out(&changes, text);
     }
 
-    /// Carries out a batch: module, site, new state.
+    /// Carries out a batch of changes, each a module, a site and its new state.
     fn carry_out(&mut self, changes: &[(usize, usize, State)], text: &mut LocalText) {
         if changes.is_empty() {
             return;
         }
-        // A thread alone is here, and so in no site.
+        // A single thread is here, so no thread is in a site.
         let granted = if is_single_threaded() { Demand::Stopped } else { Demand::Nothing };
         let change = |(m, n, to): &(usize, usize, State)| {
             let Mapped { module, places } = &self.modules[*m];
@@ -403,18 +412,18 @@ impl Control {
     }
 }
 
-/// Does one of the globs match one of a function's names?
+/// Whether one of the globs matches one of a function's names.
 fn any(globs: &[Glob], function: &Function) -> bool {
     globs.iter().any(|glob| function.names().any(|name| glob.matches(name)))
 }
 
 impl Registered {
-    /// Would they be on for a function?
+    /// Whether the ops would be enabled for a function.
     fn matches(&self, function: &Function) -> bool {
         (self.filter.is_empty() || any(&self.filter, function)) && !any(&self.notrace, function)
     }
 
-    /// The filter and what is left out of it, as written.
+    /// Returns the filter and its exceptions, as written.
     fn patterns(&self) -> String {
         let words = |globs: &[Glob]| globs.iter().map(Glob::pattern).collect::<Vec<_>>().join(" ");
         match self.notrace.is_empty() {
@@ -424,12 +433,12 @@ impl Registered {
     }
 }
 
-/// The ops of a mask, in order.
+/// Returns the ops of a mask, in order.
 fn of(ops: &[Option<Registered>], mask: u32) -> impl Iterator<Item = &Registered> {
     ops.iter().enumerate().filter(move |(n, _)| mask & 1 << n != 0).filter_map(|(_, ops)| ops.as_ref())
 }
 
-/// The combination of a mask, made if there is none; null for no ops.
+/// Returns the combination of a mask, creating it if there is none; null for no ops.
 fn combination(
     all: &mut BTreeMap<u32, Box<Combination>>,
     mask: u32,
@@ -441,7 +450,7 @@ fn combination(
     ptr::from_mut(&mut **all.entry(mask).or_insert_with(|| Combination::new(mask, callees())))
 }
 
-/// Takes out the combinations that no site has any more.
+/// Removes and returns the combinations that no site has any more.
 fn retire(
     all: &mut BTreeMap<u32, Box<Combination>>,
     wanted: &BTreeSet<u32>,

@@ -1,9 +1,12 @@
-//! Gates: the only code that is generated. `push cell; jmp trampoline`, with both addresses behind it, 32 bytes for each site.
+//! Gates: the only generated code. A gate is `push cell; jmp trampoline`, with both addresses
+//! behind it, 32 bytes for each site.
 //!
-//! The gates of a module lie together, within reach of a 5-byte call from its sites. They are never unmapped: there is no way to tell that no thread was interrupted in
-//! one, and none is needed, since a gate leads where its cell says *then*.
+//! The gates of a module lie together, within reach of a 5-byte call from its sites. They are never
+//! unmapped, as there is no way to tell that no thread was interrupted in one; none is needed,
+//! since a gate uses its cell's contents at the time when it runs.
 //!
-//! Unsafe because memory is mapped. It is mapped to be run and read, never to be written; the text's one hand writes it.
+//! Uses `unsafe` because memory is mapped. It is mapped executable and read-only; [`LocalText`]
+//! writes it.
 #![allow(unsafe_code)]
 
 use crate::table::Module;
@@ -15,15 +18,16 @@ use std::ptr;
 use std::sync::atomic::Ordering::*;
 
 const SIZE: u64 = 32;
-/// Kept free between what exists and what is mapped here, for what may grow.
+/// Distance to existing mappings, which may grow.
 const MARGIN: u64 = 1 << 20;
 
-/// The gate of a site.
+/// Returns the address of a site's gate.
 pub fn gate(module: &Module, n: usize) -> Avma {
     Avma(module.gates.load(SeqCst) + n as u64 * SIZE)
 }
 
-/// Writes the gates of some sites, by number in order, that are off. Or says why that cannot be done.
+/// Writes the gates of some disabled sites, given by their numbers in order. Returns the reason if
+/// that cannot be done.
 pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(), String> {
     if module.gates.load(SeqCst) == 0 {
         let length = (module.sites.len() as u64 * SIZE).next_multiple_of(PAGE);
@@ -33,14 +37,15 @@ pub fn write(module: &Module, sites: &[usize], text: &mut LocalText) -> Result<(
     for run in sites.chunk_by(|one, next| one + 1 == *next) {
         let bytes = |n: &usize| gate_bytes(ptr::from_ref(&module.cells[*n]) as u64, trampoline::address());
         let bytes: Vec<u8> = run.iter().flat_map(bytes).collect();
-        // A thread that was interrupted in one finds it as it was. No processor has fetched from a new one.
+        // A thread that was interrupted in a gate finds the same bytes again. No processor has
+        // fetched from a new gate.
         text.write(gate(module, run[0]), &bytes)
             .map_err(|error| format!("its gate cannot be written: {error}"))?;
     }
     Ok(())
 }
 
-/// `push [rip + 10]; jmp [rip + 12]`, padding, the two addresses.
+/// Returns the bytes of a gate: `push [rip + 10]; jmp [rip + 12]`, padding, the two addresses.
 fn gate_bytes(cell: u64, trampoline: u64) -> [u8; SIZE as usize] {
     let mut bytes = [0xCC; SIZE as usize];
     bytes[..6].copy_from_slice(&[0xFF, 0x35, 10, 0, 0, 0]);
@@ -61,7 +66,7 @@ fn map_near(start: u64, end: u64, length: u64) -> Option<u64> {
     let free = |at: &u64| taken.iter().all(|(from, to)| to + MARGIN <= *at || at + length + MARGIN <= *from);
     let below = taken.iter().rev().filter(|(from, _)| *from <= start);
     let above = taken.iter().filter(|(_, to)| *to >= end);
-    /// Kept free above a program, for its heap.
+    /// Distance to keep above a program, for its heap.
     const HEAP_ROOM: u64 = 1 << 30;
     below
         .filter_map(|(from, _)| from.checked_sub(length + MARGIN))
@@ -71,7 +76,7 @@ fn map_near(start: u64, end: u64, length: u64) -> Option<u64> {
         .find_map(|at| map(at, length))
 }
 
-/// The program's mappings.
+/// Returns the address ranges of the program's mappings.
 fn taken() -> io::Result<Vec<(u64, u64)>> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let range = |line: &str| {
@@ -81,6 +86,7 @@ fn taken() -> io::Result<Vec<(u64, u64)>> {
     Ok(maps.lines().filter_map(range).filter(|(from, _)| *from < 1 << 47).collect())
 }
 
+/// Maps memory at an address, if it is free.
 fn map(at: u64, length: u64) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_EXEC;
@@ -89,7 +95,8 @@ fn map(at: u64, length: u64) -> Option<u64> {
         libc::mmap(ptr::without_provenance_mut(at as usize), length as usize, protection, flags, -1, 0)
     };
     if mapped != libc::MAP_FAILED && mapped as u64 != at {
-        // SAFETY: just mapped, elsewhere than asked (a kernel that does not know the flag).
+        // SAFETY: just mapped, at another address than requested, by a kernel that does not know
+        // the flag.
         unsafe { libc::munmap(mapped, length as usize) };
         return None;
     }

@@ -1,26 +1,31 @@
-//! Grace periods: when does no thread use any more what was taken away?
+//! Grace periods: after one, no thread uses any more what was removed before it.
 //!
-//! A thread that enters the trampoline counts itself in one of two columns, and takes itself out of the same one when it leaves. The thread that took something
-//! away (a combination from its cell, say) turns new threads to the other column and waits until the old one is empty, twice: a thread may have
-//! chosen its column long before it counted itself. Then all threads inside came after, and cannot have seen what was taken away. Nothing has to be known of
-//! threads, which come and go; each counts in a line of its own, as far as there are enough: it stores 1 and 0 there, so that a thread that leaves the trampoline for good at any instruction (siglongjmp
-//! out of a signal handler) can put its line right. A line stays its thread pointer's, which later threads have again. Threads without one count in a line together.
+//! A thread that enters the trampoline counts itself in one of two columns, and subtracts itself
+//! from the same one when it leaves. A thread that has removed something (a combination from its
+//! cell, say) directs new threads to the other column and waits until the old one is empty, twice:
+//! a thread may have chosen its column long before it counted itself. Then all threads inside have
+//! entered later, and cannot have seen what was removed. No list of threads is necessary. Each
+//! thread counts in its own line, as far as there are enough: it stores 1 and 0 there, so that a
+//! thread that leaves the trampoline for good at any instruction (siglongjmp out of a signal
+//! handler) can correct its line. A line stays with its thread pointer, which later threads reuse.
+//! Threads without a line of their own share one.
 //!
-//! A thread that has not come to its count yet (it was interrupted in a gate, or before the first instruction) is not waited for: it will find
-//! what is there *then*. That is why gates and cells are never freed, and why a cell is read after the count.
+//! A thread that has not counted itself yet (it was interrupted in a gate, or before the first
+//! instruction) is not waited for: it will use the present contents of its cell. That is why gates
+//! and cells are never freed, and why a cell is read after the count.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
 pub const LINES: usize = 1024;
 
-/// Counters of the threads that fall on it.
+/// The counters of one thread, or of several that share them.
 #[repr(C, align(64))]
 pub struct Line {
     pub readers: [AtomicU64; 2],
-    /// Calls that were not reported.
+    /// Number of calls that were not reported.
     pub recursions: AtomicU64,
-    /// The pointer of the thread that alone counts here.
+    /// Thread pointer of the only thread that counts here.
     pub owner: AtomicU64,
 }
 
@@ -33,17 +38,18 @@ impl Line {
 
 pub static READERS: [Line; LINES] = [const { Line::new() }; LINES];
 
-/// Of threads whose line is another's.
+/// The line of threads whose own line belongs to another thread.
 pub static SHARED: Line = Line::new();
 
 fn lines() -> impl Iterator<Item = &'static Line> {
     READERS.iter().chain([&SHARED])
 }
 
-/// The column that threads count in: 0 or 1.
+/// The column in which threads count: 0 or 1.
 pub static PHASE: AtomicU64 = AtomicU64::new(0);
 
-/// While this exists, nothing that it may see is freed. For what is not the trampoline.
+/// Guard for readers outside of the trampoline: while it exists, nothing that its thread may see is
+/// freed.
 pub struct Reader(&'static AtomicU64);
 
 impl Reader {
@@ -60,7 +66,8 @@ impl Drop for Reader {
     }
 }
 
-/// Returns when every thread that was inside has left at least once. One caller at a time, which is not inside itself.
+/// Waits until every thread that was inside has left at least once. One caller at a time, which is
+/// not inside itself.
 pub fn synchronize() {
     for _ in 0..2 {
         let old = PHASE.fetch_xor(1, SeqCst) as usize & 1;
@@ -77,12 +84,13 @@ pub fn synchronize() {
     }
 }
 
-/// Calls that were not reported, as they were made inside a callback or by this library itself.
+/// Returns the number of calls that were not reported, as they were made inside a callback or by
+/// this library itself.
 pub fn recursions() -> u64 {
     lines().map(|line| line.recursions.load(Relaxed)).sum()
 }
 
-/// In a forked child the other threads are gone.
+/// Resets the counts in a forked child, which has no other threads.
 pub fn forget_threads() {
     lines().flat_map(|line| &line.readers).for_each(|readers| readers.store(0, SeqCst));
 }

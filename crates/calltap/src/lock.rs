@@ -1,10 +1,14 @@
-//! The lock that every change is made behind, and a fork is made under: in the child everything that was registered goes on working.
+//! The lock for all changes. A fork takes it as well, so that registered ops keep working in the
+//! child.
 //!
-//! The child has a copy of text, gates and combinations. A fork waits for the thread that is changing them, so that the copy is whole; the child has one thread, so
-//! the counts of the others are forgotten. A callback may fork, too: it cannot wait, as another thread may be waiting for the callback, and if a thread is in the middle of a
-//! change then, the child goes on tracing as it is and refuses changes.
+//! The child has a copy of text, gates and combinations. A fork waits for the thread that is
+//! changing them, so that the copy is whole; the child has one thread, so the counts of the others
+//! are reset. A callback may fork, too: it cannot wait, as another thread may be waiting for the
+//! callback. If a thread is in the middle of a change then, the child continues to trace as it is
+//! and refuses changes.
 //!
-//! Unsafe because pthread_atfork is C, and because the lock is held from one of its handlers to the next.
+//! Uses `unsafe` because pthread_atfork is C, and because the lock is held from one of its handlers
+//! to the next.
 #![allow(unsafe_code)]
 
 use crate::control::Control;
@@ -17,10 +21,10 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
 
-/// Bits of ops whose registration was dropped inside a callback: the next change takes them off.
+/// Bits of ops whose registration was dropped inside a callback: the next change unregisters them.
 pub static ABANDONED: AtomicU32 = AtomicU32::new(0);
 
-/// This process was forked while another thread held the lock.
+/// Whether this process was forked while another thread held the lock.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
 type Lock = MutexGuard<'static, Option<Control>>;
@@ -30,12 +34,12 @@ fn lock() -> Lock {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Is it free?
+/// Whether the lock is free.
 fn is_free() -> bool {
     !matches!(CONTROL.try_lock(), Err(std::sync::TryLockError::WouldBlock))
 }
 
-/// Does something behind the lock. What the thread calls meanwhile is not reported.
+/// Runs `work` with the lock. Calls of the thread meanwhile are not reported.
 pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R, Error> {
     let _inside = InLibrary::enter().ok_or(Error::InCallback)?;
     if BROKEN.load(SeqCst) {
@@ -51,20 +55,21 @@ pub fn with<R>(work: impl FnOnce(&mut Control) -> Result<R, Error>) -> Result<R,
         abandoned.extend((0..MAX_OPS).filter(|n| bits & 1 << n != 0).map(|n| control.remove(n).ok()));
         prepared.and_then(|()| work(control))
     };
-    // A callback may do anything when it is dropped.
+    // A callback's data may run any code when it is dropped.
     drop(abandoned);
     result
 }
 
-/// The lock, while its owner forks.
+/// The lock, held by its owner during a fork.
 struct Held(UnsafeCell<Option<Lock>>);
 
-// SAFETY: used by the thread that holds the lock only.
+// SAFETY: only the thread that holds the lock uses it.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
 
-/// From now on forks are seen. (vfork and posix_spawn share memory with their parent and need nothing; a raw clone without it is not seen.)
+/// Watches forks from now on. vfork and posix_spawn share memory with their parent and need
+/// nothing; a raw clone without shared memory is not noticed.
 fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: three functions without arguments.

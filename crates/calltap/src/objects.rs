@@ -1,6 +1,6 @@
-//! What the dynamic linker has loaded, and keeping it loaded for a moment.
+//! The objects that the dynamic linker has loaded, and a pin that keeps one loaded.
 //!
-//! Unsafe because the dynamic linker's interface is C.
+//! Uses `unsafe` because the dynamic linker's interface is C.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
@@ -11,31 +11,34 @@ use std::ptr;
 /// A program or shared object in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// The first one is the program.
+    /// Whether it is the program, which is the first object.
     pub is_program: bool,
     pub path: PathBuf,
     pub bias: u64,
-    /// Of all its segments.
+    /// Lowest address of its segments.
     pub start: u64,
+    /// End of its segments.
     pub end: u64,
-    /// Addresses and lengths.
+    /// Addresses and lengths of its notes.
     pub notes: Vec<(u64, u64)>,
-    /// How many objects have been loaded and unloaded so far.
+    /// Number of objects that have been loaded and unloaded so far.
     pub changes: (u64, u64),
 }
 
-/// All that is loaded.
+/// Returns all loaded objects.
 pub fn loaded() -> Vec<Object> {
     let mut all: Vec<Object> = Vec::new();
-    // SAFETY: the callback gets the pointer that is passed here, and nothing else has it meanwhile.
+    // SAFETY: the callback gets the pointer that is passed here, and no other code has it
+    // meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut all).cast()) };
     all
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, all: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker passes a description that is valid during this call, and what `loaded` passes.
+    // SAFETY: the dynamic linker passes a description that is valid during this call, and the
+    // pointer of `loaded`.
     let (info, all) = unsafe { (&*info, &mut *all.cast::<Vec<Object>>()) };
-    // SAFETY: its name, or null; its program headers, as many as it says.
+    // SAFETY: its name, or null; its program headers, with their number.
     let (name, headers) = unsafe {
         let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
         (name, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
@@ -59,14 +62,14 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, all: *mut c_vo
     0
 }
 
-/// While this exists, a shared object stays loaded.
+/// Guard: while it exists, a shared object stays loaded.
 pub struct Pin(*mut c_void);
 
 impl Pin {
-    /// None if it is not loaded, or not there any more.
+    /// Pins an object; returns `None` if it is not loaded, or loaded at another address.
     pub fn new(path: &std::path::Path, bias: u64) -> Option<Pin> {
         let name = CString::new(path.to_path_buf().into_os_string().into_vec()).ok()?;
-        // SAFETY: a name; nothing is loaded or run that was not before.
+        // SAFETY: a name; the call loads and runs nothing that was not loaded before.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
             return None;

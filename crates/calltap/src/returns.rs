@@ -1,15 +1,21 @@
-//! Returns of traced functions: the return address of a call is exchanged at its entry, and put back when the function returns to it.
+//! Returns of traced functions: the return address of a call is replaced at its entry, and restored
+//! when the function returns to the replacement.
 //!
-//! The true return address of a stack slot is in a record whose address follows from the slot's (`records`). So the records of all stacks, of threads,
-//! coroutines and signal handlers, need no list. A frame that is left by longjmp or an exception leaves a record behind that means nothing, and the
-//! next call at its place overwrites it. Unwinders find the true address by the same rule, which the unwind table of `calltap_return` has as an expression.
+//! The true return address of a stack slot is in a record whose address is computed from the slot's
+//! (`records`). So the records of all stacks, of threads, coroutines and signal handlers, need no
+//! list. A frame that is left by longjmp or an exception leaves a stale record behind, and the next
+//! call at its slot overwrites it. Unwinders find the true address by the same rule, which the
+//! unwind table of `calltap_return` has as an expression.
 //!
-//! The records' addresses are reserved when the first ops with a callback for returns is registered; pages of them are used where a stack's frames were.
+//! The records' addresses are reserved when the first ops with a callback for returns are
+//! registered; their pages are used where a stack's frames were.
 //!
-//! A function with the `traced` attribute has its site in its body, where the place of its return address is not known. A value on its frame is told the beginning
-//! there, and its drop is a site, too: no return address is exchanged.
+//! A function with the `traced` attribute has its site in its body, where the slot of its return
+//! address is not known. Instead, a value on its frame stores the call's beginning, and the value's
+//! drop is a site, too: the return address stays.
 //!
-//! Unsafe because return addresses are read and written, and records lie at computed addresses.
+//! Uses `unsafe` because return addresses are read and written, and records lie at computed
+//! addresses.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -21,22 +27,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io, ptr};
 
-/// An open call.
+/// The record of an open call.
 #[repr(C)]
 struct Record {
     /// The true return address.
     to: u64,
-    /// The cell of its function for returns.
+    /// The function's cell for returns.
     cell: *const Cell,
-    /// Nanoseconds, by `CLOCK_MONOTONIC`.
+    /// Start time, in nanoseconds of `CLOCK_MONOTONIC`.
     start: u64,
-    /// The ops that were told of the entry.
+    /// Bits of the ops to which the entry was reported.
     mask: u64,
 }
 
 const _: () = assert!(size_of::<Record>() as u64 == SCALE * 8);
 
-/// What a function with the `traced` attribute keeps on its frame until it ends.
+/// Data that a function with the `traced` attribute keeps on its frame until it ends.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -47,22 +53,23 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Of a call of which no ops is told.
+    /// Creates the frame of a call that is not reported to any ops.
     #[inline(always)]
     pub const fn new() -> Frame {
         Frame { start: AtomicU64::new(0), mask: AtomicU64::new(0), ip: AtomicU64::new(0) }
     }
 }
 
-/// Calls of which the return is not seen, as their stack has no records.
+/// Number of calls whose returns are not seen, as their stacks have no records.
 static UNSEEN: AtomicU64 = AtomicU64::new(0);
 
-/// Calls whose functions' returns were wanted and not seen: their stacks are not where the kernel puts stacks.
+/// Returns the number of calls whose returns were requested and not seen: their stacks are not
+/// where the kernel puts stacks.
 pub fn unseen_returns() -> u64 {
     UNSEEN.load(Relaxed)
 }
 
-/// One return of a traced function, as callbacks see it: after its body, before its caller goes on.
+/// A return of a traced function, as callbacks get it: after its body, before its caller continues.
 #[derive(Clone, Copy)]
 pub struct Return<'a> {
     regs: &'a Regs,
@@ -72,34 +79,36 @@ pub struct Return<'a> {
 }
 
 impl Return<'_> {
-    /// The ip that the entry of this call had.
+    /// Returns the ip that the entry of this call had.
     pub fn ip(&self) -> u64 {
         self.ip
     }
 
-    /// How long the call took: from the end of its entry's callbacks to here.
+    /// Returns the duration of the call: from the end of its entry's callbacks to here.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
 
-    /// When it began and ended, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Returns the start and end of the call, in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn interval(&self) -> (u64, u64) {
         (self.start, self.end)
     }
 
-    /// What an integer or a pointer is returned in: rax. None in a function with the [`traced`](crate::traced) attribute.
+    /// Returns rax, which holds the result if that is an integer or a pointer. `None` in a function
+    /// with the [`traced`](crate::traced) attribute.
     pub fn result(&self) -> Option<u64> {
-        // SAFETY: the trampoline's frame: rax was saved two words below the slot of the return address.
+        // SAFETY: the trampoline's frame: rax was saved two words below the slot of the return
+        // address.
         (self.regs.kind == Kind::Return as u64).then(|| unsafe { *((self.regs.sp - 16) as *const u64) })
     }
 
-    /// The function that returns. None if its module was unloaded.
+    /// Returns the function that returns; `None` if its module was unloaded.
     pub fn function(&self) -> Option<&'static Function> {
         table::find(self.ip + 5).map(|site| site.function())
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time to a variable; the kernel's vDSO reads it without a system call.
@@ -107,10 +116,10 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The kernel's number of this thread.
+/// Returns the kernel's id of this thread.
 #[cfg(feature = "tracing")]
 pub fn thread() -> i32 {
-    // SAFETY: asks the kernel, and changes nothing.
+    // SAFETY: a system call that changes nothing.
     unsafe { libc::gettid() }
 }
 
@@ -125,14 +134,15 @@ pub fn prepare() -> Result<(), Error> {
     if *done {
         return Ok(());
     }
-    // A shadow stack of the processor's would fault at a return address that was exchanged.
+    // A shadow stack of the processor would fault at a return address that was replaced.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if status.lines().any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk")) {
         return Err(Error::Returns(io::Error::other("the processor's shadow stack is on")));
     }
     let (start, length) = (records::START as *mut libc::c_void, records::LENGTH as usize);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: new memory, at addresses that were free. Without access first: a process that locks all of its memory would get all of it at once.
+    // SAFETY: new memory, at addresses that were free. Without access first, as a process that
+    // locks all of its memory would get all of it at once.
     unsafe {
         let mapped = libc::mmap(start, length, libc::PROT_NONE, flags, -1, 0);
         if mapped != start {
@@ -155,19 +165,20 @@ pub fn prepare() -> Result<(), Error> {
     Ok(())
 }
 
-/// The last callee of combinations in which returns are wanted.
+/// Returns the last callee of combinations in which returns are requested.
 pub fn watch() -> Callee {
     Callee { run: watch_call, data: ptr::null() }
 }
 
-/// Notes the beginning of a call, and sees to it that its return is seen.
+/// Records the beginning of a call, and replaces its return address.
 unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
     // SAFETY: on the stack of the trampoline, which calls this.
     let regs = unsafe { &*regs };
     let Some(site) = table::find(regs.ip + 5) else { return };
     if regs.kind == Kind::Body as u64 {
         if site.function().has_frame {
-            // SAFETY: such a site passes its frame in rdi (`site!`), and the frame outlives the call.
+            // SAFETY: such a site passes its frame in rdi (`site!`), and the frame outlives the
+            // call.
             let frame = unsafe { &*(regs.arguments[0] as *const Frame) };
             frame.ip.store(regs.ip, Relaxed);
             frame.mask.store(regs.mask, Relaxed);
@@ -180,10 +191,11 @@ unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
         return;
     }
     let slot = regs.sp as *mut u64;
-    // SAFETY: the slot of the return address, as the site is at the entry, or behind a prologue that has set up the frame pointer; the function has
-    // not returned. The records were reserved before this callee was in any combination.
+    // SAFETY: the slot of the return address, as the site is at the entry, or behind a prologue
+    // that has set up the frame pointer; the function has not returned. The records were reserved
+    // before this callee was in any combination.
     unsafe {
-        // A tail call: the function that jumped here is the one whose return is seen.
+        // A tail call: the return of the function that jumped here is seen instead.
         if *slot == trampoline::return_address() {
             return;
         }
@@ -192,10 +204,10 @@ unsafe extern "C" fn watch_call(_: *const (), regs: *const Regs) {
     }
 }
 
-/// A callback for returns, with what tells whether its ops was told of the entry.
+/// A callback for returns, with the data that tell whether a call's entry was reported to its ops.
 pub struct Callback<F> {
     bit: AtomicU64,
-    /// When its ops were registered: the bit may have been another's before.
+    /// Time at which its ops were registered: other ops may have had the bit before.
     since: AtomicU64,
     callback: F,
 }
@@ -206,11 +218,11 @@ impl<F: Fn(&Return) + Send + Sync + 'static> Callback<F> {
     }
 }
 
-/// A callback of any type.
+/// A callback for returns of any type.
 pub trait Returned: Send + Sync {
-    /// What the trampoline calls.
+    /// Returns the callee for the trampoline.
     fn callee(&self) -> Callee;
-    /// Its ops have this bit from now on.
+    /// Notes that its ops have this bit from now on.
     fn registered(&self, bit: u32);
 }
 
@@ -225,14 +237,15 @@ impl<F: Fn(&Return) + Send + Sync + 'static> Returned for Callback<F> {
     }
 }
 
-/// Runs the callback if its ops were told of the call's entry.
+/// Runs the callback if the call's entry was reported to its ops.
 unsafe extern "C" fn run<F: Fn(&Return)>(data: *const (), regs: *const Regs) {
-    // SAFETY: `callee` paired this function with a callback of this type, which lives until a grace period after it was taken off; the registers are on the
-    // stack of the trampoline that calls this.
+    // SAFETY: `callee` paired this function with a callback of this type, which lives until a grace
+    // period after it was unregistered; the registers are on the stack of the trampoline that calls
+    // this.
     let (own, regs) = unsafe { (&*data.cast::<Callback<F>>(), &*regs) };
     let end = now();
     let (ip, start, mask) = if regs.kind == Kind::Return as u64 {
-        // SAFETY: the record by which the trampoline came here.
+        // SAFETY: the record of the call that returns.
         let record = unsafe { &*record(regs.sp) };
         // SAFETY: cells are never freed.
         (unsafe { (*record.cell).after } - 5, record.start, record.mask)

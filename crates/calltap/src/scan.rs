@@ -1,4 +1,4 @@
-//! From what is loaded to modules with sites.
+//! Finds the sites of loaded objects.
 
 use crate::objects::Object;
 use crate::statics::{self, Place};
@@ -12,7 +12,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-/// Reads an object's file. None if nothing in it can be traced, or if it is not the file that was loaded.
+/// Reads an object's file. Returns `None` if it has nothing that can be traced, or if it is not the
+/// file that was loaded.
 pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
     let file = File::open(&object.path).ok()?;
     if !calltap_sites::file_may_have_sites(&file) && !statics::has_any(&file) {
@@ -21,7 +22,7 @@ pub fn module(object: &Object, text: &mut LocalText) -> Option<Module> {
     let data = calltap_sites::load(&file).ok()?;
     let name = module_name(object);
     let binary = calltap_sites::read(&data, &name).ok()?;
-    // A library may have been replaced since it was loaded.
+    // A library's file may have been replaced since it was loaded.
     if binary.build_id.is_some() && build_id(object, text) != binary.build_id {
         return None;
     }
@@ -40,15 +41,15 @@ struct Found {
     place: Place,
 }
 
-/// The sites that the compiler left, by the addresses of their functions.
+/// Returns the sites that the compiler left, by the addresses of their functions.
 fn by_compiler(functions: &[calltap_sites::Function], module: &str, bias: Bias) -> Vec<Found> {
     let found = functions.iter().filter_map(|function| {
-        let form = function.form.as_ref()?;
+        let form = function.form()?;
         let site = Site::calling(form, bias)?;
         let kind = if calltap_patch::is_after_prologue(form) { Kind::AfterPrologue } else { Kind::Entry };
         let names = names(None, Some(function));
         let address = bias.apply(function.address).0;
-        let site_kind = Some(function.kind);
+        let site_kind = Some(function.kind());
         let module = module.to_owned();
         let function = Function { names, module, address, site: site_kind, has_frame: false };
         Some(Found { site, kind, function, place: Place::Alone })
@@ -69,7 +70,7 @@ fn add_static(
         let function = containing(functions, address);
         let entry = function.map_or(0, |function| bias.apply(function.address).0);
         let known = found[..by_compiler].binary_search_by_key(&entry, |found| found.function.address);
-        // One site is enough for a function, and the compiler's is the better one.
+        // A single site per function is enough, and the compiler's is the better one.
         let is_end = place == Place::End;
         if let Ok(n) = known
             && !is_end
@@ -83,7 +84,7 @@ fn add_static(
         let form = SiteForm::Entry { at: Svma(address), old: statics::NOP.to_vec() };
         let Some(site) = Site::calling(&form, bias) else { continue };
         let at = function.map_or(Svma(address), |function| function.address);
-        // The end of a frame may be in another function, into which the drop was not inlined.
+        // The end of a frame may be in another function, if the drop was not inlined.
         let names = if is_end { vec![own_name] } else { names(Some(own_name), function) };
         let address = bias.apply(at).0;
         let (has_frame, module) = (place == Place::Entry, module.to_owned());
@@ -92,7 +93,7 @@ fn add_static(
     }
 }
 
-/// The module of an object with these sites, which are sorted by address.
+/// Returns the module of an object with these sites, which are sorted by address.
 fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> Module {
     let mut module = Module {
         path: object.path.clone(),
@@ -122,20 +123,21 @@ fn with_sites(object: &Object, build_id: Option<String>, found: Vec<Found>) -> M
     module
 }
 
+/// Returns the file name of an object.
 fn module_name(object: &Object) -> String {
     let link = if object.is_program { std::fs::read_link(&object.path).ok() } else { None };
     let path: &Path = link.as_deref().unwrap_or(&object.path);
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The function that an address is in.
+/// Returns the function that contains an address.
 fn containing(functions: &[calltap_sites::Function], address: u64) -> Option<&calltap_sites::Function> {
     let before = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
     let function = &functions[before];
     (address - function.address.0 < function.size).then_some(function)
 }
 
-/// What a function answers to, the name that users read first.
+/// Returns the names of a function, the one for users first.
 fn names(own: Option<String>, function: Option<&calltap_sites::Function>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     // The attribute sees a method's name and module; its symbol has the type, too.
@@ -157,7 +159,8 @@ fn names(own: Option<String>, function: Option<&calltap_sites::Function>) -> Vec
     unique
 }
 
-/// The demangled symbol of a method, if the function that an attribute named `module::method` is that method. `<krate::Type>::method` is how v0 mangling has it.
+/// Returns the demangled symbol of a method, if the function that an attribute named
+/// `module::method` is that method. In v0 mangling it is `<krate::Type>::method`.
 fn with_type(own: &str, symbol: &str) -> Option<String> {
     let plain = match symbol.strip_prefix('<').and_then(|rest| rest.split_once(">::")) {
         Some((of, method)) if !of.contains(['<', '>', ' ']) => format!("{of}::{method}"),
@@ -168,7 +171,7 @@ fn with_type(own: &str, symbol: &str) -> Option<String> {
     (is_method && plain != own).then_some(plain)
 }
 
-/// The build-id of what is in memory, from its notes.
+/// Returns the build-id of the object in memory, from its notes.
 pub fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
     const GNU_BUILD_ID: u32 = 3;
     object.notes.iter().find_map(|(at, length)| {
@@ -189,7 +192,7 @@ pub fn build_id(object: &Object, text: &mut LocalText) -> Option<String> {
     })
 }
 
-/// Is a module still what it was?
+/// Whether a module is still the same object.
 pub fn is_same(module: &Module, object: &Object, text: &mut LocalText) -> bool {
     module.path == object.path
         && (module.bias, module.start, module.end) == (object.bias, object.start, object.end)

@@ -1,8 +1,10 @@
 //! Sites on stable Rust, without flags of the compiler.
 
-/// A site right here: a NOP of five bytes, and a record of it with a name, which must be made of literals (`concat!` will do).
+/// Puts a site right here: a NOP of five bytes, and a record of it with a name, which must be made
+/// of literals (`concat!` will do).
 ///
-/// [`traced`](crate::traced) puts it at the beginning of a function; in a closure, or where a part of a function is wanted, it is written by hand:
+/// [`traced`](crate::traced) puts one at the beginning of a function; in a closure, or for a part
+/// of a function, write it by hand:
 ///
 /// ```
 /// let double = |n: u64| {
@@ -11,14 +13,15 @@
 /// };
 /// assert_eq!(double(21), 42);
 /// ```
-// The record's section is kept by the function's (.reloc) and keeps it in turn, so linkers drop both or none. Not `nostack`: a call
-// pushes its return address. Nor `preserves_flags`: while the site is switched, it is `test eax, imm32`.
+// The record's section is kept by the function's (.reloc) and keeps it in turn, so linkers drop
+// both or none. Not `nostack`: a call pushes its return address. Nor `preserves_flags`: while the
+// site is being switched, it is `test eax, imm32`.
 #[macro_export]
 macro_rules! site {
     ($name:expr) => {
         $crate::site!(@record "", $name,)
     };
-    // At a function's entry, and at its end: what the function keeps on its frame is in rdi.
+    // Sites at a function's entry, and at its end: rdi points to the function's frame.
     (@entry $name:expr, $frame:expr) => {
         $crate::site!(@record "\\001", $name, in("rdi") ::core::ptr::from_ref($frame),)
     };

@@ -1,7 +1,8 @@
 //! Sites of functions with the `traced` attribute: records in a section of the file.
 //!
-//! A record is the distance from itself to the site (8 bytes), a mark where the site passes a frame, the function's name, a zero, and zeros up to a multiple of 8. Distances need no
-//! relocation, so what is in the file is what is in memory.
+//! A record is the distance from itself to the site (8 bytes), a mark where the site passes a
+//! frame, the function's name, a zero, and zeros up to a multiple of 8. Distances need no
+//! relocation, so the section is the same in the file and in memory.
 
 use object::LittleEndian as Le;
 use object::elf::FileHeader64;
@@ -10,30 +11,31 @@ use object::read::{ReadCache, ReadRef};
 use std::fs::File;
 
 const SECTION: &[u8] = b"calltap_sites";
-/// The instruction that a site is.
+/// The instruction at a site.
 pub const NOP: [u8; 5] = [0x0F, 0x1F, 0x44, 0, 0];
 
 /// A site.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Record {
-    /// In the file's terms.
+    /// Link-time address.
     pub address: u64,
     pub name: String,
     pub place: Place,
 }
 
-/// Where a site is, and what it passes.
+/// The place of a site, and its argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Anywhere in a function; it passes nothing.
+    /// Anywhere in a function; it has no argument.
     Alone,
-    /// At a function's beginning; it passes the frame that is told the end.
+    /// At a function's beginning; its argument is the frame, which keeps the call's data until its
+    /// end.
     Entry,
-    /// In the drop of such a frame.
+    /// In the drop of such a frame, which is its argument.
     End,
 }
 
-/// The place and the name that a record says.
+/// Returns the place and the name in a record.
 fn marked(text: &[u8]) -> (Place, String) {
     let (place, name) = match text {
         [1, name @ ..] => (Place::Entry, name),
@@ -43,16 +45,17 @@ fn marked(text: &[u8]) -> (Place, String) {
     (place, String::from_utf8_lossy(name).into_owned())
 }
 
-/// Does the file have any? Reads its headers only.
+/// Whether the file has any records. Reads its headers only.
 pub fn has_any(file: &File) -> bool {
     section(&ReadCache::new(file)).is_some()
 }
 
-/// All records of a file.
+/// Returns all records of a file.
 pub fn read(data: &[u8]) -> Vec<Record> {
     section(data).map(|(address, bytes)| parse(address, bytes)).unwrap_or_default()
 }
 
+/// Returns address and bytes of the section of records.
 fn section<'d, R: ReadRef<'d>>(data: R) -> Option<(u64, &'d [u8])> {
     let header = FileHeader64::<Le>::parse(data).ok()?;
     let sections = header.sections(Le, data).ok()?;
@@ -60,12 +63,13 @@ fn section<'d, R: ReadRef<'d>>(data: R) -> Option<(u64, &'d [u8])> {
     Some((section.sh_addr.get(Le), section.data(Le, data).ok()?))
 }
 
+/// Parses the records of a section.
 fn parse(address: u64, bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut at = 0;
     while let Some((distance, rest)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk::<8>()) {
         let distance = u64::from_le_bytes(*distance);
-        // Linkers may leave room between the parts of a section.
+        // Linkers may leave gaps between the parts of a section.
         if distance == 0 {
             at += 8;
             continue;

@@ -1,8 +1,10 @@
-//! Modules and their sites, as every thread may read them: in callbacks, without a lock.
+//! Modules and their sites, in a table that callbacks on every thread read without a lock.
 //!
-//! A module's description is never freed: names that callbacks were given stay valid. If the same file comes back to the same place, it is used again.
+//! A module's description is never freed: names that callbacks were given stay valid. If the same
+//! file is loaded at the same address again, it is reused.
 //!
-//! Unsafe because the table of modules is exchanged under its readers; the old one is freed after a grace period.
+//! Uses `unsafe` because the table of modules is exchanged under its readers; the old one is freed
+//! after a grace period.
 #![allow(unsafe_code)]
 
 use crate::grace::{self, Reader};
@@ -16,43 +18,45 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 /// A function that can be traced.
 #[derive(Debug)]
 pub struct Function {
-    /// As users read it, then what else it answers to: linker symbols.
+    /// The name for users, then others that filters match: linker symbols.
     pub(crate) names: Vec<String>,
     pub(crate) module: String,
     pub(crate) address: u64,
     pub(crate) site: Option<SiteKind>,
-    /// Its site passes a frame to which the end is told.
+    /// Whether its site passes a frame, in which the call's beginning is stored.
     pub(crate) has_frame: bool,
 }
 
 impl Function {
-    /// Its name, demangled.
+    /// Returns the name, demangled.
     pub fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// All names that filters are compared with: demangled, of the linker, aliases.
+    /// Returns all names with which filters are compared: demangled, linker symbol, aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// The file name of the program or library that it is in.
+    /// Returns the file name of the program or library that contains it.
     pub fn module(&self) -> &str {
         &self.module
     }
 
-    /// Its first instruction; of a [`traced`](crate::traced) function without a symbol, its site.
+    /// Returns the address of the first instruction; for a [`traced`](crate::traced) function
+    /// without a symbol, that of its site.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// What made room for tracing: the name of the compiler's way, or `traced` for the attribute.
+    /// Returns the kind of its site: the name of the compiler's flag, or `traced` for the
+    /// attribute.
     pub fn site(&self) -> &'static str {
         self.site.map_or("traced", SiteKind::name)
     }
 }
 
-/// A site, found.
+/// A site of a module.
 #[derive(Clone, Copy)]
 pub struct Found(&'static Module, usize);
 
@@ -61,13 +65,13 @@ impl Found {
         &self.0.functions[self.1]
     }
 
-    /// The cell for its returns.
+    /// Returns the cell for its returns.
     pub fn returns(&self) -> *const Cell {
         &raw const self.0.returns[self.1]
     }
 }
 
-/// The parts of a module that was mapped once. All lists are by site.
+/// The description of a module. All lists are by site.
 pub struct Module {
     pub path: PathBuf,
     pub is_program: bool,
@@ -77,14 +81,14 @@ pub struct Module {
     pub build_id: Option<String>,
     pub sites: Vec<Site>,
     pub functions: Vec<Function>,
-    /// Where the call of a site returns to: sorted.
+    /// Return addresses of the sites' calls, ascending.
     pub afters: Vec<u64>,
     pub cells: Vec<Cell>,
-    /// For returns of their functions.
+    /// Cells for returns of the sites' functions.
     pub returns: Vec<Cell>,
-    /// Which of the sites are at the end of a frame, not at a function's entry.
+    /// Whether each site is at the end of a frame, not at a function's entry.
     pub ends: Vec<bool>,
-    /// Where the gates of its sites are; 0 before there are any.
+    /// Address of the gates of its sites; 0 before there are any.
     pub gates: AtomicU64,
 }
 
@@ -92,15 +96,16 @@ type Table = Vec<&'static Module>;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
-/// The site whose call returns to `after`. For readers.
+/// Returns the site whose call returns to `after`. For readers only.
 pub fn find(after: u64) -> Option<Found> {
-    // SAFETY: null, or a table that was published and is freed a grace period after it was replaced: callers are readers.
+    // SAFETY: null, or a table that was published and is freed a grace period after it was
+    // replaced: callers are readers.
     let table = unsafe { TABLE.load(SeqCst).as_ref() }?;
     let module = table.get(table.partition_point(|module| module.start <= after).checked_sub(1)?)?;
     Some(Found(module, module.afters.binary_search(&after).ok()?))
 }
 
-/// The function with a site at an address.
+/// Returns the function with a site at an address.
 pub fn function(ip: u64) -> Option<&'static Function> {
     let _reader = Reader::enter();
     find(ip.checked_add(5)?).map(|site| site.function())
@@ -112,7 +117,7 @@ pub fn publish(mut modules: Table) {
     let old = TABLE.swap(Box::into_raw(Box::new(modules)), SeqCst);
     if !old.is_null() {
         grace::synchronize();
-        // SAFETY: it came from a Box, and no thread can have seen it any more.
+        // SAFETY: it came from a Box, and no thread can see it any more.
         drop(unsafe { Box::from_raw(old) });
     }
 }

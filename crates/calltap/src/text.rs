@@ -1,9 +1,10 @@
-//! The program's own text: the one hand of this crate that changes code.
+//! The program's own text: the only part of this crate that changes code.
 //!
-//! Written through `/proc/self/mem`, so that text stays mapped as it is, read-only, at every moment; a page that could be written and run never exists. Opened anew for
-//! each batch: after a fork, an open one would write to the parent.
+//! It writes through `/proc/self/mem`, so that text stays mapped read-only at every moment; no page
+//! is ever both writable and executable. The file is opened for each batch: after a fork, an open
+//! one would write to the parent.
 //!
-//! Unsafe because membarrier has no safe wrapper; the call changes no memory.
+//! Uses `unsafe` because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -16,7 +17,7 @@ use std::os::unix::fs::FileExt;
 const SYNC_CORE: i32 = 1 << 5;
 const REGISTER_SYNC_CORE: i32 = 1 << 6;
 
-/// This process's memory.
+/// The memory of this process.
 pub struct LocalText(File);
 
 fn membarrier(command: i32) -> io::Result<()> {
@@ -36,7 +37,7 @@ impl LocalText {
 }
 
 impl Text for LocalText {
-    /// Errors of the system are not Clone.
+    /// An error kind, as errors of the system are not Clone.
     type Error = io::ErrorKind;
 
     fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), io::ErrorKind> {
@@ -52,7 +53,7 @@ impl Text for LocalText {
     }
 }
 
-/// Is this the only thread? Then it stays so until it starts another.
+/// Whether this is the only thread, which remains so until it starts another.
 pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }

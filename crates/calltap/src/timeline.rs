@@ -1,4 +1,5 @@
-//! Spans of `tracing` and calls of functions on one timeline, in Chrome's format, which Perfetto and `chrome://tracing` read.
+//! Spans of `tracing` and calls of functions on one timeline, in Chrome's format, which Perfetto
+//! and `chrome://tracing` read.
 //!
 //! ```no_run
 //! use calltap::timeline::Timeline;
@@ -28,7 +29,7 @@ use tracing_core::{Metadata, Subscriber, span};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Something that took time in a thread.
+/// A call or span of a thread.
 struct Event {
     what: What,
     thread: i32,
@@ -42,7 +43,7 @@ enum What {
     Span(&'static Metadata<'static>),
 }
 
-/// What was seen, in memory that was reserved for it: callbacks do not allocate.
+/// The calls and spans so far, in memory that was reserved for them: callbacks do not allocate.
 struct Seen {
     events: Mutex<Vec<Event>>,
     lost: AtomicU64,
@@ -59,7 +60,7 @@ impl Seen {
     }
 }
 
-/// The kernel's number of this thread.
+/// Returns the kernel's id of this thread.
 fn thread() -> i32 {
     thread_local!(static OWN: Cell<i32> = const { Cell::new(0) });
     if OWN.get() == 0 {
@@ -68,17 +69,19 @@ fn thread() -> i32 {
     OWN.get()
 }
 
-/// A timeline. Its copies are the same one.
+/// A timeline. Copies of it share their contents.
 #[derive(Clone)]
 pub struct Timeline(Arc<Seen>);
 
 impl Timeline {
-    /// With memory for so many calls and spans together. Those that come when it is full are counted as [lost](Timeline::lost).
+    /// Creates a timeline with memory for `capacity` calls and spans. Those that do not fit are
+    /// counted as [lost](Timeline::lost).
     pub fn new(capacity: usize) -> Timeline {
         Timeline(Arc::new(Seen { events: Mutex::new(Vec::with_capacity(capacity)), lost: AtomicU64::new(0) }))
     }
 
-    /// Puts calls of these functions on it, until the registration is dropped. A call is on it when it has returned.
+    /// Records calls of these functions, until the registration is dropped. A call is recorded when
+    /// it returns.
     pub fn functions<S: AsRef<str>>(
         &self,
         filter: impl IntoIterator<Item = S>,
@@ -92,23 +95,24 @@ impl Timeline {
         }))
     }
 
-    /// What puts spans on it, from each time that one is entered until it is left; a layer of a subscriber.
+    /// Returns a layer of a subscriber, which records spans, each time from entering to leaving
+    /// one.
     pub fn layer(&self) -> Spans {
         Spans(self.clone())
     }
 
-    /// Calls and spans for which there was no room.
+    /// Returns the number of calls and spans for which there was no room.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
     }
 
-    /// Writes what is on it by now.
+    /// Writes the contents so far.
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        // Calls of the allocator and of the writer may be traced themselves.
+        // The allocator and the writer may be traced themselves.
         let _inside = InLibrary::enter();
         let events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
         let mut order: Vec<&Event> = events.iter().collect();
-        // What contains another begins first, or ends last.
+        // An event that contains another begins first, or ends last.
         order.sort_by_key(|event| (event.start, std::cmp::Reverse(event.end)));
         let process = std::process::id();
         let mut text = format!("{{\"otherData\":{{\"lost\":{}}},\"traceEvents\":[", self.lost());
@@ -129,12 +133,12 @@ impl Timeline {
     }
 }
 
-/// Nanoseconds in the format's unit, exactly.
+/// Converts nanoseconds to the format's unit, exactly.
 fn micros(nanoseconds: u64) -> String {
     format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
 }
 
-/// A string of JSON.
+/// Returns a JSON string.
 fn quoted(text: &str) -> String {
     let mut all = String::from("\"");
     for c in text.chars() {
@@ -147,10 +151,10 @@ fn quoted(text: &str) -> String {
     all + "\""
 }
 
-/// A layer that puts spans on a [`Timeline`].
+/// A layer that records spans on a [`Timeline`].
 pub struct Spans(Timeline);
 
-/// Where a span was entered: by which threads, when.
+/// The threads that have entered a span, and when.
 struct Entered(Vec<(i32, u64)>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {

@@ -1,4 +1,4 @@
-//! The trampoline: what a site that is on calls, and what it calls in turn.
+//! The trampoline: an enabled site calls it, and it calls the callbacks.
 //!
 //! ```text
 //! site:   call gate        the first five bytes of the function; pushes the address behind them
@@ -7,27 +7,35 @@
 //! here:   save everything; enter (grace.rs); cell -> combination; call, call, call; leave; restore; ret
 //! ```
 //!
-//! A site's *cell* points to its combination of ops, of which there is one for all sites that the same ops are interested in. So when an ops comes or goes, sites that are on
-//! for others are not rewritten: their word is exchanged, and ops that stay miss no call. With one gate for each combination they were rewritten, and off while they
-//! were: of nine million calls fifty thousand were missed.
+//! A site's *cell* points to its combination of ops; all sites in which the same ops are interested
+//! share one. So when ops are registered or unregistered, sites that stay enabled for others are
+//! not rewritten: their word is exchanged, and ops that stay miss no call. With one gate for each
+//! combination they were rewritten, and disabled meanwhile: of nine million calls fifty thousand
+//! were missed.
 //!
-//! Only the gate is generated. All that has a frame is this one static body, so that its unwind table is in the file like any other: exceptions,
-//! backtraces and debuggers see a function that the traced function has called. While the pc is on one of the two instructions of
-//! a gate, which has no frame, an asynchronous unwinder sees an unknown function.
+//! Only the gate is generated. All code with a frame is this one static body, so its unwind table
+//! is in the file like any other: exceptions, backtraces and debuggers see a function that the
+//! traced function has called. While the pc is on one of the two instructions of a gate, which has
+//! no frame, an asynchronous unwinder sees an unknown function.
 //!
-//! A combination is run without a list walk: the calls stand here one after the other, thirty-two of them, and a combination of three enters at the
-//! third last. One ops alone is one call. The mask is a constant of the combination.
+//! A combination runs without a list walk: the trampoline has thirty-three calls one after the
+//! other, and a combination of three enters at the third last. A single ops is one call. The mask
+//! is a constant of the combination.
 //!
-//! **What is preserved**: every register. Callbacks are ordinary code, which may use vector registers (memcpy does). The processor tells which parts of its state
-//! are in use (XGETBV). Mostly that is xmm0 to 15 and what AVX-512 has added (masks, registers from 16 on), and those are moved to the stack and back;
-//! of x87, whose stack is empty where a function begins, control and status word. Should the callback leave more in use, that is initialised again, as it was. If more is in
-//! use at the call (upper halves, something on x87's stack), all is saved with XSAVEC, which takes 100 ns longer. AMX tiles and protection keys are left alone. The arithmetic flags are put back; the direction flag is clear where a function
-//! begins, and stays so.
+//! **Preserved state**: every register. Callbacks are ordinary code, which may use vector registers
+//! (memcpy does). The processor tells which parts of its state are in use (XGETBV). Mostly that is
+//! xmm0 to 15 and the additions of AVX-512 (masks, registers from 16 on), and those are moved to
+//! the stack and back; of x87, whose stack is empty where a function begins, the control and status
+//! words. If the callback leaves more in use, that is initialized again. If more is in use at the
+//! call (upper halves, values on x87's stack), all is saved with XSAVEC, which takes 100 ns longer.
+//! AMX tiles and protection keys are not touched. The arithmetic flags are restored; the direction
+//! flag is clear where a function begins, and stays so.
 //!
-//! **Recursion** is cut for each thread, before anything else: a call made while the thread is inside a callback, or inside this library, is counted and returns
-//! at once. Signal handlers may come at any instruction; what they change here they put back.
+//! **Recursion** is cut per thread, before anything else: a call made while the thread is inside a
+//! callback, or inside this library, is counted and returns at once. Signal handlers may run at any
+//! instruction; they restore what they change here.
 //!
-//! Unsafe because it is assembly, and because it hands pointers to callbacks.
+//! Uses `unsafe` because it is assembly, and because it passes pointers to callbacks.
 #![allow(unsafe_code)]
 
 use crate::{grace, records};
@@ -35,13 +43,14 @@ use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-/// Ops at once: the bits of a mask.
+/// Most ops at a time: the bits of a mask.
 pub const MAX_OPS: usize = 32;
 
-/// Callees of a combination: those of all ops, and the one that watches returns.
+/// Most callees of a combination: those of all ops, and the callee that watches returns.
 const MAX_CALLEES: usize = MAX_OPS + 1;
 
-/// What a callback is told, on the stack of the thread that made the call. The header for C draws the same.
+/// The data of a call for callbacks, on the stack of the thread that made the call. The C header
+/// has the same layout.
 #[repr(C)]
 pub struct Regs {
     pub kind: u64,
@@ -53,21 +62,21 @@ pub struct Regs {
     pub arguments: [u64; 6],
 }
 
-/// Where in its function a site is.
+/// The place of a site in its function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
 pub enum Kind {
-    /// Before the prologue: registers and stack are as the caller left them.
+    /// Before the prologue: registers and stack are as at the call.
     Entry = 0,
     /// Behind a prologue that has set up the frame pointer.
     AfterPrologue = 1,
     /// In the body.
     Body = 2,
-    /// At its return: [`crate::returns`].
+    /// At the function's return: [`crate::returns`].
     Return = 3,
 }
 
-/// A callback and what it gets first.
+/// A callback and its first argument.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Callee {
@@ -79,18 +88,19 @@ pub struct Callee {
 #[repr(C)]
 pub struct Combination {
     mask: u64,
-    /// Behind the last callee.
+    /// Address behind the last callee.
     end: *const Callee,
-    /// Where among the calls to enter.
+    /// Address at which the sequence of calls is entered.
     enter: usize,
     callees: Box<[Callee]>,
 }
 
-// SAFETY: the pointers are to its own callees, which do not change, and to data of callbacks, which are Send and Sync.
+// SAFETY: the pointers are to its own callees, which do not change, and to data of callbacks, which
+// are Send and Sync.
 unsafe impl Send for Combination {}
 
 impl Combination {
-    /// Of one callback or more, in the order in which they will be called.
+    /// Creates the combination of one callback or more, in the order in which they will be called.
     pub fn new(mask: u32, callees: Vec<Callee>) -> Box<Combination> {
         let callees = callees.into_boxed_slice();
         let (end, enter) = (callees.as_ptr_range().end, enter_at(callees.len()));
@@ -98,37 +108,44 @@ impl Combination {
     }
 }
 
-/// A site's word. Never freed: a thread that was interrupted in a gate may come at any time, and finds what is here then.
+/// The word of a site. It is never freed: a thread that was interrupted in a gate may read it at
+/// any time, and then uses its present contents.
 #[repr(C)]
 pub struct Cell {
-    /// The ops that are interested in the site, together; null if there are none.
+    /// The combination of the ops that are interested in the site; null if there are none.
     pub combination: AtomicPtr<Combination>,
     pub kind: Kind,
-    /// Where the call of its site returns to.
+    /// Return address of the site's call.
     pub after: u64,
 }
 
-/// What is known of a thread. A thread in which nothing was traced yet has zeros here.
+/// The state of a thread. It is all zeros in a thread in which no call was traced yet.
 #[repr(C)]
 struct Local {
     state: u32,
-    /// Where it counts as a reader, while it is in a callback; plus 1 where others do, too.
+    /// Counter in which the thread counts as a reader, while it is in a callback; plus 1 if other
+    /// threads use it, too.
     counter: *const AtomicU64,
-    /// Where the stack was then. A call from there or further up shows that the callback was left, by siglongjmp out of a signal handler: it never returns.
+    /// Stack pointer at that time. A call at or above it shows that the callback was left, by
+    /// siglongjmp out of a signal handler: it never returns.
     stack: u64,
 }
 
 const IN_CALLBACK: u32 = 1;
 const IN_LIBRARY: u32 = 2;
 
-/// Bytes that XSAVE needs, what it saves, and whether it compacts.
+/// Number of bytes that XSAVE needs.
 static AREA: AtomicU64 = AtomicU64::new(0);
+/// Parts of the state that XSAVE saves.
 static FEATURES: AtomicU64 = AtomicU64::new(0);
+/// Whether XSAVE compacts.
 static COMPACT: AtomicBool = AtomicBool::new(false);
-/// What may be in use for the fast way. 0: the processor does not tell what is.
+/// Parts of the state that may be in use for the fast path; 0 if the processor does not tell which
+/// are.
 static FAST: AtomicU32 = AtomicU32::new(0);
 
-/// Parts of the state, as XSAVE numbers them: x87, xmm, and (since AVX-512) masks and the registers from 16 on, which no instruction clears.
+/// Parts of the state, by the bits of XSAVE: x87, xmm, and the additions of AVX-512 (masks and the
+/// registers from 16 on), which no instruction clears.
 const X87: u32 = 1 << 0;
 const SSE: u32 = 1 << 1;
 const UPPER: u32 = 1 << 5 | 1 << 7;
@@ -168,7 +185,7 @@ global_asm!(
     upper = const UPPER,
 );
 
-// What the assembly takes for granted.
+// The assembly relies on these.
 const _: () = {
     assert!(size_of::<Regs>() == 88 && offset_of!(Regs, arguments) == 40);
     assert!(size_of::<Callee>() == 16 && offset_of!(Callee, data) == 8);
@@ -182,22 +199,24 @@ unsafe extern "C" {
     static calltap_enter: [i32; MAX_CALLEES];
 }
 
-/// Where gates jump to.
+/// Returns the address to which gates jump.
 pub fn address() -> u64 {
     calltap_trampoline as *const () as u64
 }
 
-/// What watched calls return to.
+/// Returns the address to which watched calls return.
 pub fn return_address() -> u64 {
     calltap_return as *const () as u64
 }
 
+/// Returns the address at which a combination of this many callees enters the sequence of calls.
 fn enter_at(callees: usize) -> usize {
     // SAFETY: the table above, constant, of MAX_CALLEES offsets; the index is checked.
     let table = unsafe { &calltap_enter };
     (address() as usize).wrapping_add_signed(table[callees - 1] as isize)
 }
 
+/// Returns the address of this thread's state.
 fn local() -> *mut Local {
     let local;
     // SAFETY: computes the address of this thread's variable.
@@ -212,11 +231,12 @@ fn local() -> *mut Local {
     local
 }
 
-/// If this thread has left a callback for good, it is in none any more: as the trampoline finds out at the next call.
+/// Ends a callback that this thread has left for good, as the trampoline does at the next call.
 fn leave_callback() {
     let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
     let here = (&raw const stack) as u64;
-    // SAFETY: variables of this thread, as below; sigaltstack writes to `stack`. In a callback the counter is one of the static ones.
+    // SAFETY: variables of this thread, as below; sigaltstack writes to `stack`. In a callback the
+    // counter is one of the static ones.
     unsafe {
         let local = local();
         let state = &raw mut (*local).state;
@@ -240,14 +260,15 @@ fn leave_callback() {
     }
 }
 
-/// While this exists, calls of its thread are not reported.
+/// Guard: while it exists, calls of its thread are not reported.
 pub struct InLibrary(());
 
 impl InLibrary {
-    /// None inside a callback, or inside the library already.
+    /// Enters the library. Returns `None` inside a callback, or inside the library.
     pub fn enter() -> Option<InLibrary> {
         leave_callback();
-        // SAFETY: a variable of this thread; no code keeps a reference. A signal handler may use it in between, and puts it back.
+        // SAFETY: a variable of this thread; no code keeps a reference. A signal handler may use it
+        // in between, and restores it.
         unsafe {
             let state = &raw mut (*local()).state;
             (state.read_volatile() == 0).then(|| state.write_volatile(IN_LIBRARY))?;
@@ -263,13 +284,13 @@ impl Drop for InLibrary {
     }
 }
 
-/// Is this thread neither in a callback nor in the library?
+/// Whether this thread is neither in a callback nor in the library.
 pub fn is_outside() -> bool {
     // SAFETY: a variable of this thread.
     unsafe { (&raw const (*local()).state).read_volatile() == 0 }
 }
 
-/// In a forked child: its only thread is in a callback still, if it was.
+/// Counts the only thread of a forked child as inside its callback again, if it was.
 pub fn enter_again() {
     // SAFETY: a variable of this thread. In a callback its counter is one of the static ones.
     unsafe {
@@ -282,15 +303,17 @@ pub fn enter_again() {
     }
 }
 
-/// x87, SSE, AVX, AVX-512 (three parts) and the sixteen further registers of APX, where the system has them on.
+/// Parts of the state that are saved: x87, SSE, AVX, AVX-512 (three parts) and the sixteen further
+/// registers of APX, where the system has enabled them.
 const SAVED: u64 = 0b1110_0111 | 1 << 19;
 
-/// Finds out how to save vector registers. False: this processor, or its system, has no XSAVE.
+/// Finds out how to save vector registers. Returns false if this processor, or its system, has no
+/// XSAVE.
 pub fn prepare() -> bool {
     use std::arch::x86_64::__cpuid_count;
     const OSXSAVE: u32 = 1 << 27;
     let leaf = |leaf, sub| {
-        // SAFETY: CPUID is there on every x86-64. Newer compilers know that.
+        // SAFETY: every x86-64 processor has CPUID. Newer compilers know that.
         #[allow(unused_unsafe)]
         unsafe {
             __cpuid_count(leaf, sub)
@@ -300,7 +323,7 @@ pub fn prepare() -> bool {
         return false;
     }
     let (low, high): (u32, u32);
-    // SAFETY: OSXSAVE says that the instruction is there; it reads a register.
+    // SAFETY: OSXSAVE shows that the instruction exists; it reads a register.
     unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
     let features = (u64::from(high) << 32 | u64::from(low)) & SAVED;
     let compact = leaf(0xD, 1).eax & 2 != 0;

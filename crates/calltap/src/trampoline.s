@@ -1,4 +1,5 @@
-# What a call site leads to while functions of the program itself are called (trampoline.rs says what each structure is).
+# The trampoline, to which enabled sites lead while functions of the program itself are called. The
+# structures are defined in trampoline.rs.
 
 .section .tbss.calltap_local,"awT",@nobits
 .balign 16
@@ -8,7 +9,7 @@
 .size calltap_local, 32
     calltap_local: .skip 32
 
-# r10 = this thread's line of counters. Threads' pointers are a stack apart, an odd number of pages.
+# r10 = this thread's line of counters. Thread pointers are a stack apart, an odd number of pages.
 .macro calltap_line
     mov r10, qword ptr fs:[0]
     shr r10, 12
@@ -37,11 +38,12 @@ calltap_trampoline:
     push rax
 .cfi_def_cfa_offset 24
     mov rax, qword ptr [rsp + 8]
-    mov qword ptr [rsp + 8], rbp # where the cell was: the frame pointer's chain stays whole
+    mov qword ptr [rsp + 8], rbp # replaces the cell, so that the chain of frame pointers stays whole
     lea rbp, [rsp + 8]
 .cfi_def_cfa rbp, 16
 .cfi_offset rbp, -16
-# The frame from here on: rbp-8 rax, -16 rbx, -24 flags, -32 r11, -40 r10, -48 counter, -136 to -48 Regs, -144 way, -140 and -138 x87.
+# The frame from here on: rbp-8 rax, -16 rbx, -24 flags, -32 r11, -40 r10, -48 counter,
+# -136 to -48 Regs, -144 way, -140 and -138 x87.
     push rbx
 .cfi_offset rbx, -32
     mov rbx, rax
@@ -75,7 +77,8 @@ calltap_trampoline:
     mov r11, qword ptr [rip + {phase}]
     lea r10, [r10 + 8 * r11]
     mov eax, 1
-# From here on what this thread finds is not freed. A locked instruction: what follows is read after it.
+# From here on nothing that this thread finds is freed. The locked instruction orders later reads
+# behind it.
     xchg qword ptr [r10], rax
 43:
     push r10
@@ -107,7 +110,7 @@ calltap_trampoline:
 23:
     mov qword ptr [rbp - 136 + {sp}], rcx
     mov qword ptr [rbp - 136 + {parent_ip}], rdx
-# Vector registers. What is in use decides how they are saved; `way` is that, or -1 for XSAVE.
+# Vector registers. The parts in use decide how they are saved: `way` is their mask; -1: by XSAVE.
     mov r8d, dword ptr [rip + {fast}]
     test r8d, r8d
     jz 24f
@@ -121,7 +124,7 @@ calltap_trampoline:
     jz 37f
     fnstsw word ptr [rbp - 140]
     fnstcw word ptr [rbp - 138]
-    test word ptr [rbp - 140], 0x3800 # its stack should be empty here
+    test word ptr [rbp - 140], 0x3800 # x87's stack should be empty here
     jnz 24f
 37:
     mov dword ptr [rbp - 144], eax
@@ -142,7 +145,7 @@ calltap_trampoline:
 25:
     mov rcx, qword ptr [rbx]
     test rcx, rcx
-    jz 28f # no ops want it any more
+    jz 28f # no ops want the site any more
     mov rax, qword ptr [rcx + {mask}]
     mov qword ptr [rbp - 136 + {regs_mask}], rax
     mov rbx, qword ptr [rcx + {end}]
@@ -225,7 +228,7 @@ calltap_trampoline:
 44:
     lock dec qword ptr [r10 - 1]
     jmp 45b
-48: # entered by a jump out of a call whose return is watched: the true parent is in its record
+48: # entered by a jump out of a call whose return is watched: its record has the true parent
     movabs r9, {records}
     mov rdx, qword ptr [r9 + rcx*4]
     jmp 23b
@@ -233,7 +236,7 @@ calltap_trampoline:
     lea rcx, [rbp + 8]
     mov rdx, qword ptr [rcx]
     jmp 23b
-22: # in the body there is no telling where the return address is
+22: # in the body the slot of the return address is not known
     cmp r8d, {kind_return}
     je 47b
     xor ecx, ecx
@@ -243,7 +246,7 @@ calltap_trampoline:
     mov dword ptr [rbp - 144], -1
     sub rsp, qword ptr [rip + {area}]
     and rsp, -64
-    calltap_clear_header # which XSAVE does not write all of
+    calltap_clear_header # XSAVE does not write all of the header
     mov eax, dword ptr [rip + {features}]
     mov edx, dword ptr [rip + {features} + 4]
     cmp byte ptr [rip + {compact}], 0
@@ -258,18 +261,18 @@ calltap_trampoline:
     mov edx, dword ptr [rip + {features} + 4]
     xrstor64 [rsp]
     jmp 32b
-33: # what was not in use before, and is now, becomes as it was: initialised
+33: # initializes the parts that were not in use before, and are now
     mov r8d, dword ptr [rsp + 256]
     sub rsp, 576
     mov edx, eax
     calltap_clear_header
     mov eax, edx
     xor edx, edx
-    mov dword ptr [rsp + 24], r8d # (mxcsr is loaded with AVX)
+    mov dword ptr [rsp + 24], r8d # mxcsr is loaded with AVX
     xrstor64 [rsp]
     add rsp, 576
     jmp 34b
-39: # the callback has computed with x87: its control and status words as they were, its stack empty
+39: # the callback has used x87: restores control and status words, and empties its stack
     fnstenv [rsp + 288]
     mov ax, word ptr [rbp - 138]
     mov word ptr [rsp + 288], ax
@@ -283,7 +286,7 @@ calltap_trampoline:
     jne 41f
     cmp rsp, qword ptr fs:[r11 + {stack}]
     jb 41f
-# A signal handler on a stack of its own, which may lie above, has interrupted the callback.
+# A signal handler on its own stack, which may lie above, may have interrupted the callback.
     push rcx
     push rdx
     push rsi
@@ -325,8 +328,10 @@ calltap_trampoline:
 .cfi_endproc
 .size calltap_trampoline, . - calltap_trampoline
 
-# Where watched calls return to: rsp = S + 8, if S is the slot that their return address was in. The record of S has the true one, and the cell for returns.
-# The frame's CFA is S + 9: unwinders take a frame with the CFA of its caller for the same frame. rsp = CFA - 1; the return address is at (CFA - 9) * 4 + records.
+# Return address of watched calls: rsp = S + 8, if S is the slot that their return address was in.
+# The record of S has the true one, and the cell for returns. The frame's CFA is S + 9, as unwinders
+# take a frame with the CFA of its caller for the same frame. rsp = CFA - 1; the return address is
+# at (CFA - 9) * 4 + records.
 .section .text.calltap_return,"ax",@progbits
 .balign 64
 .type calltap_return_frame, @function
@@ -335,7 +340,7 @@ calltap_return_frame:
 .cfi_def_cfa rsp, 1
 .cfi_escape 0x16, 0x07, 2, 0x31, 0x1c
 .cfi_escape 0x10, 0x10, 14, 0x39, 0x1c, 0x32, 0x24, 0x0e, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0xfe, 0xff, 0x22
-    nop # unwinders look up the address before the one that is returned to
+    nop # unwinders look up the address before the return address
 .globl calltap_return
 .hidden calltap_return
 calltap_return:

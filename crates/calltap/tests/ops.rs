@@ -1,11 +1,12 @@
-//! Ops of a program on itself, on stable Rust: registering, filters, combinations, and what callbacks are told.
+//! Ops of a program on itself, on stable Rust: registration, filters, combinations, and the data
+//! that callbacks get.
 
 use calltap::{Call, Error, Ops, Registration, register, traced};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The tests share their functions and the library's bits.
+/// Returns a lock, as the tests share their functions and the library's bits.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poison| poison.into_inner())
@@ -25,7 +26,7 @@ mod some {
     }
 }
 
-/// Ops that count the calls of these functions.
+/// Registers ops that count the calls of these functions.
 fn counting(filter: &[&str]) -> (Registration, Arc<AtomicU64>) {
     let calls = Arc::new(AtomicU64::new(0));
     let own = Arc::clone(&calls);
@@ -84,7 +85,7 @@ fn a_call_is_described() {
     static SEEN: Mutex<Vec<(String, String, u64, u32)>> = Mutex::new(Vec::new());
     let ops = Ops::new("describing", |call: &Call| {
         let function = call.function().expect("a known function");
-        // Built with room at the entry, as a compiler's flag makes it, functions are traced there instead.
+        // Functions that a compiler's flag has given a site at the entry are traced there instead.
         let is_in_body = function.site() == "traced";
         let known = [call.arguments().is_some(), call.parent_ip().is_some(), call.stack_pointer().is_some()];
         assert_eq!(known, [!is_in_body; 3]);
@@ -137,7 +138,7 @@ fn thirty_two_at_once() {
     assert_eq!(calltap::tracers().expect("a list").len(), 32);
     some::double(1);
     all.iter().for_each(|(_, calls)| check_calls(calls, 1));
-    // Every second one goes; the others stay.
+    // Every second registration is dropped; the others stay.
     let mut number = 0;
     all.retain(|_| {
         number += 1;
@@ -184,7 +185,7 @@ fn inside_a_callback_nothing_can_be_changed() {
     let busy = register(ops.filter(["*::some::add"])).expect("registered");
     some::add(1, 1);
     assert_eq!(*RESULT.lock().expect("a lock"), Some([true; 4]));
-    // What was given up inside is on until a call comes in from outside.
+    // The ops that were dropped inside the callback stay enabled until a call from outside.
     some::double(1);
     check_calls(&calls, 1);
     check_calls(&third_calls, 1);
@@ -268,7 +269,7 @@ fn all_kinds_of_functions() {
     };
     assert_eq!(closure(std::hint::black_box(1)), 3);
     check_calls(&calls, 1);
-    // One instance of a generic function, by its linker symbol.
+    // The filter selects an instance of a generic function by its linker symbol.
     let instances: Vec<String> = calltap::functions()
         .expect("a list")
         .iter()
@@ -311,7 +312,8 @@ fn frames_below_a_callback_are_seen() {
 fn a_child_goes_on() {
     let _alone = alone();
     let (counter, calls) = counting(&["ops::some::*"]);
-    // SAFETY: the child calls what does not allocate, but for the library, which waits for the allocator at no point that the fork could have caught.
+    // SAFETY: the child calls no code that allocates except the library, and no thread holds the
+    // allocator's lock at the fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         some::double(1);

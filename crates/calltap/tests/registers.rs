@@ -1,18 +1,19 @@
-//! Every register and flag is as the caller left it when the body of a traced function begins, whatever the callback does; and what callbacks are told about a
-//! function that the compiler left room in.
+//! Every register and flag is as the caller left it when the body of a traced function begins,
+//! whatever the callback does; and the data that callbacks get about a function for which the
+//! compiler made room.
 
 use calltap::{Call, Ops, register};
 use std::arch::{asm, global_asm};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
-/// The tests share their functions.
+/// Returns a lock, as the tests share their functions.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// All that is looked at, as the assembly stores it.
+/// The compared state, in the layout in which the assembly stores it.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 struct Machine {
@@ -27,7 +28,7 @@ struct Machine {
 }
 
 global_asm!(
-    // As compilers make it with -fpatchable-function-entry=5.
+    // As compilers generate it with -fpatchable-function-entry=5.
     ".pushsection .text",
     ".globl recorded_function",
     ".type recorded_function, @function",
@@ -35,7 +36,7 @@ global_asm!(
     "661: .byte 0x0F, 0x1F, 0x44, 0, 0",
     "ret",
     ".size recorded_function, . - recorded_function",
-    // A function of the macro's kind.
+    // A function with a site in its body, as the macro makes it.
     ".type body_function, @function",
     "body_function:",
     "662: .byte 0x0F, 0x1F, 0x44, 0, 0",
@@ -52,7 +53,8 @@ global_asm!(
     ".asciz \"body_function\"",
     ".balign 8",
     ".popsection",
-    // through(rdi = function, rsi = Machine in, rdx = Machine out, rcx = vectors: 0 xmm, 1 ymm, 2 zmm and masks)
+    // through(rdi = function, rsi = Machine in, rdx = Machine out, rcx = vectors: 0 xmm, 1 ymm, 2
+    // zmm and masks)
     ".macro each_vector op, wide",
     ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "\\op \\wide\\n",
@@ -173,7 +175,7 @@ global_asm!(
     "through through_x, \"all16 load_x\", \"all16 store_x\", 0",
     "through through_y, \"all16 load_y\", \"all16 store_y\", 0",
     "through through_clean, \"clean\", \"all16 store_y\", 0",
-    // The upper halves of the first sixteen are not in use, all of the others is.
+    // The upper halves of the first sixteen are not in use, the other registers are.
     ".macro load_high",
     "clean",
     ".irp n, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
@@ -211,16 +213,18 @@ unsafe extern "C" {
     fn spoil_z();
 }
 
-/// Of the first sixteen vector registers the lower halves are set, the upper ones zero.
+/// Number of words for a way in which the lower halves of the first sixteen vector registers are
+/// set, the upper ones zero.
 const CLEAN: usize = 0;
-/// And the other sixteen are set.
+/// Number of words for a way in which the other sixteen are set as well.
 const HIGH: usize = 1;
 
 type Through = unsafe extern "C" fn(*const (), *const Machine, *mut Machine);
 
-/// Where the call at the beginning of a function that is on leads to.
+/// Returns the gate to which the call at the beginning of an enabled function leads.
 fn gate(function: *const ()) -> extern "C" fn() {
-    // SAFETY: five bytes of code, which may be read; if they are a call, it is one of a gate, which may be called from everywhere: it returns.
+    // SAFETY: five bytes of code, which may be read; if they are a call, it is one of a gate, which
+    // may be called from everywhere: it returns.
     unsafe {
         let code: [u8; 5] = std::ptr::read_volatile(function.cast());
         assert_eq!(code[0], 0xE8, "it is on");
@@ -229,9 +233,10 @@ fn gate(function: *const ()) -> extern "C" fn() {
     }
 }
 
-/// Everything that a callback may change.
+/// Changes every register that a callback may change.
 fn spoil() {
-    // SAFETY: changes caller-saved registers, as any function may, and puts back what the ABI says a function puts back: nothing of the rest.
+    // SAFETY: changes caller-saved registers, as any function may, and preserves the callee-saved
+    // ones.
     unsafe {
         if is_x86_feature_detected!("avx512bw") {
             asm!("call {}", sym spoil_z, clobber_abi("C"));
@@ -258,7 +263,7 @@ fn machine(seed: u64, flags: u64) -> Machine {
     Machine {
         general: std::array::from_fn(|_| next()),
         flags: 0x202 | flags,
-        // Rounding, and whether tiny numbers become zero.
+        // Rounding mode, and whether tiny numbers become zero.
         mxcsr: 0x1F80 | (0x6000 * u32::from(even)) | (0x8000 * u32::from(seed.is_multiple_of(3))),
         x87: 0x37F & !(0x300 * u16::from(even)),
         _padding: [0; 58],
@@ -267,7 +272,7 @@ fn machine(seed: u64, flags: u64) -> Machine {
     }
 }
 
-/// Calls a function with all registers set: they are the same afterwards.
+/// Calls a function with all registers set, and checks that they are the same afterwards.
 fn check(function: *const (), what: &str) {
     let mut ways: Vec<(Through, usize, usize)> = vec![(through_x, 16, 2)];
     if is_x86_feature_detected!("avx") {
@@ -292,7 +297,7 @@ fn check(function: *const (), what: &str) {
                 words = if words == CLEAN { 4 } else { 8 };
             }
             let mut to = machine(99, 0);
-            // SAFETY: sets and stores registers around a call, and leaves those that it must as they were.
+            // SAFETY: sets and stores registers around a call, and preserves the callee-saved ones.
             unsafe { through(function, &raw const from, &raw mut to) };
             let what = format!("{what}, way {way}, flags {flags:#x}");
             assert_eq!(to.general, from.general, "{what}: general registers");
@@ -389,7 +394,7 @@ fn a_thread_that_was_interrupted_in_a_gate_finds_what_is_there_then() {
     };
     let check = |expected: [u64; 2]| assert_eq!([0, 1].map(|n: usize| CALLS[n].swap(0, Relaxed)), expected);
     let first = make(0);
-    // As if this thread had been interrupted behind the call that is at the site now.
+    // Runs like a thread that was interrupted behind the call that is at the site now.
     let late = gate(recorded_function as *const ());
     late();
     check([1, 0]);

@@ -1,4 +1,4 @@
-//! Returns: durations, results, what ends a call, and that panics pass through.
+//! Returns: durations, results, how calls end, and that panics pass through.
 
 use calltap::{Call, Error, Ops, Registration, Return, register, traced};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -63,7 +63,7 @@ mod some {
 
 type Seen = Arc<Mutex<Vec<(String, Duration)>>>;
 
-/// Ops that note names and durations of returns.
+/// Registers ops that collect names and durations of returns.
 fn noting(filter: &[&str]) -> (Registration, Seen, Arc<AtomicU64>) {
     let (seen, entries) = (Seen::default(), Arc::new(AtomicU64::new(0)));
     let (own, counted) = (Arc::clone(&seen), Arc::clone(&entries));
@@ -133,7 +133,7 @@ fn methods_have_their_types_in_their_names() {
     let mut counter = some::Counter(0);
     assert_eq!((counter.step(), some::Other.step()), (1, 5));
     assert_eq!(names(&seen), ["returns::some::Counter::step"]);
-    // Both, by what the attribute knows.
+    // The filter matches both, by the name that the attribute knows.
     assert_eq!(ops.set_filter(["returns::some::step"]).expect("set"), 2);
     assert_eq!((counter.step(), some::Other.step()), (2, 5));
     assert_eq!(names(&seen), ["returns::some::Counter::step", "returns::some::Other::step"]);

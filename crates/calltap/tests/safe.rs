@@ -1,4 +1,4 @@
-//! A program without unsafe code of its own may be traced.
+//! A program that has no unsafe code can be traced.
 #![forbid(unsafe_code)]
 
 use calltap::{Call, Ops, register, traced};

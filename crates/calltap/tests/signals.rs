@@ -1,4 +1,5 @@
-//! Signal handlers that are traced, and that interrupt everything: traced functions, the trampoline, callbacks, changes.
+//! Signal handlers that are traced, and that interrupt everything: traced functions, the
+//! trampoline, callbacks, changes.
 
 use calltap::{Call, Ops, register, traced};
 use std::hint::black_box;
@@ -55,7 +56,7 @@ fn handlers_interrupt_everything() {
             drop(register(Ops::new("comes and goes", |_: &Call| ())).expect("registered"));
         }
     }
-    // Each was either reported, or cut and counted: in a callback, or in the library.
+    // Each signal was either reported, or cut and counted: in a callback, or in the library.
     let (seen, cut) = (IN_HANDLER.load(SeqCst), calltap::recursions() - recursions);
     let sent = HANDLED.load(SeqCst) - before;
     println!("{calls} calls, {sent} signals, {seen} seen, {cut} cut");

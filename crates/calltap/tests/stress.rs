@@ -1,4 +1,5 @@
-//! Four threads call traced functions and check what they return while ops come and go.
+//! Four threads call traced functions and check their results while ops are registered and
+//! unregistered.
 
 use calltap::{Call, Ops, register, traced};
 use std::hint::black_box;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Each test has the machine to itself.
+/// Returns a lock, as each test needs the machine to itself.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poison| poison.into_inner())
@@ -33,7 +34,7 @@ fn fib(n: u64) -> u64 {
     if n < 2 { n } else { fib(n - 1) + fib(n - 2) }
 }
 
-/// A round of calls, each of which is checked.
+/// Makes a round of calls, each of which is checked.
 fn round(n: u64) {
     assert_eq!(black_box(integers(n, 5)), n.rotate_left(7) ^ 5);
     let x = n as f64;
@@ -60,7 +61,7 @@ fn ops_come_and_go_under_calls() {
         }
     };
     let callers: Vec<_> = (0..4).map(|_| thread::spawn(caller(Arc::clone(&stop)))).collect();
-    // Threads that come and go, each of which makes a few calls.
+    // Short-lived threads, each of which makes a few calls.
     let short = Arc::clone(&stop);
     let spawner = thread::spawn(move || {
         while !short.load(Relaxed) {
@@ -145,7 +146,8 @@ fn an_ops_that_stays_misses_nothing() {
     fn counted(n: u64) -> u64 {
         n + 1
     }
-    // While others come and go at the same function, so that its trampoline changes all the time.
+    // Other ops are registered and unregistered at the same function meanwhile, so that its
+    // combination changes all the time.
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let count = |_: &Call| {
         CALLS.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! What the user typed: the table of commands and flags, its parser, and what the words mean.
+//! The command line: the table of commands and flags, its parser, and the parsed values.
 
 pub mod arguments;
 pub mod grammar;

@@ -1,4 +1,8 @@
-//! `calltap get` and `put`: the control files of a process that is attached to, without a directory.
+//! `calltap get` and `put`: read and write the control files of an attached process without
+//! mounting its directory.
+//!
+//! The selection comes from the process's controller, which also carries out a changed one. Without
+//! a controller, this calltap opens the session itself.
 
 use crate::command_line::arguments::Arguments;
 use crate::live::{self, say};
@@ -11,7 +15,7 @@ use calltap_session::{Answer, Attached, Request, ask};
 use calltap_tracefs::control::{FILES, File, Model, Open, Refusal};
 use std::io::Write;
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     match name {
         "get" => get(arguments),
@@ -19,7 +23,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// What the process is asked for: through its controller, or by this calltap.
+/// The session that serves a request: another controller's, or this calltap's own.
 enum Session {
     Theirs,
     Ours(Box<Attached>),

@@ -1,4 +1,4 @@
-//! `calltap diff`: two sides, compared, each of one recording or several.
+//! `calltap diff`: compares two sides, each of one recording or several.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
@@ -12,12 +12,12 @@ use calltap_trace::TraceReader;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit status where a condition holds.
+/// Exit status where a condition of failure is met.
 const FAILED: u8 = 3;
-/// Exit status where a condition cannot be tried with so few recordings, and none holds.
+/// Exit status where the recordings are too few to test a condition, and no condition is met.
 const NOT_ENOUGH_EVIDENCE: u8 = 4;
 
-/// Compares them, and says by its exit code what became of the conditions.
+/// Compares the two sides. The exit status says which conditions are met.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let paths = sides(arguments)?;
     let options = options(arguments)?;
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(conclude(&diff.outcomes))
 }
 
-/// Says what became of the conditions.
+/// Tells the outcome of the conditions, and returns the exit status for it.
 fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let mut said: Vec<String> = Vec::new();
     said.extend(outcomes.iter().flat_map(Outcome::sentences));
@@ -63,7 +63,8 @@ fn conclude(outcomes: &[Outcome]) -> ExitCode {
     }
 }
 
-/// The files of A and B: two operands, or those in front of `--` and those behind it; each may be a glob.
+/// Returns the files of A and B: two operands, or those in front of `--` and those behind it; each
+/// may be a glob.
 fn sides(arguments: &Arguments) -> Result<[Vec<String>; 2]> {
     let (first, behind) = (arguments.texts("operand"), arguments.texts("more"));
     let [a, b] = match (&first[..], &behind[..]) {
@@ -80,7 +81,7 @@ fn sides(arguments: &Arguments) -> Result<[Vec<String>; 2]> {
     Ok([expand(a)?, expand(b)?])
 }
 
-/// A file, or all whose names a glob matches, in the order of their numbers.
+/// Returns a file, or all files whose names a glob matches, in the order of their numbers.
 fn files(operand: &str) -> Result<Vec<String>> {
     let path = Path::new(operand);
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,10 +1,11 @@
-//! How calltap ends: an error in a line, and the exit status.
+//! The end of calltap: an error in one line, and the exit status.
 
 use calltap_session::{Error, ProcessError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-/// An error and its causes in one line. Some errors say their cause themselves: it is not said twice.
+/// Returns an error and its causes in one line. A cause that the error's own text ends with is not
+/// repeated.
 pub fn line(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
         if line.is_empty() {
@@ -17,7 +18,7 @@ pub fn line(error: &anyhow::Error) -> String {
     })
 }
 
-/// Ends as a program ended: with its exit code, or by its signal (without a second core dump).
+/// Ends as a program ended: with its exit code, or by its signal, without a second core dump.
 pub fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         calltap_session::no_core_dump();
@@ -27,7 +28,8 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
-/// Says why nothing was recorded. Ends as a shell does that cannot start a program, if that is why.
+/// Tells why nothing was recorded. Where the program could not be started, the exit status is that
+/// of a shell.
 pub fn refused(error: &Error) -> ExitCode {
     tell!("calltap: {error}");
     match error {

@@ -1,4 +1,4 @@
-//! `calltap import`: a recording of another tracer, as a trace.
+//! `calltap import`: converts a recording of another tracer into a trace.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,7 +8,7 @@ use calltap_session::TraceFile;
 use std::fs::File;
 use std::path::Path;
 
-/// Writes the trace, and says what is in it and what is not.
+/// Writes the trace, and tells its contents and its gaps.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Makes a trace of a file.
+/// Converts a `trace.dat` file into a trace.
 pub fn import_file(path: &Path, output: &Path) -> Result<Summary> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| name.clone())?;

@@ -1,4 +1,8 @@
-//! `calltap attach`, `set`, `status`, `detach`, `snapshot`: a running process without a controller.
+//! `calltap attach`, `set`, `status`, `detach`, `snapshot`: commands for a session that goes on
+//! without a controller.
+//!
+//! If the process has a controller all the same, as while it is recorded, a command leaves its
+//! request there. Otherwise the command opens the session and does its work itself.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
@@ -20,14 +24,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Runs one of them.
+/// Runs one of the commands for each process that `-p` names.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     let pids = processes::all(arguments)?;
     if pids.is_empty() {
         bail!("which process: '-p PID'");
     }
     let is_several = pids.len() > 1;
-    // One file for all that is said of them.
+    // The status of all processes goes to one output.
     let mut out = if name == "status" { Some(Output::create(arguments)?) } else { None };
     let mut one = |pid: u32| {
         let of = if is_several { processes::of_one(pid) } else { String::new() };
@@ -39,7 +43,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
             _ => detach(pid, &of),
         }
     };
-    // What is refused of one process is no reason to leave out the others, nor is it an error that one of a list has ended.
+    // A failure with one process does not keep the others from being handled, and a listed process
+    // that has ended meanwhile is no error.
     let listed: Vec<(u32, bool)> = pids.into_iter().map(|pid| (pid, process_exists(pid))).collect();
     let (mut failed, mut done) = (None, 0);
     for (pid, was_there) in &listed {
@@ -63,7 +68,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Tells what the user should know; of one of several processes, of which.
+/// Tells notes, each with the name of this calltap's process if it is one of several.
 pub fn say(notes: &[String]) {
     let of = processes::of_many();
     for note in notes {
@@ -71,7 +76,7 @@ pub fn say(notes: &[String]) {
     }
 }
 
-/// Opens the session of a process that has no controller.
+/// Opens the session of a process that has no controller, and tells its notes.
 pub fn find(pid: u32) -> Result<Attached> {
     let attached = Attached::find(pid)?;
     say(&attached.notes);
@@ -146,7 +151,8 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Of several processes, JSON is an object in a line for each, and texts end with an empty line.
+/// Writes the status of a process. For several processes, JSON has one object per line, and a text
+/// ends with an empty line.
 fn status(pid: u32, is_several: bool, arguments: &Arguments, out: &mut impl Write) -> Result<()> {
     let status = match ask(pid, &Request::Status)? {
         Some(Answer::Status(status)) => status,
@@ -211,7 +217,7 @@ fn text(status: &Status, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Of several processes each has a file, FILE.PID.
+/// Writes a snapshot. With several processes each has a file, FILE.PID.
 fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let attached = find(pid)?;
     let selection = ParsedSelection::new(&attached.settings.words, true)?;

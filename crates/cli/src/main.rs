@@ -1,6 +1,8 @@
-//! `calltap`: the command line.
+//! `calltap`: parses the command line, runs the module of the command, and prints its error, if
+//! any.
 
-// It panics where standard error is closed, and leaves a process traced: `tell` does not.
+// `eprintln` panics where standard error is closed, and would leave a process traced; `tell` does
+// not.
 #![deny(clippy::print_stderr)]
 
 #[macro_use]
@@ -38,7 +40,7 @@ use terminal::output::Output;
 fn main() -> ExitCode {
     let matches = match command_line::grammar::grammar().try_get_matches() {
         Ok(matches) => matches,
-        // Help and version are no mistakes.
+        // Help and version are answers, not errors.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         Err(error) => {
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
     }
     match run(name, &Arguments::new(matches.clone())) {
         Ok(code) => code,
-        // The reader of the output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<mount::Said>() => ExitCode::FAILURE,
         Err(error) => {

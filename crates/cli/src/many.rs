@@ -1,6 +1,7 @@
-//! A command about several processes: one calltap for each, which writes a trace of its own, or gives an answer of its own.
+//! A command for several processes: calltap starts itself once for each. Each of these writes a
+//! trace of its own, or gives an answer of its own.
 //!
-//! Processes of a list may end before theirs has attached: the others are looked at all the same.
+//! A listed process may end before its calltap has attached; the others are handled nevertheless.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
@@ -19,26 +20,28 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at those that run.
+/// Interval between two looks at the running children.
 const LOOK: Duration = Duration::from_millis(50);
-/// Flags of the command line that each recorder gets a value of its own for.
+/// Flags whose value differs from child to child.
 const OWN: [(&str, &str); 2] = [("-p", "--pid"), ("-o", "--output")];
 
-/// The exit status of a recorder whose process had ended before it was attached to. No other status of `calltap record -p` is this one.
+/// Exit status of a child whose process had ended before it was attached to. `calltap record -p`
+/// uses it for nothing else.
 const ENDED: u8 = 4;
 
-/// How the answers of several processes come together on standard output.
+/// How the children's answers are put together on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
-    /// Lines of all, as they come.
+    /// The lines of all, in the order in which they arrive.
     Lines,
-    /// Below a line that names the process.
+    /// Texts, each below a line that names the process.
     Texts,
-    /// A JSON object in a line, which says of which process it is.
+    /// JSON objects, one per line, with a member that names the process.
     Objects,
 }
 
-/// Says why nothing was recorded, as [`ending::refused`]; also of a process that was listed with others, and has ended since.
+/// Tells why nothing was recorded, as [`ending::refused`] does. For a listed process that has ended
+/// meanwhile the exit status is [`ENDED`].
 pub fn refused(error: &Error) -> ExitCode {
     if !processes::is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
@@ -47,7 +50,7 @@ pub fn refused(error: &Error) -> ExitCode {
     ExitCode::from(ENDED)
 }
 
-/// Is this said of a process because it has ended?
+/// Whether an error says that the process has ended.
 pub fn is_of_ended(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(has_ended)
 }
@@ -57,10 +60,10 @@ fn has_ended(error: &Error) -> bool {
     matches!(reason, Reason::NoProcess | Reason::Zombie | Reason::Ending | Reason::Ended)
 }
 
-/// What becomes of the exit status of all, as recorders end.
+/// The exit status of the children so far.
 #[derive(Default)]
 struct Status {
-    /// The first that is neither 0 nor [`ENDED`].
+    /// The first status that is neither 0 nor [`ENDED`].
     failed: Option<u8>,
     recorded: usize,
 }
@@ -74,13 +77,13 @@ impl Status {
         }
     }
 
-    /// Where all had ended before, nothing was recorded.
+    /// Returns the common exit status: failure if all processes had ended before.
     fn code(&self) -> u8 {
         self.failed.unwrap_or(u8::from(self.recorded == 0))
     }
 }
 
-/// Asks each of several processes by itself; None: they are not several.
+/// Runs a question for each of several processes; `None` if `-p` names fewer than two.
 pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
     let pids = processes::all(arguments)?;
     if pids.len() < 2 {
@@ -96,12 +99,13 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
     run(&pids, file.as_deref(), Some(answers)).map(Some)
 }
 
-/// Has each process looked at, with FILE.PID for what it is written to. Without `answers` each writes a trace. The exit status is the first that is not 0; a
-/// process that had ended before counts only if all had.
+/// Starts a calltap for each process and waits for all. The output of each is FILE.PID. Without
+/// `answers` each writes a trace. Returns the first exit status that is not 0; a process that had
+/// ended before counts only if all had.
 pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
     let interrupted = calltap_session::interruption()?;
     let program = std::env::current_exe().context("calltap's own program")?;
-    let words = common(std::env::args_os().skip(1));
+    let words = common_words(std::env::args_os().skip(1));
     let start = |pid: &u32| {
         let mut command = Command::new(&program);
         command.args(&words).arg("-p").arg(pid.to_string());
@@ -111,7 +115,7 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
             command.arg("-o").arg(file);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // What never was is an error.
+        // A process that does not exist from the start is an error, as it is without a list.
         command.env_remove(processes::ONE_OF_MANY);
         if process_exists(*pid) {
             command.env(processes::ONE_OF_MANY, processes::title(*pid));
@@ -126,15 +130,15 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
     let status = thread::scope(|scope| {
         for (child, pid) in running.iter_mut().zip(pids) {
             let (out, err) = (child.stdout.take(), child.stderr.take());
-            scope.spawn(move || out.map(|out| pass(out, *pid, answers.unwrap_or(Answers::Lines))));
-            scope.spawn(|| err.map(|err| say_once(err, &said)));
+            scope.spawn(move || out.map(|out| forward_answers(out, *pid, answers.unwrap_or(Answers::Lines))));
+            scope.spawn(|| err.map(|err| forward_messages(err, &said)));
         }
         wait(running, || interrupted.load(Acquire))
     });
     Ok(ExitCode::from(status.code()))
 }
 
-/// Waits for all, and interrupts them once this process is interrupted.
+/// Waits for all children, and interrupts them once this process is interrupted.
 fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
     let (mut status, mut is_told) = (Status::default(), false);
     while !running.is_empty() {
@@ -156,8 +160,9 @@ fn wait(mut running: Vec<Child>, is_interrupted: impl Fn() -> bool) -> Status {
     status
 }
 
-/// Passes on what a calltap answers about a process. Where its reader is gone, it is told so by its pipe.
-fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
+/// Passes on a child's answer about a process. If standard output is closed, the child learns that
+/// from its closed pipe.
+fn forward_answers(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     if answers == Answers::Lines {
@@ -184,8 +189,8 @@ fn pass(from: impl Read, pid: u32, answers: Answers) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes())
 }
 
-/// Passes on what a calltap says, but for what another one has said already.
-fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
+/// Passes on a child's messages, except those that another child has already written.
+fn forward_messages(from: impl Read, said: &Mutex<HashSet<String>>) {
     for line in BufReader::new(from).lines().map_while(Result::ok) {
         if said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
             tell!("{line}");
@@ -193,8 +198,8 @@ fn say_once(from: impl Read, said: &Mutex<HashSet<String>>) {
     }
 }
 
-/// The words of the command line but for those that say which process and which file.
-fn common(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// Returns the words of the command line without those that name processes and the output file.
+fn common_words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let (mut kept, mut is_value) = (Vec::new(), false);
     for word in words {
         let text = word.to_string_lossy();
@@ -213,7 +218,7 @@ fn common(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ENDED, Status, common};
+    use super::{ENDED, Status, common_words};
 
     #[test]
     fn processes_that_had_ended_count_only_if_all_had() {
@@ -243,7 +248,7 @@ mod tests {
             "1",
             "--children",
         ];
-        let kept: Vec<_> = common(words.iter().map(Into::into)).into_iter().collect();
+        let kept: Vec<_> = common_words(words.iter().map(Into::into)).into_iter().collect();
         assert_eq!(kept, ["record", "-F", "f", "--duration", "1"]);
     }
 }

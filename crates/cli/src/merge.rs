@@ -1,4 +1,4 @@
-//! `calltap merge`: several recordings of one machine as one trace.
+//! `calltap merge`: joins several recordings of one machine into one trace.
 
 use crate::command_line::arguments::Arguments;
 use crate::import;
@@ -10,7 +10,7 @@ use calltap_trace::TraceReader;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A recording that was imported for as long as this lives.
+/// A recording converted for this merge; the file is removed on drop.
 struct Imported(PathBuf);
 
 impl Drop for Imported {
@@ -19,7 +19,7 @@ impl Drop for Imported {
     }
 }
 
-/// Writes the trace, and says what is in it.
+/// Writes the trace, and tells its contents.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let paths: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
     if paths.len() < 2 {
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Removes what was written of a trace that did not come about.
+/// Removes the part of a trace that was written before an error.
 fn remove(path: &Path) {
     if fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
         let _ = fs::remove_file(path);

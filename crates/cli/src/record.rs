@@ -1,4 +1,7 @@
-//! `calltap record`.
+//! `calltap record`: records a program or a process into a trace file.
+//!
+//! The command line is checked and becomes [`Options`]; the session records; then the outcome is
+//! told, and decides the exit status.
 
 mod kernel;
 
@@ -21,10 +24,10 @@ use kernel::Kernel;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// Exit status with --fail-on-loss.
+/// Exit status with --fail-on-loss if events were lost.
 const LOST: u8 = 3;
 
-/// An option that there is not would be taken for the program.
+/// Refuses an unknown option, which the parser would take for the program.
 fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
     let word = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     if !word.starts_with('-') {
@@ -34,7 +37,7 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
     bail!("{said} ('calltap help record' lists them; a program of this name is ./{word})")
 }
 
-/// The program, or the process.
+/// Returns the program or the process to record.
 fn subject(arguments: &Arguments) -> Result<Subject> {
     let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
@@ -53,7 +56,7 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
     }
 }
 
-/// Runs the program, with whose exit status calltap ends; or attaches to the process.
+/// Records a program, whose exit status becomes calltap's, or a process.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     refuse_option(&arguments.words("operand"))?;
     if let pids @ [_, _, ..] = &processes::all(arguments)?[..] {
@@ -75,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(runs.map_or(code, |runs| runs.go_on(code)))
 }
 
-/// What the command line asks for.
+/// Returns the options of the session.
 fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let (mut words, discovery) = (select::words(arguments)?, values::discovery(arguments));
     words.ftraced = (discovery == Discovery::FirstCall).then(Ftraced::default);
@@ -83,7 +86,8 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     let (slow, flight) = (keep::slow(arguments)?, keep::flight(arguments, &subject)?);
     let subtree = keep::subtree(arguments)?;
     let about = keep::functions(slow.as_ref(), subtree.as_ref(), flight.as_ref());
-    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    // With Python functions the names may be theirs: of C only the functions that -F names are
+    // traced.
     if words.python.is_empty() {
         calltap_selection::add(&mut words, &about);
     }
@@ -125,7 +129,7 @@ fn options(arguments: &Arguments, runs: Option<&Runs>) -> Result<Options> {
     })
 }
 
-/// The trace file; `-` is standard output.
+/// Returns the path of the trace file; `-` is standard output.
 fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf> {
     let output = arguments.path("output").unwrap_or_default();
     if output.is_dir() {
@@ -147,10 +151,10 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
     Ok("/dev/stdout".into())
 }
 
-/// What `--events` may ask for.
+/// The words of `--events`.
 const EVENTS: [&str; 3] = ["sched", "syscalls", "faults"];
 
-/// Which of them it asks for.
+/// Returns which of the words `--events` has.
 fn events(arguments: &Arguments) -> Result<[bool; 3]> {
     let text = arguments.text("events").unwrap_or_default();
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
@@ -167,7 +171,7 @@ fn events(arguments: &Arguments) -> Result<[bool; 3]> {
     Ok(EVENTS.map(|word| words.contains(&word)))
 }
 
-/// Refuses what does not go together. `timed`: it was asked how long calls take.
+/// Refuses options that cannot be combined. `timed`: an option needs the durations of calls.
 fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed: bool) -> Result<()> {
     let words = &selection.words;
     let has = |kind| selection.tracers.iter().any(|tracer| tracer.kind == kind);
@@ -200,10 +204,11 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     Ok(())
 }
 
-/// Tells the user what came of it. Whether events were lost.
+/// Tells the outcome. Returns whether events were lost.
 fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     let of = processes::of_many();
-    // Why something stays in the process is told in spite of --quiet: the exit status says no more than that it does.
+    // If something remains in the process, the reason is told in spite of --quiet: the exit status
+    // cannot say it.
     if !quiet || !outcome.whole {
         live::say(&outcome.notes);
     }
@@ -213,7 +218,8 @@ fn tell(options: &Options, outcome: &Outcome, quiet: bool) -> bool {
     if let Some(error) = &outcome.failed {
         tell!("calltap: {of}the trace is not complete: {error}");
     }
-    // Events are overwritten on purpose, and a recording that failed has lost the rest for the reason just given.
+    // With --overwrite, loss is intended; a recording that failed has already told why the rest is
+    // missing.
     let counts = !options.overwrite && outcome.failed.is_none();
     let lost = loss(&outcome.totals, &options.subject).filter(|_| counts);
     if let Some(text) = &lost {
@@ -243,7 +249,8 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     }
 }
 
-/// `LOST 815,269 calls and 40 returns: ...`, and the flags that may help: a process that is attached to waits for no buffer.
+/// Returns a sentence such as `LOST 815,269 calls and 40 returns: ...`, with the flags that may
+/// help. A process that was attached to does not wait for buffers.
 fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
     let (calls, returns) = (totals.lost_entries, totals.lost_exits);
     let flags = match subject {
@@ -259,7 +266,7 @@ fn loss(totals: &Totals, subject: &Subject) -> Option<String> {
     })
 }
 
-/// `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`
+/// Returns a sentence such as `1,234,567 events from 8 threads, 0 lost, 1.2 MB in ./calltap.data`.
 fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     let totals = outcome.totals;
     let lost = totals.lost_entries + totals.lost_exits;
@@ -274,7 +281,7 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
             let which = match (&options.slow, &options.subtree) {
                 (Some(_), _) => "of slow calls".to_owned(),
                 (None, Some(subtree)) => subtree.describe(),
-                // Since it went on.
+                // The rule was set by `calltap set` while the recording ran.
                 (None, None) => "of calls that were to be kept".to_owned(),
             };
             format!("{} {} (of {} in all)", units::counted(kept, "event"), which, units::count(totals.events))
@@ -295,7 +302,7 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     )
 }
 
-/// `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`
+/// Returns a sentence such as `stopped for 0.31 ms to attach, 0.8 ms to detach (3 threads)`.
 pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     format!(
         "stopped for {} to attach, {} to detach ({})",
@@ -305,7 +312,8 @@ pub fn stopped(attaching: &Stops, detaching: &Stops) -> String {
     )
 }
 
-/// `switched off to keep within --max-overhead: leaf (12,300,000 events/s), work (1,230,000 events/s) and 3 more`, and where those are
+/// Returns a sentence such as `switched off to keep within --max-overhead: leaf (12,300,000
+/// events/s), work (1,230,000 events/s) and 3 more`, followed by `hint`.
 pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = functions
@@ -320,7 +328,8 @@ pub fn disabled(functions: &[(String, f64)], hint: &str) -> String {
     format!("switched off to keep within --max-overhead: {}{more}", shown.join(", "))
 }
 
-/// Exit status of the program, unless the recording alone failed or has `lost` events that it must not lose.
+/// Returns the program's exit status, unless the program succeeded and the recording failed, or has
+/// `lost` events that it must not lose.
 fn end_as(outcome: &Outcome, lost: bool) -> ExitCode {
     let failed = outcome.failed.is_some() || lost;
     match outcome.status {

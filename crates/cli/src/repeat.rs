@@ -1,6 +1,7 @@
-//! `record --repeat`: a program is recorded several times, one run after the other.
+//! `record --repeat`: records a program several times, one run after the other.
 //!
-//! After a run calltap executes itself for the next: what a run leaves in a process, as threads that wait for signals, is not there in the next one.
+//! After each run calltap executes itself for the next, so that nothing a run leaves in the
+//! recorder, such as threads that wait for signals, reaches the next run.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 const FLAG: &str = "--repeat";
 
-/// Which run of how many it is.
+/// The number of a run, and the number of all runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Runs {
     run: u32,
@@ -19,7 +20,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// From `--repeat`: `N`, or `K/N` for those from the K-th on.
+    /// Parses `--repeat`: `N`, or `K/N` from the K-th run on.
     pub fn of(arguments: &Arguments) -> Result<Option<Runs>> {
         let Some(text) = arguments.text("repeat") else { return Ok(None) };
         if arguments.text("pid").is_some() {
@@ -31,14 +32,15 @@ impl Runs {
         }
     }
 
-    /// The file of this run.
+    /// Returns the trace file of this run.
     pub fn file(self, output: &Path) -> PathBuf {
         let mut name = output.as_os_str().to_owned();
         name.push(format!(".{}", self.run));
         name.into()
     }
 
-    /// Goes on with the next run, in the same process, if this one has not failed; returns the exit status if it was the last.
+    /// Continues with the next run, in the same process, if this one succeeded. Returns the exit
+    /// status after the last run.
     pub fn go_on(self, code: ExitCode) -> ExitCode {
         if self.run == self.of {
             return code;
@@ -59,7 +61,7 @@ impl Runs {
         ExitCode::FAILURE
     }
 
-    /// What was typed, for this run: the flag comes once, and in front of the program.
+    /// Returns the command line for this run: the flag occurs once, in front of the program.
     fn arguments(self, typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let value = format!("{}/{}", self.run, self.of);
         let mut words: Vec<OsString> = typed.collect();

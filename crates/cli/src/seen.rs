@@ -1,4 +1,5 @@
-//! What a watched process does, for views that ask when they like: the last interval, and the newest events.
+//! The observed state of a watched process, for views that ask for it at any time: the last
+//! interval, and the newest events.
 
 use crate::top::switches::Switches;
 use anyhow::Result;
@@ -11,37 +12,38 @@ use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Events that are kept: some 40 MB.
+/// Number of events that are kept: some 40 MB.
 const EVENTS: usize = 1 << 20;
 
 struct Content {
     live: Live,
     recent: Recent,
-    /// The last interval, and how many there were. The first says only that all is switched on.
+    /// The last interval, and the number of intervals. The first only reports that all functions
+    /// are switched on.
     interval: Option<Interval>,
     intervals: u64,
 }
 
-/// The newest events, read: as of which interval.
+/// The newest events as an explorer, with the number of the interval up to which it was made.
 type Read = Option<(u64, Arc<Explorer<Snapshot>>)>;
 
-/// What is seen of a process.
+/// The observed state of a process.
 pub struct Seen {
-    /// Switches, and what is on.
+    /// The switches of functions, and their states.
     pub switches: Switches,
     content: Mutex<Content>,
     read: Mutex<Read>,
 }
 
 impl Seen {
-    /// Of this process nothing yet.
+    /// Returns the state of a process before anything was observed.
     pub fn new(pid: u32) -> Seen {
         let (live, recent) = (Live::default(), Recent::new(EVENTS));
         let content = Content { live, recent, interval: None, intervals: 0 };
         Seen { switches: Switches::new(pid), content: Mutex::new(content), read: Mutex::new(None) }
     }
 
-    /// Watches until it is over.
+    /// Watches the process until it ends or the views have ended.
     pub fn watch(&self, options: &Options, interval: Duration) -> Result<SessionOutcome> {
         let mut feed = Feed { seen: self, unpacker: Unpacker::default() };
         let outcome = watch(
@@ -60,23 +62,24 @@ impl Seen {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // A thread that panicked left whole values behind.
+        // A thread that panicked leaves no half-changed value behind.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many intervals there were, 0 before everything is switched on.
+    /// Returns the number of intervals; 0 before all functions are switched on.
     pub fn intervals(&self) -> u64 {
         self.content().intervals
     }
 
-    /// The last interval.
+    /// Returns the last interval.
     pub fn interval(&self) -> Option<Interval> {
         self.content().interval.clone()
     }
 
-    /// The newest events up to the last interval; if it need not be `fresh`, up to where that was asked for last.
+    /// Returns the newest events up to the last interval; without `fresh`, possibly the events of
+    /// an earlier request.
     pub fn explorer(&self, fresh: bool) -> Result<Arc<Explorer<Snapshot>>> {
-        // Locked all the time: no thread reads what another reads already.
+        // The lock is held throughout, so that no two threads read the same events.
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (intervals, snapshot) = {
             let content = self.content();

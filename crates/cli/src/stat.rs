@@ -1,4 +1,4 @@
-//! `calltap stat`: what the profile tracer has summed up, in a process or in a trace.
+//! `calltap stat`: the sums of the profile tracer, of a process or of a trace.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
@@ -11,7 +11,7 @@ use calltap_selection::Profiled;
 use calltap_session::{Answer, Request, ask};
 use calltap_trace::{TraceReader, TracerKind};
 
-/// Shows it.
+/// Shows the sums.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let rows = match processes::one(arguments)? {
         Some(pid) => of_process(pid)?,
@@ -40,7 +40,7 @@ fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
     Ok(profiled.into_iter().map(row).collect())
 }
 
-/// What a process has summed up until now.
+/// Returns the sums of a process up to now.
 pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     match ask(pid, &Request::Profile)? {
         Some(Answer::Profile(profiled)) => Ok(profiled),
@@ -62,7 +62,7 @@ fn of_trace(arguments: &Arguments) -> Result<Vec<stat::Row>> {
     Ok(stat::rows(meta))
 }
 
-/// Says why there are no sums where none were asked for.
+/// Returns an error if no tracer is the profile tracer.
 fn must_profile(mut tracers: impl Iterator<Item = TracerKind>, what: &str) -> Result<()> {
     if tracers.any(|kind| kind == TracerKind::Profile) {
         return Ok(());

@@ -1,6 +1,7 @@
-//! What the user sees: where output goes, and what stands on a terminal meanwhile.
+//! Output for the user: where it goes, and the messages on a terminal.
 
-/// Writes a line to standard error: like `eprintln`, but what calltap does goes on where that is closed, or its reader has ended.
+/// Writes a line to standard error, like `eprintln`, but ignores errors: calltap goes on if
+/// standard error is closed.
 macro_rules! tell {
     ($($part:tt)*) => { $crate::terminal::write_line(format_args!($($part)*)) };
 }
@@ -15,8 +16,8 @@ pub mod units;
 use std::fmt::Arguments;
 use std::io::{Write, stderr};
 
-/// What [`tell`] does.
+/// Writes the line of [`tell`].
 pub fn write_line(line: Arguments<'_>) {
-    // A process that is traced must not stay so for want of a reader.
+    // A failure to write must not leave a process traced.
     let _ = writeln!(stderr().lock(), "{line}");
 }

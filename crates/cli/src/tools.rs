@@ -1,4 +1,5 @@
-//! `calltap tools` and what installs itself: commands about files, not about processes or traces.
+//! `calltap tools`, and the installation of completions: commands for files, not for processes or
+//! traces.
 
 pub mod audit;
 pub mod cc;

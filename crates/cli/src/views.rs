@@ -1,4 +1,7 @@
-//! `report`, `replay`, `graph`, `info`, `export`: a trace, looked at.
+//! `report`, `replay`, `graph`, `info`, `export`: views of a trace.
+//!
+//! The trace is opened, its defects are told, and the part that the flags select is passed to the
+//! view or exporter, which writes to a file, a pager or standard output.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
@@ -14,7 +17,7 @@ use calltap_trace::{Meta, TraceReader};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Opens the input, says what is wrong with it, and shows it as `name` asks.
+/// Opens the trace, tells its defects, and shows it by the command `name`.
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     if name == "report" && arguments.is_set("profile") {
         return stat::run(arguments);
@@ -29,7 +32,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
-    // A call graph is as deep as its table.
+    // In a call graph, `--depth` limits the table instead of the calls.
     let part = Part::new(&reader, part::which(&reader, arguments, name != "graph")?);
     let source: &dyn Source = &part;
     if name == "export" && arguments.text("to").as_deref() == Some("parquet") {
@@ -59,10 +62,10 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     out.finish()
 }
 
-/// Formats that are no text.
+/// Export formats that are not text.
 const BINARY: [&str; 3] = ["perfetto", "pprof", "trace-cmd"];
 
-/// What is no text does not go to a terminal.
+/// Refuses to write a binary format to a terminal.
 fn refuse_terminal(arguments: &Arguments) -> Result<()> {
     let format = arguments.text("to").unwrap_or_default();
     let is_stdout = arguments.path("output").is_none_or(|path| path == Path::new("-"));
@@ -193,7 +196,7 @@ impl View<'_> {
 }
 
 impl View<'_> {
-    /// Which time flame graphs are of.
+    /// Returns the kind of time that flame graphs show.
     fn by(&self, format: Option<&str>) -> Result<By> {
         let by: By = self.arguments.text("by").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
         if by == By::Wall {
@@ -209,14 +212,14 @@ impl View<'_> {
     }
 }
 
-/// Where the output has no line for it.
+/// Tells that only a part of a trace is shown, for outputs without a line for it.
 fn say_part(source: &dyn Source) {
     if let Some(part) = source.part() {
         tell!("calltap: a part of the trace: {part}; calls that its bounds cut have no durations");
     }
 }
 
-/// Likewise.
+/// Tells that events were lost, for outputs without a line for it.
 fn warn_of_loss(meta: &Meta) {
     let lost: u64 = meta.loss.iter().map(|loss| loss.lost_entries.saturating_add(loss.lost_exits)).sum();
     if lost > 0 {
@@ -224,7 +227,7 @@ fn warn_of_loss(meta: &Meta) {
     }
 }
 
-/// Likewise.
+/// Tells that the overhead limit disabled functions, for outputs without a line for it.
 fn warn_of_limit(meta: &Meta) {
     if let Some(line) = limited::of_trace(meta, &Names::new(meta, false)) {
         tell!("calltap: {line}");
@@ -240,7 +243,7 @@ fn warn(totals: &Totals) {
     }
 }
 
-/// Into a directory rather than a file.
+/// Exports into a directory of Parquet files.
 fn dataset(source: &dyn Source, arguments: &Arguments) -> Result<()> {
     say_part(source);
     warn_of_loss(source.meta());

@@ -1,6 +1,10 @@
-//! `calltap why`, `calltap locks`: what slow calls waited for, and who kept them waiting.
+//! `calltap why`, `calltap locks`: the waits of slow calls, and the threads that ended them.
+//!
+//! A program or a process is first recorded into a temporary trace, with context switches, wakings
+//! and system calls. The question is then answered from that trace, or from the one that the user
+//! names.
 
-use crate::answers::{Of, take_trace};
+use crate::answers::{QuestionSubject, take_trace};
 use crate::command_line::arguments::Arguments;
 use crate::command_line::keep;
 use crate::command_line::select;
@@ -23,7 +27,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What is asked.
+/// The question of the command line.
 enum Question {
     Why(Why),
     Locks { linker_names: bool, limit: Option<usize>, json: bool },
@@ -47,7 +51,7 @@ impl Question {
         Ok(Question::Why(Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names }))
     }
 
-    /// Functions that have to be traced.
+    /// Returns the functions that have to be traced.
     fn functions(&self) -> Vec<String> {
         match self {
             Question::Why(why) => why.rules.iter().map(|rule| rule.function.clone()).collect(),
@@ -65,28 +69,28 @@ impl Question {
     }
 }
 
-/// Answers; calltap ends with a program's exit status.
+/// Answers the question. The exit status is that of a started program.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let (mut words, mut command) = (arguments.words("operand"), arguments.words("program"));
     if name == "locks" {
-        // The one word may be a trace: then there is no program.
+        // A single word may name a trace; otherwise it begins a program's command line.
         let is_trace = words.len() == 1 && take_trace(&mut words.clone()).is_some();
         if !is_trace {
             command = std::mem::take(&mut words);
         }
     }
-    let of = Of::new(arguments, &mut words, command)?;
+    let subject = QuestionSubject::new(arguments, &mut words, command)?;
     let question = Question::new(name, arguments, &words)?;
-    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+    if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
-    let subject = match of {
-        Of::File(path) => {
+    let subject = match subject {
+        QuestionSubject::File(path) => {
             of_file(&question, &path, arguments)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Of::Program(command) => Subject::Program(command),
-        Of::Process(pid) => Subject::Process {
+        QuestionSubject::Program(command) => Subject::Program(command),
+        QuestionSubject::Process(pid) => Subject::Process {
             pid,
             max_overhead: values::share(&arguments.text("max-overhead").unwrap_or_default())?,
             duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
@@ -116,7 +120,8 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         ..Selection::default()
     };
     let python = select::python(arguments)?;
-    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    // With Python functions the names may be theirs: of C only the functions that -F names are
+    // traced.
     let about = if python.is_empty() { question.functions() } else { Vec::new() };
     if python.is_empty() {
         calltap_selection::add_go_waits(&mut words);
@@ -153,7 +158,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
     out.finish()
 }
 
-/// What the user should know besides.
+/// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &Outcome) {
     let mut notes = outcome.notes.clone();
     notes.extend(outcome.stops.as_ref().map(|[attaching, detaching]| record::stopped(attaching, detaching)));
@@ -164,7 +169,7 @@ fn say(outcome: &Outcome) {
     live::say(&notes);
 }
 
-/// The recording that the answer is made of, which ends with it.
+/// The temporary recording that the answer is made from, removed on drop.
 struct Recording(PathBuf);
 
 impl Recording {

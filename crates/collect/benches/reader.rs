@@ -1,7 +1,9 @@
-//! What the recorder costs for an event: reading a thread's chunks, pairing, encoding, and compressing into a file.
+//! Cost of the recorder for an event: reading a thread's chunks, pairing, encoding, and compressing
+//! into a file.
 //!
-//! `cargo bench -p calltap-collect --bench reader` prints nanoseconds of processor time per event, without and with compression: the least of several rounds.
-//! The words are in this processor's cache or memory, where a recording finds them in another's.
+//! `cargo bench -p calltap-collect --bench reader` prints nanoseconds of processor time per event,
+//! without and with compression: the least of several rounds. The words are in this processor's
+//! cache or memory, where a recording finds them in another's.
 #![allow(missing_docs)]
 
 #[path = "../../trace/tests/synthetic/mod.rs"]
@@ -26,16 +28,17 @@ use synthetic::{Machine, Tracer};
 const EVENTS: usize = 1_000_000;
 const ROUNDS: u32 = 25;
 const CHUNKS: u32 = 192;
-/// Of the outermost call.
+/// Slot of the outermost call.
 const TOP: u64 = 0x7fff_ffff_e000;
 
-/// Processor time of this thread: what the recorder costs, whatever else runs on the machine.
+/// Returns the processor time of this thread: the cost of the recorder, whatever else runs on the
+/// machine.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Takes the chunks, and no more than that.
+/// A consumer that discards the events.
 struct Discard;
 
 impl Consumer for Discard {
@@ -53,7 +56,7 @@ impl Consumer for Discard {
     }
 }
 
-/// The words that the agent writes for these events.
+/// Returns the words that the agent writes for these events.
 fn words(events: &[Event]) -> Vec<u64> {
     let (mut depth, mut high) = (0_u64, u64::MAX);
     let mut words = Vec::new();
@@ -72,7 +75,7 @@ fn words(events: &[Event]) -> Vec<u64> {
     words
 }
 
-/// Writes them into chunks that follow each other.
+/// Writes the words into consecutive chunks.
 fn fill(shared: &Shared, words: &[u64]) {
     let room = (CHUNK_LIMIT - CHUNK_DATA) / 8;
     let count = words.len().div_ceil(room) as u32;
@@ -86,7 +89,7 @@ fn fill(shared: &Shared, words: &[u64]) {
     shared.thread(0).expect("an entry").first_chunk.store(1, Relaxed);
 }
 
-/// Nanoseconds for an event: the least of many rounds.
+/// Returns nanoseconds per event: the least of many rounds.
 fn measure(
     shared: &Shared,
     words: &[u64],

@@ -6,12 +6,13 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 impl Shared {
-    /// Was no page of a chunk from an offset on ever written to? The file system knows, and reading such a page would give it memory.
+    /// Whether no page of a chunk from an offset on was ever written to. The file system tells, as
+    /// reading such a page would give it memory.
     pub(crate) fn is_blank(&self, chunk: u32, from: usize) -> bool {
         let Some(at) = self.chunk_offset(chunk) else { return false };
         match seek(self.file(), SeekFrom::Data((at + from) as u64)) {
             Ok(data) => data >= (at + CHUNK_SIZE) as u64,
-            // Nothing lies behind; what else goes wrong says nothing.
+            // ENXIO: no data lies behind. Other errors tell nothing.
             Err(error) => error == Errno::NXIO,
         }
     }

@@ -1,7 +1,9 @@
-//! The callers of a call, from a copy of its thread's stack: by unwinding information, and by frame pointers where code has none.
+//! Finds the callers of a call from a copy of its thread's stack: by unwinding information, and by
+//! frame pointers where code has none.
 //!
-//! A path ends where its outermost function says that nothing called it. Where it ends before, by code of which nothing is known
-//! or by the end of the copy, it is not whole. No frame is guessed: a frame pointer is followed only in a function that has set it up.
+//! A path ends where unwinding information marks a function as the outermost. It is not whole where
+//! it ends before, at code without information or at the end of the copy. No frame is guessed: a
+//! frame pointer is followed only in a function that has set it up.
 
 mod rule;
 
@@ -21,49 +23,49 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-/// Deeper stacks are not followed.
+/// Depth up to which stacks are followed.
 const DEEPEST: usize = 1024;
-/// Rules that are kept of a process before starting over.
+/// Number of rules that are kept of a process before starting over.
 const RULES: usize = 1 << 18;
-/// A function sets up its frame pointer within so many bytes.
+/// Bytes at the beginning of a function in which it sets up its frame pointer.
 const PROLOGUE: usize = 64;
-/// What a process has mapped that can be run.
+/// The mappings of a process.
 #[derive(Debug)]
 pub struct Mapped {
-    /// Its index.
+    /// Index of the process.
     pub process: u32,
-    /// Its id.
+    /// Id of the process.
     pub pid: u32,
     /// The mappings.
     pub regions: Vec<Region>,
 }
 
-/// Unwinds copies of stacks.
+/// Unwinder for copies of stacks.
 #[derive(Default)]
 pub struct Unwinding {
     processes: HashMap<u32, Process>,
-    /// Of the copy at hand, ascending: place and word.
+    /// Words of the present copy as address and value, ascending.
     words: Vec<(u64, u64)>,
 }
 
 #[derive(Default)]
 struct Process {
-    /// By address.
+    /// Mapped texts, by address.
     texts: Vec<Arc<Text>>,
-    /// By address that is looked up.
+    /// Rules that were looked up, by address.
     rules: HashMap<u64, Rule>,
 }
 
-/// Text of a file.
+/// A mapped text of a file.
 struct Text {
     pid: u32,
     region: Region,
-    /// When it was seen to be mapped, in seconds of the system's clock.
+    /// Time at which the mapping was seen, in seconds of the system's clock.
     seen: u64,
     opened: OnceLock<Option<Opened>>,
 }
 
-/// Its file.
+/// The file of a text, opened.
 struct Opened {
     file: File,
     bias: u64,
@@ -73,7 +75,8 @@ struct Opened {
 }
 
 impl Unwinding {
-    /// Takes what a process has mapped now. What was mapped elsewhere before is kept: calls made then may not have been read yet.
+    /// Takes the present mappings of a process. Earlier mappings of other addresses are kept: calls
+    /// made then may not have been read yet.
     pub fn map(&mut self, mapped: &Mapped) {
         let process = self.processes.entry(mapped.process).or_default();
         process.rules.clear();
@@ -91,7 +94,7 @@ impl Unwinding {
         process.texts.sort_by_key(|text| text.region.start);
     }
 
-    /// A forked child has what its parent has.
+    /// Gives a forked child the mappings of its parent.
     pub fn fork(&mut self, parent: u32, child: u32) {
         let texts = self.processes.get(&parent).map(|parent| parent.texts.clone());
         if let Some(texts) = texts
@@ -101,13 +104,13 @@ impl Unwinding {
         }
     }
 
-    /// The callers of a call, given a copy of its stack.
+    /// Finds the callers of a call in a copy of its stack.
     pub fn callers(&mut self, process: u32, mut copy: &[u8]) -> Callers {
         let mut callers = Callers::default();
         let (words, mut first) = (&mut self.words, None);
         words.clear();
         let mut next = 0;
-        // What lies behind a piece that was lost is not used.
+        // Pieces behind a lost one are not used.
         while let Some(piece) = Copied::take(&mut copy).filter(|piece| u64::from(piece.number) == next) {
             first.get_or_insert(piece);
             words.extend(piece.words());
@@ -123,7 +126,7 @@ impl Unwinding {
         let mut registers = Registers { rip, rsp: first.address.wrapping_add(8), rbp };
         callers.addresses.push(rip);
         let process = self.processes.entry(process).or_default();
-        // Where a signal handler returns to is the instruction itself that was interrupted, and not the one behind a call.
+        // A signal handler returns to the interrupted instruction itself, not to one behind a call.
         let mut interrupted = false;
         while callers.addresses.len() < DEEPEST {
             let rule = process.rule(registers.rip.wrapping_sub(u64::from(!interrupted)));
@@ -167,7 +170,8 @@ impl Text {
     }
 
     fn open(&self) -> Option<Opened> {
-        // The process may have ended since: its file still has its name, if that is the same file, unchanged.
+        // The process may have ended: its file may still have its name, if that is the same file,
+        // unchanged.
         let is_it = |file: &File| {
             let unchanged = |meta: &Metadata| meta.ctime() <= self.seen as i64;
             file.metadata().is_ok_and(|meta| meta.ino() == self.region.file.1 && unchanged(&meta))
@@ -183,7 +187,8 @@ impl Text {
 }
 
 impl Opened {
-    /// Has the function around an address in the process set up a frame pointer before it comes there?
+    /// Whether the function around an address in the process has set up a frame pointer before that
+    /// address.
     fn sets_frame(&self, region: &Region, at: u64) -> bool {
         let functions = self.functions.get_or_init(|| functions(&self.file).unwrap_or_default());
         let inside = at.wrapping_sub(self.bias);
@@ -199,7 +204,8 @@ impl Opened {
     }
 }
 
-/// Does a function begin by setting up its frame pointer? One that does so behind a branch may have a path without.
+/// Whether a function begins by setting up its frame pointer. A function that does so behind a
+/// branch may have a path without.
 fn begins_with_frame(code: &[u8]) -> bool {
     let mut pushed = false;
     for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
@@ -207,7 +213,7 @@ fn begins_with_frame(code: &[u8]) -> bool {
         match instruction.mnemonic() {
             Mnemonic::Push if first == Register::RBP && !pushed => pushed = true,
             Mnemonic::Mov if (first, second) == (Register::RBP, Register::RSP) => return pushed,
-            // That of `__fentry__` comes first.
+            // The call of `__fentry__` comes first.
             Mnemonic::Call => {}
             _ if instruction.flow_control() != FlowControl::Next || instruction.is_stack_instruction() => {
                 return false;
@@ -219,7 +225,7 @@ fn begins_with_frame(code: &[u8]) -> bool {
     false
 }
 
-/// Address and size of the functions that a file's symbols name.
+/// Returns address and size of the functions in a file's symbol tables.
 fn functions(file: &File) -> Option<Vec<(u64, u64)>> {
     let data = ReadCache::new(file);
     let object = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&data).ok()?;

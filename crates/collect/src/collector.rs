@@ -1,7 +1,8 @@
-//! Empties the rings while the program runs: into the trace file, or to a live view.
+//! The collector empties the rings while the program runs, into the trace file or a live view.
 //!
-//! A chunk is read when it is full: reading where a thread is writing would cost it a cache miss per event. What lies in unfilled chunks is
-//! read when a thread has been quiet for a while, has ended, or the recording ends.
+//! It reads a chunk when the chunk is full: reading where a thread is writing would cost the thread
+//! a cache miss per event. It reads unfilled chunks when a thread has been quiet for a while, has
+//! ended, or the recording ends.
 
 mod goroutines;
 mod held;
@@ -37,28 +38,31 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sweep::Sweep;
 
-/// A pass that found events is followed by the next after this time,
+/// Pause after a pass that found events.
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
-/// one that found none after this.
+/// Pause after a pass that found none.
 const IDLE_PAUSE: Duration = Duration::from_millis(4);
-/// Unfilled chunks are read, ended threads looked for, this often,
+/// Interval at which unfilled chunks are read and ended threads looked for.
 const SWEEP: Duration = Duration::from_millis(50);
-/// but after so many times what that took, at least: there may be thousands of threads.
+/// Least time between two sweeps, as a multiple of what the last took: there may be thousands of
+/// threads.
 const SWEEP_SHARE: u32 = 8;
-/// Events reach the file after this time at the latest, and the clocks are compared.
+/// Longest time until events are written to the file; the clocks are compared as often.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Two comparisons of the clocks that lie so far apart tell how long a tick is to about a hundred thousandth.
+/// Distance between the first two comparisons of the clocks. It gives the length of a tick to about
+/// one part in a hundred thousand.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// Of one thread, so many chunks are read in a pass: others wait for theirs, and where a thread fills chunks as fast as they are read, intervals would
-/// not end.
+/// Chunks of one thread that a pass reads at most: other threads wait for theirs, and intervals
+/// would not end where a thread fills chunks as fast as they are read.
 const MOST_CHUNKS: u32 = 64;
 
-/// And so many where events wait for those of other threads, which takes memory.
+/// Chunks of one thread that a pass reads at most while events wait for those of other threads,
+/// which takes memory.
 const MOST_WAITING: u32 = 8;
 
-/// What a recording amounts to.
+/// Totals of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Events written.
@@ -69,22 +73,23 @@ pub struct Totals {
     pub processes: u32,
     /// Calls that happened and are not in the trace.
     pub lost_entries: u64,
-    /// Returns likewise.
+    /// Returns that happened and are not in the trace.
     pub lost_exits: u64,
 }
 
-/// For a live view, what happened in an interval is handed over when it ends: all of it, also what lies in unfilled chunks of busy threads.
+/// Settings of a live view. At the end of each interval the collector hands over all that happened
+/// in it, from unfilled chunks of busy threads too.
 #[derive(Clone, Copy)]
 pub struct Live<'a> {
     /// Length of an interval.
     pub interval: Duration,
-    /// True while everything is switched on. When that begins, and when it ends, what there is is handed over.
+    /// True while sites are enabled. When it changes, the events so far are handed over.
     pub on: &'a AtomicBool,
-    /// Also when it is asked for.
+    /// Requests to hand over events before the interval ends.
     pub due: Option<&'a Due>,
 }
 
-/// Asks that what has happened until now be handed over.
+/// Requests to hand over the events so far.
 #[derive(Debug, Default)]
 pub struct Due {
     asked: AtomicU64,
@@ -92,12 +97,12 @@ pub struct Due {
 }
 
 impl Due {
-    /// Asks. The number is for [`Due::is_served`].
+    /// Requests a handover and returns its number for [`Due::is_served`].
     pub fn ask(&self) -> u64 {
         self.asked.fetch_add(1, AcqRel) + 1
     }
 
-    /// Was everything handed over that had happened when this was asked for?
+    /// Whether all events from before request `number` have been handed over.
     pub fn is_served(&self, number: u64) -> bool {
         self.served.load(Acquire) >= number
     }
@@ -109,64 +114,68 @@ pub struct Collector<'a> {
     output: Output<'a>,
     records: Receiver<Metadata>,
     sparse: bool,
-    /// Threads reuse their own oldest chunks: no other thread may read a thread's chunks while it lives.
+    /// Threads reuse their own oldest chunks: no other thread may read a thread's chunks while it
+    /// lives.
     overwrite: bool,
     timed: bool,
-    /// By index of the thread entry.
+    /// Reader of each thread that is read, by index of the thread entry.
     readers: Vec<Option<Box<Reader>>>,
+    /// Process id of each process of the session, by index.
     processes: Vec<u32>,
-    /// Which of them are another program by now, with an entry of its own.
+    /// Whether each of `processes` has executed another program by now, which has another entry.
     replaced: Vec<bool>,
-    /// The newest of the followed processes, by their ids.
+    /// The newest followed process of each process id.
     followed: HashMap<u32, Followed>,
-    /// Functions that were switched off since threads were last looked for: a thread that is found now may have calls of them open.
+    /// Functions that were disabled since threads were last looked for: a thread that is found now
+    /// may have calls of them open.
     switched_off: Vec<Arc<SwitchedOff>>,
     next_thread: u32,
     goroutines: Goroutines,
-    /// Threads that are read.
+    /// Number of threads that are read.
     threads: u32,
-    /// Those that have begun since ended ones were looked for.
+    /// Threads that have begun since ended ones were last looked for.
     begun: u32,
-    /// How many there may be at once, before any of them is known.
+    /// Threads that may begin to be traced at once, before any of them is known.
     expected: u32,
     totals: Totals,
     namespace: u64,
     rates: Option<Arc<Rates>>,
     live: Option<Live<'a>>,
-    /// The clocks are compared twice before anything is read.
+    /// Whether the clocks are compared twice before any event is read.
     settled: bool,
-    /// When everything was last handed over, where that is done now and then.
+    /// Time of the last handover; `None` while a live view is off.
     flushed: Option<Instant>,
-    /// What threads that have ended had summed up; also for commands that ask meanwhile.
+    /// Profile sums of ended threads, shared with commands that ask for them during the recording.
     sums: Arc<Mutex<Sums>>,
-    /// The clocks when it began.
+    /// The clocks at the start of the session.
     began: Option<ClockPair>,
     /// Finds callers in copies of stacks.
     unwinding: Unwinding,
-    /// Context switches of the threads.
+    /// Reads context switches of the threads.
     switches: Option<Switches>,
-    /// Which of their waits calltap has caused.
+    /// Finds the waits of the threads that calltap has caused.
     held: Option<HeldThreads>,
-    /// Their wakings and system calls.
+    /// Reads wakings and system calls of the threads.
     kernel: Option<Kernel>,
-    /// Calls that were read, for who wants to know meanwhile.
+    /// Publishes the number of calls read so far.
     calls: Option<&'a AtomicU64>,
-    /// Those of threads that have ended.
+    /// Calls of threads that have ended.
     ended_calls: u64,
-    /// Events behind that are left out.
+    /// Events behind this time are left out.
     until: u64,
-    /// What was read last of threads that have ended, by process and entry; oldest first.
+    /// Newest events of threads that have ended, by process and entry; oldest first.
     histories: VecDeque<((u32, u32), History)>,
-    /// Events of threads wait for each other.
+    /// Whether events of threads wait for those of other threads.
     has_moves: bool,
-    /// Threads that there had been when it was last looked which have to watch for that.
+    /// Number of threads seen when [`Collector::watch_stacks`] last ran.
     watched: u32,
-    /// Of forked processes whose first thread is not read yet: the calls that were open at the fork.
+    /// Calls that were open at the fork, of forked processes whose first thread is not read yet.
     copied: HashMap<u32, (OpenCalls, Process)>,
 }
 
 impl<'a> Collector<'a> {
-    /// A collector that hands over to `consumer`, also what comes from `records`.
+    /// Creates a collector that hands events to `consumer`, and the metadata from `records` as
+    /// well.
     pub fn new(
         shared: &'a Shared,
         consumer: &'a mut dyn Consumer,
@@ -213,7 +222,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Collects until `stop` says so and everything is read. What the consumer failed at, if it did.
+    /// Collects until `stop` returns true and everything is read. Returns the totals and the error
+    /// of the consumer, if it failed.
     pub fn run(self, stop: &dyn Fn() -> bool) -> (Totals, Option<Error>) {
         let (shared, over) = (self.shared, AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -279,7 +289,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Is it time to hand everything over?
+    /// Whether it is time to hand events over.
     fn is_due(&self, last: bool) -> bool {
         let late = |after: Duration| self.flushed.is_some_and(|flushed| flushed.elapsed() >= after);
         match self.live {
@@ -295,7 +305,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Counts what lies in unfilled chunks too, for the governor.
+    /// Counts the events in unfilled chunks too, when the governor asks for complete rates.
     fn complete_rates(&mut self) {
         let Some(rates) = self.rates.clone().filter(|rates| rates.are_wanted()) else { return };
         if !self.overwrite {
@@ -313,7 +323,7 @@ impl<'a> Collector<'a> {
         let asked = due.map_or(0, |due| due.asked.load(Acquire));
         self.flushed = on.then(Instant::now);
         let now = if self.live.is_some() && !last {
-            // Also of threads that have begun since they were last looked for.
+            // Threads that have begun since the last pass are read too.
             self.take_records();
             self.find_threads();
             let now = self.compare_clocks();
@@ -350,7 +360,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reads every thread. True if anything came.
+    /// Reads every thread. Returns whether it found events.
     fn pass(&mut self, extent: Extent) -> bool {
         let (mut got, mut has_memory) = (false, true);
         let most = match extent {
@@ -374,7 +384,8 @@ impl<'a> Collector<'a> {
         got
     }
 
-    /// Reads what has happened until a moment, of all threads in turns. At the moment no thread has more chunks than there are.
+    /// Reads the events until `ticks` of all threads in turns. At that moment no thread has more
+    /// chunks than there are.
     fn read_until(&mut self, ticks: u64) {
         for _ in 0..=self.shared.chunk_count().div_ceil(MOST_CHUNKS) {
             self.pass(Extent::Partial);

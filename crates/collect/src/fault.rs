@@ -1,10 +1,11 @@
 //! Faults on shared memory whose file another process has truncated.
 //!
-//! The owner of a session's files may shorten them at any moment, also between a check and a use, and an access behind the new end raises SIGBUS. The handler maps zeros over
-//! the rest of that mapping, marks it as truncated and returns: the access is made again and reads zeros, which are valid for everything in shared memory. Any other fault
-//! goes to the handler that was there before.
+//! The owner of a session's files may shorten them at any moment, even between a check and a use;
+//! an access behind the new end raises SIGBUS. The handler maps zeros over the rest of that
+//! mapping, marks it as truncated and returns: the access is repeated and reads zeros, which are
+//! valid for everything in shared memory. Any other fault goes to the previous handler.
 //!
-//! Unsafe because it is a signal handler, and replaces a mapping.
+//! This is unsafe because it is a signal handler, and replaces a mapping.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -14,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 const PAGE: usize = calltap_abi::PAGE as usize;
 
-/// A mapping that may fault. The list of them only grows; an entry without a mapping is used again.
+/// A mapping that may fault. The list of them only grows; an entry without a mapping is reused.
 #[derive(Debug)]
 pub struct Watched {
-    /// First byte; 0: no mapping.
+    /// Address of the first byte; 0: no mapping.
     start: AtomicUsize,
     size: AtomicUsize,
     truncated: AtomicBool,
@@ -25,7 +26,7 @@ pub struct Watched {
 }
 
 static NEWEST: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
-/// What handled SIGBUS before.
+/// The previous action for SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn all() -> impl Iterator<Item = &'static Watched> {
@@ -34,7 +35,7 @@ fn all() -> impl Iterator<Item = &'static Watched> {
     std::iter::successors(newest, |watched| watched.next)
 }
 
-/// Has faults in a mapping handled, until it is [released](Watched::release).
+/// Handles faults in a mapping, until it is [released](Watched::release).
 pub fn watch(start: usize, size: usize) -> &'static Watched {
     install();
     let free = all().find(|watched| watched.size.compare_exchange(0, size, AcqRel, Relaxed).is_ok());
@@ -58,18 +59,19 @@ fn add(size: usize) -> &'static Watched {
 }
 
 impl Watched {
-    /// Was the file truncated, so that some of it is zeros that were mapped instead?
+    /// Whether the file was truncated, so that some of the mapping is zeros.
     pub fn is_truncated(&self) -> bool {
         self.truncated.load(Acquire)
     }
 
-    /// The mapping is about to go.
+    /// Ends the watch, before the mapping is removed.
     pub fn release(&self) {
         self.start.store(0, Release);
         self.size.store(0, Release);
     }
 
-    /// The bytes from the page of an address to the end of the mapping, if it is in there.
+    /// Returns start and length of the range from the page of an address to the end of the mapping,
+    /// if the address is in it.
     fn rest(&self, address: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Acquire);
         let end = start.checked_add(self.size.load(Acquire))?.next_multiple_of(PAGE);
@@ -80,7 +82,8 @@ impl Watched {
 
 fn install() {
     BEFORE.get_or_init(|| {
-        // SAFETY: zeros are a valid sigaction; the handler is async-signal-safe: it reads atomics and makes system calls.
+        // SAFETY: zeros are a valid sigaction; the handler is async-signal-safe: it reads atomics
+        // and makes system calls.
         unsafe {
             let (mut own, mut before) = (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed());
             own.sa_sigaction = handle as *const () as usize;
@@ -97,7 +100,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let own = all().find_map(|watched| Some((watched, watched.rest(address)?)));
     if let (libc::BUS_ADRERR, Some((watched, (page, length)))) = (code, own) {
         let (zeros, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
-        // SAFETY: within a mapping of atomics, for which zeros are valid. The call is a bare system call.
+        // SAFETY: within a mapping of atomics, for which zeros are valid. The call is a bare system
+        // call.
         let mapped = unsafe {
             mmap_anonymous(ptr::with_exposed_provenance_mut(page), length, zeros, flags | MapFlags::NORESERVE)
         };
@@ -109,7 +113,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     pass_on(signal, info, context);
 }
 
-/// Does what would have been done without the handler.
+/// Performs the action that SIGBUS would have without the handler.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     let before = BEFORE.get();
@@ -119,7 +123,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         // SAFETY: async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     } else {
-        // SAFETY: a handler that was installed for this signal. One that takes only the number ignores the rest.
+        // SAFETY: a handler that was installed for this signal. One that takes only the number
+        // ignores the rest.
         unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, info, context) };
     }
 }

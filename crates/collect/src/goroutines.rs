@@ -1,14 +1,18 @@
-//! Goroutines: what each does, whichever threads run it.
+//! Pairs the events of goroutines, whichever threads run them.
 //!
-//! A goroutine is a thread of the trace of its own. Threads that run it leave its events here, where they wait until no earlier one of the same goroutine can
-//! come from another thread, and are then paired and encoded in the order of their times.
+//! In the trace each goroutine is a thread of its own. The readers of the threads that run it leave
+//! its events here. They wait until no earlier event of the same goroutine can come from another
+//! thread, and are then paired and encoded in the order of their times.
 //!
-//! **When that is.** A goroutine is on one thread at a time. It goes on in another one only when what it has recorded before is in the rings. So where
-//! all rings are read after some moment, all events from before that moment are there, but for one of each thread that is on its way into a ring: its
-//! goroutine has recorded nothing since, and comes when all rings are read again.
+//! **When an event may be paired.** One thread at a time runs a goroutine, and another continues it
+//! only when its earlier events are in the rings. So once all rings have been read after some
+//! moment, all events from before that moment are there, except for at most one per thread that is
+//! on its way into a ring: its goroutine has recorded nothing since, and the event comes when all
+//! rings are read again.
 //!
-//! Positions of a goroutine's events are counted from the beginning of its stack, so they are the same wherever that is copied to; what they prove
-//! (`pairing.rs`) holds for frames that a panic has left, too.
+//! Slots of a goroutine's events are counted from the beginning of its stack, so they stay the same
+//! when the stack is copied. What they prove (`pairing.rs`) holds for frames that a panic has left,
+//! too.
 
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
@@ -23,28 +27,30 @@ use std::collections::HashMap;
 use std::mem::take;
 use std::sync::Arc;
 
-/// What views call a goroutine; its number follows.
+/// Name of a goroutine in views; its number follows.
 const NAME: &str = "goroutine";
-/// More events do not wait: all rings are read.
+/// Number of waiting events from which all rings are read.
 const MANY: usize = 1 << 18;
 
-/// A process, by its index, and the number of a goroutine in it.
+/// Index of a process, and the number of a goroutine in it, or the address of a `g`.
 type Key = (u32, u64);
 
-/// One goroutine.
+/// A goroutine.
 struct Lane {
     totals: Loss,
-    /// Events that wait, and the time of the last that does not.
+    /// Events that wait.
     held: Vec<RawEvent>,
+    /// Time of the newest event that was paired.
     last: u64,
-    /// The address of its `g`, and whether that is known to be its own by now.
+    /// Address of its `g`.
     g: u64,
+    /// Whether the `g` is noted as this goroutine's.
     noted: bool,
     state: Option<State>,
     switching: Switching,
 }
 
-/// What a goroutine has while it has open calls, or events that were not handed over.
+/// State of a goroutine that has open calls, or events that were not handed over.
 struct State {
     open: OpenCalls,
     encoder: ThreadEncoder,
@@ -68,7 +74,7 @@ impl Lane {
         Lane { totals, held: Vec::new(), last: 0, g: 0, noted: false, state: None, switching }
     }
 
-    /// Pairs what has happened before a time.
+    /// Pairs the events from before `until`.
     fn release(&mut self, until: u64, output: &mut Output<'_>) {
         self.held.sort_by_key(|raw| raw.ticks);
         let count = self.held.partition_point(|raw| raw.ticks < until);
@@ -77,7 +83,8 @@ impl Lane {
         for raw in self.held.drain(..count) {
             self.last = raw.ticks;
             if raw.code() == code::CALL && self.switching.is_empty() {
-                // What never returns ends nothing later: its position shows which calls are over.
+                // A call without a return ends no later call; its slot shows which calls have
+                // ended.
                 let pops = state.open.leave_before_call(raw);
                 let (ticks, site, kind) = (raw.ticks, raw.site(), EventKind::Left { pops });
                 (pops > 0).then(|| state.encoder.push(Event { ticks, site, kind }));
@@ -92,7 +99,7 @@ impl Lane {
         self.switching.end_before(until, &mut state.pairs());
     }
 
-    /// Hands over what was paired.
+    /// Hands over the events that were paired.
     fn flush(&mut self, output: &mut Output<'_>) {
         let Some(state) = &mut self.state else { return };
         self.switching.release(false, &mut state.pairs());
@@ -102,7 +109,7 @@ impl Lane {
         }
     }
 
-    /// It does nothing more. `is_over`: as is known of it.
+    /// Ends the goroutine. `is_over`: another goroutine has its `g`, so it has ended.
     fn end(mut self, is_over: bool, output: &mut Output<'_>) -> Loss {
         self.release(u64::MAX, output);
         if let Some(state) = self.state.as_mut().filter(|state| is_over && !state.open.is_empty()) {
@@ -125,41 +132,43 @@ fn sum(all: Loss, one: &Loss) -> Loss {
 #[derive(Default)]
 pub struct Goroutines {
     lanes: HashMap<Key, Lane>,
-    /// By process and address of a `g`: whose it was when it was last seen.
+    /// Number of the goroutine that had a `g` when it was last seen, by process and the address of
+    /// the `g`.
     owners: HashMap<Key, u64>,
-    /// Those that have events which wait, or were not handed over; some of them may have none.
+    /// Goroutines with events that wait or were not handed over; some of them may have none.
     busy: Vec<Key>,
+    /// Number of events that wait.
     waiting: usize,
-    /// Functions that are being switched off, for goroutines that are not known yet.
+    /// Functions that are being disabled, for goroutines that are not known yet.
     off: Vec<Arc<SwitchedOff>>,
-    /// What those have done that are over.
+    /// Totals of the goroutines that have ended.
     ended: Loss,
 }
 
 impl Goroutines {
-    /// Do so many events wait that all rings should be read?
+    /// Whether so many events wait that all rings should be read.
     pub fn are_many(&self) -> bool {
         self.waiting >= MANY
     }
 
-    /// Are there any?
+    /// Whether there are any goroutines.
     pub fn are_known(&self) -> bool {
         self.waiting > 0 || !self.lanes.is_empty()
     }
 
-    /// What all of them have done.
+    /// Returns the totals of all goroutines.
     pub fn totals(&self) -> Loss {
         self.lanes.values().map(|lane| &lane.totals).fold(self.ended, sum)
     }
 
-    /// Functions were switched off.
+    /// Announces that functions were disabled.
     pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
         self.lanes.values_mut().for_each(|lane| lane.switching.announce(off));
         self.busy = self.lanes.keys().copied().collect();
         self.off.push(Arc::clone(off));
     }
 
-    /// Takes what a thread of a process has left. `next`: the number of the next thread of the trace.
+    /// Takes the goroutine events of a thread. `next`: the number of the next thread of the trace.
     pub fn take(&mut self, process: u32, events: &mut Vec<GoEvent>, next: &mut u32, output: &mut Output<'_>) {
         self.waiting += events.len();
         for run in take(events).chunk_by(|one, other| one.goroutine == other.goroutine) {
@@ -181,7 +190,7 @@ impl Goroutines {
         }
     }
 
-    /// Pairs what has happened before a time, from before all rings were read.
+    /// Pairs the events from before `until`, a moment from before all rings were read.
     pub fn release(&mut self, until: u64, output: &mut Output<'_>) {
         self.busy.sort_unstable();
         self.busy.dedup();
@@ -196,7 +205,7 @@ impl Goroutines {
         self.off.retain(|off| off.ended_before(until).is_none());
     }
 
-    /// A `g` that is another goroutine's by now shows that its former goroutine is over.
+    /// Ends goroutines whose `g` another goroutine has by now.
     fn note_owners(&mut self, output: &mut Output<'_>) {
         for key in &self.busy {
             let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.last > 0 && !lane.noted) else {
@@ -208,7 +217,7 @@ impl Goroutines {
                 continue;
             };
             let Some(other) = self.lanes.get(&former).filter(|_| former != *key) else { continue };
-            // Both may be new: the one that has done something later has it.
+            // Both goroutines may be new: the one with the later event has the `g`.
             let over = if other.last <= last { former } else { *key };
             if over == *key {
                 self.owners.insert((key.0, g), former.1);
@@ -219,7 +228,7 @@ impl Goroutines {
         }
     }
 
-    /// Hands over what was paired.
+    /// Hands over the events that were paired.
     pub fn flush(&mut self, output: &mut Output<'_>) {
         for key in take(&mut self.busy) {
             if let Some(lane) = self.lanes.get_mut(&key) {
@@ -231,7 +240,7 @@ impl Goroutines {
         }
     }
 
-    /// The recording is over.
+    /// Ends all goroutines, as the recording ends. Returns their totals.
     pub fn end(&mut self, output: &mut Output<'_>) -> Loss {
         let mut lanes: Vec<Lane> = take(&mut self.lanes).into_values().collect();
         lanes.sort_by_key(|lane| lane.totals.thread);

@@ -1,10 +1,14 @@
-//! Keeps the cost of tracing below a share of what the program spends by itself: disables functions that are called often, and no more than must be; those
-//! that the user named last. Where two cost about as much, the one goes that calls no traced function: what is missing then is a leaf of the tree and no
-//! caller. Where room is left, functions are given back.
+//! The governor keeps the cost of tracing below a share of what the program spends by itself.
 //!
-//! The cost of an event is measured (a reading of the clock is most of it), events are counted by site as they are read, and the process's own processor
-//! time is the kernel's. Before each look everything is read that was written: where a thread fills its chunk slowly, the events of one look would else be
-//! counted at another.
+//! It disables functions that are called often, no more than necessary, and last those that the
+//! user named. Of two functions with about the same cost, it disables the one that calls no traced
+//! function: the call tree then misses a leaf rather than a caller. Where there is room again, it
+//! enables functions.
+//!
+//! The cost of an event is measured (most of it is reading the clock). Events are counted by site
+//! as they are read; the kernel tells the process's processor time. Before the governor looks, all
+//! written events are read: where a thread fills its chunk slowly, its events would else be counted
+//! too late.
 
 mod resting;
 
@@ -17,34 +21,40 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// What an event costs beyond the reading of the clock, nanoseconds: measured with `cargo xtask bench`.
+/// Cost of an event beyond the reading of the clock, in nanoseconds, measured with `cargo xtask
+/// bench`.
 const HOOK_NS: f64 = 2.0;
-/// What a breakpoint that stays costs besides, at least: a signal, shared by entry and return.
+/// Least additional cost of an event at a breakpoint that stays: a signal, shared by entry and
+/// return.
 const TRAP_NS: f64 = 1000.0;
-/// What an event of a Python function costs besides: the interpreter's call of the profile function, and what that looks up.
+/// Additional cost of an event of a Python function: the interpreter's call of the profile
+/// function, and the look-ups there.
 const PYTHON_NS: f64 = 40.0;
-/// The first look comes early: everything may have been switched on.
+/// Pause before the first look, which comes early: all sites may have been enabled.
 const FIRST: Duration = Duration::from_millis(20);
+/// Pause before later looks.
 const LATER: Duration = Duration::from_millis(100);
-/// What is kept on costs this much of what is allowed: rates change.
+/// Share of the limit that the remaining sites may cost: rates change.
 const AIM: f64 = 0.8;
-/// No judgement is made of less processor time.
+/// Least processor time from which the cost is judged.
 const LEAST: Duration = Duration::from_millis(1);
-/// A process that does nothing is looked at this often, where functions wait to be given back.
+/// Pause between looks at an idle process with functions that wait to be enabled again.
 const IDLE: Duration = Duration::from_secs(1);
-/// A leaf goes rather than a function that calls others and costs so many times as much.
+/// A leaf is disabled rather than a calling function that costs up to this many times as much.
 const LEAF: u64 = 4;
-/// Of so many calls of a leaf, one may be seen to call another function: the other may be a signal handler.
+/// Number of calls of a leaf of which one may be followed by the entry of another function, such as
+/// a signal handler.
 const SELDOM: u32 = 16;
 
-/// Events by site. One thread counts, others read.
+/// Number of events by site. One thread counts, others read.
 pub struct Rates {
     sites: Box<[AtomicU32]>,
-    /// Of these, entries that the entry of another function was seen to follow.
+    /// Number of entries by site that the entry of another function followed.
     calling: Box<[AtomicU32]>,
-    /// No site from this one on has had an event: there is room for a million, and most programs have few.
+    /// End of the sites that have had events: there is room for a million, and most programs have
+    /// few.
     used: AtomicUsize,
-    /// Another thread waits for what was written and not yet counted.
+    /// Whether another thread waits until all written events are counted.
     wanted: AtomicBool,
 }
 
@@ -57,7 +67,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// One more.
+    /// Counts an event.
     #[inline(always)]
     pub fn count(&self, site: SiteId) {
         if let Some(place) = self.sites.get(site.0 as usize) {
@@ -69,13 +79,13 @@ impl Rates {
         }
     }
 
-    /// Events of the sites that have any, and of some that have none.
+    /// Returns the number of events of each site up to the last that has any.
     fn counts(&self) -> Vec<u32> {
         let used = self.used.load(Relaxed).min(self.sites.len());
         self.sites[..used].iter().map(|place| place.load(Relaxed)).collect()
     }
 
-    /// The entry of another function has followed one of this.
+    /// Counts an entry of this function that the entry of another function followed.
     #[inline(always)]
     pub fn count_calling(&self, site: SiteId) {
         if let Some(place) = self.calling.get(site.0 as usize) {
@@ -83,75 +93,76 @@ impl Rates {
         }
     }
 
-    /// Is a function not known to call another?
+    /// Whether a function is not known to call another.
     fn is_leaf(&self, site: usize) -> bool {
         let of = |counts: &[AtomicU32]| counts.get(site).map_or(0, |count| count.load(Relaxed));
         of(&self.calling) <= of(&self.sites) / SELDOM
     }
 
-    /// Is everything to be counted that was written?
+    /// Whether all written events are to be counted.
     pub fn are_wanted(&self) -> bool {
         self.wanted.load(Acquire)
     }
 
-    /// It is.
+    /// Notes that all written events are counted.
     pub fn are_complete(&self) {
         self.wanted.store(false, Release);
     }
 }
 
-/// A function that was switched off.
+/// A function that was disabled.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OverLimit {
-    /// Its site.
+    /// Site of the function.
     pub site: SiteId,
-    /// Events per second when it was.
+    /// Events per second when it was disabled.
     pub rate: f64,
 }
 
 /// Sites whose events cost more than others, by their stubs.
 #[derive(Default, Debug)]
 pub struct Costly {
-    /// Breakpoints that stay,
+    /// Breakpoints that stay.
     pub traps: HashSet<u32>,
-    /// and Python functions.
+    /// Python functions.
     pub python: HashSet<u32>,
 }
 
-/// What is to change.
+/// The sites to disable or enable.
 #[derive(Default, PartialEq, Debug)]
 pub struct Judgement {
-    /// To be disabled.
+    /// Sites to disable.
     pub disable: Vec<OverLimit>,
-    /// To be enabled again.
+    /// Sites to enable again.
     pub enable: Vec<SiteId>,
 }
 
-/// Watches.
+/// The governor of a process.
 pub struct Governor<'a> {
     rates: &'a Rates,
     /// Allowed cost, as a share of the program's own time.
     limit: f64,
     event_ns: f64,
-    /// Events that cost as much as one of a breakpoint that stays.
+    /// Number of events that cost as much as one at a breakpoint that stays.
     trap_events: u32,
-    /// Those that cost as much as one of a Python function.
+    /// Number of events that cost as much as one of a Python function.
     python_events: u32,
     seen: Vec<u32>,
     lost: u64,
     cpu: Duration,
     at: Instant,
-    /// Everything, or more than before, was switched on: it is looked at early.
+    /// Whether sites were enabled, so that the next look comes early.
     first: bool,
     resting: Resting,
-    /// What was written is being counted.
+    /// Whether written events are being counted.
     waiting: bool,
-    /// What tracing cost when it was last looked at, as a share of the program's own time.
+    /// Cost of tracing at the last look, as a share of the program's own time.
     pub cost: Option<f64>,
 }
 
 impl<'a> Governor<'a> {
-    /// Watches from now on; `cpu` is the processor time of the process so far.
+    /// Creates a governor that watches from now on; `cpu` is the processor time of the process so
+    /// far.
     pub fn new(rates: &'a Rates, limit: f64, cpu: Duration) -> Governor<'a> {
         let event_ns = calltap_process::clock::reading_ns() + HOOK_NS;
         let [trap_events, python_events] = [TRAP_NS, PYTHON_NS].map(|ns| 1 + (ns / event_ns) as u32);
@@ -173,7 +184,8 @@ impl<'a> Governor<'a> {
         }
     }
 
-    /// Is it time to look, when the process has used so much processor time? First asks for what has to be counted for that.
+    /// Whether it is time to look, given the processor time of the process. First asks for all
+    /// written events to be counted.
     pub fn due(&mut self, cpu: Duration) -> bool {
         if self.waiting {
             self.waiting = self.rates.are_wanted();
@@ -186,8 +198,9 @@ impl<'a> Governor<'a> {
         false
     }
 
-    /// The sites to disable and to enable now, given the processor time of the process, what was lost so far, which sites cost more than others, and which
-    /// the user named; that is asked for only where sites have to be disabled.
+    /// Returns the sites to disable and to enable, given the processor time of the process, the
+    /// events lost so far, and the sites that cost more than others. `named` returns the sites that
+    /// the user named; it is called only where sites have to be disabled.
     pub fn look(
         &mut self,
         cpu: Duration,
@@ -206,7 +219,7 @@ impl<'a> Governor<'a> {
             .filter(|(count, _)| *count > 0)
             .collect();
         let recorded: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
-        // From now on, what costs as much as so many events.
+        // Counts are weighed from here on.
         let weight = |site: usize| match site as u32 {
             site if costly.traps.contains(&site) => self.trap_events,
             site if costly.python.contains(&site) => self.python_events,
@@ -214,14 +227,14 @@ impl<'a> Governor<'a> {
         };
         counts.iter_mut().for_each(|(count, site)| *count = count.saturating_mul(weight(*site)));
         let weighed: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
-        // What was lost was of the same functions.
+        // Lost events count as of the same functions.
         let scale = 1.0 + lost.saturating_sub(self.lost) as f64 / recorded.max(1) as f64;
         let event_ns = scale * self.event_ns;
         let own = own(weighed as f64 * event_ns, spent);
         let cost = weighed as f64 * event_ns / own;
         let known = OnceCell::new();
         let is_named = |site: usize| known.get_or_init(named).contains(&(site as u32));
-        // Of so little time no judgement is made.
+        // The cost of so little processor time is not judged.
         let is_idle = spent < LEAST;
         let counts = if is_idle { Vec::new() } else { counts };
         let chosen = choose(counts, &is_named, &|site| self.rates.is_leaf(site), event_ns, own, self.limit);
@@ -242,9 +255,10 @@ impl<'a> Governor<'a> {
     }
 }
 
-/// Of sites with their events, each of which costs `event_ns`: those to disable so that the others cost no more than `limit` of `own`, what the program spends
-/// by itself. The most frequent go first, leaves before others, but the last of them is the least that suffices; what the user named goes when all others
-/// are gone.
+/// Chooses the sites to disable so that the others cost no more than `limit` of `own`, which the
+/// program spends by itself. `counts` holds sites with their events, each of which costs
+/// `event_ns`. The most frequent sites go first, leaves before others, but the last is the least
+/// that suffices; sites that the user named go when all others are gone.
 fn choose(
     mut counts: Vec<(u32, usize)>,
     is_named: &dyn Fn(usize) -> bool,
@@ -271,7 +285,7 @@ fn choose(
             let enough = group[at..].iter().filter(|(count, _)| cost(*count) >= too_much);
             let missed =
                 |(count, site): &&(u32, usize)| u64::from(*count) * if is_leaf(*site) { 1 } else { LEAF };
-            // Where one is enough, it is the one whose calls are missed least.
+            // If a single site is enough, the one whose calls are missed least is chosen.
             let site =
                 if cost(first.0) < too_much { first } else { enough.min_by_key(missed).unwrap_or(first) };
             too_much -= cost(site.0);
@@ -281,12 +295,13 @@ fn choose(
     chosen
 }
 
-/// What the program spends by itself, nanoseconds: of its time `spent`, tracing costs so many.
+/// Returns what the program spends by itself, in nanoseconds, given the cost of tracing and the
+/// time `spent` on both.
 fn own(cost: f64, spent: Duration) -> f64 {
     (spent.as_nanos() as f64 - cost).max(spent.as_nanos() as f64 * 0.05)
 }
 
-/// Events that all threads have lost so far.
+/// Returns the number of events that all threads have lost so far.
 pub fn lost(control: &Control, threads: impl Iterator<Item = u64>) -> u64 {
     threads.fold(control.lost_unregistered.load(Relaxed), u64::saturating_add)
 }
@@ -295,7 +310,7 @@ pub fn lost(control: &Control, threads: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     use super::*;
 
-    /// 100 ms of processor time, events of 10 ns, a limit of 5 %.
+    /// Checks how many sites go with 100 ms of processor time, events of 10 ns, and a limit of 5 %.
     fn check(counts: &[(u32, usize)], off: usize) {
         assert_eq!(chosen(counts, &[]).len(), off, "{counts:?}");
     }
@@ -304,7 +319,7 @@ mod tests {
         chosen_of(counts, named, &[])
     }
 
-    /// `calling`: those that call others.
+    /// Chooses sites; those in `calling` call others.
     fn chosen_of(counts: &[(u32, usize)], named: &[usize], calling: &[usize]) -> Vec<usize> {
         let is_named = |site: usize| named.contains(&site);
         let is_leaf = |site: usize| !calling.contains(&site);

@@ -1,7 +1,8 @@
-//! The recorder's sign of life, and its priority.
+//! The recorder's heartbeat, and its priority.
 //!
-//! Threads of the program wait for chunks and for answers as long as the heartbeat goes on. A thread of its own raises it, as a pass of the collector
-//! over thousands of threads may take longer than the silence that an agent takes for death.
+//! Threads of the program wait for chunks and for answers as long as the heartbeat continues. A
+//! separate thread raises it, as a pass of the collector over thousands of threads may take longer
+//! than the silence after which an agent considers the recorder dead.
 
 use crate::shm::Shared;
 use calltap_process::ptrace::urgent;
@@ -11,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::{self, Scope, Thread};
 use std::time::Duration;
 
-/// From one beat to the next.
+/// Time between two beats.
 const BEAT: Duration = Duration::from_millis(20);
-/// The highest first: which of them is allowed depends on privileges and RLIMIT_NICE.
+/// Priorities to try, highest first: privileges and RLIMIT_NICE decide which is allowed.
 const NICENESS: [i32; 3] = [-20, -10, -5];
 
-/// Raises the priority of the calling thread as far as this process is allowed to: the program waits for what the thread is late for, or loses it.
-/// Threads and processes that it begins would inherit the priority.
+/// Raises the priority of the calling thread as far as this process may: the program waits for late
+/// work of the thread, or loses events by it. Threads and processes that it begins would inherit
+/// the priority.
 pub fn hurry() {
     raise(gettid());
 }
@@ -26,22 +28,24 @@ fn raise(thread: Pid) {
     let _ = NICENESS.iter().find(|niceness| setpriority_process(Some(thread), **niceness).is_ok());
 }
 
-/// The same for a thread of this process that nothing waits for, and that loses what it is late for. It must have little to do, or be limited by what it does:
-/// while it runs, no thread of the program runs on that processor.
+/// Gives a thread of this process real-time priority, or else raises its priority: nothing waits
+/// for the thread, and its late work is lost. It must have little to do, as no thread of the
+/// program runs on that processor meanwhile.
 pub fn hurry_most(thread: Pid) {
     if !urgent::real_time(Pid::as_raw(Some(thread))) {
         raise(thread);
     }
 }
 
-/// Beats until it is dropped.
+/// The heartbeat; it ends when this is dropped.
 pub struct Heartbeat<'s> {
+    /// Set to end the heartbeat.
     over: &'s AtomicBool,
     thread: Thread,
 }
 
 impl<'s> Heartbeat<'s> {
-    /// Begins; `over` is its own.
+    /// Begins the heartbeat. Only it may use `over`.
     pub fn begin<'e>(scope: &'s Scope<'s, 'e>, shared: &'e Shared, over: &'s AtomicBool) -> Heartbeat<'s> {
         let beating = scope.spawn(move || {
             hurry_most(gettid());

@@ -1,4 +1,4 @@
-//! Which calls go on of all that are recorded: the rules that the user gave.
+//! The user's rules for which recorded calls are kept.
 
 pub mod chosen;
 pub mod keeping;

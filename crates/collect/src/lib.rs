@@ -1,4 +1,5 @@
-//! Collection: shared memory, the words that threads write there, the calls that these are, and where calls go.
+//! Collection: maps a session's shared memory, decodes the event words that threads write to it,
+//! pairs them into calls, and hands these to consumers.
 #![deny(unsafe_code)]
 
 mod blank;

@@ -11,7 +11,8 @@ pub struct Living {
 }
 
 impl Living {
-    /// Whether the thread exists. While threads end, the kernel may leave out others of the list: one that is not in it is looked up.
+    /// Whether the thread exists. The kernel may leave threads out of the list while others end, so
+    /// a thread that is not listed is looked up.
     pub fn has(&mut self, pid: u32, tid: u32) -> bool {
         // The first thread is listed as long as the process exists, though it may have ended.
         let listed = || proc::threads(pid).into_iter().filter(|tid| *tid != pid).collect();
@@ -19,7 +20,8 @@ impl Living {
     }
 }
 
-/// Whether the system says that there is such a thread, or cannot say: without descriptors or with hidepid, an error is no proof that there is none.
+/// Whether the system has such a thread, or cannot tell: without descriptors or with hidepid, an
+/// error is no proof that there is none.
 fn exists(pid: u32, tid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
         // A zombie's directory exists, but it runs no more.

@@ -1,10 +1,11 @@
-//! Memory that can be had without swapping: the machine's, within the limits of this process's control group and of those above it.
+//! Memory that is available without swapping: the machine's, within the limits of this process's
+//! control group and of its ancestors.
 
 use std::fs;
 use std::path::Path;
 
-/// A version of control groups: where its memory controller is mounted, its line of `/proc/self/cgroup`, its files, and its word for pages of files that
-/// were not used lately.
+/// A version of control groups: mount point of its memory controller, its line of
+/// `/proc/self/cgroup`, its files, and its word for inactive pages of files.
 struct Version {
     mount: &'static str,
     line: fn(&str) -> Option<&str>,
@@ -30,7 +31,7 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Bytes that are available, as far as the kernel says; the greatest number where it does not.
+/// Returns the available bytes according to the kernel; `u64::MAX` where it does not tell.
 pub fn available() -> u64 {
     available_in(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
 }
@@ -49,7 +50,7 @@ fn available_in(proc: &Path, groups: &Path) -> u64 {
 }
 
 impl Version {
-    /// Bytes that a group may still use; None if it has no limit.
+    /// Returns the bytes that a group may still use; `None` if it has no limit.
     fn room(&self, group: &Path) -> Option<u64> {
         let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
         let (limit, used) = (number(self.limit)?, number(self.used)?);
@@ -58,7 +59,7 @@ impl Version {
     }
 }
 
-/// The number in the line of a file that begins with a word.
+/// Returns the number in the line of a file that begins with a word.
 fn number_behind(file: &Path, word: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(word))?.split_whitespace().next()?.parse().ok()
@@ -68,7 +69,7 @@ fn number_behind(file: &Path, word: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Bytes available where these are the files.
+    /// Checks the bytes available where these are the files.
     fn check(files: &[(&str, &str)], expected: u64) {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {

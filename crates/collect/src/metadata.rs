@@ -1,4 +1,5 @@
-//! Metadata that the planner adds to the trace: records, and sites that become records when they are written.
+//! Metadata that the planner adds to the trace: records, and sites that become records when they
+//! are written.
 
 use crate::callers::Mapped;
 use crate::kept::keeping::Change;
@@ -12,86 +13,91 @@ use std::sync::mpsc::Sender;
 /// Metadata of events that come later.
 #[derive(Debug)]
 pub enum Metadata {
-    /// A record as it is written.
+    /// A record.
     Record(Record),
     /// Functions that have got stubs.
     Sites(NewSites),
     /// A process that joins the session.
     Followed(Followed),
-    /// Functions were switched off.
+    /// Functions that were disabled.
     SwitchedOff(Arc<SwitchedOff>),
-    /// Files that a process has mapped, for unwinding its stacks.
+    /// Mappings of a process, for unwinding its stacks.
     Mapped(Mapped),
-    /// Other calls are kept from now on.
+    /// A change of the calls that are kept from now on.
     Kept(Box<Change>),
-    /// The sender waits until everything before this is known to the collector; the channel closes then.
+    /// A request of the sender, which waits until the collector has taken all earlier metadata; the
+    /// channel closes then.
     Awaited(Sender<()>),
 }
 
-/// Functions that are switched off: their calls that are open meanwhile may return without a record of it. Times are in ticks of the events' clock.
+/// Functions that are disabled: their calls that are open meanwhile may return without a record.
+/// Times are in ticks of the events' clock.
 #[derive(Debug)]
 pub struct SwitchedOff {
-    /// By their stubs.
+    /// Functions, by their stubs.
     pub sites: HashSet<SiteId>,
-    /// Those of them whose calls that are open then return without a record: their exits are rewritten.
-    pub unseen: HashSet<SiteId>,
-    /// None of them was off before; not set until that begins.
+    /// Functions of these whose exits are rewritten: calls that are open then return without a
+    /// record.
+    pub unrecorded_returns: HashSet<SiteId>,
+    /// Time before which none of them was disabled; unset until that begins.
     pub began: OnceLock<u64>,
-    /// From then on all of them are; not set while they are being switched off.
+    /// Time from which all of them are disabled; unset while they are being disabled.
     pub ended: OnceLock<u64>,
 }
 
 impl SwitchedOff {
-    /// May some of them have been off before that?
+    /// Whether some of the functions may have been disabled before `ticks`.
     pub fn has_begun_before(&self, ticks: u64) -> bool {
         self.began.get().is_some_and(|began| *began < ticks)
     }
 
-    /// Were they all off before that?
+    /// Returns when all functions were disabled, if that was before `ticks`.
     pub fn ended_before(&self, ticks: u64) -> Option<u64> {
         self.ended.get().copied().filter(|ended| *ended < ticks)
     }
 }
 
-/// A process that joins the session. Its name is sent along, as it may have ended when the recorder reads `/proc`.
+/// A process that joins the session. Its name is included, as it may have ended when the recorder
+/// reads `/proc`.
 #[derive(Clone, Debug)]
 pub struct Followed {
-    /// Its id.
+    /// Id of the process.
     pub pid: u32,
-    /// That of its parent.
+    /// Id of its parent.
     pub parent: u32,
-    /// Its name.
+    /// Name of the process.
     pub comm: String,
 }
 
-/// Functions of a module that have stubs now. The program waits while they get them, but not while their names are copied: the writer does
-/// that, beside this crate.
+/// Functions of a module that have got stubs. The program waits while they get them, but not while
+/// their names are copied: the writer does that, beside this crate.
 #[derive(Debug)]
 pub struct NewSites {
     /// The module's number in the trace.
     pub module: u32,
-    /// Its functions.
+    /// The module's functions.
     pub binary: Arc<Binary>,
-    /// Which of them.
+    /// The functions that have got stubs.
     pub sites: Vec<NewSite>,
 }
 
-/// One of them.
+/// A function that has got a stub.
 #[derive(Clone, Debug)]
 pub struct NewSite {
     /// Index of the function.
     pub function: u32,
     /// Number of the stub.
     pub stub: u32,
-    /// The tracers that want it, a bit each.
+    /// The tracers that want the function, a bit each.
     pub tracers: u32,
-    /// What kind of room the compiler left.
+    /// The kind of room that the compiler left.
     pub kind: SiteKind,
-    /// What is read of its calls.
+    /// The values that are read of its calls.
     pub captured: Option<Arc<Captured>>,
 }
 
-/// Sites that are described at a time: their names are in the cache when they are written, and their memory is used again.
+/// Number of sites that are described at a time: their names are in the cache when they are
+/// written, and their memory is reused.
 const AT_A_TIME: usize = 1024;
 
 impl From<Record> for Metadata {
@@ -101,7 +107,7 @@ impl From<Record> for Metadata {
 }
 
 impl Metadata {
-    /// Hands it over as records.
+    /// Hands the metadata to `take` as records.
     pub fn tell(self, take: &mut dyn FnMut(&Record)) {
         match self {
             Metadata::Record(record) => take(&record),
@@ -120,7 +126,7 @@ impl Metadata {
         }
     }
 
-    /// What it notes, for people.
+    /// Returns the text of a note.
     pub fn note(&self) -> Option<&str> {
         if let Metadata::Record(Record::Note { text }) = self { Some(text) } else { None }
     }

@@ -1,4 +1,4 @@
-//! Where events go: to a consumer, until it can take no more.
+//! Hands events and records to a consumer, until it fails.
 
 use crate::kept::keeping::Change;
 use crate::python::Introductions;
@@ -7,21 +7,23 @@ use calltap_trace::{
     ClockPair, Error, Incident, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
 };
 
-/// Takes what is collected, in order: a trace file, or a live view. Called for thousands of events at a time.
+/// Receiver of collected data, in order: a trace file, or a live view. It is called for thousands
+/// of events at a time.
 pub trait Consumer: Send {
-    /// Takes a record; it explains events that come later.
+    /// Takes a record, which explains later events.
     fn record(&mut self, record: &Record) -> Result<(), Error>;
 
     /// Takes the events of one thread, and leaves the encoder empty.
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error>;
 
-    /// Takes context switches of a thread, times in nanoseconds of CLOCK_MONOTONIC: it made no others before `until`. They may come later than
-    /// the events of that time.
+    /// Takes context switches of a thread, times in nanoseconds of CLOCK_MONOTONIC: it made no
+    /// others before `until`. They may come later than the events of that time.
     fn switches(&mut self, _thread: ThreadId, _switches: &[Switch], _until: u64) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Takes who woke a thread, times as above: nothing else did from `from` to `until`.
+    /// Takes wakings of a thread, and who woke it, times in nanoseconds of CLOCK_MONOTONIC: there
+    /// were no others from `from` to `until`.
     fn wakings(
         &mut self,
         _thread: ThreadId,
@@ -32,7 +34,7 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// Takes what happened to a thread, likewise.
+    /// Takes incidents of a thread, with times and bounds like those of wakings.
     fn incidents(
         &mut self,
         _thread: ThreadId,
@@ -43,7 +45,7 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// Takes system calls of a thread, likewise.
+    /// Takes system calls of a thread, with times and bounds like those of wakings.
     fn system_calls(
         &mut self,
         _thread: ThreadId,
@@ -54,25 +56,26 @@ pub trait Consumer: Send {
         Ok(())
     }
 
-    /// Other calls are kept from now on, by consumers that leave some out.
+    /// Changes which calls are kept from now on, in consumers that leave some out.
     fn change(&mut self, _change: &Change) -> Result<(), Error> {
         Ok(())
     }
 
-    /// It is over: calls that are open now were open until `at`. What there was is handed over after this.
+    /// Notes that the recording ends: calls that are open now were open until `at`. The rest of the
+    /// events is handed over after this.
     fn over(&mut self, _at: ClockPair) {}
 
-    /// The thread has no more events.
+    /// Notes that the thread has no more events.
     fn end(&mut self, _thread: ThreadId) -> Result<(), Error> {
         Ok(())
     }
 
-    /// An interval ends at `at`. What has happened until then is handed over between this and the flush that has the same `at`; some of what happens
-    /// meanwhile is handed over as well.
+    /// Notes that an interval ends at `at`. Its events are handed over between this and the flush
+    /// that has the same `at`, and some later ones as well.
     fn interval_ends(&mut self, _at: ClockPair) {}
 
-    /// Everything was handed over that has happened until `at`: in ticks of the trace's clock (where that is not the time stamp counter: nanoseconds of
-    /// CLOCK_MONOTONIC).
+    /// Notes that all events from before `at` were handed over. `at` is in ticks of the trace's
+    /// clock, or in nanoseconds of CLOCK_MONOTONIC if that is not the time stamp counter.
     fn flush(&mut self, at: ClockPair) -> Result<(), Error>;
 }
 
@@ -168,22 +171,22 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
     }
 }
 
-/// Hands over until something fails, and remembers what: the program runs on in any case.
+/// Hands data to a consumer until it fails, and keeps the error: the program runs on in any case.
 pub struct Output<'a> {
     consumer: &'a mut dyn Consumer,
-    /// What failed first.
+    /// The first error.
     pub failed: Option<Error>,
     /// Python functions that events may be of.
     introductions: Option<Introductions<'a>>,
 }
 
 impl<'a> Output<'a> {
-    /// To a consumer that has not failed yet.
+    /// Creates an output to a consumer that has not failed.
     pub fn new(consumer: &'a mut dyn Consumer) -> Output<'a> {
         Output { consumer, failed: None, introductions: None }
     }
 
-    /// The same; Python functions are described before their events.
+    /// Describes Python functions before their events.
     pub fn introducing(self, shared: &'a Shared) -> Output<'a> {
         Output { introductions: Some(Introductions::new(shared)), ..self }
     }
@@ -193,7 +196,7 @@ impl<'a> Output<'a> {
         self.attempt(|consumer| consumer.record(record));
     }
 
-    /// Empties the encoder, whatever becomes of its events.
+    /// Empties the encoder, whether the consumer takes its events or not.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) {
         if let Some(record) = self.introductions.as_mut().and_then(Introductions::describe_new) {
             self.record(&record);
@@ -209,7 +212,7 @@ impl<'a> Output<'a> {
         self.attempt(|consumer| consumer.switches(thread, switches, until));
     }
 
-    /// Hands over who woke a thread.
+    /// Hands over wakings of a thread.
     pub fn wakings(&mut self, thread: ThreadId, from: u64, wakings: &[Waking], until: u64) {
         self.attempt(|consumer| consumer.wakings(thread, from, wakings, until));
     }
@@ -219,32 +222,32 @@ impl<'a> Output<'a> {
         self.attempt(|consumer| consumer.system_calls(thread, from, calls, until));
     }
 
-    /// Hands over what happened to a thread.
+    /// Hands over incidents of a thread.
     pub fn incidents(&mut self, thread: ThreadId, from: u64, incidents: &[Incident], until: u64) {
         self.attempt(|consumer| consumer.incidents(thread, from, incidents, until));
     }
 
-    /// Other calls are kept from now on.
+    /// Changes which calls are kept from now on.
     pub fn change(&mut self, change: &Change) {
         self.attempt(|consumer| consumer.change(change));
     }
 
-    /// A thread has no more events.
+    /// Notes that a thread has no more events.
     pub fn end(&mut self, thread: ThreadId) {
         self.attempt(|consumer| consumer.end(thread));
     }
 
-    /// It is over.
+    /// Notes that the recording ends.
     pub fn over(&mut self, at: ClockPair) {
         self.consumer.over(at);
     }
 
-    /// An interval ends; what happened in it comes.
+    /// Notes that an interval ends; its events follow.
     pub fn interval_ends(&mut self, at: ClockPair) {
         self.consumer.interval_ends(at);
     }
 
-    /// Hands everything on that was taken until `at`.
+    /// Notes that all events from before `at` were handed over.
     pub fn flush(&mut self, at: ClockPair) {
         self.attempt(|consumer| consumer.flush(at));
     }

@@ -1,4 +1,5 @@
-//! What the profile tracer has summed up in the program: read from the threads' records, added up by process and site.
+//! Adds up the sums of the profile tracer by process and site, from the records of the program's
+//! threads.
 
 use crate::shm::Shared;
 use calltap_abi::profile::{CHUNKS, SITES};
@@ -7,7 +8,7 @@ use calltap_trace::{ClockPair, Profile, SiteId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
 
-/// Words of a record.
+/// Number of words in a record.
 const WORDS: usize = size_of::<calltap_abi::profile::Record>() / 8;
 
 /// Sums in ticks, by process and stub.
@@ -24,7 +25,7 @@ struct Sum {
 }
 
 impl Sums {
-    /// Adds what a thread has summed up so far.
+    /// Adds the sums of a thread so far.
     pub fn add(&mut self, shared: &Shared, thread: &ThreadEntry) {
         let process = thread.process.load(Relaxed);
         for chunk in chunks(shared, thread) {
@@ -50,7 +51,7 @@ impl Sums {
         }
     }
 
-    /// Adds what a thread that has ended has summed up, and takes its memory back.
+    /// Adds the sums of a thread that has ended, and frees their memory.
     pub fn take(&mut self, shared: &Shared, thread: &ThreadEntry) {
         if thread.first_profile.load(Acquire) == 0 {
             return;
@@ -65,14 +66,15 @@ impl Sums {
         thread.first_profile.store(0, Relaxed);
     }
 
-    /// Everything that is known now: of threads that have ended, and of those that live.
+    /// Returns the sums of all threads, ended and living.
     pub fn with_living(&self, shared: &Shared) -> Sums {
         let mut sums = self.clone();
         shared.thread_entries().for_each(|thread| sums.add(shared, thread));
         sums
     }
 
-    /// In nanoseconds, by process and site. The ticks are those of a clock that was read twice.
+    /// Returns the sums in nanoseconds, by process and site. Two readings of the clock give the
+    /// length of its ticks.
     pub fn rows(&self, first: ClockPair, last: ClockPair) -> Vec<Profile> {
         let ticks = last.ticks.saturating_sub(first.ticks);
         let ns = last.monotonic_ns.saturating_sub(first.monotonic_ns);
@@ -95,7 +97,7 @@ impl Sums {
     }
 }
 
-/// Has all threads begin at nothing. What is added meanwhile may be lost.
+/// Clears the sums of all threads. Calls that are added meanwhile may be lost.
 pub fn reset(shared: &Shared) {
     for chunk in shared.thread_entries().flat_map(|thread| chunks(shared, thread)) {
         for word in shared.chunk(chunk).into_iter().flat_map(|words| &words[CHUNK_DATA / 8..]) {
@@ -104,7 +106,8 @@ pub fn reset(shared: &Shared) {
     }
 }
 
-/// The chunks of a thread's records: no more than it can have, as the program can write to the links.
+/// Returns the chunks of a thread's records; none if there are too many, as the program can write
+/// to the links.
 fn chunks(shared: &Shared, thread: &ThreadEntry) -> Vec<u32> {
     let link = |word: u32| word.checked_sub(1);
     let mut next = link(thread.first_profile.load(Acquire));

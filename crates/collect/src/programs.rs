@@ -1,21 +1,24 @@
-//! The programs that read values of calls, by number: they lie in the control file, are written once, and stay.
+//! The programs that read values of calls, by number: they lie in the control file, are written
+//! once, and stay.
 
 use crate::metadata::Metadata;
 use crate::shm::Shared;
 use calltap_trace::Record;
 use std::collections::HashMap;
 
-/// Those that have a number.
+/// The programs that have a number.
 #[derive(Debug, Default)]
 pub struct Programs {
+    /// Numbers of programs by their words; `None` until the control file was read.
     numbers: Option<HashMap<Box<[u64]>, u16>>,
+    /// Whether the lack of room was noted.
     full: bool,
 }
 
 impl Programs {
-    /// The number of a program; 0 if there is no room for one more.
+    /// Returns the number of a program, adding it if it is new; 0 if there is no room.
     pub fn number(&mut self, shared: &Shared, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
-        // An earlier controller may have left some.
+        // An earlier controller may have added programs.
         let numbers = self.numbers.get_or_insert_with(|| shared.programs().zip(1..).collect());
         if let Some(number) = numbers.get(words) {
             return *number;

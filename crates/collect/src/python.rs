@@ -1,7 +1,8 @@
-//! Python functions: what the recorder describes of them, and switches off.
+//! Python functions: describes them in the trace, and enables and disables them.
 //!
-//! The agent writes them into a [table](calltap_abi::python) in shared memory when they are called first. They are described in the trace in front of
-//! the first events that were read later: an event of a function is written after its entry is.
+//! The agent writes them into a [table](calltap_abi::python) in shared memory when they are called
+//! first. They are described in the trace in front of the events that are read next: an event of a
+//! function is written after its entry in the table.
 
 use crate::shm::Shared;
 use calltap_abi::python::{Entry, NAME, NO_SITE, TEXT, Table, phase, state, wanted};
@@ -13,32 +14,32 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 
-/// How sites of Python functions are called.
+/// Kind of the sites of Python functions.
 pub const KIND: &str = "python";
-/// Path of the module that they belong to in a trace.
+/// Path of the module to which they belong in a trace.
 pub const MODULE: &str = "[python]";
 
 /// The functions that were not described yet.
 pub struct Introductions<'a> {
     shared: &'a Shared,
-    /// Entries that were looked at.
+    /// Number of entries that were looked at.
     seen: usize,
-    /// Those of them that were being filled in.
+    /// Entries that were being filled in.
     filling: Vec<usize>,
-    /// Those that had no site, as the filter did not select them,
+    /// Entries that had no site, as the filter did not select them.
     unselected: Vec<usize>,
-    /// by the filter of then. None: it was being changed.
+    /// The filter at that time; `None`: it was being changed.
     selection: Option<(u32, u64)>,
 }
 
 impl<'a> Introductions<'a> {
-    /// None was described.
+    /// Creates a list in which no function was described.
     pub fn new(shared: &'a Shared) -> Introductions<'a> {
         let (filling, unselected) = (Vec::new(), Vec::new());
         Introductions { shared, seen: 0, filling, unselected, selection: None }
     }
 
-    /// The record that describes those that came since.
+    /// Returns the record that describes new functions.
     pub fn describe_new(&mut self) -> Option<Record> {
         let table = self.shared.python()?;
         let selection = table.header.selection.load(Acquire);
@@ -70,7 +71,7 @@ impl<'a> Introductions<'a> {
     }
 }
 
-/// Name, file and line of an entry.
+/// Returns name, file and line of an entry.
 fn texts(entry: &Entry) -> (String, String) {
     let bytes: Vec<u8> = entry.text.iter().map(|byte| byte.load(Relaxed)).collect();
     let name = (entry.name.load(Relaxed) as usize).min(NAME);
@@ -78,7 +79,7 @@ fn texts(entry: &Entry) -> (String, String) {
     let text = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).into_owned();
     let file = text(&bytes[name..name + file]);
     let name = text(&bytes[..name]);
-    // The globals of code that was not made by an import may lack a name.
+    // The module-level code of a module that was not imported may lack a name.
     let stem = || Path::new(&file).file_stem().map_or_else(|| "?".into(), |stem| stem.to_string_lossy());
     let name = if name.is_empty() || name.starts_with('<') { format!("{}.{name}", stem()) } else { name };
     (name, format!("{file}:{}", entry.line.load(Relaxed)))
@@ -89,7 +90,7 @@ fn describe(table: &Table, entry: &Entry) -> Site {
     Site {
         id: SiteId(entry.site.load(Relaxed).min(stub::COUNT as u32 - 1)),
         module: table.header.module.load(Relaxed),
-        // It has no address; its line tells it from others of its name.
+        // The site has no address; its line tells it from others of its name.
         address: entry.line.load(Relaxed).into(),
         size: 0,
         name,
@@ -101,7 +102,8 @@ fn describe(table: &Table, entry: &Entry) -> Site {
 }
 
 impl Shared {
-    /// Has Python functions traced that these patterns select, from now on; sites from this one on are free. `InvalidInput`: the patterns are too long.
+    /// Selects the Python functions that these patterns match for tracing, from now on; sites from
+    /// `first_site` on are free. `InvalidInput`: the patterns are too long.
     pub fn select_python(&self, patterns: &[String], first_site: u32) -> io::Result<()> {
         let table = self.provide_python(first_site)?;
         let text: String = patterns.iter().flat_map(|pattern| [pattern, "\n"]).collect();
@@ -114,7 +116,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Has no Python functions traced from now on, and interpreters left alone.
+    /// Stops tracing of Python functions, and leaves interpreters alone.
     pub fn leave_python(&self) {
         if let Some(table) = self.python() {
             self.control().python.store(wanted::NO_MORE, Release);
@@ -122,30 +124,30 @@ impl Shared {
         }
     }
 
-    /// Switches functions off or on, by their sites. The names of those that were changed.
+    /// Disables or enables functions by their sites. Returns the names of those that changed.
     pub fn switch_python(&self, sites: &HashSet<u32>, off: bool) -> HashMap<u32, String> {
         let (from, to) = if off { (state::ON, state::OFF) } else { (state::OFF, state::ON) };
         let entries = self.python().map(Table::taken).unwrap_or_default();
         let named = entries.iter().filter(|entry| sites.contains(&entry.site.load(Relaxed)));
-        // What is not selected has neither state, and no number.
+        // A function that is not selected has neither state, and no number.
         let changed = named.filter(|entry| entry.state.compare_exchange(from, to, AcqRel, Relaxed).is_ok());
         changed.map(|entry| (entry.site.load(Relaxed), texts(entry).0)).collect()
     }
 
-    /// Has events of Python functions recorded, or not.
+    /// Pauses or resumes recording of Python functions.
     pub fn pause_python(&self, paused: bool) {
         if let Some(table) = self.python() {
             table.header.paused.store(paused.into(), Release);
         }
     }
 
-    /// The sites of functions whose calls are recorded,
+    /// Returns the sites of functions whose calls are recorded.
     pub fn python_sites_on(&self) -> impl Iterator<Item = u32> {
         let paused = self.python().is_some_and(|table| table.header.paused.load(Relaxed) != 0);
         self.python_sites_of(move |entry| !paused && entry.state.load(Relaxed) == state::ON)
     }
 
-    /// and of those whose calls ever were.
+    /// Returns the sites of functions whose calls were ever recorded.
     pub fn python_sites(&self) -> impl Iterator<Item = u32> {
         self.python_sites_of(|entry| entry.state.load(Relaxed) != state::FILLING)
     }
@@ -156,7 +158,7 @@ impl Shared {
         of_them.map(|entry| entry.site.load(Relaxed)).filter(|site| *site != NO_SITE)
     }
 
-    /// What of Python was not traced, for people.
+    /// Returns notes for the user on Python functions that were not traced.
     pub fn python_trouble(&self) -> Vec<String> {
         let Some(Table { header, .. }) = self.python() else { return Vec::new() };
         let mut notes = Vec::new();

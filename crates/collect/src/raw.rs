@@ -1,7 +1,7 @@
-//! Turns the words of a chunk into events. The layouts are drawn in `calltap_abi::event`.
+//! Decodes the words of a chunk into events. The layouts are drawn in `calltap_abi::event`.
 //!
-//! A word of 0 was reserved and not yet written: reading stops there and goes on later. Words are cleared as they are read, so that an
-//! emptied chunk is ready for its next owner.
+//! A word of 0 is reserved and not written yet: reading stops there and continues later. Words are
+//! cleared as they are read, so that an emptied chunk is ready for its next owner.
 
 use calltap_abi::event::{
     Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, is_of_go,
@@ -14,67 +14,70 @@ use calltap_trace::SiteId;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Words of an event's that may lie behind [`CHUNK_LIMIT`]: all but the first of those that say where it belongs, and its own first one.
+/// Words of an event that may lie behind [`CHUNK_LIMIT`]: those that set its context except the
+/// first, and its own first one.
 const OWED: usize = 4;
-/// Words that are fetched together.
+/// Number of words that are fetched together.
 const FETCH: usize = 512;
 
-/// One event as the agent wrote it.
+/// An event as the agent wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawEvent {
-    /// Clock.
+    /// Time, in units of the clock.
     pub ticks: u64,
     /// Site, tag and code, as stored.
     pub low: u32,
-    /// Where its return address lies, in units of 8 bytes; with the sparse clock, only the tag.
+    /// Slot of the return address, in units of 8 bytes; with the sparse clock, only the tag.
     pub slot: u64,
-    /// Return address in the caller, or 0.
+    /// Return address of the call; 0 if it was not recorded.
     pub parent: u64,
 }
 
-/// Which goroutine an event of a Go function belongs to.
+/// The goroutine of an event of a Go function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Goroutine {
-    /// Its number; 0: it was on a stack of the thread's own.
+    /// Number of the goroutine; 0: the event was on a stack of the thread's own.
     pub number: u64,
-    /// The address of its `g`; if it has no number, where the thread's stack begins, which positions are counted from.
+    /// Address of its `g`; without a number, the beginning of the thread's stack, from which slots
+    /// are counted.
     pub at: u64,
 }
 
-/// An event of a Go function, of a goroutine.
+/// An event of a Go function in a goroutine.
 #[derive(Clone, Copy, Debug)]
 pub struct GoEvent {
     /// The event.
     pub raw: RawEvent,
-    /// Which goroutine.
+    /// The goroutine of the event.
     pub goroutine: Goroutine,
 }
 
-/// Takes events. The two that take many are what makes reading fast: most events come in rows of one sort, and a loop over these
-/// alone keeps all it needs in registers. They say how many they took; `event` reads one.
+/// Receiver of events. The two functions that take many make reading fast: most events come in rows
+/// of one sort, and a loop over these alone keeps all its state in registers. They return how many
+/// events they took; `event` reads one.
 pub trait Sink {
-    /// The next event of the thread, with what was read of it besides, and the pieces of its stack that were copied.
+    /// Takes the next event of the thread, with its values and the copied pieces of its stack.
     fn take(&mut self, event: RawEvent, values: &[u8], stack: &[u8]);
 
-    /// The next event, of a Go function. Its slot is counted from the beginning of the stack.
+    /// Takes the next event, of a Go function. Its slot is counted from the beginning of the stack.
     fn take_go(&mut self, event: RawEvent, goroutine: Goroutine);
 
-    /// The next events, as long as they are entries and returns without anything behind them.
+    /// Takes the next events, as long as they are entries and returns without values or a parent.
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
 
-    /// The next events, as long as they are calls.
+    /// Takes the next events, as long as they are calls.
     fn take_calls<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize;
 }
 
 impl RawEvent {
-    /// An event of one word.
+    /// Decodes an event of one word.
     #[inline(always)]
     fn of_word(context: Context, word: &AtomicU64) -> RawEvent {
         let word = word.load(Relaxed);
         RawEvent { ticks: context.ticks(word), low: word as u32, slot: context.slot(word), parent: 0 }
     }
 
-    /// An event of two words, or padding if the second is not there.
+    /// Decodes an event of two words, or padding if the second is missing.
     #[inline(always)]
     fn of_words(context: Context, [word, parent]: &[AtomicU64; 2]) -> RawEvent {
         let (first, parent) = (RawEvent::of_word(context, word), parent.load(Relaxed));
@@ -82,19 +85,19 @@ impl RawEvent {
         RawEvent { low: if whole { first.low } else { code::PAD }, parent: parent >> 5, ..first }
     }
 
-    /// Stub index.
+    /// Returns the stub index.
     #[inline(always)]
     pub fn site(self) -> SiteId {
         SiteId((self.low & (stub::REGION as u32 - 1)) >> 5)
     }
 
-    /// One of [`code`].
+    /// Returns the event's code, one of [`code`].
     #[inline(always)]
     pub fn code(self) -> u32 {
         self.low & code::MASK
     }
 
-    /// The same event of a function of any language.
+    /// Returns the event with the code that functions of other languages than Go have.
     pub fn plain(self) -> RawEvent {
         let code = match self.code() {
             code::GO_ENTRY => code::ENTRY,
@@ -106,48 +109,51 @@ impl RawEvent {
         RawEvent { low: self.frame() | code, ..self }
     }
 
-    /// Site and tag together: what is the same at the entry and at the return of one call.
+    /// Returns site and tag together: they are the same at the entry and the return of one call.
     #[inline(always)]
     pub fn frame(self) -> u32 {
         self.low & !code::MASK
     }
 }
 
-/// Where reading stands in a thread's current chunk.
+/// The position of reading in a thread's present chunk, and the context there.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     /// Byte offset in the chunk.
     pub offset: usize,
-    /// As of the last EPOCH and STACK words.
+    /// Context of the last EPOCH and STACK words.
     context: Context,
-    /// As of the last GOROUTINE word.
+    /// Goroutine of the last GOROUTINE words.
     goroutine: Goroutine,
-    /// An EPOCH or STACK word was read and its event not yet. That may lie behind [`CHUNK_LIMIT`], as they were reserved together.
+    /// Whether an EPOCH or STACK word was read and its event not yet. The event may lie behind
+    /// [`CHUNK_LIMIT`], as they were reserved together.
     owed: bool,
     last: u64,
     /// Values whose events were not read yet.
-    ahead: Vec<Ahead>,
+    pending_values: Vec<PendingValues>,
     sparse: Sparse,
 }
 
-/// Values, in front of their event. What a signal handler has recorded may be in between.
+/// Values in front of their event. Events of a signal handler may lie in between.
 #[derive(Clone, Debug)]
-struct Ahead {
-    /// Site and tag, and the code of values.
+struct PendingValues {
+    /// Site, tag, and the code of values.
     low: u32,
     bytes: Vec<u8>,
-    /// Events that came since and were not theirs.
+    /// Number of other events since.
     others: u32,
 }
 
-/// So many, and the event was lost: there was no room for it.
+/// Number of other events after which values are dropped: their own event was lost, as there was no
+/// room for it.
 const LOST_BEHIND: u32 = 10_000;
-/// Bytes of all pieces of a copy of the stack.
+/// Most bytes of all pieces of a copy of the stack.
 const LONGEST_COPY: usize = 256 * PIECE_BYTES;
-/// Handlers interrupt each other no deeper.
+/// Most values that wait for their events: signal handlers do not interrupt each other deeper.
 const AHEAD: usize = 64;
 
-/// The block of the sparse clock that is being read: its events wait until the next block tells when this one ended.
+/// The block of the sparse clock that is being read. Its events wait until the next block tells
+/// when this one ended.
 #[derive(Clone, Debug, Default)]
 struct Sparse {
     start: u64,
@@ -163,19 +169,19 @@ impl Default for Cursor {
             goroutine: Goroutine::default(),
             owed: false,
             last: 0,
-            ahead: Vec::new(),
+            pending_values: Vec::new(),
             sparse: Sparse::default(),
         }
     }
 }
 
 impl Cursor {
-    /// Time of the last event that was read.
+    /// Returns the time of the newest event that was read.
     pub fn last_ticks(&self) -> u64 {
         self.last.max(self.sparse.start)
     }
 
-    /// The time of the event that is read next, if it is there.
+    /// Returns the time of the next event, if it is there.
     pub fn next_ticks(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) -> Option<u64> {
         if sparse {
             // A block begins with a whole reading of the clock.
@@ -187,7 +193,7 @@ impl Cursor {
         self.next_event(chunk).map(|raw| raw.ticks)
     }
 
-    /// The event that is read next, if it is there, without its caller.
+    /// Returns the next event, if it is there, without its parent.
     pub fn next_event(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8]) -> Option<RawEvent> {
         let words = chunk[self.offset / 8..].iter().map(|word| word.load(Relaxed));
         let mut context = self.context;
@@ -206,22 +212,22 @@ impl Cursor {
         None
     }
 
-    /// Is the chunk read to its end?
+    /// Whether the chunk is read to its end.
     pub fn at_end(&self) -> bool {
         self.offset >= CHUNK_LIMIT + 8 * OWED * usize::from(self.owed)
     }
 
-    /// To the start of the next chunk.
+    /// Moves to the start of the next chunk.
     pub fn next_chunk(&mut self) {
         self.offset = CHUNK_DATA;
     }
 
-    /// Steps over a slot that stays empty: its writer was torn away from it for good. It held one event.
+    /// Skips a slot that stays empty, as its writer never completes the event. It held one event.
     pub fn skip_hole(&mut self, chunk: &[AtomicU64; CHUNK_SIZE / 8], sparse: bool) {
         self.owed = false;
         let (at, half) = (self.offset / 8, self.offset % 8 / 4);
         let low = (chunk[at].load(Relaxed) >> (32 * half)) as u32;
-        // The first word of an event whose other words are missing: one event, several steps.
+        // The first word of an event whose other words are missing: one event, several words.
         let words = if has_parent(low & code::MASK) { if sparse { 3 } else { 2 } } else { 1 };
         for _ in 0..words {
             let (at, half) = (self.offset / 8, self.offset % 8 / 4);
@@ -234,7 +240,7 @@ impl Cursor {
         }
     }
 
-    /// Is there anything behind the empty slot this stands at, up to a place in the chunk?
+    /// Whether there are words between the empty slot at the cursor and `end`.
     pub fn more_behind(&self, chunk: &[AtomicU64; CHUNK_SIZE / 8], end: usize) -> bool {
         let end = (end / 8).min(CHUNK_SIZE / 8);
         chunk[(self.offset / 8 + 1).min(end)..end].iter().any(|word| word.load(Relaxed) != 0)
@@ -245,7 +251,7 @@ impl Cursor {
         self.read_copying(chunk, None, sink);
     }
 
-    /// The same; the words that are read are added to `copy`.
+    /// Reads like [`Cursor::read`], and adds the words to `copy`.
     pub fn read_copying(
         &mut self,
         chunk: &[AtomicU64; CHUNK_SIZE / 8],
@@ -259,9 +265,9 @@ impl Cursor {
                 fetched = (at + FETCH).min(CHUNK_LIMIT / 8);
                 fetch(&chunk[at.min(fetched)..fetched]);
             }
-            // What an EPOCH or STACK word belongs to may lie behind the limit: it is read by itself.
-            // So are events that may be those of values.
-            let row = if self.owed || !self.ahead.is_empty() { &[] } else { &chunk[at..fetched] };
+            // The event of an EPOCH or STACK word may lie behind the limit, so it is read singly.
+            // So are events that values may belong to.
+            let row = if self.owed || !self.pending_values.is_empty() { &[] } else { &chunk[at..fetched] };
             let kind = row.first().map_or(0, |word| word.load(Relaxed) as u32 & code::MASK);
             let context = self.context;
             let (mut words, size) = match kind {
@@ -282,16 +288,21 @@ impl Cursor {
                 }
             }
             let done = &chunk[at..at + words];
-            if let Some(copy) = &mut copy {
-                copy.extend(done.iter().map(|word| word.load(Relaxed)));
+            let take = |word: &AtomicU64| {
+                let taken = word.load(Relaxed);
+                word.store(0, Relaxed);
+                taken
+            };
+            match &mut copy {
+                Some(copy) => copy.extend(done.iter().map(take)),
+                None => done.iter().for_each(|word| word.store(0, Relaxed)),
             }
-            done.iter().for_each(|word| word.store(0, Relaxed));
             at += words;
         }
         self.offset = at * 8;
     }
 
-    /// Reads one event or another word. Says how many words that were; 0: it is not there yet.
+    /// Reads one event or another word. Returns its number of words; 0 if it is not there yet.
     #[inline(never)]
     fn read_one(&mut self, words: &[AtomicU64], sink: &mut impl Sink) -> usize {
         let word = words[0].load(Relaxed);
@@ -346,7 +357,7 @@ impl Cursor {
         1 + usize::from(parent.is_some())
     }
 
-    /// Reads values. Says how many words they take; 0: they are not all there yet.
+    /// Reads values. Returns their number of words; 0 if they are not all there yet.
     fn read_values(&mut self, head: u64, words: &[AtomicU64]) -> usize {
         let length = (head >> 32) as usize;
         let count = length.div_ceil(DATA_BYTES);
@@ -357,7 +368,7 @@ impl Cursor {
             return 0;
         }
         let mut bytes: Vec<u8> = words.iter().take_while(data).flat_map(|word| data_of_word(*word)).collect();
-        // If some were overwritten by what came after a skipped slot, they belong to no call.
+        // If words behind a skipped slot have overwritten some, the values belong to no call.
         if bytes.len() < length {
             return 1;
         }
@@ -366,35 +377,36 @@ impl Cursor {
         1 + count
     }
 
-    /// Keeps what was read until its event comes. Pieces of a stack become one: the first begins it, another goes on.
+    /// Keeps values until their event comes. Pieces of a stack are joined: the first begins a copy,
+    /// others continue it.
     fn keep(&mut self, low: u32, bytes: Vec<u8>) {
         if low & code::MASK == code::FRAMES && bytes.first().is_some_and(|number| *number > 0) {
-            let begun = self.ahead.iter_mut().rfind(|ahead| ahead.low == low);
+            let begun = self.pending_values.iter_mut().rfind(|values| values.low == low);
             // The program can write to the rings: no more is kept than the agent would write.
             let begun =
                 begun.filter(|begun| begun.bytes.len() <= LONGEST_COPY - bytes.len().min(LONGEST_COPY));
             begun.into_iter().for_each(|begun| begun.bytes.extend_from_slice(&bytes));
             return;
         }
-        if self.ahead.len() == AHEAD {
-            self.ahead.remove(0);
+        if self.pending_values.len() == AHEAD {
+            self.pending_values.remove(0);
         }
-        self.ahead.push(Ahead { low, bytes, others: 0 });
+        self.pending_values.push(PendingValues { low, bytes, others: 0 });
     }
 
-    /// Takes what was read of an event.
+    /// Removes and returns the values of an event.
     fn ahead_of(&mut self, event: RawEvent, code: u32) -> Vec<u8> {
-        let found = self.ahead.iter().rposition(|ahead| ahead.low == event.frame() | code);
-        found.map(|at| self.ahead.remove(at).bytes).unwrap_or_default()
+        let found = self.pending_values.iter().rposition(|values| values.low == event.frame() | code);
+        found.map(|at| self.pending_values.remove(at).bytes).unwrap_or_default()
     }
 
-    /// What is left is of other events; some of them will never come.
+    /// Counts an event for the values that remain, and drops those whose event was lost.
     fn pass_one(&mut self) {
-        self.ahead.iter_mut().for_each(|ahead| ahead.others += 1);
-        self.ahead.retain(|ahead| ahead.others < LOST_BEHIND);
+        self.pending_values.iter_mut().for_each(|values| values.others += 1);
+        self.pending_values.retain(|values| values.others < LOST_BEHIND);
     }
 
-    /// Reads the 4-byte words of the sparse clock likewise.
+    /// Reads the 4-byte words of the sparse clock until the end of the chunk or an empty slot.
     pub fn read_sparse(&mut self, chunk: &[AtomicU32; CHUNK_SIZE / 4], sink: &mut impl Sink) {
         while self.offset < CHUNK_LIMIT {
             let at = self.offset / 4;
@@ -433,20 +445,22 @@ impl Cursor {
         }
     }
 
-    /// Hands out the events that wait for a block that may never come.
+    /// Hands out the events that wait for the next block, which may never come.
     pub fn flush_sparse(&mut self, sink: &mut impl Sink) {
         let start = self.sparse.start;
         self.sparse.flush(start, sink);
     }
 }
 
-/// Brings words into the cache. They come from another processor's, and many at once come sooner than each when it is needed.
+/// Brings words into the cache. Another processor's cache has them, and many at once arrive sooner
+/// than each on its own.
 fn fetch(words: &[AtomicU64]) {
     const LINE: usize = 8;
     black_box(words.iter().step_by(LINE).fold(0, |all, word| all | word.load(Relaxed)));
 }
 
 impl Sparse {
+    /// Hands out the waiting events, their times spread evenly until `end`.
     fn flush(&mut self, end: u64, sink: &mut impl Sink) {
         let span = end.saturating_sub(self.start);
         let count = self.waiting.len() as u64;

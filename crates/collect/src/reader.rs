@@ -1,4 +1,4 @@
-//! Reads one thread: follows its chunks, and encodes what is in them.
+//! Reads the events of one thread: follows its chunks, and encodes the events in them.
 
 pub(crate) mod encode;
 mod forks;
@@ -27,79 +27,81 @@ use std::time::{Duration, Instant};
 use switching::Switching;
 use waiting::Waiting;
 
-/// A slot that is still empty so long after its chunk was full will never be written: its writer was a hook that a signal handler
-/// interrupted and left by siglongjmp.
+/// Time for which a slot may stay empty after its chunk is full. Later it is never written: its
+/// writer was a hook that a signal handler interrupted and left by siglongjmp.
 const HOLE: Duration = Duration::from_millis(100);
-/// Chunks looked ahead for others that are full already.
+/// Number of chunks that are looked ahead for full ones.
 const LOOK_AHEAD: usize = 4096;
 
-/// What is read of a thread.
+/// The chunks of a thread that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Chunks that are full.
+    /// Full chunks.
     Full,
-    /// Also the one being filled.
+    /// Full chunks, and the one being filled.
     Partial,
-    /// All there is: the thread writes no more.
+    /// All chunks of a thread that writes no more.
     Rest,
 }
 
 /// A thread, and how far it is read.
 pub struct Reader {
-    /// Its entry in the table of threads.
+    /// Index of its entry in the table of threads.
     pub entry: u32,
     /// Index of its process.
     pub process: u32,
-    /// 0 once another thread has it.
+    /// Thread id; 0 once another thread has it.
     pub tid: u32,
-    /// What is in the trace.
+    /// Numbers of events in the trace.
     pub totals: Loss,
-    /// Something came since this was last cleared.
+    /// Whether events were read since this was last cleared.
     pub active: bool,
-    /// What was lost in front of its first event was noted.
+    /// Whether the events lost in front of the first event were noted.
     begun: bool,
-    /// More was there than could be read the last time.
+    /// Whether the last pass left chunks unread.
     pub behind: bool,
-    /// Chunks that were given back.
+    /// Number of chunks that were returned to the pool.
     pub freed: u64,
     sparse: bool,
     chunk: Option<u32>,
     cursor: Cursor,
     open: OpenCalls,
     encoder: ThreadEncoder,
-    /// Waiting for an empty slot since then; and up to which chunk that wait counts.
+    /// Start of the wait for an empty slot, and the last chunk for which that wait counts.
     hole: Option<(Instant, u32)>,
-    /// Empty slots before the end of this chunk are empty for good.
+    /// The last chunk whose empty slots stay empty.
     settled: Option<u32>,
-    /// A slot of this chunk was stepped over.
+    /// Whether a slot of this chunk was skipped.
     skipped: bool,
-    /// The pages of this chunk behind that of the cursor were never written to.
+    /// Whether the pages of this chunk behind that of the cursor were never written to.
     is_blank: bool,
-    /// Chunks of which a slot was stepped over. Should its writer come back after all, it must not write into what is another
-    /// thread's by then: they are kept until the thread ends.
+    /// Chunks with a skipped slot. They are kept until the thread ends: a late write to the slot
+    /// must not hit a chunk that is another thread's by then.
     kept: Vec<u32>,
     torn: u64,
-    /// Events are counted by site.
+    /// Counts events by site.
     rates: Option<Arc<Rates>>,
-    /// Functions that were switched off at times that are not read up to yet.
+    /// Functions that were disabled at times up to which events are not read yet.
     switching: Switching,
-    /// Events behind that are left out.
+    /// Events behind this time are left out.
     until: u64,
-    /// Events of goroutines, which may go on in other threads.
+    /// Events of goroutines, which may continue in other threads.
     pub of_go: Vec<GoEvent>,
-    /// Is kept for children that are forked?
+    /// Whether a history is kept for children that are forked.
     keeps_history: bool,
     history: Option<History>,
-    /// A child was forked behind this event of the thread; what was open then, once that is known.
+    /// The event of the thread behind which a child was forked, and the calls that were open then,
+    /// once they are known.
     sought: Option<Sought>,
-    /// Of the first thread of a forked process, in which calls are open that were at the fork: its process. They are written when its first event is there.
+    /// The process of the reader's thread, if it is the first one of a forked process and has calls
+    /// that were open at the fork. They are written with its first event.
     copied: Option<Process>,
     /// Events that wait for other threads of the process.
     waiting: Waiting,
 }
 
 impl Reader {
-    /// A reader at the start of a thread that is to be called `id` in the trace.
+    /// Creates a reader at the start of a thread that is called `id` in the trace.
     pub fn new(
         id: ThreadId,
         entry: u32,
@@ -140,17 +142,18 @@ impl Reader {
         }
     }
 
-    /// The same; events behind that time are left out.
+    /// Leaves out events behind `ticks`.
     pub fn until(self, ticks: u64) -> Reader {
         Reader { until: ticks, ..self }
     }
 
-    /// Functions were switched off in its process: what is open of them is cut when everything before that is read.
+    /// Announces that functions of the process were disabled: their open calls are cut when all
+    /// earlier events are read.
     pub fn switch_off(&mut self, off: &Arc<SwitchedOff>) {
         self.switching.announce(off);
     }
 
-    /// Reads what there is, but no more than so many chunks; true if anything came.
+    /// Reads at most `most` chunks of the given extent. Returns whether events were found.
     pub fn read(
         &mut self,
         shared: &Shared,
@@ -161,7 +164,8 @@ impl Reader {
     ) -> bool {
         let mut got = false;
         self.behind = false;
-        // No more chunks than there are: links that make a circle (the program can write to them) end somewhere.
+        // The number of chunks bounds the loop: the program can write to the links, and they may
+        // form a circle.
         let mut left = shared.chunk_count().min(most);
         loop {
             let Some(chunk) = self.begun_chunk(shared) else { return got };
@@ -197,7 +201,7 @@ impl Reader {
                 continue;
             }
             let Some(next) = next else { return got };
-            // The thread's cursor is still here until the next chunk holds something.
+            // The thread's cursor is still in this chunk until the next one holds an event.
             if extent != Extent::Rest
                 && shared.chunk(next).is_none_or(|words| words[CHUNK_DATA / 8].load(Relaxed) == 0)
             {
@@ -215,14 +219,14 @@ impl Reader {
         }
     }
 
-    /// The chunk that is read: at first the thread's first one, if it has one.
+    /// Returns the chunk to read, at first the thread's first one, if it has one.
     fn begun_chunk(&mut self, shared: &Shared) -> Option<u32> {
         let first = || shared.thread(self.entry)?.first_chunk.load(Acquire).checked_sub(1);
         self.chunk = self.chunk.or_else(first);
         self.chunk
     }
 
-    /// A chunk is read to its end: the next one is.
+    /// Releases a chunk that is read to its end, and goes on to the next.
     fn go_on_in(&mut self, shared: &Shared, chunk: u32, next: u32) {
         if std::mem::take(&mut self.skipped) {
             self.kept.push(chunk);
@@ -234,8 +238,8 @@ impl Reader {
         self.cursor.next_chunk();
     }
 
-    /// Notes what was lost in front of the first event, once that is there: nothing else says when it was. What was overwritten was in front of all
-    /// that is there.
+    /// Notes the losses before the first event, once that is there: nothing else tells their time.
+    /// Overwritten events precede all that is there.
     fn begin(&mut self, shared: &Shared, chunk: u32) {
         let ticks = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, self.sparse));
         let (Some(ticks), Some(header)) = (ticks, shared.chunk_header(chunk)) else { return };
@@ -248,7 +252,7 @@ impl Reader {
         self.note_lost(self.lost(entries, exits), ticks.min(self.until));
     }
 
-    /// Reads what there is of a chunk; true if anything came.
+    /// Reads the events of a chunk that are there. Returns whether it found any.
     fn take(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) -> bool {
         let before = self.cursor.offset;
         self.follow(shared, chunk, unwinding);
@@ -270,7 +274,8 @@ impl Reader {
         got
     }
 
-    /// Steps over an empty slot if it will stay empty: the thread is gone, or has left it behind for long. True if it did.
+    /// Skips an empty slot that will stay empty: the thread has ended, or has left it behind for
+    /// long. Returns whether it did.
     fn skip_hole(&mut self, shared: &Shared, chunk: u32, next: Option<u32>, extent: Extent) -> bool {
         let Some(words) = shared.chunk(chunk) else { return false };
         let dead = if extent == Extent::Rest {
@@ -290,14 +295,15 @@ impl Reader {
         dead
     }
 
-    /// How far there may be anything in a chunk that its thread does not write to any more.
+    /// Returns the offset behind which a chunk of an ended thread holds no events.
     fn find_end(&mut self, shared: &Shared, chunk: u32) -> usize {
         let end = (self.cursor.offset + 1).next_multiple_of(PAGE as usize);
         self.is_blank = end < CHUNK_SIZE && shared.is_blank(chunk, end);
         if self.is_blank { end } else { CHUNK_SIZE }
     }
 
-    /// Has the wait for an empty slot been long enough? It counts for all chunks that were full when it began.
+    /// Whether the wait for an empty slot has been long enough. It counts for all chunks that were
+    /// full when it began.
     fn waited_enough(&mut self, shared: &Shared, chunk: u32) -> bool {
         let (since, last) = *self.hole.get_or_insert_with(|| (Instant::now(), last_full(shared, chunk)));
         let enough = since.elapsed() >= HOLE;
@@ -308,9 +314,11 @@ impl Reader {
         enough
     }
 
+    /// Clears a chunk and returns it to the pool.
     fn free(&mut self, shared: &Shared, chunk: u32) {
         let has_late = self.kept.contains(&chunk) || self.skipped;
-        // What reading left: the room behind the limit, and in a chunk that was kept a late word.
+        // Clears what reading left: the bytes behind the limit, and in a chunk with a skipped slot
+        // a late word.
         if let Some(words) = shared.chunk(chunk).filter(|_| has_late || !std::mem::take(&mut self.is_blank)) {
             let from = if has_late { CHUNK_DATA } else { CHUNK_LIMIT };
             for word in &words[from / 8..CHUNK_SIZE / 8] {
@@ -321,18 +329,18 @@ impl Reader {
         self.freed += 1;
     }
 
-    /// The time of the last event that was read.
+    /// Returns the time of the newest event that was read.
     pub fn last_ticks(&self) -> u64 {
         self.cursor.last_ticks()
     }
 
-    /// Are calls open, as far as it is read?
+    /// Whether calls are open, or events held back, as far as the thread is read.
     pub fn has_open_calls(&self) -> bool {
         !self.open.is_empty() || self.switching.holds_events() || self.waiting_events() > 0
     }
 
-    /// Encodes what is left of a thread, and gives its chunks back. `process_goes_on`: the thread has ended, and its process has not.
-    /// `now`: in the clock's units.
+    /// Encodes the remaining events of a thread, and returns its chunks. `process_goes_on`: the
+    /// thread has ended, and its process has not. `now` is in the clock's units.
     pub fn end(
         &mut self,
         shared: &Shared,
@@ -353,18 +361,18 @@ impl Reader {
             self.encoder.push(Event { ticks, site, kind: EventKind::ThreadEnded });
         }
         output.events(&mut self.encoder);
-        // The last chunk, which no link leads out of.
+        // The thread's last chunk has no link to a next one.
         let kept = self.kept.clone();
         self.chunk.into_iter().chain(kept).for_each(|chunk| self.free(shared, chunk));
     }
 
-    /// Writes what is encoded, losses included. `now`: in the clock's units.
+    /// Writes the encoded events, losses included. `now` is in the clock's units.
     pub fn flush(&mut self, shared: &Shared, now: u64, output: &mut Output<'_>, unwinding: &mut Unwinding) {
         self.encode_rest(shared, (false, now), unwinding);
         output.events(&mut self.encoder);
     }
 
-    /// Notes what was lost between two chunks, where it is missing.
+    /// Notes the events lost between two chunks, at their place.
     fn note_gap(&mut self, shared: &Shared, next: u32, unwinding: &mut Unwinding) {
         let Some(header) = shared.chunk_header(next).filter(|_| !is_overwritten(shared)) else { return };
         let lost = self.lost(header.lost_entries.load(Relaxed), header.lost_exits.load(Relaxed));
@@ -377,14 +385,14 @@ impl Reader {
         self.note_lost(lost, self.cursor.last_ticks());
     }
 
-    /// Encodes events that are held back, what was switched off behind them, and losses.
+    /// Encodes events that are held back, the cuts of disabled functions behind them, and losses.
     fn encode_rest(&mut self, shared: &Shared, (is_over, now): (bool, u64), unwinding: &mut Unwinding) {
         let unwinding = Some((unwinding, self.process));
         let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
         if !self.switching.is_empty() {
             self.history.iter_mut().for_each(History::close);
         }
-        // All of a thread that is quiet is read.
+        // All events of a quiet thread are read.
         if !self.active && self.waiting.is_empty() {
             self.switching.end_before(u64::MAX, &mut pairs);
         }
@@ -392,17 +400,18 @@ impl Reader {
         self.note_loss(shared, is_over, now);
     }
 
-    /// Notes what the thread has lost behind all that is read. What was lost in front of a chunk that is not read yet is noted there.
+    /// Notes the events that the thread has lost behind all that is read. Losses before an unread
+    /// chunk are noted with that chunk.
     fn note_loss(&mut self, shared: &Shared, is_over: bool, now: u64) {
         let Some(entry) = shared.thread(self.entry) else { return };
         let lost = self.lost(entry.lost_entries.load(Acquire), entry.lost_exits.load(Acquire));
         let is_linked = |link: &AtomicU32| link.load(Acquire) != 0;
-        // What is overwritten meanwhile lies in front of what is read at last.
+        // Events overwritten meanwhile precede those that are read at last.
         let is_full = !is_overwritten(shared)
             && match self.chunk.map(|chunk| shared.chunk_header(chunk)) {
                 Some(Some(header)) => self.cursor.at_end() && !is_linked(&header.next),
                 Some(None) => false,
-                // A thread that has had no chunk yet: it has lost all until now.
+                // A thread without a first chunk has lost all events until now.
                 None => !is_linked(&entry.first_chunk),
             };
         if is_over || is_full {
@@ -410,6 +419,7 @@ impl Reader {
         }
     }
 
+    /// Encodes losses of which `lost` says more than the totals.
     fn note_lost(&mut self, (entries, exits): (u64, u64), ticks: u64) {
         let (more_entries, more_exits) = (entries - self.totals.lost_entries, exits - self.totals.lost_exits);
         if (more_entries, more_exits) == (0, 0) {
@@ -421,19 +431,20 @@ impl Reader {
         self.push_loss(Event { ticks, site: Default::default(), kind });
     }
 
-    /// So many that the program says were lost, with those that reading has skipped; never fewer than before.
+    /// Returns the losses that the program counted, with the slots that reading has skipped; never
+    /// fewer than before.
     fn lost(&self, entries: u64, exits: u64) -> (u64, u64) {
         let entries = entries.saturating_add(self.torn);
         (entries.max(self.totals.lost_entries), exits.max(self.totals.lost_exits))
     }
 }
 
-/// Do threads use their own oldest chunks again?
+/// Whether threads reuse their own oldest chunks.
 fn is_overwritten(shared: &Shared) -> bool {
     shared.control().overwrite.load(Relaxed) != 0
 }
 
-/// The last chunk, from a full one on, that is full too.
+/// Returns the last of the full chunks that follow a full one.
 fn last_full(shared: &Shared, full: u32) -> u32 {
     let next =
         |chunk: u32| shared.chunk_header(chunk).and_then(|header| header.next.load(Acquire).checked_sub(1));

@@ -1,23 +1,24 @@
-//! The control file, mapped.
+//! Maps the control file: the memory that the agent and the recorder share.
 //!
-//! Unsafe because it maps memory that another process writes to. All of it is viewed through atomics (any bytes are valid values), every index is
-//! checked against the mapping, and the mapping lives as long as the value.
+//! This is unsafe because another process writes to the memory. All of it is viewed through atomics
+//! (any bytes are valid values), every index is checked against the mapping, and the mapping lives
+//! as long as the value.
 #![allow(unsafe_code)]
 
 use crate::fault::{self, Watched};
 use crate::memory;
-use calltap_abi::first::{self, First};
+use calltap_abi::first_calls::{self, BUCKETS_SIZE, FirstCalls, IN_PAGE};
 use calltap_abi::plan::{Map, PlanHeader};
 use calltap_abi::python::{self, Table};
 use calltap_abi::traps::{self, Traps};
 use calltap_abi::values::{PROGRAMS, Program};
 use calltap_abi::waits::{self, Wait};
 use calltap_abi::{
-    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX, VERSION,
+    CHUNK_SIZE, CHUNKS_AT, ChunkHeader, Control, FIRST_CALLS_AT, MAGIC, PLAN_AT, PLAN_SIZE, PROCESS_MAX,
 };
 use calltap_abi::{
     PROCESSES_AT, PROGRAMS_AT, PYTHON_AT, ProcessEntry, TABLE_AT, THREAD_MAX, THREADS_AT, TRAPS_AT,
-    ThreadEntry, WAITS_AT, push,
+    ThreadEntry, VERSION, WAITS_AT, push,
 };
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -29,52 +30,52 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// The session's files were truncated, by a process that may write to them.
+/// Error: a process that may write to the session's files has truncated them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the session's shared memory was truncated by another process: nothing more is traced; attach again to go on"
 )]
 pub struct Truncated;
 
-/// Bytes of a control file with room for so many chunks.
+/// Returns the size of a control file with `chunks` chunks, in bytes.
 pub fn control_size(chunks: u32) -> u64 {
     CHUNKS_AT as u64 + u64::from(chunks) * CHUNK_SIZE as u64
 }
 
-/// Chunks that there is room for in a control file of so many bytes.
+/// Returns the number of chunks in a control file of `size` bytes.
 pub fn chunks_in(size: u64) -> u32 {
     let bytes = size.saturating_sub(CHUNKS_AT as u64);
     u32::try_from(bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX).min(MOST_CHUNKS)
 }
 
-/// Chunks that are allocated at a time.
+/// Number of chunks that are allocated at a time.
 const STEP: u32 = 64;
-/// Chunks that are kept ahead of use, as a signal handler must not wait for one: so many for each that was ever used, from so many to so many, and one for
-/// each thread, up to as many again, as all may begin at once.
+/// Chunks that are kept ahead of use, as a signal handler must not wait for one: `AHEAD_OF_EACH`
+/// for each chunk ever used, within bounds, and one for each thread, up to `MOST_AHEAD`, as all may
+/// begin at once.
 const AHEAD_OF_EACH: u32 = 8;
 const LEAST_AHEAD: u32 = 128;
 const MOST_AHEAD: u32 = 512;
-/// Where threads do not wait, from so many on, before the first of them is used, and up to so many: what a recorder that gets no processor for a while does not
-/// read is lost.
+/// Bounds where threads do not wait, so that events not read at once are lost.
 const LEAST_AHEAD_WITHOUT_WAIT: u32 = 512;
 const MOST_AHEAD_WITHOUT_WAIT: u32 = 1024;
-/// Steps in one go: the recorder has to read, too.
+/// Most steps in a row: the recorder has to read as well.
 const STEPS: u32 = 16;
-/// How many times a step's memory must be available,
+/// Multiple of a step's memory that must be available.
 const SPARE: u64 = 4;
-/// and how many times where few threads would not need it.
+/// Multiple of a step's memory that must be available for chunks that few threads do not need.
 const PLENTY: u64 = 64;
-/// A control file that was found is taken for no larger than this, whatever its owner has made of it.
+/// Most chunks of an existing control file, whatever size its owner has given it.
 const MOST_CHUNKS: u32 = 1 << 22;
 
-/// What became of a step's chunks.
+/// Outcome of a step of allocation.
 #[derive(PartialEq, Eq)]
 enum Provided {
-    /// They can be used.
+    /// The chunks can be used.
     Step,
-    /// They are not needed, or more than there may be.
+    /// The chunks are not needed, or would exceed the bound.
     Enough,
-    /// There is no memory for them.
+    /// There is no memory for the chunks.
     Nothing,
 }
 
@@ -83,9 +84,9 @@ enum Provided {
 pub struct Shared {
     base: *mut u8,
     size: usize,
-    /// Chunks that there is room for,
+    /// Number of chunks in the file.
     chunks: u32,
-    /// and those of them that may be used however few threads there are; each thread adds one.
+    /// Number of chunks that may be used however few threads there are; each thread adds one.
     by_few: u32,
     file: File,
     watched: &'static Watched,
@@ -97,11 +98,13 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps a control file of [`control_size`]`(chunks)` bytes. So many of the chunks may be used by few threads; each thread adds one.
+    /// Maps a control file of [`control_size`]`(chunks)` bytes. Few threads may use `by_few` of the
+    /// chunks; each thread adds one.
     pub fn map(file: &File, chunks: u32, by_few: u32) -> io::Result<Shared> {
         let mut shared = Shared::over(file, chunks)?;
         shared.by_few = by_few.min(chunks);
-        // A sparse file on a full file system kills a process that touches it; an allocated one does not.
+        // A sparse file on a full file system kills a process that touches it; an allocated one
+        // does not.
         shared.allocate(0, PLAN_AT)?;
         shared.control().chunk_max.store(chunks, Release);
         // Whether threads wait for more is not known yet.
@@ -112,7 +115,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Maps the control file of a session that exists. `InvalidData`: its calltap was killed before it was written; `Unsupported`: it is another version's.
+    /// Maps an existing control file. `InvalidData`: it was not written yet when its calltap was
+    /// killed; `Unsupported`: another version wrote it.
     pub fn open(file: &File) -> io::Result<Shared> {
         let chunks = Some(chunks_in(file.metadata()?.len())).filter(|chunks| *chunks > 0);
         let chunks = chunks.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
@@ -137,7 +141,7 @@ impl Shared {
         Ok(Shared { base: base.cast(), size, chunks, by_few: chunks, file, watched })
     }
 
-    /// An error once the file was truncated: what was written behind its new end is gone, and reads as zeros.
+    /// Returns an error once the file was truncated: data behind its new end reads as zeros.
     pub fn check(&self) -> Result<(), Truncated> {
         let is_whole = self.file.metadata().is_ok_and(|file| file.len() >= self.size as u64);
         if is_whole && !self.watched.is_truncated() { Ok(()) } else { Err(Truncated) }
@@ -147,13 +151,13 @@ impl Shared {
         Ok(fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?)
     }
 
-    /// Allocates more chunks when those that were are nearly all in use by so many threads. False if there is no memory for them.
+    /// Allocates chunks ahead of use, for `threads` threads. Returns false if there is no memory.
     pub fn provide_chunks(&self, threads: u32) -> bool {
         let control = self.control();
         let used = control.chunk_bump.load(Relaxed);
         let of_used = match control.wait_us.load(Relaxed) {
             0 => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD_WITHOUT_WAIT, MOST_AHEAD_WITHOUT_WAIT),
-            // The program may hardly call anything, or is still being started.
+            // The program may hardly call any function, or is still being started.
             _ if used == 0 => 0,
             _ => used.saturating_mul(AHEAD_OF_EACH).clamp(LEAST_AHEAD, MOST_AHEAD),
         };
@@ -164,7 +168,7 @@ impl Shared {
         (0..STEPS).map(&mut provide).find(|step| *step != Provided::Step) != Some(Provided::Nothing)
     }
 
-    /// Allocates a step's chunks, of so many at most, unless enough are ahead of use. `available`: bytes of memory, once they were asked for.
+    /// Allocates a step's chunks, up to `most` in all, unless `ahead` are unused.
     fn provide(&self, ahead: u32, most: u32, available: &mut Option<u64>) -> Provided {
         let control = self.control();
         let most = most.min(self.chunks).min(control.chunk_max.load(Relaxed));
@@ -185,8 +189,8 @@ impl Shared {
         Provided::Step
     }
 
-    /// Whether so many bytes leave enough to the program: half of what the file system has, and a part of the memory. They are taken off what
-    /// is available, which is asked for once: that reads a dozen files.
+    /// Whether `bytes` leave enough to the program: half of the file system's free space, and a
+    /// part of the memory. `available` is the latter, read once, as that takes a dozen files.
     fn can_spare(&self, bytes: u64, beyond_few: bool, available: &mut Option<u64>) -> bool {
         let free = fstatvfs(&self.file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
         let available = available.get_or_insert_with(memory::available);
@@ -195,83 +199,83 @@ impl Shared {
         is_spare
     }
 
-    /// So many threads that wait for a chunk can go on.
+    /// Wakes up to `chunks` threads that wait for a chunk.
     pub fn tell_returned(&self, chunks: u32) {
         let word = &self.control().chunks_returned;
         word.fetch_add(1, AcqRel);
         let _ = futex::wake(word, futex::Flags::empty(), chunks.min(i32::MAX as u32));
     }
 
-    /// Allocates all chunks, where no controller will be there to do it as they are used.
+    /// Allocates all chunks, where no controller will do it as they are used.
     pub fn provide_all(&self) {
         // The program may change the count, but not how often it is raised.
         let _ = (0..=self.chunks / STEP)
             .all(|_| self.provide(u32::MAX, self.chunks, &mut None) == Provided::Step);
     }
 
-    /// The file's inode, by which it is known among a process's mappings; 0 if it cannot be asked for.
+    /// Returns the inode, which identifies the file among mappings; 0 if it cannot be read.
     pub fn inode(&self) -> u64 {
         self.file.metadata().map_or(0, |file| std::os::unix::fs::MetadataExt::ino(&file))
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    // The counts that the program writes, each within what there can be.
+    // The program writes the following counts; each is clamped to its maximum.
 
-    /// Chunks that were ever used.
+    /// Returns the number of chunks that were ever used.
     pub fn chunks_used(&self) -> u32 {
         self.control().chunk_bump.load(Acquire).min(self.chunks)
     }
 
-    /// Indices of the process entries that were ever taken.
+    /// Returns the indices of the process entries that were ever taken.
     pub fn processes(&self) -> Range<u32> {
         0..self.control().process_bump.load(Acquire).min(PROCESS_MAX as u32)
     }
 
-    /// Indices of the thread entries that were ever taken.
+    /// Returns the indices of the thread entries that were ever taken.
     pub fn threads(&self) -> Range<u32> {
         0..self.control().thread_bump.load(Acquire).min(THREAD_MAX as u32)
     }
 
-    /// Those entries.
+    /// Returns the thread entries that were ever taken.
     pub fn thread_entries(&self) -> impl Iterator<Item = &ThreadEntry> {
         self.threads().filter_map(|index| self.thread(index))
     }
 
-    /// A `T` at an offset; `T` is one of the ABI's types, made of atomics.
+    /// Returns the `T` at an offset; `T` is one of the ABI's types, made of atomics.
     fn at<T>(&self, offset: usize) -> Option<&T> {
         let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size);
-        // SAFETY: inside the mapping, which is page-aligned and lives as long as self; offset is a multiple of the alignment (checked);
-        // atomics have no invalid bytes.
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as self; offset is a
+        // multiple of the alignment (checked); atomics have no invalid bytes.
         (fits && offset.is_multiple_of(align_of::<T>()))
             .then(|| unsafe { &*self.base.add(offset).cast::<T>() })
     }
 
-    /// The first page.
+    /// Returns the first page.
     pub fn control(&self) -> &Control {
         self.at(0).expect("a control file is larger than its first page")
     }
 
-    /// Waits of the program's threads for the recorder.
+    /// Returns the waits of the program's threads for the recorder.
     pub fn waits(&self) -> Option<&[Wait; waits::COUNT]> {
         self.at(WAITS_AT)
     }
 
-    /// A process entry.
+    /// Returns a process entry.
     pub fn process(&self, index: u32) -> Option<&ProcessEntry> {
         let index = index as usize;
         (index < PROCESS_MAX).then(|| self.at(PROCESSES_AT + index * size_of::<ProcessEntry>()))?
     }
 
-    /// Has a process become another program, which is in the table by itself? Or its id another's.
+    /// Whether a later entry has the process's id: it executed a program, or has ended.
     pub fn was_replaced(&self, index: u32) -> bool {
         (index + 1..self.processes().end).any(|later| self.is_same_process(index, later))
     }
 
-    /// Are two entries of one process?
+    /// Whether two entries are of one process.
     pub fn is_same_process(&self, one: u32, other: u32) -> bool {
         let of = |index| {
             let entry = self.process(index)?;
@@ -280,7 +284,7 @@ impl Shared {
         of(one).is_some_and(|own| of(other) == Some(own))
     }
 
-    /// A process and those it was forked from.
+    /// Returns a process and its ancestors by fork.
     pub fn line(&self, index: u32) -> Vec<u32> {
         let mut line = vec![index];
         let parent = |line: &[u32]| self.process(*line.last()?)?.parent.load(Relaxed).checked_sub(1);
@@ -290,13 +294,13 @@ impl Shared {
         line
     }
 
-    /// A thread entry.
+    /// Returns a thread entry.
     pub fn thread(&self, index: u32) -> Option<&ThreadEntry> {
         let index = index as usize;
         (index < THREAD_MAX).then(|| self.at(THREADS_AT + index * size_of::<ThreadEntry>()))?
     }
 
-    /// Chunks of the file.
+    /// Returns the number of chunks in the file.
     pub fn chunk_count(&self) -> u32 {
         self.chunks
     }
@@ -305,22 +309,22 @@ impl Shared {
         (index < self.chunks).then(|| CHUNKS_AT + index as usize * CHUNK_SIZE)
     }
 
-    /// A chunk's header.
+    /// Returns a chunk's header.
     pub fn chunk_header(&self, index: u32) -> Option<&ChunkHeader> {
         self.at(self.chunk_offset(index)?)
     }
 
-    /// A chunk as 8-byte words, header included.
+    /// Returns a chunk as 8-byte words, header included.
     pub fn chunk(&self, index: u32) -> Option<&[AtomicU64; CHUNK_SIZE / 8]> {
         self.at(self.chunk_offset(index)?)
     }
 
-    /// A chunk as 4-byte words, header included.
+    /// Returns a chunk as 4-byte words, header included.
     pub fn chunk_halves(&self, index: u32) -> Option<&[AtomicU32; CHUNK_SIZE / 4]> {
         self.at(self.chunk_offset(index)?)
     }
 
-    /// The plan area as so many mappings; None if there is no room.
+    /// Returns the plan area as `maps` mappings; `None` if there is no room.
     pub fn plan(&self, maps: usize) -> Option<(&PlanHeader, &[Map])> {
         let maps_at = size_of::<PlanHeader>();
         let end = maps_at.checked_add(maps.checked_mul(size_of::<Map>())?)?;
@@ -334,18 +338,18 @@ impl Shared {
         Some((header, unsafe { std::slice::from_raw_parts(first, maps) }))
     }
 
-    /// The sites that may be breakpoints.
+    /// Returns the sites that may be breakpoints.
     pub fn traps(&self) -> Option<Traps<'_>> {
         let lists = [self.at(TRAPS_AT)?, self.at(TRAPS_AT + traps::LIST)?];
         Some(Traps { word: &self.control().traps, lists })
     }
 
-    /// Have any ever been?
+    /// Whether any site has ever been a breakpoint.
     pub fn has_traps(&self) -> bool {
         self.control().traps.load(Acquire) != 0
     }
 
-    /// From now on it is these, ascending.
+    /// Replaces the list of breakpoints by these addresses, ascending.
     pub fn list_traps(&self, addresses: &[u64]) -> io::Result<()> {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let traps = self.traps().ok_or_else(full)?;
@@ -356,10 +360,10 @@ impl Shared {
         if traps.replace(addresses) { Ok(()) } else { Err(full()) }
     }
 
-    /// The calls that were recorded when they were made for the first time.
-    pub fn first(&self) -> Option<First<'_>> {
-        let (buckets, records) = (self.at(FIRST_AT)?, self.at(FIRST_AT + first::BUCKETS_SIZE)?);
-        Some(First { counters: &self.control().first, buckets, records })
+    /// Returns the calls that were recorded when they were made for the first time.
+    pub fn first_calls(&self) -> Option<FirstCalls<'_>> {
+        let (buckets, records) = (self.at(FIRST_CALLS_AT)?, self.at(FIRST_CALLS_AT + BUCKETS_SIZE)?);
+        Some(FirstCalls { counters: &self.control().first_calls, buckets, records })
     }
 
     fn program(&self, number: u32) -> Option<&Program> {
@@ -367,7 +371,7 @@ impl Shared {
         (number < PROGRAMS).then(|| self.at(PROGRAMS_AT + number * size_of::<Program>()))?
     }
 
-    /// The programs that read values, from number 1 on, as far as they are in use.
+    /// Returns the programs in use that read values, from number 1 on.
     pub fn programs(&self) -> impl Iterator<Item = Box<[u64]>> {
         let count = self.control().programs.load(Acquire).min(PROGRAMS as u32);
         (1..count).filter_map(|number| {
@@ -377,7 +381,7 @@ impl Shared {
         })
     }
 
-    /// Adds one; its number.
+    /// Adds a program and returns its number.
     pub fn add_program(&self, words: &[u64]) -> Option<u16> {
         let number = self.control().programs.load(Acquire).max(1);
         let program = self.program(number).filter(|program| words.len() <= program.len())?;
@@ -388,7 +392,7 @@ impl Shared {
         u16::try_from(number).ok()
     }
 
-    /// A stub reads values by a program.
+    /// Assigns a program to a stub, which reads values by it.
     pub fn assign_program(&self, stub: u32, program: u16) -> io::Result<()> {
         let offset = TABLE_AT + stub as usize * size_of::<AtomicU32>();
         self.allocate(offset, size_of::<AtomicU32>())?;
@@ -397,13 +401,13 @@ impl Shared {
         Ok(())
     }
 
-    /// The table of Python functions, where these are traced.
+    /// Returns the table of Python functions, where these are traced.
     pub fn python(&self) -> Option<&Table> {
         let is_there = self.control().python.load(Acquire) != python::wanted::NEVER;
         is_there.then(|| self.at(PYTHON_AT)).flatten()
     }
 
-    /// Provides the table of Python functions, unless it is there. Sites from this one on are free.
+    /// Provides the table of Python functions, if missing, for sites from `first_site` on.
     pub(crate) fn provide_python(&self, first_site: u32) -> io::Result<&Table> {
         if let Some(table) = self.python() {
             return Ok(table);
@@ -414,24 +418,24 @@ impl Shared {
         Ok(table)
     }
 
-    /// Allocates the hash, and the record pages that are there at the start.
+    /// Allocates the hash table, and the first record pages.
     pub fn provide_first(&self) -> io::Result<()> {
-        let pages = first::AT_START.div_ceil(first::IN_PAGE);
-        self.allocate(FIRST_AT, first::BUCKETS_SIZE + pages * first::PAGE)?;
-        self.control().first.limit.store((pages * first::IN_PAGE) as u32, Release);
+        let pages = first_calls::AT_START.div_ceil(IN_PAGE);
+        self.allocate(FIRST_CALLS_AT, BUCKETS_SIZE + pages * first_calls::PAGE)?;
+        self.control().first_calls.limit.store((pages * IN_PAGE) as u32, Release);
         Ok(())
     }
 
-    /// Allocates one more page of records, if less than one is free. A full file system ends the growth.
+    /// Allocates a page of records if less than one is free, unless the file system is full.
     pub fn replenish_first(&self) {
-        let counters = &self.control().first;
+        let counters = &self.control().first_calls;
         let (next, limit) = (counters.next.load(Relaxed), counters.limit.load(Relaxed));
-        let more = first::IN_PAGE as u32;
-        if limit.saturating_sub(next) >= more || limit as usize >= first::RECORDS {
+        let more = IN_PAGE as u32;
+        if limit.saturating_sub(next) >= more || limit as usize >= first_calls::RECORDS {
             return;
         }
-        let offset = FIRST_AT + first::BUCKETS_SIZE + limit as usize * size_of::<first::Record>();
-        if self.allocate(offset, first::PAGE).is_ok() {
+        let offset = FIRST_CALLS_AT + BUCKETS_SIZE + limit as usize * size_of::<first_calls::Record>();
+        if self.allocate(offset, first_calls::PAGE).is_ok() {
             counters.limit.store(limit + more, Release);
         }
     }
@@ -459,7 +463,7 @@ impl Drop for Shared {
     }
 }
 
-/// Waits until the word changes from `expected`, is woken, or the time is over.
+/// Waits until the word differs from `expected`, a wake-up, or the end of `time`.
 pub fn wait(word: &AtomicU32, expected: u32, time: Duration) {
     let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));

@@ -1,9 +1,10 @@
-//! Only what lies beneath slow calls goes on: `record --slow 'f>10ms'`.
+//! Keeps only slow calls with what they call: `record --slow 'f>10ms'`.
 //!
-//! What happens in such a call is held back until it has taken longer than its limit, and from then on goes on as it comes; if it ends before, it is
-//! dropped, and counted. So no more is held back than what a thread does in the time of the limit, and a call that goes on for hours is written like any
-//! recording. Where that is still more than there is room for, the beginning of the outermost call is given up: should the call turn out slow, what was
-//! given up is lost, and counted as that.
+//! The events of such a call are held back until it has taken longer than its limit, and then pass
+//! on as they come; if it ends before, they are dropped, and counted. So no more is held back than
+//! a thread records in the time of the limit, and a call that takes hours is written like any
+//! recording. Where that still exceeds the memory, the beginning of the outermost call is given up:
+//! if the call turns out slow, the events given up are lost, and counted as lost.
 
 mod lane;
 
@@ -13,28 +14,28 @@ use calltap_names::Word;
 use calltap_trace::{
     Batch, ClockPair, Error, Loss, Record, SlowRule, Switch, ThreadEncoder, ThreadId, TraceWriter, Unpacker,
 };
-use lane::{Lane, Told};
+use lane::{EventWithValues, Lane};
 use std::collections::HashMap;
 
-/// What is kept.
+/// The rules for slow calls, and the memory for held events.
 #[derive(Clone, Debug)]
 pub struct Slow {
-    /// Which calls, and how slow.
+    /// Functions, with the limit of each.
     pub rules: Vec<SlowRule>,
-    /// What may be held back, bytes, of all threads together.
+    /// Most bytes of held events, of all threads together.
     pub memory: u64,
 }
 
-/// A thread's lane, and where what goes on is encoded.
+/// The state of a thread, and the encoder of the events that are kept.
 struct Kept {
     lane: Lane,
     encoder: ThreadEncoder,
     loss: Loss,
-    /// Something went on since its sums were written.
+    /// Whether events were kept since its sums were written.
     changed: bool,
-    /// Its context switches since it was last in nothing that may be slow,
+    /// Context switches since it was last in no call that may be slow.
     switches: Vec<Switch>,
-    /// up to here.
+    /// Time until which `switches` is complete.
     until: u64,
 }
 
@@ -50,33 +51,33 @@ impl Kept {
         }
     }
 
-    /// The switches so far; what is kept begins with what the thread does now.
+    /// Removes and returns the switches so far, keeping the thread's present state.
     fn take_switches(&mut self) -> Vec<Switch> {
         let now = self.switches.last().map(|switch| Switch { at: self.until.max(switch.at), ..*switch });
         std::mem::replace(&mut self.switches, now.into_iter().collect())
     }
 }
 
-/// Writes only what lies beneath slow calls.
+/// Consumer that writes only slow calls with what they call.
 pub struct SlowWriter {
     writer: TraceWriter,
-    /// Nanoseconds.
+    /// Limits of functions, in nanoseconds.
     limits: Chosen<u64>,
     first: Option<ClockPair>,
     ticks_per_ns: f64,
-    /// Events that may still be held back.
+    /// Number of events that may still be held back.
     room: usize,
     threads: HashMap<ThreadId, Kept>,
     unpacker: Unpacker,
-    /// When the recording ended.
+    /// Time at which the recording ended.
     over: Option<u64>,
-    /// Events that were dropped.
+    /// Number of events that were dropped.
     pub dropped: u64,
     too_large: u64,
 }
 
 impl SlowWriter {
-    /// Into a trace that begins.
+    /// Creates a writer to a trace that begins.
     pub fn new(mut writer: TraceWriter, slow: &Slow) -> Result<SlowWriter, Error> {
         writer.record(&Record::Slow { rules: slow.rules.clone() })?;
         Ok(SlowWriter {
@@ -84,7 +85,7 @@ impl SlowWriter {
             limits: Chosen::new(slow.rules.iter().map(|rule| (Word::new(&rule.function), rule.ns))),
             first: None,
             ticks_per_ns: 1.0,
-            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<Told>(),
+            room: usize::try_from(slow.memory).unwrap_or(usize::MAX) / size_of::<EventWithValues>(),
             threads: HashMap::new(),
             unpacker: Unpacker::default(),
             over: None,
@@ -93,7 +94,7 @@ impl SlowWriter {
         })
     }
 
-    /// The trace, to be ended; what is to be said is in it.
+    /// Returns the trace, to be ended, with a note of what did not fit.
     pub fn finish(mut self) -> Result<TraceWriter, Error> {
         if self.too_large > 0 {
             let text = format!(
@@ -105,6 +106,7 @@ impl SlowWriter {
         Ok(self.writer)
     }
 
+    /// Measures the length of a tick.
     fn now(&mut self, pair: ClockPair) {
         let first = *self.first.get_or_insert(pair);
         let (ticks, ns) =
@@ -120,10 +122,10 @@ impl SlowWriter {
         let Kept { lane, encoder, changed, .. } = kept;
         for (place, event) in batch.events.iter().enumerate() {
             let limit = limits.of(event.site).map(|ns| (ns as f64 * *ticks_per_ns) as u64);
-            let told = Told { event: *event, values: batch.values.of(place).into() };
-            lane.take(told, limit, room, &mut |told| {
+            let with_values = EventWithValues { event: *event, values: batch.values.of(place).into() };
+            lane.take(with_values, limit, room, &mut |with_values| {
                 *changed = true;
-                told.encode(encoder);
+                with_values.encode(encoder);
             });
         }
     }
@@ -134,7 +136,7 @@ impl Consumer for SlowWriter {
         self.limits.record(record);
         match record {
             Record::Clock(pair) => self.now(*pair),
-            // Of what was read. What was kept of that is said when it is known.
+            // The loss counts what was read; the totals of what was kept follow.
             Record::Loss(loss) => {
                 if let Some(kept) = self.threads.get_mut(&loss.thread) {
                     kept.loss = *loss;
@@ -174,7 +176,7 @@ impl Consumer for SlowWriter {
         else {
             return Ok(());
         };
-        lane.end(self.over, &mut self.room, &mut |told| told.encode(&mut encoder));
+        lane.end(self.over, &mut self.room, &mut |with_values| with_values.encode(&mut encoder));
         if changed || !encoder.is_empty() {
             self.writer.switches(thread, &switches, until)?;
         }
@@ -195,7 +197,7 @@ impl Consumer for SlowWriter {
                 self.writer.events(&mut kept.encoder)?;
                 self.writer.record(&Record::Loss(kept.lane.loss(&kept.loss)))?;
             } else if !kept.lane.may_be_slow() {
-                // What lies between two slow calls is not of interest.
+                // Switches between two slow calls are not kept.
                 kept.take_switches();
                 self.writer.end(*thread)?;
             }

@@ -1,11 +1,14 @@
-//! Copies the rings of a session in overwrite mode while its threads go on writing to them.
+//! Copies the rings of a session in overwrite mode while its threads continue to write to them.
 //!
-//! A thread writes to its newest chunk, and takes its oldest out of the chain to clear it and use it again. [`ThreadEntry::reuses`] is raised before a chunk is
-//! cleared, and again when that is done. A chain is copied from its oldest chunk on, faster than its thread clears chunks: the copy of the Nth is whole if no
-//! more than N were cleared since the chain was followed. Where more were, the copying thread has waited for a processor, and begins again.
+//! A thread writes to its newest chunk. It unlinks its oldest chunk to clear and reuse it, and
+//! raises [`ThreadEntry::reuses`] before and after clearing. A chain is copied from its oldest
+//! chunk on, faster than its thread clears chunks: the copy of the Nth chunk is whole if no more
+//! than N were cleared since the chain was followed. Where more were, the copying thread has waited
+//! for a processor, and starts again.
 //!
-//! Threads are copied one after the other, so each copy ends at another time. All are cut at one moment, [`Copied::until`], from before the first: what
-//! is on its way into a ring while that is copied is behind it.
+//! Threads are copied one after the other, so each copy ends at another time. All are cut at one
+//! moment, [`Copied::until`], from before the first copy: events that are on their way into a ring
+//! meanwhile are behind it.
 
 use crate::heartbeat;
 use crate::shm::Shared;
@@ -18,28 +21,31 @@ use std::sync::atomic::{AtomicU32, Ordering::*, fence};
 use std::thread;
 use std::time::Duration;
 
-/// A thread's chain is copied so many times, if the thread is always faster but not lapped; and those of all threads.
+/// Number of attempts to copy a thread's chain that the thread overtakes, and to copy the chains of
+/// all threads.
 const TIMES: u32 = 10;
-/// A thread that has begun to clear a chunk is waited for: it may wait for a processor.
+/// Pause for a thread that has begun to clear a chunk, as it may wait for a processor.
 const CLEARING: Duration = Duration::from_micros(100);
 
-/// What the rings held.
+/// The contents of the rings at one moment.
 #[derive(Debug)]
 pub struct Copied {
     /// The copy.
     pub rings: Shared,
-    /// The moment that the copy shows, in units of the session's clock. The rings may hold events from behind it.
+    /// The moment that the copy shows, in units of the session's clock. The rings may hold later
+    /// events.
     pub until: u64,
-    /// The same moment, nanoseconds of CLOCK_MONOTONIC.
+    /// `until` in nanoseconds of CLOCK_MONOTONIC.
     pub monotonic_ns: u64,
-    /// Threads that used their chunks again faster than these were copied, each time. The copy has none of their events.
+    /// Number of threads that reused their chunks faster than these were copied, each time. The
+    /// copy has none of their events.
     pub too_fast: u32,
 }
 
-/// Copies the rings of a session whose threads record on.
+/// Copies the rings of a session whose threads continue to record.
 pub fn copy(from: &Shared) -> io::Result<Copied> {
     let rings = copy_tables(from.file())?;
-    // Encoding what was copied does not hurry.
+    // The copying thread alone has a raised priority: encoding the copy later need not be fast.
     let copying = || {
         heartbeat::hurry();
         let last = (1..TIMES).map(|_| copy_threads(from, &rings)).find(|copied| copied.2 == 0);
@@ -50,11 +56,12 @@ pub fn copy(from: &Shared) -> io::Result<Copied> {
     Ok(Copied { rings, until, monotonic_ns, too_fast })
 }
 
-/// Copies what all threads have recorded. The moment to cut at, in both units, and how many threads are too fast.
+/// Copies the chains of all threads. Returns the moment to cut at, in both units, and the number of
+/// threads that were too fast.
 fn copy_threads(from: &Shared, to: &Shared) -> (u64, u64, u32) {
     let (until, monotonic_ns) = moment(from);
     let entries = || to.threads().filter_map(|index| from.thread(index).zip(to.thread(index)));
-    // A thread that uses all of its chunks again from here on has nothing left from before the moment.
+    // A thread that reuses all of its chunks from here on keeps no event from before the moment.
     entries().for_each(|(from, to)| to.reuses.store(from.reuses.load(Acquire), Relaxed));
     let mut too_fast = 0;
     for (from_entry, to_entry) in entries() {
@@ -63,13 +70,13 @@ fn copy_threads(from: &Shared, to: &Shared) -> (u64, u64, u32) {
             to_entry.first_chunk.store(0, Relaxed);
             too_fast += 1;
         }
-        // Sums grow where they are: no chunk of them is used again.
+        // Sums grow in place: their chunks are not reused.
         chain(from, &from_entry.first_profile).into_iter().for_each(|chunk| copy_chunk(from, to, chunk));
     }
     (until, monotonic_ns, too_fast)
 }
 
-/// The clock of a session in overwrite mode.
+/// Returns the clock of a session in overwrite mode.
 pub fn clock(shared: &Shared) -> Clock {
     match shared.control().clock.load(Relaxed) {
         clock if clock == Clock::Counter as u32 => Clock::Counter,
@@ -78,7 +85,7 @@ pub fn clock(shared: &Shared) -> Clock {
     }
 }
 
-/// Now, in units of the session's clock and in nanoseconds.
+/// Returns the present time, in units of the session's clock and in nanoseconds.
 fn moment(shared: &Shared) -> (u64, u64) {
     match clock(shared) {
         Clock::Counter => (shared.control().counter.load(Acquire), monotonic_ns()),
@@ -89,12 +96,12 @@ fn moment(shared: &Shared) -> (u64, u64) {
     }
 }
 
-/// A file like it, with all that lies before the chunks.
+/// Copies the control file up to the chunks, to a file of the same size.
 fn copy_tables(file: &File) -> io::Result<Shared> {
     let mut copy = File::from(memfd_create("calltap", MemfdFlags::CLOEXEC)?);
     let mut from = file.try_clone()?;
     let mut at = 0;
-    // What is not allocated is not copied: its owner may have made the file of any size.
+    // Only allocated parts are copied: the owner may have given the file any size.
     while at < CHUNKS_AT as u64
         && let Ok(start) = seek(&from, SeekFrom::Data(at))
         && start < CHUNKS_AT as u64
@@ -109,18 +116,19 @@ fn copy_tables(file: &File) -> io::Result<Shared> {
     Shared::open(&copy)
 }
 
-/// What became of the copy of a thread's chain.
+/// Outcome of copying a thread's chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copy {
-    /// It is whole.
+    /// The copy is whole.
     Whole,
-    /// The thread has cleared a chunk before that was copied: another copy may be faster.
+    /// The thread has cleared a chunk before it was copied: another copy may be faster.
     Overtaken,
-    /// The thread has used all of its chunks again since the moment to cut at: nothing from before that is left to copy.
+    /// The thread has reused all of its chunks since the moment to cut at: no earlier event is left
+    /// to copy.
     Lapped,
 }
 
-/// Copies what a thread has recorded.
+/// Copies the chain of a thread.
 fn copy_thread((from, from_entry): (&Shared, &ThreadEntry), (to, to_entry): (&Shared, &ThreadEntry)) -> Copy {
     let reuses = from_entry.reuses.load(Acquire);
     let cleared = || {
@@ -147,12 +155,12 @@ fn copy_thread((from, from_entry): (&Shared, &ThreadEntry), (to, to_entry): (&Sh
         link.store(chunk + 1, Relaxed);
         link = &header.next;
     }
-    // Whatever is linked behind the last by now.
+    // Cuts off chunks that were linked behind the last meanwhile.
     link.store(0, Relaxed);
     Copy::Whole
 }
 
-/// Chunks that are linked to each other; no more than there are, whatever the program has written to the links.
+/// Returns the linked chunks, at most as many as the file has: the program can write to the links.
 fn chain(shared: &Shared, first: &AtomicU32) -> Vec<u32> {
     let mut chunks = Vec::new();
     let mut link = first;
@@ -168,8 +176,9 @@ fn chain(shared: &Shared, first: &AtomicU32) -> Vec<u32> {
 
 /// Copies a chunk that its thread may be writing to.
 ///
-/// From its end to its start: a word that is there when it is read shows that those in front of it, which are read later, were reserved before. What an event
-/// has behind its first word was stored before that, so it is there when it is read once more.
+/// It copies from the end to the start: a word that is there when it is read shows that those in
+/// front of it, which are read later, were reserved before. The words behind an event's first one
+/// were stored before that, so they are there when they are read again.
 fn copy_chunk(from: &Shared, to: &Shared, chunk: u32) {
     let (Some(words), Some(copies)) = (from.chunk(chunk), to.chunk(chunk)) else { return };
     let data = CHUNK_DATA / 8..CHUNK_SIZE / 8;
@@ -192,7 +201,7 @@ fn copy_chunk(from: &Shared, to: &Shared, chunk: u32) {
     }
 }
 
-/// The sparse clock's words are halves.
+/// Whether a half of the word is empty; the sparse clock's words are halves.
 fn has_empty_half(word: u64) -> bool {
     word as u32 == 0 || word >> 32 == 0
 }

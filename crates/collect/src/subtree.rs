@@ -1,9 +1,13 @@
-//! Only calls of some functions and what they call go on, so many levels of them: `--graph f --depth 3` of `record`, `top`, `view` and snapshots.
+//! Keeps only calls of some functions and what they call, to some depth: `--graph f --depth 3` of
+//! `record`, `top`, `view` and snapshots.
 //!
-//! The program records all calls: whether a call lies within another is known where events become calls. What does not go on is dropped, and counted.
-//! [Triggers](crate::kept::triggers) decide about the same: then what happens in an interval is held back until all threads were read.
+//! The program records all calls; whether a call lies within another is known only where events
+//! become calls. Calls that are not kept are dropped, and counted.
+//! [Triggers](crate::kept::triggers) decide about the same: with them the events of an interval are
+//! held back until all threads were read.
 //!
-//! What is kept may be changed meanwhile, by `set --graph`. A recording that nothing was asked of lets everything pass as it comes, unread.
+//! `set --graph` changes the rules meanwhile. A recording without rules passes all events on
+//! unread.
 
 use crate::kept::keeping::{Change, Rules, Subtree};
 use crate::kept::triggers::Triggers;
@@ -14,7 +18,7 @@ use calltap_trace::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Entries and returns.
+/// Numbers of entries and returns.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     entries: u64,
@@ -28,6 +32,7 @@ impl Counts {
     }
 }
 
+/// Adds an event with its values to a batch.
 fn push(batch: &mut Batch, event: Event, values: &[u8]) {
     if !values.is_empty() {
         batch.values.add(batch.events.len(), values);
@@ -35,7 +40,7 @@ fn push(batch: &mut Batch, event: Event, values: &[u8]) {
     batch.events.push(event);
 }
 
-/// The events of a batch from a place on.
+/// Returns the events of a batch from a place on.
 fn rest(batch: &Batch, from: usize) -> Batch {
     let mut rest = Batch { thread: batch.thread, ..Batch::default() };
     for (place, event) in batch.events.iter().enumerate().skip(from) {
@@ -44,22 +49,22 @@ fn rest(batch: &Batch, from: usize) -> Batch {
     rest
 }
 
-/// A thread.
+/// The state of a thread.
 struct Kept {
     sieve: Sieve,
     encoder: ThreadEncoder,
     loss: Loss,
     read: Counts,
     kept: Counts,
-    /// Events were read since its sums were written.
+    /// Whether events were read since its sums were written.
     changed: bool,
-    /// Events passed before anything was left out: they were not counted here.
+    /// Whether events passed before any were left out: they were not counted here.
     has_past: bool,
-    /// Changes that it has seen.
+    /// Number of changes of the rules that it has passed.
     changes: usize,
-    /// What is held back until it is known whether the recording is on.
+    /// Batches that are held back until it is known whether the recording is on.
     held: Vec<Batch>,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     is_over: bool,
 }
 
@@ -79,7 +84,8 @@ impl Kept {
         }
     }
 
-    /// The events of a batch up to a moment, as the recording was off and on meanwhile; the place of the first that came later.
+    /// Sifts the events of a batch up to a moment, with the pauses and changes of rules until then.
+    /// Returns the place of the first later event.
     fn take(
         &mut self,
         batch: &Batch,
@@ -112,11 +118,11 @@ impl Kept {
         later
     }
 
-    /// Other rules have been given by then.
+    /// Applies the changes of rules up to a moment.
     fn pass_changes(&mut self, until: u64, all: &Phases, passed: &mut Batch) {
         while let Some((at, rules)) = all.after(self.changes).filter(|(at, _)| *at <= until) {
             if all.keep_all_after(self.changes) && self.has_past {
-                // What was open when everything passed is not followed any more.
+                // Calls that were open while everything passed are not followed any more.
                 push(
                     passed,
                     Event { ticks: until, site: SiteId(0), kind: EventKind::Outside { pops: u32::MAX } },
@@ -128,7 +134,7 @@ impl Kept {
         }
     }
 
-    /// The recording goes on or pauses. The call that has it paused is part of it.
+    /// Resumes or pauses the recording. The call that pauses it is part of it.
     fn pass_edges(&mut self, until: u64, edges: &mut &[(u64, bool)], passed: &mut Batch) {
         while let [(at, is_on), rest @ ..] = *edges
             && (*at < until || *at == until && *is_on)
@@ -141,7 +147,7 @@ impl Kept {
         }
     }
 
-    /// What was held back, up to a moment until which all is known.
+    /// Sifts the events that were held back, up to a moment until which all are known.
     fn release(&mut self, until: u64, mut edges: &[(u64, bool)], all: &Phases, passed: &mut Batch) {
         let mut held = std::mem::take(&mut self.held);
         let mut done = 0;
@@ -160,7 +166,7 @@ impl Kept {
         self.keep(passed);
     }
 
-    /// Encodes what has passed.
+    /// Encodes the events that have passed.
     fn keep(&mut self, passed: &Batch) {
         passed.events.iter().for_each(|event| self.kept.add(event));
         for (place, event) in passed.events.iter().enumerate() {
@@ -171,6 +177,7 @@ impl Kept {
         }
     }
 
+    /// Returns how many events were dropped.
     fn dropped(&self) -> Counts {
         Counts {
             entries: self.read.entries.saturating_sub(self.kept.entries),
@@ -178,7 +185,7 @@ impl Kept {
         }
     }
 
-    /// What the thread did in all, given what was read of it.
+    /// Returns the totals of the thread, based on what was read of it.
     fn loss(&self) -> Loss {
         let dropped = self.dropped();
         let past = |all: u64, read: u64| if self.has_past { all.saturating_sub(read) } else { 0 };
@@ -192,36 +199,37 @@ impl Kept {
     }
 }
 
-/// What is kept, from when on: the rules of the beginning, and each change.
+/// The rules of the beginning, and each change of them.
 struct Phases {
     first: Rules,
-    /// At first everything is kept, and passes unread.
+    /// Whether everything is kept at first, and passes unread.
     begins_with_all: bool,
     changes: Vec<Change>,
 }
 
 impl Phases {
-    /// After so many changes.
+    /// Returns the rules after this many changes.
     fn rules(&self, changes: usize) -> &Rules {
         let last = changes.checked_sub(1).and_then(|last| self.changes.get(last));
         last.map_or(&self.first, |change| &change.rules)
     }
 
-    /// Does everything pass unread?
+    /// Whether everything passes unread.
     fn keeps_all(&self) -> bool {
         self.keep_all_after(0) && self.changes.is_empty()
     }
 
-    /// Does everything pass, after so many changes?
+    /// Whether everything passes after this many changes.
     fn keep_all_after(&self, changes: usize) -> bool {
         self.begins_with_all && changes == 0
     }
 
-    /// The change that follows so many.
+    /// Returns the change that follows this many.
     fn after(&self, changes: usize) -> Option<(u64, &Rules)> {
         self.changes.get(changes).map(|change| (change.at, &change.rules))
     }
 
+    /// Resolves the functions of all rules as the trace describes them.
     fn record(&mut self, record: &Record) {
         if self.keeps_all() {
             return;
@@ -231,24 +239,26 @@ impl Phases {
     }
 }
 
-/// Hands on only what lies beneath some functions, as deep as asked for.
+/// Consumer that hands on only calls of some functions and what they call, to some depth.
 pub struct SubtreeFilter<C> {
     to: C,
     all: Phases,
     triggers: Triggers,
-    /// Whether the recording is on is known when all threads were read.
+    /// Whether events are held back: triggers turn the recording on and off, which is known once
+    /// all threads were read.
     holds: bool,
     threads: HashMap<ThreadId, Kept>,
-    /// Threads of which events passed before anything was left out.
+    /// Threads of which events passed before any were left out.
     past: HashSet<ThreadId>,
     unpacker: Unpacker,
     passed: Batch,
-    /// Events that were dropped.
+    /// Number of events that were dropped.
     pub dropped: u64,
 }
 
 impl<C: Consumer> SubtreeFilter<C> {
-    /// To a consumer that has taken no events yet. None: everything is kept, until that is changed.
+    /// Creates a filter in front of a consumer that has taken no events yet. Without a subtree
+    /// everything is kept, until that is changed.
     pub fn new(to: C, subtree: Option<&Subtree>) -> SubtreeFilter<C> {
         let begins_with_all = subtree.is_none();
         let subtree = subtree.cloned().unwrap_or_default();
@@ -266,12 +276,12 @@ impl<C: Consumer> SubtreeFilter<C> {
         }
     }
 
-    /// Nothing more comes: hands on what was held back.
+    /// Hands on the events that were held back, as no more follow.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.release(u64::MAX)
     }
 
-    /// The consumer, to which everything was handed on.
+    /// Returns the consumer, to which everything was handed on.
     pub fn finish(self) -> C {
         self.to
     }
@@ -294,7 +304,7 @@ impl<C: Consumer> SubtreeFilter<C> {
         }
     }
 
-    /// Hands on what was held back up to a moment until which all threads were read.
+    /// Hands on the events that were held back up to a moment until which all threads were read.
     fn release(&mut self, until: u64) -> Result<(), Error> {
         if !self.holds {
             return Ok(());
@@ -311,6 +321,7 @@ impl<C: Consumer> SubtreeFilter<C> {
         over.into_iter().try_for_each(|thread| self.end_thread(thread))
     }
 
+    /// Hands on the remaining events and the totals of a thread that has ended.
     fn end_thread(&mut self, thread: ThreadId) -> Result<(), Error> {
         if let Some(mut kept) = self.threads.remove(&thread) {
             self.to.events(&mut kept.encoder)?;
@@ -326,7 +337,7 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         self.all.record(record);
         self.triggers.record(record);
-        // Of what was read. What was kept of that is said when it is known.
+        // The loss counts what was read; the totals of what was kept follow.
         if let Record::Loss(loss) = record
             && let Some(kept) = self.threads.get_mut(&loss.thread)
         {

@@ -1,4 +1,4 @@
-//! Why threads do not run: switches, wakers and system calls, as the kernel tells of them.
+//! Why threads do not run: context switches, wakings and system calls, as the kernel records them.
 
 pub(crate) mod addresses;
 pub(crate) mod holds;

@@ -1,4 +1,4 @@
-//! A file of the dataset: rows in, columns out.
+//! A file of the dataset: takes rows, writes columns.
 
 use crate::pages::{Column, Dictionary, Text, plain};
 use crate::place::Part;
@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// The table. `docs/fleet.md` says what each column means. Times are twice there: Spark reads no timestamps in nanoseconds.
+/// Schema of the table; `docs/fleet.md` describes each column. Starts are stored twice, as Spark
+/// reads no timestamps in nanoseconds.
 const SCHEMA: &str = "message calls {
     required int32 pid;
     required int32 tid;
@@ -49,17 +50,17 @@ const SCHEMA: &str = "message calls {
     optional int64 signals;
 }";
 
-/// Rows that are kept until they are written together.
+/// Number of rows that are written together.
 pub const GROUP: usize = 1 << 17;
-/// Different numbers in a group, beyond which each is written for itself.
+/// Maximum number of distinct numbers in a group for which a dictionary is used.
 const DISTINCT: usize = 1 << 12;
-/// Calls that are deeper are written likewise.
+/// Maximum depth for which a dictionary is used.
 const DEEPEST: i32 = 1 << 12;
-/// Groups of fewer rows are encoded by one thread.
+/// Groups with fewer rows are encoded by one thread.
 const WORTH_SHARING: usize = 1 << 12;
-/// The most threads that encode besides the one that reads.
+/// Maximum number of encoding threads besides the reading one.
 const MOST_OTHERS: usize = 7;
-/// Rows of a file: some hundred megabytes at most.
+/// Maximum number of rows of a file, some hundred megabytes.
 const ROWS: u64 = 1 << 23;
 
 /// A file being written.
@@ -69,7 +70,7 @@ pub struct DatasetFile {
     rows: Group,
 }
 
-/// Which file, and what happened.
+/// The path of a file, and the error.
 pub type Failed = (PathBuf, io::Error);
 
 fn failed(part: &Part, error: ParquetError) -> Failed {
@@ -84,7 +85,7 @@ fn failed(part: &Part, error: ParquetError) -> Failed {
 }
 
 impl DatasetFile {
-    /// Begins one, in a directory that is made if there is none.
+    /// Creates the file, and its directory if necessary.
     pub fn create(part: Part) -> Result<DatasetFile, Failed> {
         let open = || {
             part.now.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -114,12 +115,12 @@ impl DatasetFile {
         if self.rows.len() < GROUP { Ok(()) } else { self.write(texts) }
     }
 
-    /// Are there enough rows in it?
+    /// Whether the file has its maximum number of rows.
     pub fn is_full(&self) -> bool {
         self.part.rows >= ROWS
     }
 
-    /// Completes it.
+    /// Completes the file.
     pub fn finish(mut self, texts: &Texts) -> Result<Part, Failed> {
         self.write(texts)?;
         self.writer.close().map_err(|error| failed(&self.part, error))?;
@@ -137,7 +138,8 @@ impl DatasetFile {
     }
 }
 
-/// The columns are encoded by as many threads as there are processors, and put together in order: the file is the same, whichever does what.
+/// Encodes the columns on as many threads as there are processors, and appends them in order, so
+/// that the file does not depend on the assignment of columns to threads.
 fn write_group(
     writer: &mut SerializedFileWriter<BufWriter<File>>,
     rows: &Group,
@@ -214,18 +216,18 @@ fn encode(
     }
 }
 
-/// A column of the ids that keys have; each has one.
+/// Encodes a column of ids by key; every key has one.
 fn keyed_ids(descriptor: &ColumnDescPtr, ids: &Values<i32>, keys: &[u32]) -> Column {
     Dictionary::keyed(keys, ids, |id| *id).0.encode(descriptor, None)
 }
 
-/// A column of the texts that keys have.
+/// Encodes a column of texts by key.
 fn keyed_texts(descriptor: &ColumnDescPtr, texts: &Values<ByteArray>, keys: &[u32]) -> Column {
     let (dictionary, presence) = Dictionary::keyed(keys, texts, |text| Text(text.data()));
     dictionary.encode(descriptor, Some(&presence).filter(|_| descriptor.max_def_level() > 0))
 }
 
-/// A column of depths, which are small.
+/// Encodes a column of depths, which are small.
 fn depths(descriptor: &ColumnDescPtr, depths: &[i32]) -> Column {
     match depths.iter().max() {
         Some(deepest @ 0..=DEEPEST) => {
@@ -237,7 +239,8 @@ fn depths(descriptor: &ColumnDescPtr, depths: &[i32]) -> Column {
     }
 }
 
-/// A column of numbers: as places in a list of those that differ, where that is short. Short calls take one of a few times.
+/// Encodes a column of numbers, with a dictionary if there are few distinct ones: short calls take
+/// one of a few times.
 fn numbers(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[i64]) -> Column {
     match Dictionary::of(values, DISTINCT) {
         Some(dictionary) => dictionary.encode(descriptor, presence),
@@ -245,7 +248,7 @@ fn numbers(descriptor: &ColumnDescPtr, presence: Option<&Presence>, values: &[i6
     }
 }
 
-/// A column of JSON: the library looks for texts that are the same.
+/// Encodes a column of JSON with the library's writer, which finds equal texts.
 fn json(
     descriptor: &ColumnDescPtr,
     properties: &WriterPropertiesPtr,

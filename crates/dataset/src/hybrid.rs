@@ -1,6 +1,7 @@
-//! Small numbers as Parquet packs them: runs of one value, and groups of eight values bit by bit.
+//! Parquet's hybrid encoding of small numbers: runs of one value, and bit-packed groups of eight
+//! values.
 
-/// Appends the length of a run, seven bits a byte.
+/// Appends the length of a run as a varint.
 fn put_length(mut word: u64, out: &mut Vec<u8>) {
     while word >= 0x80 {
         out.push(word as u8 | 0x80);
@@ -9,16 +10,16 @@ fn put_length(mut word: u64, out: &mut Vec<u8>) {
     out.push(word as u8);
 }
 
-/// Appends a run of one value of so many bits.
+/// Appends a run of `count` equal values of `width` bits.
 pub fn one_run(value: u32, count: usize, width: u32, out: &mut Vec<u8>) {
     put_length((count as u64) << 1, out);
     out.extend_from_slice(&value.to_le_bytes()[..width.div_ceil(8) as usize]);
 }
 
-/// Values that are packed together.
+/// Number of values of a bit-packed group.
 const GROUP: usize = 8;
 
-/// Appends so many values, filled up with zeros to whole groups.
+/// Appends values bit-packed, the last group filled up with zeros.
 fn packed(values: &[u32], width: u32, out: &mut Vec<u8>) {
     if values.is_empty() {
         return;
@@ -29,7 +30,7 @@ fn packed(values: &[u32], width: u32, out: &mut Vec<u8>) {
         for place in 0..GROUP {
             word |= u64::from(group.get(place).copied().unwrap_or(0)) << bits;
             bits += width;
-            // A value has at most 32 bits: it fits above what is left.
+            // The bits of a value, at most 32, fit above the up to 7 bits that are left.
             while bits >= 8 {
                 out.push(word as u8);
                 word >>= 8;
@@ -39,7 +40,7 @@ fn packed(values: &[u32], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends values of so many bits, as runs where eight in a row are the same.
+/// Appends values of `width` bits, as runs where eight in a row are equal.
 pub fn hybrid(values: &[u32], width: u32, out: &mut Vec<u8>) {
     let (mut at, mut packed_from) = (0, 0);
     while at < values.len() {
@@ -62,7 +63,7 @@ pub fn hybrid(values: &[u32], width: u32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// The values again, by the description of the format.
+    /// Decodes the values by the description of the format.
     fn read(mut bytes: &[u8], width: u32, count: usize) -> Vec<u32> {
         let mut values = Vec::new();
         while values.len() < count {
@@ -107,7 +108,7 @@ mod tests {
             for count in [0, 1, 7, 8, 9, 16, 100, 1000] {
                 let mixed = |place: u32| place.wrapping_mul(0x9e37_79b9) & mask;
                 check(&(0..count).map(mixed).collect::<Vec<u32>>(), width);
-                // Runs of every length, beginning anywhere.
+                // Runs of every length begin at any position.
                 check(
                     &(0..count).map(|place| mixed(place / 11) ^ mixed(place / 37)).collect::<Vec<u32>>(),
                     width,

@@ -1,7 +1,8 @@
-//! A trace as files of a partitioned Parquet dataset: a row per call, in directories by host, process and day, so that the traces of many machines
-//! are one table.
+//! Exports a trace as files of a partitioned Parquet dataset: a row per call, in directories by
+//! host, process and day, so that the traces of many machines form one table.
 //!
-//! Data flows one way: the engine's calls -> `rows` (a call in some hundred bytes) -> `file` (columns, as `pages` encodes them) -> `place` (names of files, all at once).
+//! Data flows one way: calls of the engine -> `rows` (a row in some hundred bytes per call) ->
+//! `file` (columns, encoded by `pages`) -> `place` (names of files, published all at once).
 #![forbid(unsafe_code)]
 
 mod day;
@@ -21,40 +22,41 @@ use std::io;
 use std::path::{Path, PathBuf};
 use texts::Texts;
 
-/// Why a dataset could not be written.
+/// A failure to write a dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of it.
+    /// A file could not be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// The path.
         path: PathBuf,
-        /// What happened.
+        /// The error.
         source: io::Error,
     },
-    /// The trace.
+    /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] calltap_analysis::Error),
 }
 
-/// What was written.
+/// A written dataset.
 #[derive(Debug)]
 pub struct Written {
-    /// What was read.
+    /// Totals of the events that were read.
     pub totals: Totals,
-    /// The files, by path.
+    /// Paths of the files.
     pub files: Vec<PathBuf>,
-    /// Rows in them.
+    /// Number of rows in the files.
     pub rows: u64,
 }
 
-/// Writes the trace into the dataset in `directory`, which is made if there is none. What an earlier export of the same trace has put there is
-/// replaced; nothing else is touched.
+/// Writes the trace into the dataset in `directory`, which is created if necessary. Replaces the
+/// files of an earlier export of the same trace, and touches no others.
 pub fn export(source: &dyn Source, directory: &Path, progress: Progress<'_>) -> Result<Written, Error> {
     let meta = source.meta();
     let place = Place::new(directory, meta);
     let texts = Texts::new(meta, &Names::new(meta, false));
-    // Thread after thread, those of a process's name together: few files are open at a time.
+    // Threads of processes with the same name are read one after the other, so that few files are
+    // open at a time.
     let name = |thread: &ThreadId| {
         let process = meta.threads.get(thread.0 as usize).map(|thread| thread.process as usize);
         process.and_then(|process| meta.processes.get(process)).map_or("", |process| process.comm.as_str())

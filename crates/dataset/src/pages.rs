@@ -1,7 +1,9 @@
-//! Columns as Parquet has them: a page of distinct values, where there are such, and a page of which row has which.
+//! Encodes columns as Parquet pages: a page of distinct values, if a dictionary is used, and a page
+//! of indices or values.
 //!
-//! The library's column writers look each value of each row up by its bytes. The rows here have numbers already, so that a page takes a few
-//! operations per row. What is written is what those writers write: version 1.0 of the format, Snappy, RLE_DICTIONARY or PLAIN.
+//! The library's column writers look up each value of each row by its bytes. The rows here have
+//! numbers already, so that a page takes a few operations per row. The output equals that of the
+//! library's writers: version 1.0 of the format, Snappy, RLE_DICTIONARY or PLAIN.
 
 use crate::hybrid::{hybrid, one_run};
 use crate::row::Presence;
@@ -18,15 +20,16 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::collections::HashMap;
 
-/// A column of a group: its bytes, and what the file's index says of it.
+/// An encoded column of a group: its bytes, and its metadata for the file's index.
 pub type Column = Result<(Bytes, ColumnCloseResult), ParquetError>;
 
-/// A value as it stands in a page, and in what a file says of its columns.
+/// A value in pages and statistics.
 pub trait Value: Clone + Ord {
-    /// Appends it as PLAIN has it.
+    /// Appends the value in PLAIN encoding.
     fn put(&self, page: &mut Vec<u8>);
 
-    /// The least and greatest of a column, which has so many rows without a value.
+    /// Makes the statistics of a column from its least and greatest value and the number of rows
+    /// without a value.
     fn statistics(range: Option<(Self, Self)>, nulls: u64) -> Statistics;
 }
 
@@ -67,7 +70,7 @@ impl Value for Text<'_> {
     }
 }
 
-/// A column chunk as it is written.
+/// A column chunk under construction.
 struct Chunk {
     sink: TrackedWrite<Vec<u8>>,
     snappy: snap::raw::Encoder,
@@ -151,7 +154,7 @@ impl Chunk {
     }
 }
 
-/// The begin of a data page: which rows have a value, where any may have none.
+/// Returns the beginning of a data page: which rows have a value, if any may have none.
 fn levels(presence: Option<&Presence>) -> Vec<u8> {
     let Some(presence) = presence else { return Vec::new() };
     let mut page = vec![0; size_of::<u32>()];
@@ -169,7 +172,8 @@ fn widened<V: Value>(range: Option<(V, V)>, value: &V) -> Option<(V, V)> {
     Some((min.min(value.clone()), max.max(value.clone())))
 }
 
-/// A column of values hardly two of which are the same. `presence`: which rows have one, where any may have none.
+/// Encodes a column of mostly distinct values. `presence` says which rows have a value, if any may
+/// have none.
 pub fn plain<V: Value + Copy>(
     descriptor: &ColumnDescPtr,
     presence: Option<&Presence>,
@@ -188,17 +192,17 @@ pub fn plain<V: Value + Copy>(
     chunk.close(descriptor, rows, V::statistics(range, presence.map_or(0, |presence| presence.nulls as u64)))
 }
 
-/// Numbers of the values of a group, in the order in which they come first.
+/// The distinct values of a group, numbered in the order of their first occurrence.
 pub struct Dictionary<V> {
     values: Vec<V>,
-    /// By row that has one.
+    /// Index of the value of each row that has one.
     indices: Vec<u32>,
 }
 
-/// The index of what was not seen yet.
+/// Index of a value that has not occurred yet.
 const UNSEEN: u32 = NONE - 1;
 
-/// The index of a value that has this number, which is given one where it is the first.
+/// Returns the index of the value with this number, and assigns one at its first occurrence.
 #[inline(always)]
 fn index<V>(known: &mut [u32], values: &mut Vec<V>, number: u32, of: &impl Fn(usize) -> V) -> u32 {
     let index = &mut known[number as usize];
@@ -210,7 +214,8 @@ fn index<V>(known: &mut [u32], values: &mut Vec<V>, number: u32, of: &impl Fn(us
 }
 
 impl<V: Value> Dictionary<V> {
-    /// Of the rows' numbers; `of` says which value a number is, of so many.
+    /// Makes a dictionary from the rows' numbers, of `count` possible ones; `of` returns the value
+    /// of a number.
     pub fn numbered(
         numbers: impl Iterator<Item = u32>,
         count: usize,
@@ -221,7 +226,7 @@ impl<V: Value> Dictionary<V> {
         Dictionary { values, indices }
     }
 
-    /// Of the values that the rows' keys have, and which rows have one.
+    /// Makes a dictionary from the values of the rows' keys, and returns which rows have one.
     pub fn keyed<'a, T>(
         keys: &[u32],
         all: &'a Values<T>,
@@ -233,7 +238,7 @@ impl<V: Value> Dictionary<V> {
         let mut nulls = 0;
         for key in keys {
             let own = match by_key.get_mut(*key as usize) {
-                // What has no value has no index.
+                // A key without a value has no index.
                 None => NONE,
                 Some(own) => {
                     if *own == UNSEEN {
@@ -261,7 +266,7 @@ impl<V: Value> Dictionary<V> {
         (Dictionary { values, indices }, presence)
     }
 
-    /// The column. `presence`: which rows have a value, where any may have none.
+    /// Encodes the column. `presence` says which rows have a value, if any may have none.
     pub fn encode(&self, descriptor: &ColumnDescPtr, presence: Option<&Presence>) -> Column {
         let Self { values, indices } = self;
         let nulls = presence.map_or(0, |presence| presence.nulls as u64);
@@ -277,7 +282,7 @@ impl<V: Value> Dictionary<V> {
             range = widened(range, value);
         }
         let mut page = levels(presence);
-        // As many bits as the greatest index takes.
+        // The number of bits of the greatest index.
         let width = u32::BITS - (values.len().saturating_sub(1) as u32).leading_zeros();
         page.push(width as u8);
         hybrid(indices, width, &mut page);
@@ -287,11 +292,11 @@ impl<V: Value> Dictionary<V> {
     }
 }
 
-/// Numbers below this are found by a table.
+/// Smaller numbers are looked up in a table, larger ones in a map.
 const SMALL: usize = 1 << 12;
 
 impl Dictionary<i64> {
-    /// Of the numbers that differ; none if they are more than so many.
+    /// Makes a dictionary of the numbers; `None` if more than `most` are distinct.
     pub fn of(all: &[i64], most: usize) -> Option<Dictionary<i64>> {
         let (mut small, mut large) = (vec![UNSEEN; SMALL], HashMap::new());
         let mut values = Vec::new();
@@ -324,7 +329,7 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
     use std::sync::Arc;
 
-    /// The least and greatest value, and how many rows have none.
+    /// The least and greatest value, and the number of rows without one.
     type Known = (Option<[Vec<u8>; 2]>, Option<u64>);
 
     fn known(statistics: &Statistics) -> Known {
@@ -332,12 +337,12 @@ mod tests {
         (range.map(|(min, max)| [min, max].map(<[u8]>::to_vec)), statistics.null_count_opt())
     }
 
-    /// A file of one column, read by the library.
+    /// Writes a file of one column and reads it with the library.
     fn read(column: &str, encode: impl Fn(&ColumnDescPtr) -> Column) -> (Vec<Field>, Known) {
         let schema = Arc::new(parse_message_type(&format!("message calls {{ {column}; }}")).unwrap());
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
-        // Twice: places are counted from the begin of the file.
+        // Two groups, as positions count from the beginning of the file.
         for _ in 0..2 {
             let (bytes, closed) = encode(&writer.schema_descr().column(0)).unwrap();
             let mut group = writer.next_row_group().unwrap();
@@ -350,7 +355,7 @@ mod tests {
         (rows.map(|row| row.unwrap().get_column_iter().next().unwrap().1.clone()).collect(), statistics)
     }
 
-    /// Rows of which every `skipped`-th has no value.
+    /// Returns the presence of rows of which every `skipped`-th has no value.
     fn presence(rows: usize, skipped: usize) -> Presence {
         let mut presence = Presence::default();
         (0..rows).for_each(|row| presence.push(row % skipped != 0));
@@ -405,7 +410,7 @@ mod tests {
             statistics,
             (Some(["f", "main"].map(|text| text.as_bytes().to_vec())), Some(nulls as u64))
         );
-        // Where each has a value, a column need not say so.
+        // A required column stores no levels.
         let (dictionary, presence) = Dictionary::keyed(&[0, 2, 3], &all, |text| Text(text.as_bytes()));
         assert_eq!(presence.nulls, 0);
         let (rows, _) = read("required binary text (STRING)", |own| dictionary.encode(own, None));

@@ -1,4 +1,5 @@
-//! Names: partitions as Hive has them, and files that have theirs only when all of them are complete.
+//! Names of files: Hive partitions, and preliminary names that are replaced when all files are
+//! complete.
 
 use crate::day;
 use calltap_trace::Meta;
@@ -7,29 +8,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that was written under a preliminary name.
+/// A file under a preliminary name.
 #[derive(Debug)]
 pub struct Part {
-    /// That name.
+    /// The preliminary name.
     pub now: PathBuf,
-    /// The name it will have.
+    /// The final name.
     pub then: PathBuf,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
 }
 
-/// Where files of a trace go.
+/// The place of a trace's files in a dataset.
 #[derive(Debug)]
 pub struct Place {
     host: PathBuf,
-    /// How the names of its files begin: what tells the trace from others of the host.
+    /// Prefix of the names of its files, which tells the trace from others of the host.
     trace: String,
 }
 
-/// Hive's name for what has none.
+/// Hive's name for an empty value.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// `key=value`, where a value may be anything.
+/// Returns `key=value`, with special bytes of the value escaped.
 fn partition(key: &str, value: &str) -> String {
     let mut name = format!("{key}=");
     for byte in value.bytes() {
@@ -45,7 +46,7 @@ fn partition(key: &str, value: &str) -> String {
 }
 
 impl Place {
-    /// In the dataset in a directory.
+    /// Returns the place of a trace in the dataset in `directory`.
     pub fn new(directory: &Path, meta: &Meta) -> Place {
         let session = meta.session.as_ref();
         let host = session.map_or("", |session| session.host.as_str());
@@ -54,16 +55,17 @@ impl Place {
         Place { host: directory.join(partition("host", host)), trace: format!("{began}-{pid}") }
     }
 
-    /// File number `number` of the trace, for a process and a day.
+    /// Returns file number `number` of the trace, for a process and a day.
     pub fn part(&self, process: &str, day: i64, number: u32) -> Part {
         let directory = self.host.join(partition("process", process)).join(partition("day", &day::text(day)));
         let name = format!("{}-{number}.parquet", self.trace);
-        // What begins with a dot is in no dataset.
+        // Readers of datasets skip names that begin with a dot.
         let now = directory.join(format!(".{name}.{}.part", std::process::id()));
         Part { now, then: directory.join(name), rows: 0 }
     }
 
-    /// Gives files their names, and removes those of an earlier export of the same trace that were not replaced.
+    /// Gives the files their final names, and removes files of an earlier export of the same trace
+    /// that were not replaced.
     pub fn publish(&self, parts: Vec<Part>) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         for part in &parts {
             if let Err(error) = fs::rename(&part.now, &part.then) {
@@ -74,13 +76,13 @@ impl Place {
         let new: BTreeSet<PathBuf> = parts.into_iter().map(|part| part.then).collect();
         for old in self.published().into_iter().filter(|old| !new.contains(old)) {
             fs::remove_file(&old).map_err(|error| (old.clone(), error))?;
-            // Only if they are empty.
+            // This fails unless the directories are empty.
             let _ = old.ancestors().skip(1).take(2).try_for_each(fs::remove_dir);
         }
         Ok(new.into_iter().collect())
     }
 
-    /// The files of the trace that are there.
+    /// Returns the published files of the trace.
     fn published(&self) -> Vec<PathBuf> {
         let entries = |directory: &Path| {
             let all = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -98,7 +100,7 @@ impl Place {
     }
 }
 
-/// Removes what has not got its name.
+/// Removes files under their preliminary names.
 pub fn remove(parts: &[Part]) {
     parts.iter().for_each(|part| drop(fs::remove_file(&part.now)));
 }

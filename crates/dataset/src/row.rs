@@ -1,39 +1,39 @@
-//! A row of the dataset, and rows by columns.
+//! A row of the dataset, and groups of rows by column.
 
 use crate::texts::{NONE, Texts};
 use calltap_analysis::Ending;
 use calltap_trace::{SiteId, ThreadId};
 
-/// A call.
+/// A row: a call, or several lost ones.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its thread.
+    /// The thread that made the call.
     pub thread: ThreadId,
-    /// None: these calls were lost.
+    /// The called function; `None`: the calls were lost.
     pub site: Option<SiteId>,
-    /// The function below it.
+    /// The function of the frame right below.
     pub caller: Option<SiteId>,
-    /// Nanoseconds since 1970; none with a counter clock.
+    /// Start in nanoseconds since 1970; `None` with a counter clock.
     pub start: Option<i64>,
-    /// In all, and its own; none if that is not known.
+    /// Total and own time, if known.
     pub times: Option<[u64; 2]>,
-    /// What of it its thread ran, had no processor, slept, was held by calltap; none if that is not known.
+    /// Times in which the thread ran, had no processor, slept, and was held by calltap, if known.
     pub states: Option<[u64; 4]>,
-    /// Page faults, major ones, moves to other processors and signals in the call itself; none where that is not known.
+    /// Page faults, major ones, migrations and signals in the call itself, if known.
     pub incidents: [Option<u64>; 4],
-    /// Frames below it.
+    /// Number of frames below it.
     pub depth: u32,
-    /// None: that is not known.
+    /// How the call ended, if known.
     pub ending: Option<Ending>,
-    /// How many it stands for.
+    /// Number of calls that the row stands for.
     pub calls: u32,
-    /// What was read when it was entered,
+    /// Arguments as a JSON object.
     pub arguments: Option<Box<str>>,
-    /// and when it returned: JSON objects.
+    /// Results as a JSON object.
     pub results: Option<Box<str>>,
 }
 
-/// The key of how it ends.
+/// Returns the key of a row's ending.
 fn ending(row: &Row) -> u32 {
     match (row.site, row.ending) {
         (None, _) => 5,
@@ -49,17 +49,17 @@ fn ending(row: &Row) -> u32 {
     }
 }
 
-/// Which rows have a value.
+/// Whether each row of a column has a value.
 #[derive(Default)]
 pub struct Presence {
-    /// By row.
+    /// Whether the row has a value, by row.
     pub of: Vec<bool>,
-    /// How many have none.
+    /// Number of rows without a value.
     pub nulls: usize,
 }
 
 impl Presence {
-    /// The next row has a value, or not.
+    /// Appends a row with or without a value.
     pub fn push(&mut self, is_present: bool) {
         self.of.push(is_present);
         self.nulls += usize::from(!is_present);
@@ -71,42 +71,43 @@ impl Presence {
     }
 }
 
-/// Rows that are encoded together, column by column: an encoder goes through no memory but its column's. Keys are those of [`Texts`]; a value that may be
-/// absent is only in its column where it is present.
+/// Rows that are encoded together, stored by column, so that an encoder reads only its column's
+/// memory. Keys are those of [`Texts`]; optional values are stored only for the rows that have
+/// them.
 #[derive(Default)]
 pub struct Group {
-    /// Keys of threads,
+    /// Keys of threads.
     pub threads: Vec<u32>,
-    /// of functions,
+    /// Keys of functions.
     pub sites: Vec<u32>,
-    /// and of their callers, or [`NONE`].
+    /// Keys of callers, or [`NONE`].
     pub callers: Vec<u32>,
-    /// Nanoseconds since 1970.
+    /// Starts in nanoseconds since 1970.
     pub start: (Presence, Vec<i64>),
-    /// Which rows have times.
+    /// Whether each row has times.
     pub timed: Presence,
-    /// In all, and of their own.
+    /// Total times, and own times.
     pub times: [Vec<i64>; 2],
-    /// Which rows have times of what the thread did.
+    /// Whether each row has times by thread state.
     pub switched: Presence,
-    /// As [`Row::states`].
+    /// Times by thread state, as [`Row::states`].
     pub states: [Vec<i64>; 4],
-    /// As [`Row::incidents`].
+    /// Incidents, as [`Row::incidents`].
     pub incidents: [(Presence, Vec<i64>); 4],
-    /// Frames below.
+    /// Numbers of frames below.
     pub depths: Vec<i32>,
-    /// Keys of how they end.
+    /// Keys of endings.
     pub endings: Vec<u32>,
-    /// How many calls a row stands for.
+    /// Numbers of calls that rows stand for.
     pub calls: Vec<i64>,
-    /// Values, as JSON.
+    /// Arguments, as JSON.
     pub arguments: (Presence, Vec<Box<str>>),
-    /// Likewise.
+    /// Results, as JSON.
     pub results: (Presence, Vec<Box<str>>),
 }
 
 impl Group {
-    /// Rows in it.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.sites.len()
     }
@@ -139,7 +140,7 @@ impl Group {
         self.results.1.extend(row.results);
     }
 
-    /// Empties it; its memory is used again.
+    /// Empties the group and keeps its memory for reuse.
     pub fn clear(&mut self) {
         let presences = [&mut self.start.0, &mut self.timed, &mut self.switched];
         presences.into_iter().chain([&mut self.arguments.0, &mut self.results.0]).for_each(Presence::clear);

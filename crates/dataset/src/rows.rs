@@ -1,4 +1,4 @@
-//! Calls become rows, and rows find their files.
+//! Turns calls into rows, and sends rows to their files.
 
 use crate::day;
 use crate::file::{DatasetFile, Failed};
@@ -10,33 +10,34 @@ use calltap_analysis::{Call, Ending, Enter, Source, Visitor, values_as_json};
 use calltap_trace::{SiteId, ThreadId};
 use std::io;
 
-/// Files that are open at a time: those of the newest days of a process. A call ends on another day than it began, now and then.
+/// Number of files open at a time, those of the newest days of a process: a call may end on another
+/// day than it began.
 const OPEN: usize = 3;
 
-/// Takes the calls of a trace, thread after thread.
+/// Receives the calls of a trace, thread after thread.
 pub struct Rows<'a> {
     source: &'a dyn Source,
     place: &'a Place,
     texts: &'a Texts,
-    /// From CLOCK_MONOTONIC to nanoseconds since 1970.
+    /// Offset from CLOCK_MONOTONIC to nanoseconds since 1970.
     shift: i64,
-    /// The day it began.
+    /// The day on which the recording began.
     first_day: i64,
-    /// The process whose files are open, and those by their days, the one used last at the end.
+    /// The process whose files are open.
     process: &'a str,
     open: Vec<(i64, DatasetFile)>,
     written: Vec<Part>,
     number: u32,
     failed: Option<Failed>,
-    /// What was read of the event that comes next.
+    /// Values captured with the next event, as JSON.
     next: Option<Box<str>>,
-    /// Arguments of open calls, by their depth.
+    /// Arguments of open calls, with their depths.
     arguments: Vec<(u32, Box<str>)>,
     incidents: Option<IncidentsOfCalls<'a>>,
 }
 
 impl<'a> Rows<'a> {
-    /// None yet.
+    /// Makes an empty writer of rows.
     pub fn new(source: &'a dyn Source, place: &'a Place, texts: &'a Texts) -> Rows<'a> {
         let session = source.meta().session.as_ref();
         let began = session.map_or(0, |session| session.start_realtime_ns as i64);
@@ -58,7 +59,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The files, and what has failed.
+    /// Closes all files; returns them, and the first error.
     pub fn finish(mut self) -> (Vec<Part>, Option<Failed>) {
         self.close_all();
         (self.written, self.failed)
@@ -68,7 +69,8 @@ impl<'a> Rows<'a> {
         self.source.has_time().then(|| (self.source.to_ns(ticks) as i64).wrapping_add(self.shift))
     }
 
-    /// Nanoseconds; mostly a call is never off its processor.
+    /// Converts a duration to nanoseconds, with a shortcut for 0: most calls are never off the
+    /// processor.
     fn duration(&self, ticks: u64) -> u64 {
         if ticks == 0 { 0 } else { self.source.duration_ns(ticks) }
     }
@@ -106,7 +108,7 @@ impl<'a> Rows<'a> {
             self.process = process;
         }
         let day = row.start.map_or(self.first_day, |start| start.div_euclid(day::NS));
-        // Nearly always it is the last.
+        // Nearly always the file is the last one.
         match self.open.iter().rposition(|(own, _)| *own == day) {
             Some(at) if at + 1 == self.open.len() => {}
             Some(at) => self.open[at..].rotate_left(1),
@@ -161,7 +163,7 @@ impl Visitor for Rows<'_> {
         }
         let results = self.next.take().filter(|_| call.ending == Ending::Returned);
         let total = self.duration(call.total);
-        // Most calls make none.
+        // Most calls make no calls, so that both times are equal.
         let times =
             [total, if call.self_ticks == call.total { total } else { self.duration(call.self_ticks) }];
         let is_timed = self.source.has_time() && !call.ending.is_cut();
@@ -193,7 +195,7 @@ impl Visitor for Rows<'_> {
     }
 
     fn batch_end(&mut self) -> io::Result<()> {
-        // What it was is told by `finish`.
+        // `finish` returns the error itself.
         if self.failed.is_some() { Err(io::Error::other("a file could not be written")) } else { Ok(()) }
     }
 }

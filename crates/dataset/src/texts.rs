@@ -1,4 +1,5 @@
-//! What a trace says of its functions and threads, each value once: a row has numbers.
+//! Texts and ids of a trace's functions and threads, each value stored once; rows refer to them by
+//! number.
 
 use calltap_analysis::Names;
 use calltap_trace::{Meta, SiteId, ThreadId};
@@ -6,19 +7,19 @@ use parquet::data_type::ByteArray;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The number of what has no value.
+/// The number of an absent value.
 pub const NONE: u32 = u32::MAX;
 
-/// The distinct values of a column, and which of them each key has.
+/// The distinct values of a column, and the value of each key.
 pub struct Values<T> {
-    /// By key: the number of a value, or [`NONE`].
+    /// The number of each key's value, or [`NONE`].
     numbers: Vec<u32>,
-    /// By number.
+    /// Values by number.
     pub values: Vec<T>,
 }
 
 impl<T> Values<T> {
-    /// Of the keys in their order.
+    /// Makes the values of keys, given in their order.
     pub fn new<K: Hash + Eq + Clone>(
         keys: impl Iterator<Item = Option<K>>,
         make: impl Fn(K) -> T,
@@ -34,12 +35,12 @@ impl<T> Values<T> {
         Values { numbers, values }
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The number of a key's value.
+    /// Returns the number of a key's value.
     pub fn number(&self, key: u32) -> u32 {
         self.numbers.get(key as usize).copied().unwrap_or(NONE)
     }
@@ -49,33 +50,34 @@ fn texts<'a>(keys: impl Iterator<Item = Option<&'a str>>) -> Values<ByteArray> {
     Values::new(keys, ByteArray::from)
 }
 
-/// How calls end, by their keys.
+/// Endings of calls by key.
 const ENDINGS: [&str; 9] =
     ["returned", "tail", "left", "unfinished", "unknown", "lost", "switched_off", "thread_ended", "outside"];
 
-/// The values of a trace, shared by all rows. Functions are keyed by their site; behind those stand sites that the trace does not describe, and losses.
+/// The values of a trace, shared by all rows. Functions are keyed by their sites, followed by one
+/// key for undescribed sites and one for losses.
 pub struct Texts {
     sites: u32,
     /// Names of functions.
     pub function: Values<ByteArray>,
-    /// Their symbols.
+    /// Linker symbols of functions.
     pub linker_name: Values<ByteArray>,
-    /// Paths of their files,
+    /// Paths of modules.
     pub module: Values<ByteArray>,
-    /// and what tells builds of these apart.
+    /// Build ids of modules.
     pub build_id: Values<ByteArray>,
-    /// Names of threads,
+    /// Names of threads.
     pub thread: Values<ByteArray>,
-    /// their ids,
+    /// Ids of threads.
     pub tid: Values<i32>,
-    /// and those of their processes.
+    /// Process ids of threads.
     pub pid: Values<i32>,
-    /// How calls end.
+    /// Endings of calls.
     pub ending: Values<ByteArray>,
 }
 
 impl Texts {
-    /// Of a trace.
+    /// Makes the values of a trace.
     pub fn new(meta: &Meta, names: &Names<'_>) -> Texts {
         let sites = meta.sites.len() as u32;
         let module = |index: u32| {
@@ -83,7 +85,7 @@ impl Texts {
         };
         let described = || (0..sites).map(SiteId);
         let nothing = [None, None];
-        // What belongs to no thread that is described stands behind all of them.
+        // The key after all threads stands for undescribed threads.
         let threads = || meta.threads.iter().map(Some).chain([None]);
         let process = |thread: u32| meta.processes.get(thread as usize);
         Texts {
@@ -109,17 +111,17 @@ impl Texts {
         }
     }
 
-    /// The key of a function,
+    /// Returns the key of a function.
     pub fn site(&self, site: SiteId) -> u32 {
         site.0.min(self.sites)
     }
 
-    /// of losses,
+    /// Returns the key of losses.
     pub fn losses(&self) -> u32 {
         self.sites + 1
     }
 
-    /// of a thread.
+    /// Returns the key of a thread.
     pub fn thread(&self, thread: ThreadId) -> u32 {
         thread.0.min(self.thread.keys() as u32 - 1)
     }

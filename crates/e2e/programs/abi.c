@@ -1,4 +1,4 @@
-// Every way the ABI passes and returns values, each through a traced function.
+// Passes and returns values in every way of the ABI, each through a traced function.
 #include "e2e.h"
 #include <complex.h>
 #include <immintrin.h>

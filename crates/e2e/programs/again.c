@@ -1,4 +1,5 @@
-// Runs another program's main, renamed with -Dmain=once, as often as AGAIN says: long enough to attach to it in the middle.
+// Runs another program's main, renamed with -Dmain=once, as often as AGAIN says, so that calltap
+// can attach in the middle.
 #include <stdlib.h>
 #undef main
 int once(int argc, char **argv);

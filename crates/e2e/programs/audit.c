@@ -1,4 +1,5 @@
-// An audit library: ld.so loads it into a namespace of its own before anything else, and tells it of every object and symbol.
+// An audit library: ld.so loads it into a namespace of its own before anything else, and notifies
+// it of every object and symbol.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <link.h>

@@ -1,4 +1,4 @@
-// What the programs share: functions that stay functions, and that count their calls.
+// Macros of the programs: functions that are not inlined, and that count their calls.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>

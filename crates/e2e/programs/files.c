@@ -1,4 +1,5 @@
-// Writes and reads a file in functions of its own, in two threads and two processes, as often as it says.
+// Writes and reads a file in functions of its own, in two threads and two processes, and prints the
+// numbers.
 #include "e2e.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,7 +33,7 @@ TRACED void *work(void *unused) {
 int main(int argc, char **argv) {
     file = open(argv[1], O_CREAT | O_RDWR | O_TRUNC, 0600);
     if (file < 0) return 1;
-    // With a second argument, it writes until it is killed.
+    // With a second argument, the program writes until it is killed.
     while (argc > 2) {
         save(WRITES);
         usleep(1000);

@@ -1,4 +1,5 @@
-// Callers compiled with IPA-RA keep values in caller-saved registers: the attribute, unlike the option, leaves that on.
+// Callers compiled with IPA-RA keep values in caller-saved registers: the attribute, unlike the
+// option, does not disable that.
 #include <stdio.h>
 #define SITE __attribute__((noinline, noclone, patchable_function_entry(5, 0)))
 static long hits, twice;

@@ -1,4 +1,5 @@
-// Leaving frames in other ways than returning: longjmp, siglongjmp out of a handler, deep and mutual recursion.
+// Leaves frames in other ways than by returns: longjmp, siglongjmp out of a handler; also deep and
+// mutual recursion.
 #include "e2e.h"
 #include <setjmp.h>
 #include <signal.h>

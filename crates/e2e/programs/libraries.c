@@ -1,4 +1,5 @@
-// Opens traced libraries again and again, calls into linked ones, runs constructors, atexit handlers and IFUNC resolvers.
+// Opens traced libraries repeatedly, calls into linked ones, runs constructors, atexit handlers and
+// IFUNC resolvers.
 #include "e2e.h"
 #include <dlfcn.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-// What happens where a table or a buffer of the recording is full.
+// Fills a table or a buffer of the recording.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>
@@ -10,7 +10,7 @@
 TRACED void traced(void) { __asm__ volatile("" ::: "memory"); }
 TRACED void in_handler(void) { __asm__ volatile("" ::: "memory"); }
 
-// More children, one after the other, than a recording has room for.
+// Forks more children, one after the other, than a recording has room for.
 static void forks(int n) {
     int bad = 0;
     traced();

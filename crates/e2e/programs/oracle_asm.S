@@ -1,4 +1,4 @@
-// The oracle's inner part and its subjects, with sites made by hand.
+// The oracle's assembly part and its subjects, with sites written by hand.
     .intel_syntax noprefix
     .text
     .globl oracle

@@ -1,4 +1,5 @@
-// Sleeps a millisecond and makes ten short calls, round after round. Says "ready PID"; ends when its input does, after ten rounds at least.
+// Sleeps for a millisecond and makes ten short calls in each round. Prints "ready PID"; ends with
+// its input, after at least ten rounds.
 #include "e2e.h"
 #include <poll.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-//! Panics caught in 8 threads, out of Drop, and a backtrace with every name in it.
+//! Panics caught in 8 threads, panics in Drop, and a backtrace with all names.
 
 use std::backtrace::Backtrace;
 use std::panic::{catch_unwind, resume_unwind};

@@ -1,4 +1,5 @@
-// A program that is there already, and checks its own work. Says "ready"; ends when its input does. Argument: what it does.
+// A running program that checks its own work. Prints "ready"; ends with its input. Argument: its
+// work.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <errno.h>

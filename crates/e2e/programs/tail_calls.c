@@ -1,4 +1,5 @@
-// Tail calls of functions that take time: what each call returns, and how long it may have lasted by the program's own clock.
+// Tail calls of functions that take time: prints the result of each call, and its maximum duration
+// by the program's own clock.
 #include "e2e.h"
 #include <time.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// A tail call that is open for as long as it is told: of a function that waits for a line.
+// A tail call, of a function that waits for a line of input, which keeps the call open.
 #include "e2e.h"
 
 static volatile long sink;

@@ -1,4 +1,4 @@
-// Threads with names that call themselves and others, and nap so that a recorder sees the names.
+// Threads with names that call themselves and others, and sleep so that a recorder sees the names.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// Threads in every kind of wait, each inside a traced function. None may be woken by anything but what it waits for, nor too early; its
-// traced callers must return rightly afterwards. Says "ready", and wakes them all when its input ends. Arguments: names of waits (all if none).
+// Threads in every kind of wait, each inside a traced function. No wait may end early, or for
+// another reason than its own; the traced callers must return correctly afterwards. Prints "ready",
+// and wakes all threads when its input ends. Arguments: names of waits (all if none).
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <errno.h>
@@ -47,7 +48,7 @@ typedef struct wait W;
 static __thread W *own;
 #define SECONDS 2
 static const struct timespec TWO = {SECONDS, 0};
-// Longer than the test: a time limit that runs out would look like a call that was interrupted.
+// Longer than the test: a time limit that expires would look like an interrupted call.
 static const struct timeval HOUR = {3600, 0};
 
 static void handler(int signal) { (void)signal; if (own) own->handled++; }
@@ -66,7 +67,7 @@ static void drain(W *w) { static char room[1 << 16]; KEEP(read(w->a[0], room, si
 static void user(W *w) { pthread_kill(w->thread, SIGUSR1); }
 static void none(W *w) { (void)w; }
 
-// Each returns 0 if it saw what it should.
+// Each wait returns 0 if its result is right.
 static int bad(const char *what, long got) { static char text[100]; (void)text; fprintf(stderr, "%s: %ld, errno %d\n", what, got, errno); return 1; }
 #define IS(call, value) ({ errno = 0; long is_ = (long)(call); is_ == (long)(value) ? 0 : bad(#call, is_); })
 
@@ -228,7 +229,7 @@ static int w_getevents(W *w) {
     if (syscall(SYS_io_submit, context, 1, blocks) != 1) return bad("io_submit", 0);
     return IS(syscall(SYS_io_getevents, context, 1, 1, &event, NULL), 1);
 }
-// A ring of io_uring, by hand: one poll of a pipe, and a wait for it.
+// A ring of io_uring without a library: one poll of a pipe, and a wait for it.
 struct sqe { unsigned char opcode, flags; unsigned short priority; int fd; unsigned long off, addr; unsigned len, poll; unsigned long user; unsigned long pad[3]; };
 static int w_io_uring(W *w) {
     unsigned p[30] = {0};

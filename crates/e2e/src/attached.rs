@@ -1,4 +1,4 @@
-//! A program that runs already: what can be seen of it from outside, and attaching to it.
+//! A running program: its state as seen from outside, and attaching to it.
 
 use crate::compile::Program;
 use crate::run::{HANGS, Run, calltap_run};
@@ -14,28 +14,28 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A program that says "ready" and runs until its input ends.
+/// A program that prints "ready" and runs until its input ends.
 pub struct Resident {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Where traces go.
+    /// Directory of the traces.
     pub directory: PathBuf,
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
-    /// What it has printed that was not waited for.
+    /// The printed lines that no test waited for.
     pub output: String,
 }
 
-/// What a process has that must be there again after detaching.
+/// The state of a process, which must be the same after detaching.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
-    /// Signal masks, tracer, capabilities.
+    /// Signal masks, tracer, capabilities; by thread.
     pub status: BTreeMap<String, String>,
-    /// Its threads.
+    /// Thread ids.
     pub threads: BTreeSet<String>,
-    /// Its open files.
+    /// Open files.
     pub files: BTreeMap<String, String>,
     /// Working directory, limits, environment.
     pub others: Vec<String>,
@@ -45,7 +45,8 @@ const KEPT: [&str; 8] =
     ["SigBlk", "SigIgn", "SigCgt", "TracerPid", "CapEff", "NoNewPrivs", "Seccomp", "State"];
 
 impl State {
-    /// Of a process. What it does itself meanwhile is left out by naming it in `but`.
+    /// Returns the state of a process. `but`: names of entries to leave out, which the process
+    /// itself changes.
     pub fn of(pid: u32, but: &[&str]) -> State {
         let mut proc = PathBuf::from(format!("/proc/{pid}"));
         let tasks: BTreeSet<String> = fs::read_dir(proc.join("task"))
@@ -55,7 +56,8 @@ impl State {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .filter(|tid| !is_ending(pid, tid))
             .collect();
-        // When the first thread has ended, the others show what the process has.
+        // When the first thread has ended, the files of the process are seen through another
+        // thread.
         let lives = |tid: &&String| fs::metadata(proc.join("task").join(tid).join("exe")).is_ok();
         if fs::metadata(proc.join("exe")).is_err()
             && let Some(tid) = tasks.iter().find(lives)
@@ -86,7 +88,8 @@ impl State {
     }
 }
 
-/// Is the kernel ending this thread? On a busy machine it is listed for long after its last instruction.
+/// Whether the kernel is ending a thread. On a busy machine the thread is listed for long after its
+/// last instruction.
 fn is_ending(pid: u32, tid: &str) -> bool {
     const PF_EXITING: u64 = 4;
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
@@ -94,21 +97,22 @@ fn is_ending(pid: u32, tid: &str) -> bool {
     flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// The signals that a thread blocks while it begins, on a busy machine for long.
+/// The signal mask of a thread that is being created; on a busy machine that takes long.
 const ALL_BLOCKED: u64 = 0xfffffffffffbfeff;
-/// How long a thread may be in a signal handler: one that blocks signals for good is at rest.
+/// Time after which a thread with blocked signals counts as at rest, not as in a signal handler.
 const HANDLING: Duration = Duration::from_secs(5);
 
 impl State {
-    /// The same, when it has come to rest: a thread that begins blocks all signals for a moment, and one in a signal handler the signal that it handles.
+    /// Returns the state of a process once it is at rest. A thread that is being created blocks all
+    /// signals for a moment, and one in a handler blocks the signal that it handles.
     pub fn at_rest(pid: u32, but: &[&str]) -> State {
         let mut before = State::of(pid, but);
         let start = Instant::now();
         while start.elapsed() < HANGS {
             thread::sleep(Duration::from_millis(20));
             let now = State::of(pid, but);
-            let is_moved = now.begins() || now.handles() && start.elapsed() < HANDLING;
-            if !is_moved && now.lasting() == before.lasting() && now.threads == before.threads {
+            let is_moved = now.has_new_thread() || now.has_blocked_handler() && start.elapsed() < HANDLING;
+            if !is_moved && now.stable_entries() == before.stable_entries() && now.threads == before.threads {
                 return now;
             }
             before = now;
@@ -116,8 +120,8 @@ impl State {
         before
     }
 
-    /// What does not change from moment to moment.
-    fn lasting(&self) -> Vec<(&String, &String)> {
+    /// Returns the entries that do not change from moment to moment.
+    fn stable_entries(&self) -> Vec<(&String, &String)> {
         self.status.iter().filter(|(key, _)| !key.ends_with(" State")).collect()
     }
 
@@ -126,18 +130,19 @@ impl State {
         text.and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0)
     }
 
-    /// Does a thread begin?
-    fn begins(&self) -> bool {
+    /// Whether a thread is being created.
+    fn has_new_thread(&self) -> bool {
         self.threads.iter().any(|thread| self.signals(thread, "SigBlk") == ALL_BLOCKED)
     }
 
-    /// Does a thread block a signal that has a handler?
-    fn handles(&self) -> bool {
+    /// Whether a thread blocks a signal that has a handler.
+    fn has_blocked_handler(&self) -> bool {
         self.threads.iter().any(|thread| self.signals(thread, "SigBlk") & self.signals(thread, "SigCgt") != 0)
     }
 }
 
-/// Waits until the first thread of a process has slept so many times more: it has run since, however busy the machine is.
+/// Waits until the first thread of a process has gone to sleep `times` more times: it has run in
+/// between, however busy the machine is.
 pub fn await_sleeps(pid: u32, times: u64) {
     let slept = || {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -151,10 +156,10 @@ pub fn await_sleeps(pid: u32, times: u64) {
     }
 }
 
-/// Bytes of executable mappings that differ from their files.
+/// Returns the bytes of executable mappings that differ from their files.
 ///
-/// A library may be unloaded, and another one mapped there, between the look at the mappings and the look at the memory. What differs counts if it
-/// does so in each of several looks.
+/// Between reading the mappings and reading the memory, a library may be unloaded and another one
+/// mapped there. Differences therefore count only if they are found several times in a row.
 pub fn changed_text(pid: u32) -> Vec<String> {
     let mut changed = changed_text_now(pid);
     for _ in 0..3 {
@@ -207,7 +212,7 @@ fn changed_text_now(pid: u32) -> Vec<String> {
     changed
 }
 
-/// KiB of a process's text that are its own copies of what is in the files.
+/// Returns the size of a process's private copies of text, in KiB.
 pub fn private_text(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
     let (mut counts, mut sum) = (false, 0);
@@ -223,7 +228,8 @@ pub fn private_text(pid: u32) -> u64 {
     sum
 }
 
-/// The number of a process's mappings, and its memory in KiB without pages of files, which the kernel takes away and brings back when it likes.
+/// Returns the number of a process's mappings, and its memory in KiB without file-backed pages,
+/// which the kernel may drop and read again.
 pub fn memory(pid: u32) -> (usize, u64) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default().lines().count();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -234,13 +240,14 @@ pub fn memory(pid: u32) -> (usize, u64) {
     (maps, ["RssAnon:", "RssShmem:", "VmSwap:"].map(size).iter().sum())
 }
 
-/// The state of a process's first thread, as `/proc/PID/stat` has it. None: it does not exist any more.
+/// Returns the state of a process's first thread from `/proc/PID/stat`; `None` if it does not exist
+/// any more.
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// User and system time of a process, to 10 ms.
+/// Returns the user and system time of a process, to 10 ms.
 pub fn used(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let words: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
@@ -249,7 +256,7 @@ pub fn used(pid: u32) -> Duration {
 }
 
 impl Resident {
-    /// Starts a program and waits until it says that it is ready.
+    /// Starts a program and waits until it prints "ready".
     pub fn start(program: &Program, arguments: &[&str]) -> Resident {
         let mut command = Command::new(&program.path);
         command.args(arguments).current_dir(program.directory());
@@ -273,18 +280,18 @@ impl Resident {
         Resident { pid, directory, child, input, lines, errors: Some(errors), output: String::new() }
     }
 
-    /// Waits for a line that begins so, and returns the rest of it.
+    /// Waits for a line with this beginning, and returns the rest of the line.
     pub fn wait_for(&mut self, start: &str) -> String {
         let line = self.line(start);
         line.unwrap_or_else(|| panic!("{}: never said {start:?}, but {}", self.pid, self.output))
     }
 
-    /// Waits for a line that begins so. False if its output ends before.
+    /// Waits for a line with this beginning. False if the output ends before.
     pub fn says(&mut self, start: &str) -> bool {
         self.line(start).is_some()
     }
 
-    /// The rest of the next line that begins so. None: its output has ended.
+    /// Returns the rest of the next line with this beginning; `None` if the output has ended.
     fn line(&mut self, start: &str) -> Option<String> {
         let limit = Instant::now() + HANGS;
         loop {
@@ -301,24 +308,24 @@ impl Resident {
         }
     }
 
-    /// Gives it a line of input.
+    /// Writes a line to the program's input.
     pub fn tell(&mut self) {
         if let Some(input) = &mut self.input {
             let _ = input.write_all(b"\n");
         }
     }
 
-    /// Kills it.
+    /// Kills the program.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
     }
 
-    /// Whether it still runs.
+    /// Whether the program is running.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Attaches once. The trace is `t.calltap` in its directory.
+    /// Attaches once. The trace is [`Resident::trace`].
     pub fn attach(&self, flags: &[&str]) -> Run {
         let (pid, trace) = (self.pid.to_string(), self.trace());
         let trace = trace.to_string_lossy();
@@ -327,8 +334,8 @@ impl Resident {
         calltap_run(&all)
     }
 
-    /// Attaches until the threads of the process have run for a while, so that functions which they call all the time have been called. The trace goes
-    /// where [`Resident::attach`] leaves it.
+    /// Attaches until the threads of the process have run for a while, so that functions which they
+    /// call all the time have been called. The trace is [`Resident::trace`].
     pub fn attach_while_it_works(&self, flags: &[&str]) {
         let mut calltap = self.attach_beside(flags);
         self.await_recorder();
@@ -337,13 +344,14 @@ impl Resident {
         succeeds(&mut calltap);
     }
 
-    /// Waits until the process has used so much processor time.
+    /// Waits until the process has used this much processor time.
     pub fn await_work(&self, time: Duration) {
         let before = used(self.pid);
         wait_until("processor time", || used(self.pid) >= before + time);
     }
 
-    /// Attaches for longer and longer, until the trace shows something: on a busy machine a program may not run for some time. The last attach.
+    /// Attaches for longer and longer until the trace passes a check, as on a busy machine a
+    /// program may not run for some time. Returns the last attach.
     pub fn attach_until(&self, flags: &[&str], shows: impl Fn(&Resident) -> bool) -> Run {
         for duration in ["10ms", "100ms", "1s", "10s", "60s"] {
             let run = self.attach(&[flags, &["--duration", duration]].concat());
@@ -354,7 +362,8 @@ impl Resident {
         panic!("{} does nothing that was waited for: {flags:?}", self.pid);
     }
 
-    /// Waits until the calltap that records beside the test has switched everything on, and answers.
+    /// Waits until the recorder that runs beside the test has switched all functions on, and
+    /// answers requests.
     pub fn await_recorder(&self) {
         let start = Instant::now();
         while !calltap_run(&["status", "-p", &self.pid.to_string()]).status.success() {
@@ -363,19 +372,20 @@ impl Resident {
         }
     }
 
-    /// Where [`Resident::attach`] leaves its trace.
+    /// Returns the path of the trace that [`Resident::attach`] writes.
     pub fn trace(&self) -> PathBuf {
         self.directory.join(format!("{}.calltap", self.pid))
     }
 
-    /// A view of the last trace.
+    /// Returns a view of the last trace.
     pub fn view(&self, what: &str) -> Value {
         let run = calltap_run(&[what, "-i", &self.trace().to_string_lossy(), "--format", "json"]);
         assert!(run.status.success(), "{what}: {}", run.stderr);
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// The last trace has no complaints, and lost nothing silently. Entered, lost.
+    /// Checks that the last trace is complete, and that all losses are counted. Returns the entered
+    /// and the lost calls.
     pub fn sound(&self) -> (u64, u64) {
         let info = self.view("info");
         let calls = |key: &str| info["calls"][key].as_u64().unwrap_or_default();
@@ -384,12 +394,13 @@ impl Resident {
         (calls("entered"), calls("lost"))
     }
 
-    /// Attaches without waiting for it. The trace goes where [`Resident::attach`] leaves it, unless the flags say otherwise.
+    /// Starts attaching, without waiting for it. The trace is [`Resident::trace`], unless the flags
+    /// name another.
     pub fn attach_beside(&self, flags: &[&str]) -> Child {
         self.attach_beside_within("none", flags)
     }
 
-    /// The same, within a limit of its cost.
+    /// Starts attaching with an overhead limit, without waiting for it.
     pub fn attach_beside_within(&self, limit: &str, flags: &[&str]) -> Child {
         let mut command = Command::new(crate::run::calltap());
         command.args(["record", "-q", "--max-overhead", limit, "-p", &self.pid.to_string()]).args(flags);
@@ -400,14 +411,15 @@ impl Resident {
         command.spawn().expect("calltap")
     }
 
-    /// Ends its input, and waits for its end: output that was not waited for, errors, and how it ended.
+    /// Closes the program's input, and waits for its end. Returns its status, the output that no
+    /// test waited for, and its errors.
     pub fn end(mut self) -> (ExitStatus, String, String) {
         self.input = None;
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                // A program that is seldom attached to is given work for a hundred times as long.
+                // A program that is seldom attached to gets a hundred times as much work.
                 _ if start.elapsed() > 5 * HANGS => break None,
                 _ => thread::sleep(Duration::from_millis(2)),
             }
@@ -421,7 +433,7 @@ impl Resident {
     }
 }
 
-/// Waits for the end of a calltap, which has to succeed.
+/// Waits for the end of a calltap, which must succeed.
 #[track_caller]
 pub fn succeeds(calltap: &mut Child) {
     let status = calltap.wait().expect("a child of this process");

@@ -1,4 +1,4 @@
-//! The comparison: the same program alone and under `calltap record`.
+//! The comparison of a program's runs alone and under `calltap record`.
 
 use crate::compile::Program;
 use crate::run;
@@ -11,35 +11,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Flags of `calltap record`.
 pub type Flags = Vec<&'static str>;
 
-/// What is expected beyond "as without calltap".
+/// Parameters of a comparison.
 #[derive(Default, Clone, Copy)]
 pub struct Expect<'a> {
     /// Arguments of the program.
     pub arguments: &'a [&'a str],
-    /// Its standard input.
+    /// Standard input of the program.
     pub stdin: &'a [u8],
-    /// Calls may be lost, if they are counted as lost.
+    /// Whether calls may be lost, if they are counted as lost.
     pub may_lose: bool,
-    /// No counts: the program's trace is only required to be readable.
+    /// Whether the program prints no counts: its trace must only be readable.
     pub uncounted: bool,
-    /// The functions have no names, so none can be counted.
+    /// Whether the functions have no names, so that none can be counted.
     pub unnamed: bool,
 }
 
-/// A program that was recorded.
+/// A recording of a program.
 pub struct Recording {
-    /// How the program ended, and its output.
+    /// The program's end and output.
     pub run: Run,
-    /// The trace.
+    /// Path of the trace.
     pub trace: PathBuf,
-    /// There are events in it, and there is a profile.
+    /// Whether the trace has events, and whether it has a profile.
     has: (bool, bool),
     /// Program and flags, for messages.
     pub what: String,
 }
 
 impl Recording {
-    /// The trace in a format, in a file.
+    /// Exports the trace to a format, and returns the file.
     pub fn export(&self, to: &str) -> PathBuf {
         let file = self.trace.with_extension(to);
         let (from, into) = (self.trace.to_string_lossy(), file.to_string_lossy());
@@ -49,8 +49,9 @@ impl Recording {
     }
 }
 
-/// Runs a program alone once and recorded with each set of flags: output, errors and end must be the same, and the report must have
-/// as many calls of each function as the program counted. Returns the last recording.
+/// Runs a program alone once, and recorded with each set of flags. Output, errors and status must
+/// be the same, and the report must have as many calls of each function as the program has counted.
+/// Returns the last recording.
 pub fn check(program: &Program, flags: &[Flags], expect: &Expect<'_>) -> Recording {
     let mut command = Command::new(&program.path);
     command.args(expect.arguments).current_dir(program.directory());
@@ -68,7 +69,7 @@ pub fn check(program: &Program, flags: &[Flags], expect: &Expect<'_>) -> Recordi
     last.expect("some flags")
 }
 
-/// Runs a program recorded.
+/// Records a program.
 pub fn record(program: &Program, flags: &[&str], expect: &Expect<'_>) -> Recording {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -96,36 +97,37 @@ impl Recording {
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{}: {all:?}: {error}", self.what))
     }
 
-    /// Standard error; without the line that says what was lost, if calls may be.
+    /// Returns standard error, without calltap's line about lost calls if calls may be lost.
     fn errors(&self, expect: &Expect<'_>) -> String {
         let is_told = |line: &&str| expect.may_lose && line.starts_with("calltap: LOST ");
         self.run.stderr.split_inclusive('\n').filter(|line| !is_told(line)).collect()
     }
 
-    /// `calltap info`.
+    /// Returns `calltap info`.
     pub fn info(&self) -> Value {
         self.view(&["info"])
     }
 
-    /// The rows of `calltap report` that match `thread` (a thread id).
+    /// Returns the rows of `calltap report` of one thread.
     pub fn rows_of(&self, tid: i64) -> Vec<Value> {
         let Value::Array(rows) = self.view(&["report", "--by-thread"]) else { return Vec::new() };
         rows.into_iter().filter(|row| row["tid"] == tid).collect()
     }
 
-    /// The rows of `calltap report`.
+    /// Returns the rows of `calltap report`.
     pub fn rows(&self) -> Vec<Value> {
         let Value::Array(rows) = self.view(&["report"]) else { return Vec::new() };
         rows
     }
 
-    /// The rows of `calltap stat`.
+    /// Returns the rows of `calltap stat`.
     pub fn profile(&self) -> Vec<Value> {
         let Value::Array(rows) = self.view(&["stat"]) else { return Vec::new() };
         rows
     }
 
-    /// The program's counts against those of the report, and of the profile. A name of the form `MODULE:FUNCTION` counts in one module only.
+    /// Compares the program's counts with those of the report and of the profile. A name of the
+    /// form `MODULE:FUNCTION` counts in one module only.
     pub fn counts_agree(&self, expect: &Expect<'_>) {
         let what = &self.what;
         let info = self.info();
@@ -159,7 +161,7 @@ impl Recording {
     }
 }
 
-/// Calls of a function, over all modules or in one.
+/// Returns the number of calls of a function, over all modules or in one.
 fn count(rows: &[Value], name: &str) -> u64 {
     let (module, name) = name.split_once(':').map_or((None, name), |(module, name)| (Some(module), name));
     let matches = |row: &&Value| {

@@ -1,4 +1,4 @@
-//! Builds the programs under `programs/` in the ways a user would.
+//! Builds the programs under `programs/` with compilers and flags that users have.
 
 use crate::run;
 use crate::run::calltap;
@@ -9,30 +9,30 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A way to compile for tracing.
+/// A way to compile a program.
 pub struct Build {
-    /// For messages.
+    /// Name for messages.
     pub name: &'static str,
     /// Compilers for C and C++.
     pub compilers: [&'static str; 2],
-    /// Flags.
+    /// Flags of the compiler.
     pub flags: &'static [&'static str],
 }
 
 const GNU: [&str; 2] = ["gcc", "g++"];
-/// There is no C++ for it.
+/// The compiler for musl, which has no C++.
 const MUSL: [&str; 2] = ["musl-gcc"; 2];
 
 /// The usual build.
 pub const GCC: &Build = &BUILDS[0];
 
-/// The same by another compiler.
+/// The usual build by clang.
 pub const CLANG: &Build = &BUILDS[3];
 
-/// With the sleds of XRay, also where functions are left.
+/// A build with the sleds of XRay, at entries and exits.
 pub const XRAY: &Build = &BUILDS[6];
 
-/// Every way to compile.
+/// All builds with room for tracing.
 pub const BUILDS: &[Build] = &[
     Build { name: "gcc", compilers: GNU, flags: &["-O2", "-fpatchable-function-entry=5"] },
     Build { name: "gcc mcount", compilers: GNU, flags: &["-O2", "-pg"] },
@@ -55,7 +55,7 @@ pub const BUILDS: &[Build] = &[
     },
 ];
 
-/// Programs without a dynamic linker that could load the agent.
+/// Builds without a dynamic linker that could load the agent.
 pub const PLACED: &[Build] = &[
     Build { name: "static", compilers: GNU, flags: &["-O2", "-static", "-fpatchable-function-entry=5"] },
     Build {
@@ -71,7 +71,7 @@ pub const PLACED: &[Build] = &[
     },
 ];
 
-/// Programs not built for tracing.
+/// Builds without room for tracing.
 pub const BARE: &[Build] = &[
     Build { name: "bare gcc", compilers: GNU, flags: &["-O2"] },
     Build { name: "bare -Os", compilers: GNU, flags: &["-Os"] },
@@ -82,7 +82,7 @@ pub const BARE: &[Build] = &[
     Build { name: "bare and stripped", compilers: GNU, flags: &["-O2", "-s"] },
 ];
 
-/// The same without a dynamic linker that could load the agent.
+/// Builds without room for tracing and without a dynamic linker that could load the agent.
 pub const BARE_PLACED: &[Build] = &[
     Build { name: "bare static", compilers: GNU, flags: &["-O2", "-static"] },
     Build { name: "bare static-pie", compilers: GNU, flags: &["-O2", "-static-pie"] },
@@ -90,17 +90,17 @@ pub const BARE_PLACED: &[Build] = &[
     Build { name: "bare musl static", compilers: MUSL, flags: &["-O2", "-static"] },
 ];
 
-/// The builds this machine has compilers for, numbered.
+/// Returns the builds for which this machine has compilers, numbered.
 pub fn matrix() -> impl Iterator<Item = (usize, &'static Build)> {
     installed(BUILDS).enumerate()
 }
 
-/// Those of these builds that it has compilers for.
+/// Returns those of the builds for which this machine has compilers.
 pub fn installed(builds: &'static [Build]) -> impl Iterator<Item = &'static Build> {
     builds.iter().filter(|build| have(build.compilers[0]))
 }
 
-/// Whether a tool is installed; says so if not.
+/// Whether a tool is installed; reports a skipped test if not.
 pub fn have(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
@@ -109,22 +109,22 @@ pub fn have(tool: &str) -> bool {
     found
 }
 
-/// A compiled program in a directory of its own, which is also where it runs.
+/// A compiled program in a directory of its own, in which it also runs.
 pub struct Program {
-    /// The executable.
+    /// Path of the executable.
     pub path: PathBuf,
-    /// What it is, for messages.
+    /// Name for messages.
     pub name: String,
     pub(crate) directory: TempDir,
 }
 
 impl Program {
-    /// Its directory.
+    /// Returns the directory of the program.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A program that exists already.
+    /// Returns a program that exists already.
     pub fn existing(path: &str) -> Program {
         Program {
             path: path.into(),
@@ -133,7 +133,7 @@ impl Program {
         }
     }
 
-    /// Compiles one more file (a shared object, say) into its directory.
+    /// Compiles one more file, such as a shared object, into the directory.
     pub fn add(&self, build: &Build, sources: &[&str], output: &str, flags: &[&str]) -> PathBuf {
         let path = self.directory().join(output);
         run_compiler(build, sources, &path, flags);
@@ -141,8 +141,9 @@ impl Program {
     }
 }
 
-/// Writes a file that is to be executed, by another process: were it open for writing in this one, a child that another test begins at that moment
-/// would have it open up to its own execve, and executing the file would fail with ETXTBSY.
+/// Writes an executable file through another process. If this process had it open for writing, a
+/// child that another test starts at that moment would inherit it up to its own execve, and
+/// executing the file would fail with ETXTBSY.
 pub fn write_program(path: &Path, content: &[u8], mode: u32) {
     let mut command = Command::new("tee");
     command.arg(path);
@@ -151,7 +152,7 @@ pub fn write_program(path: &Path, content: &[u8], mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
 }
 
-/// Copies a file that is to be executed, likewise.
+/// Copies an executable file through another process, for the reason of [`write_program`].
 pub fn copy_program(from: &Path, to: &Path) {
     let mut command = Command::new("cp");
     command.arg(from).arg(to);
@@ -159,7 +160,7 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(done.status.success(), "{}", done.stderr);
 }
 
-/// A file of the test programs, in whichever of their folders.
+/// Returns a source of the test programs, from any of their folders.
 pub fn source(name: &str) -> PathBuf {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
     let folders = fs::read_dir(&programs).expect("the test programs").flatten().map(|entry| entry.path());
@@ -207,7 +208,8 @@ pub fn compile_rust_as_it_is(name: &str, flags: &[&str]) -> Program {
     Program { path, name: format!("{stem} (rustc)"), directory }
 }
 
-/// Builds a Rust program that has dependencies, with these flags of cargo and rustc, or says why that is not possible here. What it depends on is built once.
+/// Builds a Rust program with dependencies, with these flags of cargo and rustc, or reports why
+/// that is not possible. The dependencies are built once.
 pub fn compile_cargo(name: &str, flags: &[&str], rustflags: &str) -> Option<Program> {
     let at = source(name);
     let own = calltap().with_file_name("e2e-programs");
@@ -228,7 +230,7 @@ pub fn compile_cargo(name: &str, flags: &[&str], rustflags: &str) -> Option<Prog
     Some(Program { path, name: format!("{name} ({} {rustflags})", flags.join(" ")), directory })
 }
 
-/// What a tool prints, or None if it is not installed.
+/// Returns the output of a tool, or `None` if it is not installed.
 pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
     if !have(tool) {
         return None;
@@ -237,7 +239,8 @@ pub fn output_of(tool: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A program linked with one traced library, and another library for it to open: its path.
+/// Builds a program that is linked with a traced library, and another library for it to open.
+/// Returns the program and that library's path.
 pub fn with_libraries(build: &Build) -> (Program, String) {
     let directory = TempDir::new().expect("a temporary directory");
     let path = directory.path().join("libraries");

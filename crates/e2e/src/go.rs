@@ -1,4 +1,5 @@
-//! Go's toolchains: the one that is installed, and newer ones. `CALLTAP_GO` names their directories, as PATH does; .ci/run gets one.
+//! Toolchains of Go: the installed one, and newer ones. `CALLTAP_GO` names their directories, as
+//! PATH does; .ci/run provides one.
 
 use crate::compile::{Program, finish, output_of, source};
 use crate::skipped::skipped;
@@ -9,12 +10,12 @@ use tempfile::TempDir;
 /// A toolchain.
 #[derive(Clone, Debug)]
 pub struct Go {
-    /// Where it is, if it is not the installed one.
+    /// Directory of the toolchain; `None` for the installed one.
     root: Option<PathBuf>,
 }
 
 impl Go {
-    /// The installed one.
+    /// Returns the installed toolchain.
     pub fn installed() -> Option<Go> {
         let has_go = output_of("go", &["version"]).is_some();
         if !has_go {
@@ -23,7 +24,7 @@ impl Go {
         has_go.then_some(Go { root: None })
     }
 
-    /// Newer ones.
+    /// Returns the newer toolchains.
     pub fn newer() -> Vec<Go> {
         let named = std::env::var_os("CALLTAP_GO").unwrap_or_default();
         let roots = std::env::split_paths(&named).filter(|root| root.join("bin/go").exists());
@@ -34,7 +35,7 @@ impl Go {
         all
     }
 
-    /// All of them.
+    /// Returns all toolchains.
     pub fn all() -> Vec<Go> {
         Go::installed().into_iter().chain(Go::newer()).collect()
     }
@@ -60,7 +61,7 @@ impl Go {
         })
     }
 
-    /// The tests of a package of the standard library.
+    /// Builds the tests of a package of the standard library.
     pub fn compile_test(&self, package: &str) -> Program {
         self.make("tests", &["test", "-c"], &|command| {
             command.arg(package);
@@ -78,12 +79,12 @@ impl Go {
         Program { path, name, directory }
     }
 
-    /// Such as `go1.19.8`.
+    /// Returns the version, such as `go1.19.8`.
     pub fn version(&self) -> String {
         self.output_of(&["env", "GOVERSION"])
     }
 
-    /// One of its own programs.
+    /// Returns the path of one of the toolchain's own programs.
     pub fn tool(&self, name: &str) -> PathBuf {
         Path::new(&self.output_of(&["env", "GOTOOLDIR"])).join(name)
     }

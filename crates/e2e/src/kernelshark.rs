@@ -1,4 +1,4 @@
-//! KernelShark's library, asked what it finds in a file.
+//! A reader of trace files by KernelShark's library.
 
 use crate::run;
 use crate::skipped::skipped;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The program that asks KernelShark's library; None where that is not installed.
+/// Returns the program that reads files by KernelShark's library; `None` where that is not
+/// installed.
 pub fn kernelshark() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {

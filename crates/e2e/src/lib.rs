@@ -1,8 +1,9 @@
-//! What the end-to-end tests share: building small programs, running them alone and under `calltap record`,
-//! and comparing what a user would see.
+//! Helpers of the end-to-end tests: building small programs, running them alone and under `calltap
+//! record`, and comparing the visible results.
 //!
-//! A program prints `calls NAME N` for each function it counted itself; a line `about NAME N` says the same where
-//! N differs from run to run (signals). `calltap report` and `calltap stat` must agree with both.
+//! A program prints `calls NAME N` for each function whose calls it has counted itself; in a line
+//! `about NAME N`, N differs from run to run, as with signals. `calltap report` and `calltap stat`
+//! must agree with both.
 
 mod attached;
 mod check;
@@ -55,27 +56,28 @@ fn flags(tracer: usize, clock: usize) -> Flags {
     all
 }
 
-/// Every tracer with every clock.
+/// Returns every tracer with every clock.
 pub fn full() -> Vec<Flags> {
     (0..TRACERS.len() * CLOCKS.len()).map(|i| flags(i, i / TRACERS.len())).collect()
 }
 
-/// The default, and two more combinations that differ with `turn`, so that a matrix of builds meets all of them.
+/// Returns the default, and two more combinations that differ with `turn`, so that a matrix of
+/// builds uses all of them.
 pub fn diagonal(turn: usize) -> Vec<Flags> {
     vec![flags(0, turn), flags(1 + turn % (TRACERS.len() - 1), turn + 1)]
 }
 
-/// The default tracer with every clock.
+/// Returns the default tracer with every clock.
 pub fn clocks() -> Vec<Flags> {
     (0..CLOCKS.len()).map(|clock| flags(0, clock)).collect()
 }
 
-/// Only the default tracer and clock.
+/// Returns only the default tracer and clock.
 pub fn plain() -> Vec<Flags> {
     vec![Vec::new()]
 }
 
-/// Whether the kernel tells of context switches here; says so if it does not.
+/// Whether the kernel reports context switches; reports a skipped test if not.
 pub fn have_switches() -> bool {
     let refused = calltap_sched::switches(std::process::id(), false).err();
     if let Some(refused) = &refused {
@@ -84,7 +86,7 @@ pub fn have_switches() -> bool {
     refused.is_none()
 }
 
-/// Whether the kernel tells who wakes whom, and of system calls; says so if it does not.
+/// Whether the kernel reports wakings and system calls; reports a skipped test if not.
 pub fn have_tracepoints() -> bool {
     let wakings = calltap_sched::wakings(std::process::id()).err();
     let refused = wakings.or_else(|| calltap_sched::system_calls(std::process::id(), false).err());

@@ -1,4 +1,4 @@
-//! Programs that are attached to while they run: they go on as if nothing had been.
+//! Programs that are attached to while they run: afterwards they must run on as before.
 
 use crate::attached::{Resident, State, changed_text, succeeds};
 use crate::compile::{Build, Program};
@@ -7,7 +7,7 @@ use crate::{compile, run};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Tracers to attach with, in turn.
+/// Flags of attaching with each tracer.
 pub const ATTACHES: [&[&str]; 4] = [
     &["--duration", "10ms"],
     &["--duration", "10ms", "--tracer", "function"],
@@ -15,22 +15,23 @@ pub const ATTACHES: [&[&str]; 4] = [
     &["--duration", "10ms", "--tracer", "profile"],
 ];
 
-/// For a moment, with the usual tracer.
+/// Flags of a short attach session with the default tracer.
 pub const SHORT: &[&str] = ATTACHES[0];
 
-/// A program runs so long alone, to be attached to some times meanwhile.
+/// Time for which a program runs alone, long enough to be attached to several times.
 const LONG_ENOUGH: Duration = Duration::from_millis(400);
 
-/// What is tolerated of a program while it is attached to.
+/// The changes of a program that are tolerated while it is attached to.
 #[derive(Default, Clone, Copy)]
 pub struct Tolerate<'a> {
-    /// Attaching may be refused (but not without a word).
+    /// Whether attaching may be refused with a message.
     pub refusals: bool,
-    /// What the program changes itself, of [`State`].
+    /// The entries of [`State`] that the program itself changes.
     pub changes: &'a [&'a str],
 }
 
-/// Attaches so often, with all tracers in turn. Between attaches its text is as in its files, and its signals, threads and files are what they were.
+/// Attaches several times, with all tracers in turn. After each, the program's text must be as in
+/// its files, and its signals, threads and files as before.
 pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate<'_>) {
     let before = State::at_rest(resident.pid, tolerate.changes);
     for n in 0..times {
@@ -43,7 +44,7 @@ pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate
         assert_eq!(after.files, before.files, "{n}: open files");
         assert_eq!(after.threads, before.threads, "{n}: threads");
         for (key, value) in &before.status {
-            // What it is doing at the moment is its own business.
+            // Running or sleeping is the thread's own choice.
             let own =
                 key.ends_with("State") && after.status.get(key).is_some_and(|now| "RSD".contains(&now[..1]));
             assert!(
@@ -59,7 +60,7 @@ pub fn attach_and_look(resident: &mut Resident, times: usize, tolerate: Tolerate
     }
 }
 
-/// A program that checks itself, attached to in a loop.
+/// Attaches repeatedly to a program that checks itself, which must succeed.
 pub fn goes_on(program: &Program, arguments: &[&str], times: usize, tolerate: Tolerate<'_>) {
     let mut resident = Resident::start(program, arguments);
     attach_and_look(&mut resident, times, tolerate);
@@ -68,9 +69,9 @@ pub fn goes_on(program: &Program, arguments: &[&str], times: usize, tolerate: To
     assert_eq!(errors, "", "{} {arguments:?}", program.name);
 }
 
-/// A program whose `main` is run again and again.
+/// Compiles a program whose `main` is run repeatedly.
 pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
-    // C++ where the program is C++: main has the same name in both.
+    // The wrapper is compiled as C++ if the program is: then main has the same name in both.
     let mut all = vec!["-Dmain=once"];
     if source.ends_with(".cpp") {
         all.extend(["-x", "c++"]);
@@ -79,25 +80,28 @@ pub fn again(build: &Build, source: &str, flags: &[&str]) -> Program {
     compile(build, &[source, "again.c"], &all)
 }
 
-/// A program alone, and while calltap attaches and detaches all the time: output, errors and end.
+/// Runs a program alone, and while calltap attaches and detaches all the time: output, errors and
+/// status must be the same.
 pub fn transparent(program: &Program, arguments: &[&str]) {
-    undisturbed(program, arguments, &come_and_go);
+    compare_disturbed(program, arguments, &attach_repeatedly);
 }
 
-/// The same while calltap is attached and switches its functions all the time.
+/// Runs a program alone, and while calltap is attached and switches its functions all the time:
+/// output, errors and status must be the same.
 pub fn transparent_while_switched(program: &Program, arguments: &[&str]) {
     transparent_while_switched_by(program, arguments, "live");
 }
 
-/// The same by this patch mode.
+/// Compares as [`transparent_while_switched`] does, with a patch mode.
 pub fn transparent_while_switched_by(program: &Program, arguments: &[&str], mode: &str) {
-    undisturbed(program, arguments, &|resident| switch(resident, mode));
+    compare_disturbed(program, arguments, &|resident| switch(resident, mode));
 }
 
-/// What is done to a program until it ends. How often, and what was said when it was not done.
+/// A disturbance of a program until its end. Returns how often it succeeded, and the message of a
+/// refusal.
 type Disturb<'a> = &'a dyn Fn(&mut Resident) -> (usize, String);
 
-fn come_and_go(resident: &mut Resident) -> (usize, String) {
+fn attach_repeatedly(resident: &mut Resident) -> (usize, String) {
     let (mut attached, mut refused) = (0, String::new());
     while resident.runs() && attached < 40 {
         let run = resident.attach(ATTACHES[attached % ATTACHES.len()]);
@@ -133,12 +137,12 @@ fn switch(resident: &mut Resident, mode: &str) -> (usize, String) {
             refused += &run.stderr;
         }
     }
-    // It may have ended.
+    // The program may have ended.
     calltap_run(&["detach", "-p", &pid]);
     (switched, refused)
 }
 
-fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
+fn compare_disturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
     let command = |rounds: u32| {
         let mut command = Command::new(&program.path);
         command.args(arguments).env("AGAIN", rounds.to_string()).current_dir(program.directory());
@@ -147,14 +151,15 @@ fn undisturbed(program: &Program, arguments: &[&str], disturb: Disturb<'_>) {
     let start = Instant::now();
     run(command(2), b"");
     let rounds = (LONG_ENOUGH.as_secs_f64() / start.elapsed().as_secs_f64() * 2.0) as u32 + 2;
-    // On a busy machine two rounds take long, and many more may be over before calltap is there.
+    // On a busy machine two rounds take long, and many more may pass before calltap has attached.
     let enough =
-        [1, 10, 100].into_iter().any(|more| undisturbed_for(program, &command, rounds * more, disturb));
+        [1, 10, 100].into_iter().any(|more| compare_disturbed_for(program, &command, rounds * more, disturb));
     assert!(enough, "attached too seldom: {} {arguments:?}", program.name);
 }
 
-/// The same for so many rounds. True if something was done meanwhile.
-fn undisturbed_for(
+/// Runs a program alone and disturbed for a number of rounds, and compares both. True if it was
+/// disturbed at least once.
+fn compare_disturbed_for(
     program: &Program,
     command: &dyn Fn(u32) -> Command,
     rounds: u32,
@@ -164,7 +169,7 @@ fn undisturbed_for(
         let same = |line: &&str| !line.starts_with("about ");
         text.lines().filter(same).map(|line| line.to_owned() + "\n").collect::<String>()
     };
-    // So many rounds take long where the machine was idle when one was timed, and is busy now.
+    // The rounds may take long if the machine was idle when two were timed, and is busy now.
     let alone = run_timeout(command(rounds), b"", 5 * HANGS);
     let mut resident = Resident::spawn(command(rounds), program.directory().to_owned());
     let (times, refused) = disturb(&mut resident);
@@ -176,12 +181,13 @@ fn undisturbed_for(
     times >= 1
 }
 
-/// Attaching is refused with one clear line; the program goes on untouched.
+/// Checks that attaching is refused with one line, and that the program is not changed.
 pub fn refused(program: &Program, arguments: &[&str], says: &[&str]) {
     refused_by(program, arguments, SHORT, says);
 }
 
-/// The same with these flags.
+/// Checks that attaching with these flags is refused with one line, and that the program is not
+/// changed.
 pub fn refused_by(program: &Program, arguments: &[&str], flags: &[&str], says: &[&str]) {
     let mut resident = Resident::start(program, arguments);
     let before = State::at_rest(resident.pid, &["State"]);
@@ -194,7 +200,7 @@ pub fn refused_by(program: &Program, arguments: &[&str], flags: &[&str], says: &
     assert!(status.success() && errors.is_empty(), "{status} {output}{errors}");
 }
 
-/// A refusal is one line that says these words.
+/// Checks that a refusal is one line with these words.
 pub fn one_line(run: &Run, says: &[&str]) {
     assert!(!run.status.success() && run.status.code().is_some(), "{}: {}", run.status, run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -204,7 +210,7 @@ pub fn one_line(run: &Run, says: &[&str]) {
     }
 }
 
-/// Calls made between attaching and detaching are counted exactly, by every tracer.
+/// Checks that every tracer counts exactly the calls made between attaching and detaching.
 pub fn counts_exactly(build: &Build) {
     let program = compile(build, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["counted"]);

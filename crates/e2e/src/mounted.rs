@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Can directories be mounted here? Says so if not.
+/// Whether directories can be mounted; reports a skipped test if not.
 pub fn have_fuse() -> bool {
     let there = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !there {
@@ -22,11 +22,11 @@ pub fn have_fuse() -> bool {
     there
 }
 
-/// A program with its directory mounted.
+/// A program with its mounted directory.
 pub struct Mounted {
     /// The program.
     pub resident: Resident,
-    /// Its directory.
+    /// The mounted directory.
     pub place: Place,
     _program: Program,
 }
@@ -39,18 +39,18 @@ impl Deref for Mounted {
     }
 }
 
-/// Where it is mounted.
+/// The mount point of a directory, unmounted on drop.
 pub struct Place(pub tempfile::TempDir);
 
 impl Mounted {
-    /// The resident program, told to do this.
+    /// Starts the resident program with an argument, and mounts its directory.
     pub fn new(how: &str) -> Mounted {
         let program = compile(GCC, &["resident.c"], &[]);
         let resident = Resident::start(&program, &[how]);
         Mounted::of(program, resident)
     }
 
-    /// A program that runs.
+    /// Mounts the directory of a running program.
     pub fn of(program: Program, resident: Resident) -> Mounted {
         let place = Place(tempfile::tempdir().expect("a directory"));
         let mounted = Mounted { resident, place, _program: program };
@@ -59,12 +59,12 @@ impl Mounted {
         mounted
     }
 
-    /// Mounts it.
+    /// Mounts the directory.
     pub fn mount(&self) -> Run {
         calltap_run(&["mount", "-p", &self.resident.pid.to_string(), &self.root().to_string_lossy()])
     }
 
-    /// The program goes on as if nothing had been.
+    /// Unmounts the directory, and checks that the program runs on unchanged.
     pub fn end(mut self) {
         self.unmount();
         let start = Instant::now();
@@ -77,7 +77,7 @@ impl Mounted {
         assert!(status.success(), "{status}: {output}{errors}");
     }
 
-    /// The process that serves the directory.
+    /// Returns the id of the process that serves the directory.
     pub fn server(&self) -> u32 {
         let own = format!("mount\0--foreground\0-p\0{}\0", self.resident.pid);
         let processes = fs::read_dir("/proc").expect("/proc").flatten();
@@ -90,38 +90,38 @@ impl Mounted {
 }
 
 impl Place {
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         self.0.path()
     }
 
-    /// A file in it.
+    /// Returns the path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
-    /// `cat FILE`
+    /// `cat FILE`: returns the contents of a file.
     pub fn cat(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// `echo TEXT > FILE`, which may fail,
+    /// `echo TEXT > FILE`: writes a file, and returns its error.
     pub fn try_echo(&self, text: &str, name: &str) -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
         file.write_all(format!("{text}\n").as_bytes())
     }
 
-    /// or may not.
+    /// `echo TEXT > FILE`: writes a file, which must succeed.
     pub fn echo(&self, text: &str, name: &str) {
         self.try_echo(text, name).unwrap_or_else(|error| panic!("{text} > {name}: {error}"));
     }
 
-    /// Is it mounted?
+    /// Whether the directory is mounted.
     pub fn is_mounted(&self) -> bool {
         is_mounted(self.root())
     }
 
-    /// Waits until it is no more.
+    /// Waits until the directory is not mounted any more.
     pub fn await_unmounted(&self) {
         let start = Instant::now();
         while self.is_mounted() && start.elapsed() < HANGS {
@@ -130,7 +130,7 @@ impl Place {
         assert!(!self.is_mounted(), "still mounted");
     }
 
-    /// Unmounts it.
+    /// Unmounts the directory.
     pub fn unmount(&self) {
         let unmounted = Command::new("umount").arg(self.root()).status();
         assert!(unmounted.is_ok_and(|status| status.success()), "umount");
@@ -145,13 +145,13 @@ impl Drop for Place {
     }
 }
 
-/// Is something mounted there?
+/// Whether a file system is mounted on a path.
 pub fn is_mounted(place: &Path) -> bool {
     let place = format!(" {} ", place.display());
     fs::read_to_string("/proc/self/mounts").unwrap_or_default().contains(&place)
 }
 
-/// Reads a file in the background; it is open when this returns.
+/// Starts a reader of a file, which is open when this function returns.
 pub fn reader(path: &Path) -> Child {
     let mut cat = Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().expect("cat");
     await_open(&mut cat, path);
@@ -174,7 +174,7 @@ pub fn await_open(child: &mut Child, path: &Path) {
     }
 }
 
-/// How it has ended, if it does so in time.
+/// Waits for a child, and returns its status if it ends in time.
 pub fn ends_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     loop {
@@ -186,7 +186,7 @@ pub fn ends_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition is true.
 pub fn await_that(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {

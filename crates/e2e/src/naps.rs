@@ -1,4 +1,4 @@
-//! A trace of a program that naps, for tests of what shows traces.
+//! A trace of a program that sleeps, for tests of views.
 
 use crate::attached::await_sleeps;
 use crate::compile;
@@ -8,13 +8,14 @@ use crate::wait::end_of;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Records the program until it has napped some times. The program, which keeps its directory, and the trace's path.
+/// Records the program until it has slept several times. Returns the program, which owns the
+/// directory, and the trace's path.
 pub fn trace_of_naps() -> (Program, String) {
     let program = compile(GCC, &["paced.c"], &[]);
     let path = program.directory().join("naps.data").display().to_string();
     let mut command = Command::new(calltap());
     command.args(["record", "-q", "-o", &path, "--"]).arg(&program.path);
-    // It goes on while its input does.
+    // The program runs until its input ends.
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("calltap");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Runs programs, with a limit on the time they may take.
+//! Runs programs with a time limit.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -7,20 +7,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which a step is taken to hang. Beside a hundred busy threads on two processors, attaching takes half a minute.
+/// Time after which a step counts as hanging. Beside a hundred busy threads on two processors,
+/// attaching takes half a minute.
 pub const HANGS: Duration = Duration::from_secs(120);
 
-/// How a program ended and what it printed.
+/// The end and the output of a program.
 pub struct Run {
-    /// Its wait status.
+    /// Wait status.
     pub status: ExitStatus,
-    /// Its output.
+    /// Standard output.
     pub stdout: String,
-    /// Its errors.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// The program under test.
+/// Returns the path of the calltap under test.
 pub fn calltap() -> PathBuf {
     if let Some(path) = std::env::var_os("CALLTAP_BIN") {
         return path.into();
@@ -40,7 +41,7 @@ pub fn calltap() -> PathBuf {
     panic!("build calltap first: cargo build --release -p calltap-cli (or set CALLTAP_BIN)");
 }
 
-/// `calltap` with arguments, run to its end.
+/// Runs `calltap` with arguments to its end.
 pub fn calltap_run(arguments: &[&str]) -> Run {
     let mut command = Command::new(calltap());
     command.args(arguments);
@@ -52,7 +53,8 @@ pub fn run(command: Command, stdin: &[u8]) -> Run {
     run_timeout(command, stdin, 3 * HANGS)
 }
 
-/// Runs a command to its end; fails the test, and ends the command and its children, after some time.
+/// Runs a command to its end. After the time limit the command and its children are killed, and the
+/// test fails.
 pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -75,7 +77,7 @@ pub fn run_timeout(mut command: Command, stdin: &[u8], limit: Duration) -> Run {
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
     let status = child.wait().expect("a child of this process");
-    // A process that it has left behind may keep the pipes open.
+    // A process that the command has left behind may keep the pipes open.
     let text = |reader: thread::JoinHandle<String>| {
         if late && !reader.is_finished() { "?".to_owned() } else { reader.join().unwrap_or_default() }
     };
@@ -90,7 +92,7 @@ fn read(from: &mut impl Read) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// A server that does not outlive its test.
+/// A server that is killed on drop.
 pub struct Server(pub Child);
 
 impl Drop for Server {

@@ -1,8 +1,8 @@
-//! Tests that need what this machine does not have.
+//! Tests that need something this machine lacks.
 
 use std::io::Write;
 
-/// Says that something could not be tested here, past the capture of the test harness.
+/// Reports that something was not tested, past the capture of the test harness.
 pub fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

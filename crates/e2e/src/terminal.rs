@@ -1,4 +1,4 @@
-//! A terminal to run calltap on.
+//! A pseudo-terminal on which calltap runs.
 
 use crate::attached::changed_text;
 use crate::run::calltap;
@@ -13,14 +13,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A terminal with calltap on it.
+/// A pseudo-terminal with calltap on it.
 pub struct Terminal {
-    /// Whose keys and screen they are.
+    /// The controlling side, for keys and the screen.
     pub controller: File,
-    /// Kept, so that it can be asked how it is.
+    /// The terminal side, kept open to read its modes.
     pub terminal: File,
     shown: Arc<Mutex<String>>,
-    /// calltap.
+    /// The process of calltap.
     pub child: Child,
 }
 
@@ -30,7 +30,8 @@ impl Terminal {
         Terminal::with(arguments, &[], false)
     }
 
-    /// The same on a wider one, with these variables in its environment, and what it says on standard error on the terminal, too.
+    /// Runs calltap on a wider terminal, with these environment variables and with standard error
+    /// on the terminal as well.
     pub fn whole(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         Terminal::with(arguments, environment, true)
     }
@@ -41,12 +42,12 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new()).expect("its name");
         let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes())).to_owned();
         let terminal = File::options().read(true).write(true).open(name).expect("its other end");
-        // A table of `diff` has room for all its columns only here.
+        // Only a wide terminal has room for all columns of a table of `diff`.
         let ws_col = if whole { 200 } else { 100 };
         tcsetwinsize(&terminal, Winsize { ws_row: 12, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
         let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
         let mut command = Command::new(calltap());
-        // Pagers and colours are those of the test, not of the user who runs it.
+        // Pager and colours are chosen by the test, not by the user's environment.
         command.env_remove("CALLTAP_PAGER").env_remove("LESS").env_remove("NO_COLOR");
         command.args(arguments).env("PAGER", "cat").envs(environment.iter().copied());
         let stderr = if whole { end() } else { Stdio::null() };
@@ -63,35 +64,35 @@ impl Terminal {
         Terminal { controller, terminal, shown, child }
     }
 
-    /// Waits until this is drawn.
+    /// Waits until a text is drawn.
     pub fn wait_for(&self, what: &str) {
         wait_until(what, || self.shown.lock().unwrap().contains(what));
     }
 
-    /// What was drawn so far.
+    /// Returns the text drawn so far.
     pub fn shown(&self) -> String {
         self.shown.lock().unwrap().clone()
     }
 
-    /// Waits until the program leaves its page for what the terminal showed before.
+    /// Waits until the program leaves the alternate screen.
     pub fn wait_for_leave(&self) {
         self.wait_for("\x1b[?1049l");
     }
 
-    /// Forgets what was drawn, and presses keys.
+    /// Clears the text drawn so far, and presses keys.
     pub fn press(&mut self, keys: &str) {
         self.shown.lock().unwrap().clear();
         self.controller.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Do keys come one by one?
+    /// Whether keys are delivered one by one.
     pub fn is_raw(&self) -> bool {
         use rustix::termios::LocalModes;
         !tcgetattr(&self.terminal).expect("its modes").local_modes.contains(LocalModes::ICANON)
     }
 }
 
-/// Sites that lead away.
+/// Returns the number of enabled sites: those whose first byte is a jump's.
 pub fn jumps(pid: u32) -> usize {
     changed_text(pid).iter().filter(|change| change.contains(": [e9")).count()
 }

@@ -1,11 +1,11 @@
-//! Waits for what a process does; signals to it.
+//! Waiting for other processes, and signals to them.
 
 use crate::run::HANGS;
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -14,7 +14,7 @@ pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Waits for the end of a child. Its status.
+/// Waits for the end of a child, and returns its status.
 pub fn end_of(mut child: Child) -> ExitStatus {
     let start = Instant::now();
     loop {

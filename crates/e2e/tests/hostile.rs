@@ -1,4 +1,4 @@
-//! A hostile process, or neighbour: it loses its own trace, and nothing else.
+//! Hostile processes and neighbours: a process may lose its own trace, and nothing else may fail.
 
 use calltap_e2e::*;
 use std::fs::{self, OpenOptions};
@@ -11,14 +11,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// A directory of directories takes every process of the machine that was attached to: those of this file's other tests, too.
+/// A directory of directories takes over every attached process of the machine, those of this
+/// file's other tests included. The lock excludes these.
 static ATTACHING: Mutex<()> = Mutex::new(());
 
 fn attaching_alone() -> MutexGuard<'static, ()> {
     ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is attached to, by its process id and where its session's files are.
+/// Returns the path of a session's file, from the mappings of a process that is attached to.
 fn file_of(pid: u32, name: &str) -> PathBuf {
     let found = || {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -38,7 +39,8 @@ fn start(arguments: &[&str]) -> Child {
     command.spawn().expect("calltap")
 }
 
-/// One error line that says what was done to the session, and no death by a signal.
+/// Checks that calltap exits with one error line about the damaged session, and is not ended by a
+/// signal.
 #[track_caller]
 fn says_truncated(mut child: Child) {
     let mut errors = String::new();
@@ -60,7 +62,7 @@ fn a_truncated_control_file_is_an_error_and_no_crash() {
         let child = start(&["record", "-p", &pid, "-o", &output]);
         let control = file_of(resident.pid, "control");
         resident.await_recorder();
-        // There are calls in the memory that will be missing.
+        // The memory has calls that will be missing.
         await_sleeps(resident.pid, 20);
         OpenOptions::new().write(true).open(control).expect("the file").set_len(length).expect("truncated");
         says_truncated(child);
@@ -109,7 +111,7 @@ fn counts_beyond_their_tables_are_clamped() {
     for at in counts {
         control.write_all_at(&u32::MAX.to_le_bytes(), at as u64).expect("written");
     }
-    // Entries that all say to be processes of a namespace that is nowhere.
+    // All entries claim to be processes of a namespace that does not exist.
     for index in 1..calltap_abi::PROCESS_MAX {
         let entry = calltap_abi::PROCESSES_AT + index * size_of::<calltap_abi::ProcessEntry>();
         let (own, parent) = ((index as u32).to_le_bytes(), 1u32.to_le_bytes());
@@ -158,7 +160,7 @@ fn a_name_that_another_user_has_taken_does_not_block_tracing() {
     assert!(resident.end().0.success());
 }
 
-/// A page of a small trace: the process, host and port, and path.
+/// Serves the page of a small trace. Returns the process, host and port, and path.
 fn view(program: &Program) -> (Server, String, String) {
     let path = program.directory().join("t").display().to_string();
     let run = calltap_run(&["record", "-q", "-o", &path, "--", &program.path.display().to_string()]);
@@ -179,11 +181,11 @@ fn view(program: &Program) -> (Server, String, String) {
     (Server(child), host.to_owned(), path.to_owned())
 }
 
-/// What is answered to these bytes, or until the server takes too long.
+/// Returns the answer to these bytes, or the part that arrives in time.
 fn told(host: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(host).expect("the server");
     stream.set_read_timeout(Some(HANGS)).expect("set");
-    // The server may close the connection before all was written.
+    // The server may close the connection before everything was written.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -235,7 +237,8 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once() {
 
 #[test]
 fn names_do_nothing_to_a_terminal_in_any_output() {
-    // A name with an escape sequence, a new line, a tab and a mark that turns the direction of text.
+    // A name with an escape sequence, a line break, a tab, and a character that reverses the
+    // direction of text.
     const NAME: &str = "evil\x1b[2Jred\nline\tx\u{202e}y";
     let place = tempfile::tempdir().expect("a directory");
     let source = place.path().join("evil.c");

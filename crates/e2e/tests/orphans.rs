@@ -1,4 +1,5 @@
-//! `calltap record -- PROGRAM` that is killed: its session is found by the program's id, and the program is left as it was.
+//! A killed `calltap record -- PROGRAM`: its session is found by the program's id, and the program
+//! is restored.
 
 use calltap_e2e::*;
 use std::fs;
@@ -6,20 +7,21 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A recorder with a program that it has started.
+/// Starts a recorder with a program.
 fn start(program: &Program) -> Resident {
     let mut command = Command::new(calltap());
     command.args(["record", "-q", "-o", "/dev/null", "--"]).arg(&program.path).arg("counted");
     Resident::spawn(command, program.directory().to_owned())
 }
 
-/// The program that a recorder has started.
+/// Returns the program that a recorder has started.
 fn child(recorder: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", recorder)).unwrap_or_default();
     children.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a program")
 }
 
-/// The recorder is killed; then the program's text is as in its file after this command, and the program goes on.
+/// Kills the recorder. After `command` the program's text must be as in its file, and the program
+/// must run on.
 fn check(build: &'static Build, command: &[&str]) {
     let program = compile(build, &["resident.c"], &[]);
     let mut recorder = start(&program);
@@ -31,7 +33,8 @@ fn check(build: &'static Build, command: &[&str]) {
     while recorder.runs() {
         thread::sleep(Duration::from_millis(5));
     }
-    // Another calltap cleans up what is left of sessions, and not what is left of this one.
+    // Another calltap removes the remains of ended sessions, but not those of a session whose
+    // program runs.
     assert!(calltap_run(&["record", "-q", "-o", "/dev/null", "--", "true"]).status.success());
     let pid_word = pid.to_string();
     let status = calltap_run(&["status", "-p", &pid_word]);
@@ -60,14 +63,14 @@ fn record_finds_the_session_of_a_killed_recorder() {
     }
 }
 
-/// Has processes that lose their parent become children of this one, which learns how they end.
+/// Makes this process the parent of orphaned descendants, so that it learns how they end.
 fn adopt_orphans() {
     // SAFETY: no pointers.
     let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The signal that has ended a child.
+/// Returns the signal that has ended a child.
 fn ended_by(pid: u32) -> Option<i32> {
     let mut status = 0;
     // SAFETY: the kernel writes one integer.
@@ -76,7 +79,7 @@ fn ended_by(pid: u32) -> Option<i32> {
     libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
 }
 
-/// The processes that run a program.
+/// Returns the processes that run a program.
 fn running(program: &Program) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -84,7 +87,8 @@ fn running(program: &Program) -> Vec<u32> {
         .collect()
 }
 
-// Until a child has asked to be traced, and has got another parent, it must not: that one would never let it go on.
+// A forked child waits until the recorder traces it (PTRACE_SEIZE). If the recorder is killed
+// before that, the child must end instead of waiting.
 #[test]
 fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
     let program = compile(&PLACED[0], &["resident.c"], &[]);
@@ -106,7 +110,8 @@ fn killed_right_after_fork_it_leaves_no_program_that_stands_still() {
     }
 }
 
-// A static program is traced for its first moments: there a recorder that is killed could leave it stopped for ever.
+// A static program is traced for its first moments: a recorder killed in that time could leave it
+// stopped for ever.
 #[test]
 fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
     adopt_orphans();
@@ -120,7 +125,7 @@ fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(20));
-            // What was killed before it began is as good as never started.
+            // A child that was killed before it began counts as never started.
             for pid in
                 running(&program).into_iter().filter(|pid| state(*pid).is_some_and(|state| state != 'Z'))
             {
@@ -129,7 +134,7 @@ fn killed_while_a_program_starts_it_leaves_none_that_stands_still() {
                     "{} {step}: {pid} stands still",
                     program.name
                 );
-                // The signal that ends it with its recorder may have been sent, and it not yet had its turn.
+                // The signal that ends the program with its recorder may be pending.
                 if !recorder.says("ready") {
                     assert_eq!(ended_by(pid), Some(libc::SIGKILL), "{} {step}: {pid}", program.name);
                 }

@@ -1,4 +1,5 @@
-//! Speed of the views: events per second of processor time, on synthetic batches in memory (and from a file).
+//! Speed of the views in events per second of processor time, on synthetic batches in memory and in
+//! a file.
 
 use calltap_analysis::{Error, MemorySource, Source, graph, replay, report};
 use calltap_export as export;
@@ -9,7 +10,8 @@ const EVENTS: u64 = 16_000_000;
 const BATCH: u64 = 8_000;
 const SITES: u32 = 2_000;
 
-/// A program that wanders up and down its call stack; functions are reused unevenly, as real ones are.
+/// Makes a program that moves up and down its call stack; functions are called unevenly often, as
+/// in real programs.
 fn synthetic(threads: u32) -> MemorySource {
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
     source.meta.processes.push(Process {
@@ -80,7 +82,7 @@ fn synthetic(threads: u32) -> MemorySource {
     source
 }
 
-/// The same recording in a file.
+/// Writes a recording to a file and opens it.
 fn in_file(memory: &MemorySource) -> Result<TraceReader, calltap_trace::Error> {
     let session = Session::of(ClockKind::Coarse);
     let path = std::env::temp_dir().join(format!("calltap-bench-{}.data", std::process::id()));
@@ -102,12 +104,12 @@ fn in_file(memory: &MemorySource) -> Result<TraceReader, calltap_trace::Error> {
     }
     writer.finish(End { status: String::new(), wall_ns: 0, cpu_ns: 0, recorder_cpu_ns: 0 })?;
     let reader = TraceReader::open(&path);
-    // Open files outlive their names.
+    // The open file outlives its name.
     let _ = std::fs::remove_file(&path);
     reader
 }
 
-/// Seconds this thread has run: other programs on the machine do not count.
+/// Returns the seconds that this thread has run; other programs on the machine do not count.
 fn processor_time() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with schedstat");
     let ns: f64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds first");
@@ -131,7 +133,7 @@ fn measure(name: &str, source: &dyn Source, mut view: impl FnMut(&mut dyn Write)
 }
 
 fn main() {
-    // `cargo test --benches` runs this too: there it only has to compile.
+    // `cargo test --benches` runs this too; there it only has to compile.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

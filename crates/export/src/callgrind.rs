@@ -1,8 +1,9 @@
-//! Callgrind's format, for KCachegrind and callgrind_annotate: each function's own cost, and for each that it calls how often and at what
-//! inclusive cost.
+//! Callgrind's format, for KCachegrind and callgrind_annotate: the own cost of each function, and
+//! the number and inclusive cost of its calls of each other function.
 //!
-//! Readers take a function's inclusive cost to be that of all calls to it. So only its outermost calls have one, recursive ones only a number: what readers
-//! then show is the total time of `calltap report`. Where nothing has a time, calls are the cost.
+//! Readers take the sum over all calls of a function as its inclusive cost. Therefore only
+//! outermost calls have a cost here, recursive ones only a number, so that readers show the total
+//! time of `calltap report`. If nothing has a time, calls are the cost.
 
 use crate::labels::command;
 use crate::options::Options;
@@ -12,7 +13,8 @@ use calltap_trace::{SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-/// Writes costs in nanoseconds. A function named after each thread calls its outermost functions.
+/// Writes costs in nanoseconds. A pseudo-function named after each thread calls its outermost
+/// functions.
 pub fn callgrind(
     source: &dyn Source,
     options: &Options,
@@ -33,7 +35,7 @@ pub fn callgrind(
     Ok(totals)
 }
 
-/// Of calls: time in ticks, and calls as a cost.
+/// The cost of calls: time in ticks, and their number.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     ticks: u64,
@@ -47,7 +49,7 @@ impl Cost {
     }
 }
 
-/// Calls of one function from another, and the cost of those that are outermost.
+/// Calls of one function by another, and the cost of the outermost ones.
 #[derive(Clone, Copy, Default)]
 struct Edge {
     number: u64,
@@ -57,16 +59,16 @@ struct Edge {
 /// An open call.
 struct Frame {
     site: u32,
-    /// Calls in it, itself included.
+    /// Number of calls in it, itself included.
     calls: u64,
 }
 
-/// A site, or beyond all sites a thread.
+/// A caller: whether it is a thread, and the number of the site or thread.
 type Caller = (bool, u32);
 
 struct Collector {
     open: Vec<Frame>,
-    /// By site: its open calls.
+    /// Number of open calls by site.
     active: Vec<u32>,
     own: Vec<Cost>,
     edges: HashMap<(Caller, u32), Edge>,
@@ -92,7 +94,7 @@ impl Visitor for Collector {
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
         let cost = Cost { ticks: 0, calls: 1 };
         self.own[enter.site.0 as usize].add(cost);
-        // Its caller's frame is open only if another tracer saw it.
+        // Its caller's frame is open only if another tracer recorded it.
         if let Some(caller) = self.open.last_mut() {
             caller.calls += 1;
         }
@@ -155,7 +157,7 @@ fn write(
     writeln!(out, "\ntotals: {}", cost(whole))
 }
 
-/// Names, which are written once: then their numbers stand for them.
+/// Compresses names: the first use writes a name with a number, later uses the number alone.
 struct Named<'a> {
     names: &'a Names<'a>,
     known: HashMap<(bool, String), usize>,

@@ -5,7 +5,7 @@ use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_micros};
 use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents, limited,
     run_in_file_order, threads_with_events,
@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::io::{self, Write};
 
-/// Writes JSON trace events: a begin and an end per call, instants for losses and for calls without duration.
-/// Times are microseconds of CLOCK_MONOTONIC with three decimals; a counter clock's ticks stand for nanoseconds.
+/// Writes JSON trace events: a begin and an end per call, instants for losses and for calls without
+/// duration. Times are microseconds of CLOCK_MONOTONIC with three decimals; a counter clock's ticks
+/// count as nanoseconds.
 pub fn chrome(
     source: &dyn Source,
     options: &Options,
@@ -60,13 +61,13 @@ struct Exporter<'a> {
     names: Names<'a>,
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
-    /// Names by site as JSON strings.
+    /// JSON strings of the functions' names, by site.
     quoted: Vec<OnceCell<String>>,
     /// `"pid":1,"tid":2` by thread.
     places: Vec<OnceCell<String>>,
     first: bool,
-    /// What was read of the event that comes next.
-    values: Vec<Shown>,
+    /// Values captured with the next event.
+    values: Vec<FormattedValue>,
 }
 
 impl Visitor for Exporter<'_> {
@@ -124,7 +125,7 @@ impl Visitor for Exporter<'_> {
 impl Exporter<'_> {
     fn metadata(&mut self) {
         let meta = self.source.meta();
-        // Where the recorder saw no name, readers have a better one than none.
+        // Without a name from the recorder, readers have a better name than an empty one.
         for process in meta.processes.iter().filter(|process| !process.comm.is_empty()) {
             self.separate();
             let args = json!({ "name": process.comm });
@@ -147,7 +148,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// A future as an asynchronous event, its polls as parts of it.
+    /// Writes a future as an asynchronous event, with its polls as nested events.
     fn future(&mut self, span: &Span) {
         let thread = span.threads.first().copied().unwrap_or_default();
         let mut event = |name: &str, phase: &str, ticks: u64, thread: ThreadId, arguments: Value| {
@@ -169,7 +170,7 @@ impl Exporter<'_> {
         event(&span.name, "e", span.end, thread, json!({ "end": span.how.name(), "polls": span.polls }));
     }
 
-    /// What the thread did, as asynchronous events: they may be next to its calls, which they do not nest in.
+    /// Writes the thread's states as asynchronous events, which need not nest in its calls.
     fn states(&mut self, thread: ThreadId) -> Result<(), Error> {
         let id = pid_tid(self.source, thread).1;
         for State { from, to, state } in states(self.source, thread)? {
@@ -191,7 +192,7 @@ impl Exporter<'_> {
         Ok(())
     }
 
-    /// What happened to the thread.
+    /// Writes the thread's incidents as instants.
     fn incidents(&mut self, thread: ThreadId) -> Result<(), Error> {
         for Incident { at, what } in self.source.incidents(thread)?.entries {
             self.separate();

@@ -1,4 +1,4 @@
-//! One line per call.
+//! CSV with one line per call.
 
 use crate::options::Options;
 use calltap_analysis::bytes::{drain, push_csv, push_decimal};
@@ -8,9 +8,12 @@ use calltap_analysis::{Call, Enter, Error, Names, Progress, Source, Totals, Visi
 use calltap_trace::{SiteId, ThreadId};
 use std::io::{self, Write};
 
-/// Writes a line per call, thread after thread, in the order the calls end: `thread` (its name), `tid`, `function`,
-/// `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC), `total_ns`, `self_ns`, `caller`; where context switches were recorded
-/// also `cpu_ns`, `runnable_ns`, `blocked_ns`, `tracing_ns`, and where page faults and their like were, `faults`, `major_faults`, `migrations`, `signals` of the call itself. Fields that are not known (times of a counter clock, durations of a `function` tracer) are empty.
+/// Writes a line per call, thread after thread, in the order in which calls end: `thread` (its
+/// name), `tid`, `function`, `module`, `depth` (0 = outermost), `start_ns` (CLOCK_MONOTONIC),
+/// `total_ns`, `self_ns`, `caller`; if context switches were recorded, also `cpu_ns`,
+/// `runnable_ns`, `blocked_ns`, `tracing_ns`; and if incidents were recorded, `faults`,
+/// `major_faults`, `migrations`, `signals` of the call itself. Unknown fields (times of a counter
+/// clock, durations of a `function` tracer) are empty.
 pub fn csv(
     source: &dyn Source,
     options: &Options,
@@ -117,7 +120,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// What its thread did.
+    /// Appends the thread's times in each state.
     fn states(&mut self, states: Option<[u64; 4]>) {
         for at in 0..if self.switched { 4 } else { 0 } {
             self.buffer.push(b',');
@@ -127,7 +130,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// What happened in it, at the end of a line.
+    /// Appends the incidents in the call itself, and ends the line.
     fn end(&mut self, happened: Option<Incidents>) {
         for count in counts(happened).into_iter().filter(|_| self.incidents.is_some()) {
             self.buffer.push(b',');

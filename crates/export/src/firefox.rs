@@ -1,8 +1,9 @@
 //! The Firefox Profiler's format: samples of call paths over time.
 //!
-//! The profiler keeps all samples in memory, and so does the crate that writes them: a sample per call would not do. Each thread's time is cut into
-//! slices; a sample stands for what a call path itself took in a slice. Sums are exact, moments are as fine as the slices, of which there are fewer where
-//! many paths are in one: about [`SAMPLES`] samples in all.
+//! The profiler keeps all samples in memory, and so does the crate that writes them, so that a
+//! sample per call would be too many. The time of each thread is cut into slices; a sample is the
+//! own time of a call path in a slice. Sums are exact; times are as fine as the slices, which are
+//! longer where many paths occur in one, for about [`SAMPLES`] samples in all.
 
 use crate::labels::command;
 use crate::labels::pid_tid;
@@ -19,14 +20,14 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-/// Samples of all threads together, about.
+/// Approximate number of samples of all threads.
 const SAMPLES: u64 = 1 << 18;
-/// Slices of a thread's time, at most.
+/// Maximum number of slices of a thread's time.
 const SLICES: u64 = 4096;
-/// Call paths kept of each thread.
+/// Maximum number of call paths of a thread.
 const PATHS: usize = 1 << 18;
 
-/// Writes samples weighted with milliseconds; with calls, where nothing was timed.
+/// Writes samples weighted with milliseconds, or with calls if nothing was timed.
 pub fn firefox(
     source: &dyn Source,
     options: &Options,
@@ -53,7 +54,7 @@ pub fn firefox(
     };
     for &thread in &threads {
         let mut all = source.incidents(thread)?.entries;
-        // The profile begins with the first event.
+        // Times before the first event, at which the profile begins, would be negative.
         all.retain(|incident| source.to_ns(incident.at) >= start);
         exporter.incidents_left_out += all.len().saturating_sub(MARKERS) as u64;
         all.truncate(MARKERS);
@@ -65,7 +66,7 @@ pub fn firefox(
     Ok(totals)
 }
 
-/// `start` is CLOCK_MONOTONIC at the zero of its times.
+/// Makes an empty profile; `start` is the time of CLOCK_MONOTONIC at its zero.
 fn profile(source: &dyn Source, start: u64) -> fx::Profile {
     let session = source.meta().session.as_ref();
     let since_epoch = session.map_or(0, |session| {
@@ -83,30 +84,31 @@ struct Exporter<'a> {
     profile: fx::Profile,
     processes: Vec<Option<fx::ProcessHandle>>,
     start: u64,
-    /// Samples a thread may have, about.
+    /// Approximate number of samples of a thread.
     share: u64,
-    /// Of each sample, ticks and calls. The crate's weights are whole numbers of 32 bits: they are places in this list, and replaced at the end.
+    /// Ticks and calls of each sample. The crate's weights are 32-bit integers: they are indices
+    /// into this list, and are replaced at the end.
     weights: Vec<(u64, u64)>,
-    /// Calls by further paths.
+    /// Number of calls on paths beyond the limit.
     merged: u64,
     current: Option<Thread>,
-    /// When threads did not run; the threads to come,
+    /// Off-CPU intervals of the threads to come.
     states: Vec<(ThreadId, Markers)>,
-    /// and how often that was too short for a marker.
+    /// Number of intervals left out as too short.
     left_out: u64,
-    /// What happened to the threads to come,
+    /// Incidents of the threads to come.
     incidents: Vec<(ThreadId, Vec<Incident>)>,
-    /// and how often there were too many for markers.
+    /// Number of incidents left out as too many.
     incidents_left_out: u64,
 }
 
-/// Stretches of a thread's time, and how many are left out.
+/// Intervals of a thread, and the number of those left out.
 type Markers = (Vec<State>, u64);
 
-/// Markers of a thread at most.
+/// Maximum number of markers of a thread.
 const MARKERS: usize = 1 << 15;
 
-/// When a thread did not run: the longest stretches, in order.
+/// Returns the longest intervals in which a thread did not run, in order.
 fn markers(source: &dyn Source, thread: ThreadId) -> Result<Markers, Error> {
     let mut all = states(source, thread)?;
     all.retain(|state| !matches!(state.state, RunState::Running | RunState::Unknown));
@@ -120,7 +122,7 @@ fn markers(source: &dyn Source, thread: ThreadId) -> Result<Markers, Error> {
     Ok((all, left_out))
 }
 
-/// A stretch of time in which a thread did not run.
+/// A marker for an interval in which a thread did not run.
 struct Waited {
     name: fx::StringHandle,
 }
@@ -149,13 +151,13 @@ impl fx::StaticSchemaMarker for Waited {
     }
 }
 
-/// Something that happened to a thread.
-struct Happened {
+/// A marker for an incident of a thread.
+struct IncidentMarker {
     name: fx::StringHandle,
     text: fx::StringHandle,
 }
 
-impl fx::StaticSchemaMarker for Happened {
+impl fx::StaticSchemaMarker for IncidentMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "calltap incident";
     const DESCRIPTION: Option<&'static str> = Some("A page fault, a signal, or a move to another processor.");
     const CHART_LABEL: Option<&'static str> = Some("{marker.data.text}");
@@ -187,24 +189,24 @@ impl fx::StaticSchemaMarker for Happened {
 struct Thread {
     handle: fx::ThreadHandle,
     paths: Paths,
-    /// Of each path: the profile's name for it, and what it took in this slice.
+    /// Stack handle of each path in the profile, and its ticks and calls in the current slice.
     nodes: Vec<(Option<fx::StackHandle>, u64, u64)>,
-    /// Paths that were in this slice.
+    /// Paths that occur in the current slice.
     touched: Vec<u32>,
-    /// Paths of open calls.
+    /// Paths of the open calls.
     open: Vec<u32>,
-    /// Ticks: of the newest event, and when the slice and the thread end.
+    /// Ticks of the newest event, and the ends of the slice and of the thread.
     now: u64,
     slice: u64,
     end: u64,
-    /// The shortest slice.
+    /// Length of the shortest slice.
     shortest: u64,
-    /// Samples it may still have.
+    /// Number of samples that remain for the thread.
     left: u64,
 }
 
 impl Thread {
-    /// Up to `ticks`, time was the innermost call's.
+    /// Adds the time up to `ticks` to the innermost call.
     #[inline]
     fn advance(&mut self, ticks: u64) {
         if let Some(&top) = self.open.last() {
@@ -258,7 +260,8 @@ impl Visitor for Exporter<'_> {
 }
 
 impl Exporter<'_> {
-    /// The thread at this moment; begins it, and a new slice where one ends.
+    /// Advances the thread to `ticks`, begins it if necessary, and begins a new slice at the end of
+    /// one.
     #[inline]
     fn at(&mut self, thread: ThreadId, ticks: u64) -> &mut Thread {
         let mut current = match self.current.take() {
@@ -310,7 +313,7 @@ impl Exporter<'_> {
             let at = self.time(at);
             let name = self.profile.intern_string(what.name());
             let text = self.profile.intern_string(&incidents::text(&what));
-            self.profile.add_marker(handle, fx::MarkerTiming::Instant(at), Happened { name, text });
+            self.profile.add_marker(handle, fx::MarkerTiming::Instant(at), IncidentMarker { name, text });
         }
         for State { from, to, state } in states {
             let timing = fx::MarkerTiming::Interval(self.time(from), self.time(to));
@@ -323,7 +326,7 @@ impl Exporter<'_> {
         fx::Timestamp::from_nanos_since_reference(self.source.to_ns(ticks).saturating_sub(self.start))
     }
 
-    /// A sample for each path of the slice; then the next begins.
+    /// Writes a sample for each path of the slice, and begins the next slice.
     fn flush(&mut self, thread: &mut Thread) {
         let (now, before) = (self.time(thread.now), self.weights.len() as u64);
         for node in std::mem::take(&mut thread.touched) {
@@ -334,7 +337,8 @@ impl Exporter<'_> {
             self.profile.add_sample(thread.handle, now, stack, fx::CpuDelta::ZERO, place);
         }
         self.profile.set_thread_end_time(thread.handle, now);
-        // As long as lets the samples that are left reach to the end, if all slices have as many as this one.
+        // The remaining samples reach to the end of the thread if all slices have as many as this
+        // one.
         let samples = self.weights.len() as u64 - before;
         thread.left = thread.left.saturating_sub(samples);
         let rest = u128::from(thread.end.saturating_sub(thread.now));
@@ -343,7 +347,7 @@ impl Exporter<'_> {
         thread.slice = thread.now.saturating_add(length);
     }
 
-    /// The profile's name for a path.
+    /// Returns the stack handle of a path in the profile.
     fn stack(&mut self, thread: &mut Thread, node: u32) -> Option<fx::StackHandle> {
         let mut missing = Vec::new();
         let (mut at, mut parent) = (node, None);
@@ -375,7 +379,7 @@ impl Exporter<'_> {
     fn write(self, totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
         let timed = self.source.has_time() && self.weights.iter().any(|&(ticks, _)| ticks > 0);
         let mut profile = serde_json::to_value(&self.profile)?;
-        // What is missing, as the profiler shows it with the profile's other data.
+        // The profiler shows these notes with the profile's other data.
         let mut notes: Vec<String> = calltap_analysis::head::head(self.source, totals)
             .lines()
             .map(|line| line.replace("# ", ""))
@@ -395,10 +399,10 @@ impl Exporter<'_> {
         let entries: Vec<Value> = entries.collect();
         profile["meta"]["extra"] = json!([{ "label": "Recording", "entries": entries }]);
         let threads = profile["threads"].as_array_mut().into_iter().flatten();
-        // Not rounded: there are many samples.
+        // Rounded values would add up to an error, as there are many samples.
         let ms_per_tick = self.source.duration_ns(1 << 32) as f64 / (1u64 << 32) as f64 / 1e6;
         for samples in threads.map(|thread| &mut thread["samples"]) {
-            // A processor time that is always 0 would be shown as idleness.
+            // The profiler would show a processor time that is always 0 as idleness.
             samples.as_object_mut().and_then(|samples| samples.remove("threadCPUDelta"));
             samples["weightType"] = if timed { "tracing-ms".into() } else { "samples".into() };
             for weight in samples["weight"].as_array_mut().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Flame graphs: which boxes, where.
+//! Flame graphs as SVG: computes the boxes and their texts.
 
 use super::svg::{Box, Picture};
 use crate::labels::{command, node_name};
@@ -12,8 +12,9 @@ use std::io::Write;
 /// Boxes narrower than this share of the picture are left out.
 const NARROWEST: f64 = 1.0 / 12_000.0;
 
-/// Writes a flame graph as one self-contained SVG: callers below, callees above, width by the time that [`Options::by`] says (by calls when
-/// nothing was timed). A click zooms, and functions can be searched for.
+/// Writes a flame graph as one self-contained SVG: callers below, callees above, widths by the time
+/// that [`Options::by`] selects, or by calls if nothing was timed. A click zooms, and functions can
+/// be searched for.
 pub fn flamegraph(
     source: &dyn Source,
     options: &Options,
@@ -57,7 +58,8 @@ pub fn flamegraph(
     Ok(totals)
 }
 
-/// `16.507 ms (12 ns self), 1 call; cpu 12.000 us, runnable 0 ns, blocked 16.495 ms`
+/// Formats the times of a box: `16.507 ms (12 ns self), 1 call; cpu 12.000 us, runnable 0 ns,
+/// blocked 16.495 ms`.
 fn times(source: &dyn Source, paths: &Paths, node: u32, by: By) -> String {
     let (total, own) = paths.times(node, by);
     let time = |ticks| duration(source.duration_ns(ticks));

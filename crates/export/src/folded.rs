@@ -6,9 +6,10 @@ use calltap_analysis::paths::By;
 use calltap_analysis::{Error, Names, Progress, Source, Totals};
 use std::io::Write;
 
-/// Writes a line per different stack with the nanoseconds spent in its innermost function itself (those that [`Options::by`] asks for), or, when nothing
-/// was timed, with the number of calls. In names `;` becomes `:` and line breaks become blanks. Stacks beyond
-/// [`Options::max_paths`] count for their callers. Time of which it is not known whether threads ran is a stack of its own.
+/// Writes a line per distinct stack with the nanoseconds spent in its innermost function itself, of
+/// the time that [`Options::by`] selects, or with the number of calls if nothing was timed. In
+/// names `;` becomes `:` and line breaks become blanks. Stacks beyond [`Options::max_paths`] count
+/// for their callers. Time in which the threads' states are unknown is a stack of its own.
 pub fn folded(
     source: &dyn Source,
     options: &Options,
@@ -23,7 +24,7 @@ pub fn folded(
         node_name(paths.of(node), &names).replace(';', ":").replace(|c: char| c.is_control(), " ")
     };
     let mut stack = String::new();
-    // Nodes to do, with the length of their caller's stack.
+    // Pending nodes, each with the length of its caller's stack.
     let mut pending: Vec<(u32, usize)> = Vec::new();
     let push = |node: u32, length: usize, pending: &mut Vec<(u32, usize)>| {
         let start = pending.len();

@@ -1,13 +1,14 @@
-//! How exports call a thread, a recording and a node, and what they say of a call besides.
+//! Names of threads, recordings and nodes in exports, and attributes of calls.
 
 use calltap_analysis::paths::Of;
 use calltap_analysis::{Call, Names, Off, Source};
 use calltap_trace::{Thread, ThreadId};
 
-/// What tells goroutines from threads where both have a number: no thread id is as large.
+/// Bit that tells goroutine numbers from thread ids, which are smaller.
 const GOROUTINE: u32 = 1 << 30;
 
-/// Process and thread id as the operating system had them. A goroutine has an id that no thread has.
+/// Returns process and thread id of the operating system; for a goroutine, an id that no thread
+/// has.
 pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
     let meta = source.meta();
     let Some(thread) = meta.threads.get(thread.0 as usize) else { return (0, 0) };
@@ -15,13 +16,13 @@ pub fn pid_tid(source: &dyn Source, thread: ThreadId) -> (u32, u32) {
     (pid, tid_of(thread))
 }
 
-/// The id of a thread, and one for a goroutine that no thread has.
+/// Returns the id of a thread; for a goroutine, an id that no thread has.
 pub fn tid_of(thread: &Thread) -> u32 {
     thread.goroutine.map_or(thread.tid, |number| (number as u32 % GOROUTINE) | GOROUTINE)
 }
 
-/// How long the thread of a call did not run, by the names of attributes; nothing if it ran all the time, or if that was not recorded at all. What is not known of
-/// a call whose trace knows it of others is one of them.
+/// Returns the off-CPU times of a call with the names of their attributes, without those that are
+/// 0; empty if context switches were not recorded at all. Unknown time is one of the attributes.
 pub fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'static str, u64)> {
     let off = if source.has_switches() { call.off } else { Off::default() };
     let parts = [
@@ -33,12 +34,12 @@ pub fn off_parts(source: &dyn Source, call: &Call) -> impl Iterator<Item = (&'st
     parts.map(|(name, ticks)| (name, source.duration_ns(ticks))).into_iter().filter(|(_, ns)| *ns > 0)
 }
 
-/// The command line, for titles.
+/// Returns the command line, for titles.
 pub fn command(source: &dyn Source) -> String {
     source.meta().session.as_ref().map(|session| session.command.join(" ")).unwrap_or_default()
 }
 
-/// What a node of a call tree is called.
+/// Returns the name of a node of a call tree.
 pub fn node_name(of: Of, names: &Names<'_>) -> String {
     match of {
         Of::Root => "all".to_owned(),

@@ -1,4 +1,5 @@
-//! A trace in the forms that other programs read: Perfetto, Chrome, Firefox, Speedscope, pprof, callgrind, OpenTelemetry, trace-cmd, CSV, folded stacks and flame graphs.
+//! Exports of a trace to the formats of other programs: Perfetto, Chrome, Firefox, Speedscope,
+//! pprof, callgrind, OpenTelemetry, trace-cmd, CSV, folded stacks and flame graphs.
 #![forbid(unsafe_code)]
 
 mod callgrind;

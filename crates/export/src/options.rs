@@ -1,37 +1,39 @@
-//! What a user says of an export.
+//! Options of exports.
 
 use calltap_analysis::{Error, Progress, Source, Totals, Word, paths};
 
-/// Which version of trace.dat: 6 is read by every trace-cmd and KernelShark, 7 by those since 2022.
+/// A version of trace.dat: every trace-cmd and KernelShark reads 6, releases since 2022 also read
+/// 7.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Version {
-    /// Parts in a fixed order.
+    /// Version 6: parts in a fixed order.
     #[default]
     V6,
-    /// Sections.
+    /// Version 7: sections.
     V7,
 }
 
-/// How to export.
+/// Options of an export.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Folded stacks and flame graphs: begin every stack with its thread. pprof: label every stack with it.
+    /// Whether every stack begins with its thread (folded stacks, flame graphs), or has it as a
+    /// label (pprof).
     pub by_thread: bool,
-    /// Folded stacks, flame graphs, pprof: different stacks kept in memory, 0 = a million.
+    /// Maximum number of stacks kept in memory (folded stacks, flame graphs, pprof); 0: a million.
     pub max_paths: usize,
-    /// Folded stacks and flame graphs: which time.
+    /// The time that is summed up (folded stacks, flame graphs).
     pub by: paths::By,
-    /// OTLP: the argument that says which trace a call is part of.
+    /// Name of the argument that holds the trace id of a call (OTLP).
     pub trace_id: Option<String>,
-    /// trace.dat: which version of it.
+    /// Version of the file (trace.dat).
     pub version: Version,
-    /// OpenTelemetry: the functions that become spans.
+    /// The functions that become spans (OpenTelemetry).
     pub functions: Vec<Word>,
 }
 
-/// The call paths of a trace, as far as options let them be kept.
+/// Returns the call paths of a trace, within the limits of the options.
 pub fn call_paths(
     source: &dyn Source,
     options: &Options,

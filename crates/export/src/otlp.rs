@@ -1,10 +1,11 @@
-//! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line, which is what files of the collector are.
+//! OpenTelemetry spans of chosen functions, as OTLP in JSON: an ExportTraceServiceRequest per line,
+//! as in the collector's files.
 
 use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::bytes::drain;
 use calltap_analysis::incidents_of_calls::{COUNTS, IncidentsOfCalls, counts};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, limited, run_by_thread,
 };
@@ -13,16 +14,18 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Spans of a request.
+/// Maximum number of spans of a request.
 const BATCH: usize = 512;
 /// SPAN_KIND_INTERNAL.
 const INTERNAL: u32 = 1;
 
-/// Writes a span for every call of the functions chosen that has times. Its parent is the innermost call below it that is chosen, too; an outermost one
-/// begins a trace of its own. Ids follow from the recording: the same one gives the same ids.
+/// Writes a span for every call of the chosen functions that has times. Its parent is the innermost
+/// chosen call around it; an outermost call begins a trace. Ids depend on the recording only:
+/// exporting it again gives the same ids.
 ///
-/// Where an argument of calls says which trace they are part of ([`Options::trace_id`]), all spans with the same value are in one trace, in whatever threads they are: the
-/// first that begins is the parent of those that have none in their own thread.
+/// If an argument holds the trace id of calls ([`Options::trace_id`]), all spans with the same
+/// value are in one trace, in whatever threads they are: the first that begins is the parent of
+/// those without a parent in their own thread.
 pub fn otlp(
     source: &dyn Source,
     options: &Options,
@@ -51,14 +54,14 @@ pub fn otlp(
         trace_id: options.trace_id.as_deref(),
         values: Vec::new(),
         firsts: HashMap::new(),
-        told: options.trace_id.is_none(),
+        is_second_pass: options.trace_id.is_none(),
         incidents: IncidentsOfCalls::new(source),
     };
     if options.trace_id.is_some() {
-        // Ids are given out in the order of events, so both times every span has the same.
+        // Ids are assigned in the order of events, so that both passes give a span the same id.
         run_by_thread(source, &mut exporter, None)?;
         exporter.next = seed;
-        exporter.told = true;
+        exporter.is_second_pass = true;
         exporter.incidents = IncidentsOfCalls::new(source);
     }
     let totals = run_by_thread(source, &mut exporter, progress)?;
@@ -66,7 +69,7 @@ pub fn otlp(
     Ok(totals)
 }
 
-/// Well mixed, and for different words different (splitmix64).
+/// Mixes the bits of a word; distinct words give distinct results (splitmix64).
 fn scatter(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -74,47 +77,48 @@ fn scatter(word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// A call of a chosen function that is open.
+/// An open call of a chosen function.
 struct Open {
     depth: u32,
     trace: u128,
     span: u64,
     parent: Option<u64>,
-    arguments: Vec<Shown>,
+    arguments: Vec<FormattedValue>,
 }
 
 struct Exporter<'a> {
     source: &'a dyn Source,
-    /// By site.
+    /// Whether each site is chosen.
     chosen: Vec<bool>,
     names: Names<'a>,
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
     open: Vec<Open>,
     spans: Vec<Value>,
-    /// From CLOCK_MONOTONIC to nanoseconds since 1970.
+    /// Offset from CLOCK_MONOTONIC to nanoseconds since 1970.
     shift: u64,
     next: u64,
-    /// The argument that says which trace a call is part of.
+    /// Name of the argument that holds the trace id.
     trace_id: Option<&'a str>,
-    /// What was read of the event that comes next.
-    values: Vec<Shown>,
-    /// Of each trace that arguments name: when its first span begins, and its id.
+    /// Values captured with the next event.
+    values: Vec<FormattedValue>,
+    /// Start and id of the first span of each trace that arguments name.
     firsts: HashMap<u128, (u64, u64)>,
-    /// These are known, and spans are written.
-    told: bool,
+    /// Whether this is the second pass, in which `firsts` is complete and spans are written.
+    is_second_pass: bool,
     incidents: Option<IncidentsOfCalls<'a>>,
 }
 
 impl Exporter<'_> {
-    /// An id that is not 0.
+    /// Returns a new id, which is not 0.
     fn id(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         scatter(self.next).max(1)
     }
 
-    /// The trace that arguments name: as it is, if it has the form of an id, or made of the text.
-    fn trace_of(&self, arguments: &[Shown]) -> Option<u128> {
+    /// Returns the trace that arguments name: their value if it has the form of an id, else a hash
+    /// of its text.
+    fn trace_of(&self, arguments: &[FormattedValue]) -> Option<u128> {
         let name = self.trace_id?;
         let text = match &arguments.iter().find(|value| value.name == name)?.json {
             Value::Null => return None,
@@ -134,7 +138,7 @@ impl Exporter<'_> {
         self.chosen.get(site.0 as usize).is_some_and(|chosen| *chosen)
     }
 
-    /// Puts the spans that there are into a request.
+    /// Writes the pending spans as a request.
     fn request(&mut self, thread: ThreadId) {
         if self.spans.is_empty() {
             return;
@@ -170,12 +174,13 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// JSON's numbers are not made for 64 bits: they are texts in this encoding.
+/// Makes an integer attribute. JSON parsers may round 64-bit numbers, so OTLP encodes integers as
+/// texts.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }
 
-/// A value that was read of a call.
+/// Makes an attribute of a captured value.
 fn attribute(key: &str, value: &Value, shown: &str) -> Value {
     match value {
         Value::Bool(truth) => json!({ "key": key, "value": { "boolValue": truth } }),
@@ -218,14 +223,14 @@ impl Visitor for Exporter<'_> {
     fn close(&mut self, thread: ThreadId, call: &Call) {
         let incidents = self.incidents.as_mut();
         let happened = incidents.and_then(|incidents| incidents.close(thread, call.end, call.depth));
-        // A call too deep for the engine is closed without having been opened.
+        // A call too deep for the engine closes without having been opened.
         let chosen = self.is_chosen(call.site);
         let results = match call.ending {
             Ending::Returned => std::mem::take(&mut self.values),
             _ => Vec::new(),
         };
         let Some(own) = self.open.pop_if(|open| chosen && open.depth == call.depth) else { return };
-        if !self.told {
+        if !self.is_second_pass {
             return;
         }
         let mut attributes = vec![
@@ -246,7 +251,7 @@ impl Visitor for Exporter<'_> {
         let happened = COUNTS.iter().zip(counts(happened));
         let happened = happened.filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)));
         attributes.extend(happened.map(|(name, count)| number(&format!("calltap.{name}"), count)));
-        for Shown { name, json, text: shown } in own.arguments.iter().chain(&results) {
+        for FormattedValue { name, json, text: shown } in own.arguments.iter().chain(&results) {
             attributes.push(attribute(&format!("calltap.value.{name}"), json, shown));
         }
         let mut span = json!({

@@ -1,7 +1,8 @@
 //! Perfetto's protobuf trace format (ui.perfetto.dev, trace_processor).
 //!
-//! Each thread is a packet sequence of its own: names are interned per sequence, the sequence's defaults carry
-//! clock and track, and its clock counts from the packet before. Packets follow the file's order of batches; Perfetto sorts them by time.
+//! Each thread is a packet sequence of its own: names are interned per sequence, the sequence's
+//! defaults carry clock and track, and its clock is incremental. Packets follow the file's order of
+//! batches; Perfetto sorts them by time.
 
 mod packed;
 
@@ -11,7 +12,7 @@ use crate::labels::{off_parts, pid_tid};
 use crate::options::Options;
 use calltap_analysis::futures::Span;
 use calltap_analysis::states::{State, states};
-use calltap_analysis::values::{self, Shown};
+use calltap_analysis::values::{self, FormattedValue};
 use calltap_analysis::{
     Call, Ending, Enter, Error, Names, Progress, Source, Totals, Visitor, future_spans, incidents,
     run_in_file_order, threads_with_events,
@@ -23,7 +24,7 @@ use std::thread;
 
 const CLOCK_REALTIME: u64 = 1;
 const CLOCK_MONOTONIC: u64 = 3;
-/// Of one sequence: a packet's time is counted from the one before it.
+/// A sequence's clock in which times count from the preceding packet.
 const CLOCK_INCREMENTAL: u64 = 64;
 const PROCESS_TRACK: u64 = 1 << 32;
 const THREAD_TRACK: u64 = 2 << 32;
@@ -71,10 +72,11 @@ const INSTANT: u64 = 3;
 const STATE_CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
 
-/// Perfetto keeps slices 512 deep. Of one deeper it takes the end for that of another; the last level is left to instants.
+/// Perfetto keeps 512 levels of slices and mistakes the end of a deeper one for that of another.
+/// The last level is reserved for instants.
 const DEEPEST: u32 = 511;
 
-/// Writes the trace in Perfetto's format. A counter clock's ticks stand for nanoseconds.
+/// Writes the trace in Perfetto's format. A counter clock's ticks count as nanoseconds.
 pub fn perfetto(
     source: &dyn Source,
     options: &Options,
@@ -110,12 +112,12 @@ pub fn perfetto(
     })
 }
 
-/// What a thread's packets refer to, once its sequence began.
+/// State of a thread's sequence.
 #[derive(Clone)]
 struct Sequence {
-    /// A bit per site whose name was sent.
+    /// A bit per site whose name has been sent.
     interned: Vec<u64>,
-    /// Where its incremental clock is, nanoseconds.
+    /// Time of its incremental clock, nanoseconds.
     now: u64,
 }
 
@@ -126,12 +128,12 @@ struct Exporter<'a> {
     buffer: Vec<u8>,
     packet: Vec<u8>,
     event: Vec<u8>,
-    /// By thread.
+    /// Sequences by thread, once begun.
     sequences: Vec<Option<Sequence>>,
-    /// By thread: calls that were too deep, since the last one that was just not.
+    /// By thread, the number of calls too deep since the last call at the deepest level.
     deeper: Vec<u64>,
-    /// What was read of the event that comes next.
-    values: Vec<Shown>,
+    /// Values captured with the next event.
+    values: Vec<FormattedValue>,
 }
 
 impl Visitor for Exporter<'_> {
@@ -206,13 +208,14 @@ impl Exporter<'_> {
         self.packed.add(&mut self.buffer, is_end)
     }
 
-    /// When the recording began, by both clocks.
+    /// Returns the beginning of the recording by both clocks.
     fn began(&self) -> (u64, u64) {
         let session = self.source.meta().session.as_ref();
         session.map_or((0, 0), |session| (session.start_realtime_ns, session.start_monotonic_ns))
     }
 
-    /// Relates the clocks and names the processes; sequence 1 is not a thread's.
+    /// Writes the relation of the clocks and the names of the processes, in sequence 1, which is
+    /// not a thread's.
     fn prologue(&mut self) {
         let meta = self.source.meta();
         let (realtime, monotonic) = self.began();
@@ -244,7 +247,8 @@ impl Exporter<'_> {
         }
     }
 
-    /// A future on a track of its own (those of a type are shown together), its polls as parts of it.
+    /// Writes a future on a track of its own (Perfetto shows those of a type together), with its
+    /// polls as nested slices.
     fn future(&mut self, span: &Span) {
         let uuid = FUTURE_TRACK + span.id;
         message(&mut self.buffer, field::PACKET, |packet| {
@@ -287,8 +291,8 @@ impl Exporter<'_> {
         event(SLICE_END, &span.name, span.end, &[]);
     }
 
-    /// What the thread did on a track of its own, below its calls. The format has thread states of its own, but made of which thread was on which
-    /// processor, and that is not recorded.
+    /// Writes the thread's states on a track of their own below its calls. The format's own thread
+    /// states need to know which thread was on which processor, which is not recorded.
     fn states(&mut self, thread: ThreadId) -> Result<(), Error> {
         let states = states(self.source, thread)?;
         if states.is_empty() {
@@ -323,7 +327,7 @@ impl Exporter<'_> {
         Ok(())
     }
 
-    /// What happened to the thread, on the track of its calls.
+    /// Writes the thread's incidents on the track of its calls.
     fn incidents(&mut self, thread: ThreadId) -> Result<(), Error> {
         for Incident { at, what } in self.source.incidents(thread)?.entries {
             message(&mut self.buffer, field::PACKET, |packet| {
@@ -347,7 +351,7 @@ impl Exporter<'_> {
         Ok(())
     }
 
-    /// Adds how long its thread did not run, to a call during which that was so.
+    /// Adds the off-CPU times of a call, if there are any.
     fn off(&mut self, call: &Call) {
         for (name, ns) in off_parts(self.source, call) {
             message(&mut self.event, field::ANNOTATION, |annotation| {
@@ -357,9 +361,9 @@ impl Exporter<'_> {
         }
     }
 
-    /// Adds what was read of the event.
+    /// Adds the values captured with the event.
     fn annotate(&mut self) {
-        for Shown { name, text, json } in std::mem::take(&mut self.values) {
+        for FormattedValue { name, text, json } in std::mem::take(&mut self.values) {
             message(&mut self.event, field::ANNOTATION, |annotation| {
                 match json {
                     Value::Bool(truth) => number(annotation, annotation::BOOL, truth.into()),
@@ -376,7 +380,8 @@ impl Exporter<'_> {
         }
     }
 
-    /// The thread's first packets: what all its packets have in common, and its track.
+    /// Begins the thread's sequence, if it has not begun, with the defaults of its packets and its
+    /// track.
     #[inline]
     fn begin_sequence(&mut self, thread: ThreadId) {
         if self.sequences[thread.0 as usize].is_none() {
@@ -412,7 +417,7 @@ impl Exporter<'_> {
             });
             number(packet, field::FIRST_ON_SEQUENCE, 1);
         });
-        // A packet of its own: of one that relates clocks Perfetto takes nothing else.
+        // A separate packet, as Perfetto ignores the other contents of one with a clock snapshot.
         message(&mut self.buffer, field::PACKET, |packet| {
             number(packet, field::SEQUENCE_ID, sequence(thread));
             message(packet, field::TRACK_DESCRIPTOR, |track| {
@@ -443,7 +448,7 @@ impl Exporter<'_> {
         self.packet(thread, ticks, new.then_some(site));
     }
 
-    /// A packet with the event built; `new` is a name this sequence did not have yet.
+    /// Writes a packet with the event; `new` is a site whose name the sequence does not have yet.
     #[inline]
     fn packet(&mut self, thread: ThreadId, ticks: u64, new: Option<SiteId>) {
         let time = self.source.to_ns(ticks);
@@ -454,7 +459,7 @@ impl Exporter<'_> {
                 *now = time;
                 number(&mut self.packet, field::TIMESTAMP, passed);
             }
-            // The incremental clock only runs forwards; this packet leaves it where it is.
+            // The incremental clock cannot run backwards; this packet does not change it.
             None => {
                 number(&mut self.packet, field::TIMESTAMP, time);
                 number(&mut self.packet, field::CLOCK, CLOCK_MONOTONIC);

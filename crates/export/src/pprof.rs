@@ -25,9 +25,10 @@ mod field {
     pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
-/// Writes a sample per call path: `calls`, and, if anything was timed, `time`, which is that of its innermost function itself; where context switches
-/// were recorded also what of it is `cpu`, `runnable`, `blocked`, `tracing` and `unknown`. With
-/// [`Options::by_thread`] samples have the label `thread`. Paths beyond [`Options::max_paths`] count for their callers.
+/// Writes a sample per call path: `calls`, and if anything was timed, `time`, the own time of the
+/// innermost function; if context switches were recorded, also its parts `cpu`, `runnable`,
+/// `blocked`, `tracing` and `unknown`. With [`Options::by_thread`] samples have the label `thread`.
+/// Paths beyond [`Options::max_paths`] count for their callers.
 pub fn pprof(
     source: &dyn Source,
     options: &Options,
@@ -98,7 +99,7 @@ impl Writer<'_> {
             }
             packed.clear();
             sample.clear();
-            // The innermost first.
+            // The innermost function comes first.
             let mut up = at as u32;
             while let Of::Site(site) = paths.of(up) {
                 varint(&mut packed, id(site));
@@ -133,7 +134,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Functions that were called, where they are, and in which files.
+    /// Writes the called functions, their locations, and the mapped files.
     fn functions(&mut self, paths: &Paths) {
         let meta = self.source.meta();
         let mut called = vec![false; meta.sites.len() + 1];
@@ -176,7 +177,7 @@ impl Writer<'_> {
         }
     }
 
-    /// When, what, and what is missing; then all strings.
+    /// Writes times, comments about what is missing, and then all strings.
     fn about(&mut self, paths: &Paths, totals: &Totals) {
         let meta = self.source.meta();
         if let Some(session) = &meta.session {
@@ -202,7 +203,7 @@ impl Writer<'_> {
     }
 }
 
-/// Ids of functions and locations: 0 is none.
+/// Returns the id of a function and its location; 0 means none.
 fn id(site: SiteId) -> u64 {
     u64::from(site.0) + 1
 }

@@ -10,8 +10,9 @@ use calltap_trace::{SiteId, ThreadId};
 use serde_json::json;
 use std::io::{self, Write};
 
-/// Writes a profile per thread: an opening and a closing event per call, in nanoseconds since the first event of all; a counter clock's
-/// ticks have no unit. Calls without duration, and losses (`[LOST]`), take no time.
+/// Writes a profile per thread: an opening and a closing event per call, in nanoseconds since the
+/// first event of all threads; a counter clock's ticks have no unit. Calls without duration, and
+/// losses (`[LOST]`), take no time.
 pub fn speedscope(
     source: &dyn Source,
     options: &Options,
@@ -47,10 +48,11 @@ struct Exporter<'a> {
     source: &'a dyn Source,
     names: Names<'a>,
     out: &'a mut dyn Write,
-    /// Speedscope's numbers are floating point: small ones are exact.
+    /// Time of the first event, subtracted from all times: Speedscope's numbers are floating point,
+    /// and small ones are exact.
     start: u64,
     buffer: Vec<u8>,
-    /// Index in `used` of each site, of the unknown one, and of losses.
+    /// Index in `used` of each site, of the unknown site, and of losses.
     frames: Vec<Option<u32>>,
     used: Vec<usize>,
     /// First and last time of the thread, once it has an event.
@@ -127,7 +129,8 @@ impl Exporter<'_> {
         self.buffer.extend_from_slice(text.as_bytes());
     }
 
-    /// What all profiles share comes last: only now is it known which functions were called.
+    /// Writes the data that all profiles share, which is complete only now: the functions that were
+    /// called.
     fn finish(mut self) -> io::Result<()> {
         write!(self.buffer, "],\n\"shared\":{{\"frames\":[")?;
         for (at, &frame) in self.used.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A flame graph as SVG with a small script for zoom and search.
+//! Writes a flame graph as SVG with a small script for zoom and search.
 
 use calltap_analysis::units::one_line;
 use std::io::{self, Write};
@@ -9,17 +9,17 @@ const TOP: u32 = 60;
 /// Average width of a character of the font used.
 const CHARACTER: f64 = 6.6;
 
-/// One box; positions are shares of the whole width.
+/// A box; positions are shares of the whole width.
 pub(super) struct Box {
     pub(super) left: f64,
     pub(super) width: f64,
-    /// 0 is the lowest row.
+    /// Row, 0 being the lowest.
     pub(super) level: u32,
     pub(super) name: String,
     pub(super) title: String,
 }
 
-/// All of it.
+/// The whole picture.
 pub(super) struct Picture {
     pub(super) heading: String,
     pub(super) note: String,
@@ -68,7 +68,7 @@ impl Picture {
     }
 }
 
-/// As much of the name as the box has room for.
+/// Returns the part of a name that fits into a box.
 fn fitting(name: &str, width: f64) -> String {
     let room = ((width - 6.0) / CHARACTER).max(0.0) as usize;
     if name.chars().count() <= room {
@@ -80,7 +80,7 @@ fn fitting(name: &str, width: f64) -> String {
     }
 }
 
-/// A light warm colour, always the same for a name, on which black text is readable.
+/// Returns a light warm colour on which black text is readable, always the same for a name.
 fn colour(name: &str) -> String {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,4 +1,5 @@
-//! The engine on random events, sensible and not: nothing panics, no call gets lost, no time is invented.
+//! Tests of the engine on random events, plausible and not: it never panics, loses no call and
+//! invents no time.
 
 use calltap_analysis::{
     Call, Ending, Enter, MemorySource, Visitor, graph, replay, report, run_by_thread, run_in_file_order,
@@ -18,7 +19,7 @@ impl Random {
         self.0 % limit
     }
 
-    /// `wild`: times and numbers no recorder would write.
+    /// Returns a random event; `wild` includes times and numbers that no recorder would write.
     fn event(&mut self, ticks: &mut u64, wild: bool) -> Event {
         *ticks = match self.below(50) {
             0 if wild => self.below(u64::MAX),

@@ -1,4 +1,4 @@
-//! What other tools get.
+//! Tests of the exports to other tools.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::{MemorySource, Word};
@@ -134,7 +134,7 @@ fn flame_graph() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    // Of the call that was left no time is known.
+    // The call that was left has no known time.
     assert_eq!(text.matches("<g data-x=").count(), 6);
     assert_eq!(text.matches("<title>").count(), text.matches("</title>").count());
 }

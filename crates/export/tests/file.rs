@@ -1,4 +1,4 @@
-//! The views of a recording that went through a trace file say the same as those of the recording itself.
+//! Tests that views of a recording read from a trace file equal those of the recording in memory.
 
 use crate::common::{output, recording};
 use calltap_analysis::{MemorySource, Source, diff, graph, replay, report};
@@ -33,7 +33,8 @@ fn percentiles() -> report::Options {
     report::Options { columns: names.collect(), ..Default::default() }
 }
 
-/// What says when and by which command it was recorded is only made.
+/// Only runs exports whose output contains the time and command of the recording, without comparing
+/// it.
 fn made(source: &dyn Source) -> String {
     for export in [export::firefox, export::pprof, export::speedscope, export::callgrind] {
         export(source, &Default::default(), &mut std::io::sink(), None).unwrap();
@@ -41,7 +42,7 @@ fn made(source: &dyn Source) -> String {
     String::new()
 }
 
-/// With itself: nothing differs.
+/// Compares a recording with itself: no function differs.
 fn compared(source: &dyn Source, options: &diff::Options) -> String {
     let diff = diff::collect([&[("a", source)], &[("b", source)]], options, None).unwrap();
     assert!(!diff.differs());
@@ -75,7 +76,7 @@ fn a_file_says_what_the_recording_said() {
     assert_eq!(file.complaints(), [] as [String; 0]);
     assert_eq!(views(&file), views(&memory));
 
-    // Cut off somewhere, or a byte wrong: if the file opens at all, no view fails.
+    // If a file that is truncated or has a wrong byte opens at all, no view fails.
     let bytes = std::fs::read(&path).unwrap();
     for length in (0..bytes.len()).step_by(7) {
         std::fs::write(&path, &bytes[..length]).unwrap();
@@ -95,7 +96,8 @@ fn a_file_says_what_the_recording_said() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Threads of different lengths, with losses and calls that are open at the end: enough events for several readers.
+/// Makes threads of different lengths, with losses and calls open at the end: enough events for
+/// several readers.
 fn many() -> MemorySource {
     let line = |thread: u64| {
         let start = 1000 + 7 * thread;

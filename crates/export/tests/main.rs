@@ -1,4 +1,4 @@
-//! Traces in the formats of other programs.
+//! Tests of exports to the formats of other programs.
 
 #[path = "../../analysis/tests/common/mod.rs"]
 mod common;

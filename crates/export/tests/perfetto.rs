@@ -1,4 +1,4 @@
-//! The Perfetto export, decoded again by a small parser of the protobuf wire format.
+//! Tests of the Perfetto export, decoded by a small parser of the protobuf wire format.
 
 use crate::common::{recording, same};
 use calltap_export::{Options, perfetto};
@@ -13,7 +13,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in order.
+/// Returns the fields of a message, in order.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -68,7 +68,7 @@ fn text(message: &[u8], path: &[u64]) -> Option<String> {
     inner(message, path).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// The packets that are packed into those of the file.
+/// Returns the packets inside the compressed packets of the file.
 fn unpacked(trace: &[u8]) -> Vec<u8> {
     let mut packets = Vec::new();
     for (field, value) in fields(trace) {
@@ -82,7 +82,8 @@ fn unpacked(trace: &[u8]) -> Vec<u8> {
     packets
 }
 
-/// The clocks of a sequence that its snapshot sets: the times of all, and of the incremental one.
+/// Returns the clocks that a sequence's snapshot sets: id, time, and whether the clock is
+/// incremental.
 fn snapshot(packet: &[u8]) -> Vec<(u64, u64, bool)> {
     let clock = |(_, value): &(u64, Value<'_>)| match value {
         Value::Bytes(clock) => {
@@ -93,7 +94,7 @@ fn snapshot(packet: &[u8]) -> Vec<(u64, u64, bool)> {
     inner(packet, &[6]).map_or_else(Vec::new, |snapshot| fields(snapshot).iter().filter_map(clock).collect())
 }
 
-/// Kind, name and annotations.
+/// Formats kind, name and annotations of an event.
 fn of_event(event: &[u8], interned: &dyn Fn(u64) -> String) -> String {
     let kind = ["", "begin", "end", "instant"][number(event, &[9]).unwrap() as usize];
     let mut line = format!(" {kind}");
@@ -108,7 +109,7 @@ fn of_event(event: &[u8], interned: &dyn Fn(u64) -> String) -> String {
     line
 }
 
-/// One line per packet.
+/// Decodes a trace to one line per packet.
 fn decode(trace: &[u8]) -> String {
     let mut lines = String::new();
     let mut names: HashMap<(u64, u64), String> = HashMap::new();
@@ -219,7 +220,8 @@ fn packets() {
     );
 }
 
-/// A clock pair may place a moment before the one that came before it; the recording may have begun behind its first event.
+/// A clock pair may map an event to a time before its predecessor, and the recording may begin
+/// after its first event.
 #[test]
 fn times_before_the_incremental_clock_are_absolute() {
     let mut source = recording("main: E f @5; X f @9; E f @20; X f @30");
@@ -236,7 +238,7 @@ fn times_before_the_incremental_clock_are_absolute() {
 
 #[test]
 fn many_packets_are_packed_in_order() {
-    // Forty batches.
+    // The program has forty batches.
     let program =
         format!("\n    main: {}E f @1000; X f @1500", "E f @1000; X f @1500; ".repeat(999)).repeat(40);
     let trace = export(&program);
@@ -263,7 +265,7 @@ fn protoc_can_read_it() {
         .stdout(std::process::Stdio::piped())
         .spawn();
     let Ok(mut protoc) = protoc else {
-        // Past the capture of the test harness.
+        // The output is not captured by the test harness.
         let _ = writeln!(std::io::stderr(), "SKIPPED: protoc not installed");
         return;
     };

@@ -1,4 +1,5 @@
-//! What the tools for profiles get: Speedscope, pprof, KCachegrind, the Firefox Profiler. Their own readers are asked in `crates/e2e/tests/answers/exchange/exports.rs`.
+//! Tests of the exports to profile viewers: Speedscope, pprof, KCachegrind, the Firefox Profiler.
+//! `crates/e2e/tests/answers/exchange/exports.rs` runs their real readers.
 
 use crate::common::{output, recording, same};
 use calltap_analysis::{Call, Enter, MemorySource, Visitor, demangle, run_by_thread};
@@ -19,7 +20,8 @@ const RECURSION: &str = "
     main: E even @0; E odd @10; E even @20; E odd @25; E odd @27; X odd @33; X odd @40; X even @45; X odd @70; E leaf @80; X leaf @90; X even @100
     other: E odd @0; X odd @7";
 
-/// By function: calls, total and own time, as far as calls that were cut are known to have run.
+/// Calls, total and own time by function; calls that were cut count as far as they are known to
+/// have run.
 #[derive(Default)]
 struct Spent {
     sums: BTreeMap<SiteId, [u64; 3]>,
@@ -183,7 +185,7 @@ fn callgrind_gets_own_costs_and_those_of_calls() {
     same(&text.replace(env!("CARGO_PKG_VERSION"), "VERSION"), CALLGRIND);
 }
 
-/// By function: calls that are made of it, their cost, own cost.
+/// Returns by function: number of calls, their cost, own cost.
 fn of_callgrind(text: &str) -> BTreeMap<String, [u64; 3]> {
     let (mut sums, mut names) = (BTreeMap::<String, [u64; 3]>::new(), BTreeMap::new());
     let mut name = |text: &str| {
@@ -226,7 +228,8 @@ fn where_nothing_has_a_time_calls_are_the_cost() {
     source.ns_per_tick = 0;
     let text = output(|out| callgrind(&source, &Options::default(), out, None).map(drop));
     assert!(text.contains("events: calls\nsummary: 7\n"), "{text}");
-    // Calls made from the outermost ones of each function, itself included.
+    // The inclusive cost of outermost calls is the number of calls made in them, themselves
+    // included.
     let sums = of_callgrind(&text);
     assert_eq!(sums["even"], [2, 6, 2]);
     assert_eq!(sums["odd"], [4, 5, 4]);
@@ -276,7 +279,7 @@ fn packed(mut bytes: &[u8]) -> Vec<u64> {
     std::iter::from_fn(|| (!bytes.is_empty()).then(|| varint(&mut bytes))).collect()
 }
 
-/// A line per sample, its outermost function first; then the comments.
+/// Decodes a profile to a line per sample, its outermost function first; then the comments.
 fn decoded(options: &Options, source: &MemorySource) -> String {
     let mut gzipped = Vec::new();
     pprof(source, options, &mut gzipped, None).unwrap();
@@ -351,7 +354,7 @@ fn pprof_gets_calls_and_own_time_by_path() {
     );
 }
 
-/// By function, what the samples say: total and own weight, and the weight of all.
+/// Returns total and own weight by function according to the samples, and the profile.
 fn of_firefox(source: &MemorySource) -> (BTreeMap<String, [u64; 2]>, Value) {
     let text = output(|out| firefox(source, &Options::default(), out, None).map(drop));
     let profile: Value = serde_json::from_str(&text).unwrap();
@@ -393,7 +396,7 @@ fn firefox_gets_samples_that_add_up() {
     assert!(note.as_str().unwrap().contains("LOST 4 calls"), "{note}");
     let names: Vec<&Value> =
         profile["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]).collect();
-    // The first thread of a process goes by the name of the process.
+    // The first thread of a process has the name of the process.
     assert_eq!(names, ["app", "worker"]);
 }
 
@@ -408,7 +411,7 @@ fn firefox_gets_calls_where_nothing_has_a_time() {
 
 #[test]
 fn a_long_recording_makes_no_more_samples_than_fit() {
-    // Each call by a path of its own, over and over: every slice of time has many.
+    // Each call has a path of its own, over and over, so that every slice of time has many paths.
     let mut events = Vec::new();
     for round in 0..200_u64 {
         for function in 0..1000_u64 {

@@ -1,4 +1,5 @@
-//! The export for trace-cmd, taken apart by a small reader of version 6, and read by trace-cmd where it is installed.
+//! Tests of the export for trace-cmd, decoded by a small reader of version 6, and read by trace-cmd
+//! where it is installed.
 
 use crate::common::{recording, same, site};
 use calltap_analysis::MemorySource;
@@ -14,7 +15,7 @@ fn exported(source: &MemorySource, version: Version) -> Vec<u8> {
     out
 }
 
-/// Takes a file apart from its start.
+/// Reads a file from its start.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -39,7 +40,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Symbols, names of threads, clocks, and a line per event with the number of its stream.
+/// Decodes symbols, names of threads, clocks, and a line per event with the number of its stream.
 fn decoded(file: &[u8]) -> String {
     let mut reader = Reader(file);
     reader.literal(b"\x17\x08\x44tracing6\0\0\x08");
@@ -135,11 +136,11 @@ fn decode_page(page: &[u8], stream: u64, symbols: &BTreeMap<u64, &str>, lines: &
     }
 }
 
-/// What trace-cmd says to both versions.
+/// Compares the report of trace-cmd on both versions with the expected one.
 #[track_caller]
 fn reported(source: &MemorySource, expected: &str) {
     if Command::new("trace-cmd").arg("--version").output().is_err() {
-        // Past the capture of the test harness.
+        // The output is not captured by the test harness.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), b"SKIPPED: no trace-cmd here\n");
         return;
     }
@@ -270,7 +271,8 @@ fn ticks_that_are_no_time_are_those_of_a_counter() {
 
 #[test]
 fn callers_are_named_as_in_the_replay_wherever_they_are() {
-    // In a function, behind the last call of one where the next begins, between functions, in no module, not known.
+    // Callers in a function, after the last call of a function where the next begins, between
+    // functions, outside of all modules, and unknown.
     let source = recording(
         "main: C f <-0x401010 @1; C main <-0x401100 @2; C f <-0x4010c0 @3; C f <-0x7f0000001234 @4; C f @5",
     );
@@ -326,7 +328,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
     site(&mut source, "new");
     let new = Site { module: 1, address: 0x1000, ..source.meta.sites[1].clone() };
     source.meta.sites[1] = new;
-    // The same thread, with another program and name.
+    // A reused thread id, now of another program and with another name.
     source.meta.threads.push(Thread {
         id: ThreadId(1),
         process: 1,

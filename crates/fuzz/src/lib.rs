@@ -1,4 +1,5 @@
-//! The bodies of the fuzz targets: any bytes may come to each of them. `fuzz/` runs them under libFuzzer, `main.rs` on changed seeds with a stable compiler.
+//! The bodies of the fuzz targets, each of which accepts any bytes. `fuzz/` runs them under
+//! libFuzzer, `main.rs` on mutated seeds with a stable compiler.
 #![forbid(unsafe_code)]
 
 pub mod mutate;
@@ -11,7 +12,7 @@ use seeds::TEXT;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Takes any bytes.
+/// A fuzz target.
 pub type Body = fn(&[u8]);
 
 /// All targets, by name.
@@ -25,7 +26,7 @@ pub const TARGETS: [(&str, Body); 7] = [
     ("values", values),
 ];
 
-/// Any bytes as an ELF file.
+/// Reads any bytes as an ELF file.
 pub fn elf(data: &[u8]) {
     let _ = calltap_sites::may_have_sites(data);
     if let Ok(mut binary) = calltap_sites::read(data, "fuzz") {
@@ -35,7 +36,7 @@ pub fn elf(data: &[u8]) {
     }
 }
 
-/// Any bytes as an object file.
+/// Reads any bytes as an object file.
 pub fn object(data: &[u8]) {
     if let Ok(Some(new)) = calltap_recordmcount::add(data) {
         assert!(new.len() > data.len() / 2, "nothing is taken away");
@@ -43,7 +44,7 @@ pub fn object(data: &[u8]) {
     }
 }
 
-/// Any bytes as a trace file, through the reader and a view.
+/// Reads any bytes as a trace file, and makes a report.
 pub fn trace(data: &[u8]) {
     let Ok(mut file) = tempfile::NamedTempFile::new() else { return };
     if file.write_all(data).is_err() {
@@ -54,7 +55,7 @@ pub fn trace(data: &[u8]) {
     }
 }
 
-/// Any bytes as a trace.dat, through the import and a view of what it made.
+/// Imports any bytes as a trace.dat, and makes a report of the result.
 pub fn trace_dat(data: &[u8]) {
     let Ok(output) = tempfile::NamedTempFile::new() else { return };
     let named = calltap_import::Named { file: "fuzz", calltap: "0" };
@@ -65,20 +66,21 @@ pub fn trace_dat(data: &[u8]) {
     }
 }
 
-/// Any pattern, and behind a zero any name.
+/// Matches any pattern with any name; a zero byte separates them.
 pub fn glob(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (pattern, name) = text.split_once('\0').unwrap_or((&text, &text));
     let _ = calltap_analysis::Glob::new(pattern).matches(name);
 }
 
-/// Any lines as a log of code changes.
+/// Audits any lines as a log of code changes.
 pub fn log(data: &[u8]) {
     let lines = String::from_utf8_lossy(data);
     let _ = calltap_patch::Audit::of(lines.lines().filter_map(|line| line.parse().ok()));
 }
 
-/// What users write after -A, -R and --if: the first 64 bytes; and behind that a file with what it says of its functions.
+/// Parses the first 64 bytes as the words of -A, -R and --if, and applies them to functions of the
+/// rest, a file with debugging information.
 pub fn values(data: &[u8]) {
     let (text, file) = data.split_at(data.len().min(TEXT));
     let text = [String::from_utf8_lossy(text).trim_end_matches('\0').to_owned()];

@@ -1,4 +1,5 @@
-//! Runs every fuzz target on changed seeds, with a stable compiler: `cargo xtask fuzz --seconds N --seed S`.
+//! Runs every fuzz target on mutated seeds, with a stable compiler: `cargo xtask fuzz --seconds N
+//! --seed S`.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{env, fs, panic, thread};
 
-/// No input may take longer.
+/// Time limit of an input.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
@@ -39,13 +40,14 @@ fn main() -> Result<()> {
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
 }
 
-/// Runs one target for a time. How many inputs it took; an error names the file with the input that it did not.
+/// Runs one target for a time, and returns the number of inputs. An error names the file with the
+/// input that failed.
 fn run(name: &str, body: Body, time: Duration, seed: u64, place: &Path) -> Result<u64> {
     let scratch = place.join(name);
     fs::create_dir_all(&scratch)?;
     let seeds = seeds::of(name, &scratch).with_context(|| format!("{name}: making its seeds"))?;
     let (mut random, mut inputs, start) = (Random::new(seed), 0, Instant::now());
-    // Written before it is used: the input is there if it ends this process.
+    // The input is written before it is used, so that it remains if it ends this process.
     let current = scratch.join("input");
     while start.elapsed() < time {
         let input = random.change(&seeds);

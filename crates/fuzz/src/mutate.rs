@@ -1,14 +1,15 @@
-//! Seeds, changed at random in the ways that find most: bits, extreme numbers, cuts, and pieces of another seed.
+//! Random mutations of seeds, of the kinds that find most bugs: bits, extreme numbers, cuts, and
+//! pieces of another seed.
 
 /// A generator of random numbers (xorshift64*): the same seed makes the same inputs.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// Numbers at which readers go wrong.
+/// Numbers that readers often handle wrongly.
 const EXTREME: [u64; 10] = [0, 1, 8, 0x7f, 0xff, 0x1000, 1 << 31, u32::MAX as u64, u64::MAX - 7, u64::MAX];
 
 impl Random {
-    /// Of a seed.
+    /// Returns a generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -24,7 +25,8 @@ impl Random {
         (self.next() >> 16) as usize % end.max(1)
     }
 
-    /// A place in so many bytes: the headers at both ends more often than the rest.
+    /// Returns a random position in `length` bytes, more often in the headers at both ends than
+    /// elsewhere.
     fn place(&mut self, length: usize) -> usize {
         match self.below(4) {
             0 => self.below(length.min(512)),
@@ -33,7 +35,7 @@ impl Random {
         }
     }
 
-    /// One of the seeds, changed.
+    /// Returns a mutation of one of the seeds.
     pub fn change(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut data = seeds[self.below(seeds.len())].clone();
         for _ in 0..=self.below(12) {

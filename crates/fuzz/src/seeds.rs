@@ -1,4 +1,4 @@
-//! Good inputs to begin with, made by gcc and by this project's own writers.
+//! Valid inputs for the targets, made by gcc and by this project's own writers.
 
 use anyhow::{Context, Result, bail};
 use calltap_export::{Options, Version};
@@ -10,10 +10,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes of the words in front of the file, in the input of [`values`](crate::values).
+/// Number of bytes of the words in front of the file, in the input of [`values`](crate::values).
 pub const TEXT: usize = 64;
 
-/// Calls, a switch, an exception table, a structure.
+/// A source with calls, a switch, an exception table and a structure.
 const SOURCE: &str = "
 struct pair { long a; double b; };
 int seen[8];
@@ -25,7 +25,7 @@ __attribute__((noinline)) int pick(int n) {
 int main(int argc, char **argv) { struct pair p = {argc, 1}; return (int) sum(&p, pick(argc), 2) + argv[0][0]; }
 ";
 
-/// The seeds of a target.
+/// Returns the seeds of a target.
 pub fn of(target: &str, scratch: &Path) -> Result<Vec<Vec<u8>>> {
     let elf = |flags: &[&str]| compiled(flags, scratch);
     Ok(match target {
@@ -80,7 +80,7 @@ fn exported(scratch: &Path, version: Version) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// A trace as a file.
+/// Name of the file of a trace.
 const DATA: &str = "seed.data";
 
 fn trace(scratch: &Path) -> Result<Vec<u8>> {

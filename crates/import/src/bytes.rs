@@ -1,18 +1,18 @@
-//! Bytes of a file, read in bounds.
+//! Bounded reads of the bytes of a file.
 
 use crate::error::Error;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// No part of a head is longer: kallsyms of large kernels has a tenth of it.
+/// Maximum length of a part of the head; kallsyms of large kernels is a tenth of it.
 pub(crate) const LONGEST: u64 = 256 << 20;
 
-/// What can be read at any place.
+/// Bytes that can be read at any offset.
 pub trait Bytes {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Fills `into` with the bytes from a place on.
+    /// Fills `into` with the bytes from offset `at` on.
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
@@ -40,7 +40,7 @@ impl Bytes for Vec<u8> {
     }
 }
 
-/// Reads from a place on. All errors name the part that is read.
+/// A read position. All errors name the part that is read.
 pub(crate) struct Cursor<'b> {
     bytes: &'b dyn Bytes,
     what: &'static str,
@@ -49,27 +49,27 @@ pub(crate) struct Cursor<'b> {
 }
 
 impl<'b> Cursor<'b> {
-    /// From `at` to the end of the bytes.
+    /// Makes a cursor from `at` to the end of the bytes.
     pub(crate) fn new(bytes: &'b dyn Bytes, at: u64, what: &'static str) -> Result<Cursor<'b>, Error> {
         Ok(Cursor { bytes, what, at, end: bytes.size().map_err(Error::Read)? })
     }
 
-    /// Reads from another place of the same bytes on.
+    /// Makes a cursor at another offset of the same bytes.
     pub(crate) fn elsewhere(&self, at: u64, what: &'static str) -> Cursor<'b> {
         Cursor { bytes: self.bytes, what, at, end: self.end }
     }
 
-    /// Names the part that follows.
+    /// Sets the name of the following part, for errors.
     pub(crate) fn part(&mut self, what: &'static str) {
         self.what = what;
     }
 
-    /// Where it is.
+    /// Returns the offset.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// So many bytes.
+    /// Reads `length` bytes.
     pub(crate) fn take(&mut self, length: u64) -> Result<Vec<u8>, Error> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.end);
         let end = end.ok_or(Error::Truncated(self.what))?;
@@ -104,7 +104,7 @@ impl<'b> Cursor<'b> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A text that a zero ends.
+    /// Reads a zero-terminated text.
     pub(crate) fn text(&mut self) -> Result<String, Error> {
         const MOST: usize = 4096;
         let mut text = Vec::new();
@@ -117,7 +117,7 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// Bytes behind a length of eight bytes.
+    /// Reads an 8-byte length and as many bytes.
     pub(crate) fn sized(&mut self) -> Result<Vec<u8>, Error> {
         let length = self.u64()?;
         self.take(length)

@@ -1,11 +1,11 @@
-//! Compressed parts of a file of version 7.
+//! Decompresses the parts of a file of version 7.
 
 use crate::bytes::{Cursor, LONGEST};
 use crate::error::Error;
 use flate2::read::ZlibDecoder;
 use std::io::{self, Read};
 
-/// How parts of a file are compressed.
+/// Compression of the parts of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Compression {
     None,
@@ -14,7 +14,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// By the name in the file.
+    /// Returns the compression that the file names.
     pub(crate) fn named(name: &str) -> Result<Compression, Error> {
         match name {
             "none" => Ok(Compression::None),
@@ -24,7 +24,8 @@ impl Compression {
         }
     }
 
-    /// The next compressed piece: its two lengths, and as many bytes as the first says.
+    /// Reads and decompresses the next piece: the lengths of its packed and unpacked bytes, then
+    /// the packed bytes.
     pub(crate) fn piece(self, cursor: &mut Cursor<'_>, what: &'static str) -> Result<Vec<u8>, Error> {
         let (packed, unpacked) = (cursor.u32()?, cursor.u32()?);
         let bytes = cursor.take(packed.into())?;

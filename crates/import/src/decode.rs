@@ -1,25 +1,26 @@
-//! What is in an event, by the formats in the file.
+//! Decodes events by the formats in the file.
 
 use calltap_analysis::states::{SAYS_RUNNING, SAYS_UNKNOWN};
 use calltap_names::printable_bytes;
 use calltap_ringbuffer::{Field, Fields};
 use std::collections::HashMap;
 
-/// In `common_flags`: an interrupt's code ran, not the thread's.
+/// Flags in `common_flags` of an event in an interrupt, not in the thread's own code.
 const INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
-/// In `prev_state`: the states in which a thread sleeps, or is dead. What is above says that it was preempted.
+/// Bits of `prev_state` of a thread that sleeps or is dead. A bit above them says that it was
+/// preempted.
 const NOT_RUNNABLE: i64 = 0xff;
-/// Of these: it is dead.
+/// Bits of `prev_state` of a dead thread.
 const DEAD: i64 = 0x10 | 0x20;
 
-/// A thread that a context switch names.
+/// A thread named by a context switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Task {
     pub(crate) tid: u32,
     pub(crate) comm: String,
 }
 
-/// What a thread does that has lost its processor.
+/// State of a thread after a switch away from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
     Runnable,
@@ -27,16 +28,16 @@ pub(crate) enum After {
     Dead,
 }
 
-/// What happened.
+/// A decoded event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A function was entered; its return is not recorded.
     Call { function: u64, parent: u64 },
-    /// A function was entered, below so many others.
+    /// A function was entered, with `depth` calls below it.
     Entry { function: u64, depth: u32 },
     /// A function returned.
     Exit { function: u64, depth: u32 },
-    /// The processor goes from one thread to another.
+    /// A processor switches from one thread to another.
     Switch { prev: Task, after: After, next: Task },
     /// The thread wakes another one.
     Waking { woken: Task, interrupt: bool },
@@ -44,13 +45,13 @@ pub(crate) enum Event {
     Enter { number: i64, arguments: [u64; 6] },
     /// A system call returns.
     Return { number: i64, result: i64 },
-    /// Events of the processor are missing before this one: so many, if that is known.
+    /// Events of the processor are missing before this one; their number, if known.
     Missed(Option<u64>),
-    /// A file of calltap's own says that the thread runs, or that this is not known.
+    /// In a file written by calltap: whether the thread runs, or its state is unknown.
     Told { runs: bool },
 }
 
-/// What happened when, where, and in which thread.
+/// An event with time, processor and thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Item {
     pub(crate) time: u64,
@@ -59,7 +60,7 @@ pub(crate) struct Item {
     pub(crate) event: Event,
 }
 
-/// Where the fields of the events lie that are understood.
+/// Fields of the known kinds of events.
 #[derive(Clone, Copy)]
 enum Shape {
     Function { ip: Field, parent: Field },
@@ -77,7 +78,7 @@ impl Shape {
         let task = |tid, comm| Some((get(tid)?, get(comm)?));
         Some(match name {
             "function" => Shape::Function { ip: get("ip")?, parent: get("parent_ip")? },
-            // The second is what kernels write that also record where the function returns to.
+            // Kernels that also record the return address write the second name.
             "funcgraph_entry" | "fgraph_retaddr_entry" => {
                 Shape::Entry { function: get("func")?, depth: get("depth")? }
             }
@@ -137,9 +138,9 @@ impl Shape {
     }
 }
 
-/// What a record of calltap's own says of what its thread does.
-fn told(record: &[u8]) -> Option<bool> {
-    // Behind what all events have in common, and the address of what has printed.
+/// Decodes a `print` record of calltap: whether its thread runs, or its state is unknown.
+fn printed_state(record: &[u8]) -> Option<bool> {
+    // The text follows the common fields and the address of the printing function.
     let text = record.get(16..)?.split(|byte| *byte == 0).next()?;
     match std::str::from_utf8(text).ok()? {
         SAYS_RUNNING => Some(true),
@@ -148,32 +149,32 @@ fn told(record: &[u8]) -> Option<bool> {
     }
 }
 
-/// An event's format.
+/// The format of a kind of events.
 struct Kind {
     name: String,
     shape: Option<Shape>,
-    /// Events of it.
+    /// Number of events of this kind.
     count: u64,
 }
 
-/// Understands events.
+/// Decodes events.
 pub(crate) struct Decoder {
     kinds: HashMap<u16, Kind>,
     kind: Option<Field>,
     tid: Option<Field>,
-    /// Records that are of no kind, or do not have the fields of theirs.
+    /// Number of records of unknown kinds, or without the fields of their kind.
     strange: u64,
 }
 
 impl Decoder {
-    /// From the texts of all formats.
+    /// Makes a decoder from the texts of all formats.
     pub(crate) fn new(formats: &[String]) -> Decoder {
         let mut decoder = Decoder { kinds: HashMap::new(), kind: None, tid: None, strange: 0 };
         for text in formats {
             let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
             let (Some(name), Some(Ok(id))) = (value("name:"), value("ID:").map(str::parse)) else { continue };
             let fields = Fields::parse(text);
-            // What all events have in common is described with each.
+            // The common fields are described in every format.
             decoder.kind = decoder.kind.or(fields.get("common_type"));
             decoder.tid = decoder.tid.or(fields.get("common_pid"));
             let shape = Shape::of(name, &fields);
@@ -183,12 +184,12 @@ impl Decoder {
         decoder
     }
 
-    /// The thread that ran.
+    /// Returns the thread that ran.
     pub(crate) fn tid(&self, record: &[u8]) -> Option<u32> {
         u32::try_from(self.tid?.number(record)?).ok()
     }
 
-    /// What a record says; None if that is not understood, which is counted.
+    /// Decodes a record; `None` for kinds that are not decoded, which are counted.
     pub(crate) fn decode(&mut self, cpu: u32, time: u64, record: &[u8]) -> Option<Item> {
         let tid = self.tid(record);
         let id = self.kind.and_then(|kind| kind.number(record)).map(|id| id as u16);
@@ -197,7 +198,7 @@ impl Decoder {
             self.strange += 1;
             return None;
         };
-        if let (true, Some(runs)) = (kind.name == "print", told(record)) {
+        if let (true, Some(runs)) = (kind.name == "print", printed_state(record)) {
             return Some(Item { time, cpu, tid, event: Event::Told { runs } });
         }
         kind.count += 1;
@@ -209,7 +210,8 @@ impl Decoder {
         Some(Item { time, cpu, tid, event: event? })
     }
 
-    /// Kinds of events that are understood, and how many there were; the most first. And those that are not.
+    /// Returns the decoded kinds of events with their counts, most first, and those that are not
+    /// decoded.
     pub(crate) fn counts(&self) -> [Vec<(String, u64)>; 2] {
         let of = |is_understood: bool| {
             let kinds = self.kinds.values().filter(|kind| kind.count > 0);

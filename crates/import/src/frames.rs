@@ -1,18 +1,18 @@
-//! The open calls of a thread: which of them an entry or a return ends.
+//! The open calls of a thread, and the calls that an entry or a return ends.
 //!
-//! The kernel says how many calls were open below each one. An entry therefore proves that all calls of its depth and above have
-//! ended, also where their returns are not recorded.
+//! The kernel records how many calls were open below each one. An entry therefore proves that all
+//! calls at its depth or above have ended, even if their returns are not recorded.
 
 use calltap_trace::SiteId;
 
-/// From this depth on, calltap's own files have the same depth for all calls.
+/// Depth from which on calltap's own files have the same depth for all calls.
 const DEEPEST: u32 = 500;
-/// How many open calls are searched for the one that returns.
+/// Maximum number of open calls searched for the one that returns.
 const SEARCH_LIMIT: usize = 4096;
 
 struct Frame {
     site: SiteId,
-    /// How many lie below it. System calls have none.
+    /// Number of calls below it; `None` for system calls.
     depth: Option<u32>,
 }
 
@@ -25,12 +25,12 @@ impl Frames {
         self.0.is_empty()
     }
 
-    /// The newest open call.
+    /// Returns the innermost open call.
     pub(crate) fn innermost(&self) -> Option<SiteId> {
         self.0.last().map(|frame| frame.site)
     }
 
-    /// A function is entered below `depth` others. Returns how many calls have ended before.
+    /// Enters a function below `depth` others. Returns how many calls ended before.
     pub(crate) fn enter(&mut self, site: SiteId, depth: u32) -> u32 {
         let is_over = |frame: &&Frame| depth < DEEPEST && frame.depth.is_some_and(|own| own >= depth);
         let over = self.0.iter().rev().take_while(is_over).count();
@@ -39,7 +39,8 @@ impl Frames {
         over as u32
     }
 
-    /// A system call begins: the thread was outside of the kernel. Returns how many calls have ended before.
+    /// Enters a system call, before which the thread was outside of the kernel. Returns how many
+    /// calls ended before.
     pub(crate) fn enter_kernel(&mut self, site: SiteId) -> u32 {
         let over = self.0.len();
         self.0.clear();
@@ -47,7 +48,8 @@ impl Frames {
         over as u32
     }
 
-    /// A function, or a system call without a depth, returns. Returns how many calls that ends: 0 if its entry is not known.
+    /// Returns from a function, or from a system call, which has no depth. Returns how many calls
+    /// that ends: 0 if the entry is unknown.
     pub(crate) fn exit(&mut self, site: SiteId, depth: Option<u32>) -> u32 {
         let newest_first = self.0.iter().rev().take(SEARCH_LIMIT);
         let mut newest_first = newest_first.map(|frame| frame.site == site && frame.depth == depth);

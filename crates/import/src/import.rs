@@ -1,4 +1,4 @@
-//! From a file to a trace.
+//! Imports a file as a trace.
 
 use crate::bytes::Bytes;
 use crate::decode::{Decoder, Event};
@@ -14,19 +14,20 @@ use calltap_trace::{ClockKind, ClockMap, ClockPair, Session, TracerInfo, TracerK
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Kinds of events that an error names.
+/// Maximum number of kinds of events named in an error.
 const NAMED: usize = 4;
 
-/// How the file and the version of calltap are called in the trace.
+/// Names of the file and the version of calltap in the trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'n> {
-    /// The file that is imported.
+    /// The imported file.
     pub file: &'n str,
     /// The version of calltap.
     pub calltap: &'n str,
 }
 
-/// Writes the trace of a `trace.dat` to `output`, which is made or emptied once the file is known to hold events.
+/// Writes the trace of a `trace.dat` to `output`, which is created or truncated once the file is
+/// known to hold events.
 pub fn import(file: &dyn Bytes, named: Named<'_>, output: &Path) -> Result<Summary, Error> {
     let head = Head::read(file)?;
     let mut from = format!("imported from {}", named.file);
@@ -36,7 +37,8 @@ pub fn import(file: &dyn Bytes, named: Named<'_>, output: &Path) -> Result<Summa
     import_head(file, &head, named, from, output)
 }
 
-/// The same of a head that is known, and its pages; `from` says in the trace where it comes from.
+/// Writes the trace of pages with a known head; the note `from` in the trace says where it comes
+/// from.
 pub(crate) fn import_head(
     file: &dyn Bytes,
     head: &Head,
@@ -45,7 +47,7 @@ pub(crate) fn import_head(
     output: &Path,
 ) -> Result<Summary, Error> {
     let mut buffers = head.buffers.iter();
-    // The top directory's, where it has events.
+    // The buffer of the top directory comes first if it has events.
     let buffer = buffers.next().ok_or(Error::Empty)?;
     let is_own = head.options.writer.starts_with("calltap ");
     let survey = Survey::of(file, head, buffer, is_own)?;
@@ -76,14 +78,14 @@ fn streams<'f>(file: &'f dyn Bytes, head: &Head, buffer: &Buffer) -> Result<Vec<
     buffer.places.iter().map(|place| Stream::new(file, head.layout, buffer, place)).collect()
 }
 
-/// What the whole file is looked through for before it is imported.
+/// Facts collected in a first pass over the whole file.
 #[derive(Default)]
 struct Survey {
     first: u64,
     last: u64,
-    /// From when to when events are missing, in order, without overlaps.
+    /// Intervals in which events are missing, in order, without overlaps.
     gaps: Vec<(u64, u64)>,
-    /// Names of tasks, the newest of each.
+    /// Newest names of tasks.
     names: HashMap<u32, String>,
     tracers: Vec<TracerKind>,
 }
@@ -98,7 +100,7 @@ impl Survey {
             while let Some(time) = stream.time(&mut decoder)? {
                 let Some(item) = stream.take() else { break };
                 match item.event {
-                    // In files of calltap's own, a thread's losses are its own.
+                    // In files written by calltap, a loss belongs to one thread.
                     Event::Missed(_) if !is_own => survey.gaps.push((before, time)),
                     Event::Call { .. } => has_calls = true,
                     Event::Entry { .. } | Event::Exit { .. } => has_graph = true,
@@ -127,7 +129,7 @@ impl Survey {
     }
 }
 
-/// In order, and those as one that overlap.
+/// Sorts gaps, and merges overlapping ones.
 fn joined(mut gaps: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     gaps.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::new();
@@ -140,7 +142,8 @@ fn joined(mut gaps: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// Names of threads: those at the end of the recording, and for others those in events.
+/// Returns the names of threads: those at the end of the recording, and for other threads those in
+/// events.
 fn names(cmdlines: &[u8], in_events: HashMap<u32, String>) -> HashMap<u32, String> {
     let mut names = in_events;
     for line in String::from_utf8_lossy(cmdlines).lines() {
@@ -153,7 +156,7 @@ fn names(cmdlines: &[u8], in_events: HashMap<u32, String>) -> HashMap<u32, Strin
     names
 }
 
-/// What the times of the file are.
+/// The clock of the file's times.
 struct Clock {
     kind: ClockKind,
     note: Option<String>,
@@ -174,7 +177,8 @@ impl Clock {
                         let ns = (u128::from(ticks) * u128::from(mult)) >> shift;
                         ClockPair { ticks, monotonic_ns: u64::try_from(ns).unwrap_or(u64::MAX) }
                     };
-                    // The map knows lines between two points, and this is one.
+                    // The clock map interpolates between two pairs, so that two points define the
+                    // scale.
                     let pairs = vec![
                         to_ns(survey.first),
                         to_ns(survey.last.max(survey.first.saturating_add(1 << 32))),
@@ -204,7 +208,7 @@ fn session(head: &Head, named: Named<'_>, clock: &Clock, tracers: &[TracerKind],
         notrace: Vec::new(),
     };
     let start = ClockMap::new(clock.kind, &clock.pairs).0.to_ns(first);
-    // `uname -a`: Linux, the host's name, the kernel.
+    // The text of `uname -a`: Linux, the host's name, the kernel.
     let system = printable(&head.options.system);
     let mut words = system.split_whitespace().skip(1);
     let host = words.next().unwrap_or_default().to_owned();

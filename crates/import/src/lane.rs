@@ -1,4 +1,4 @@
-//! What a thread did that is not in the trace yet.
+//! Output of one thread that is not in the trace yet.
 
 use crate::frames::Frames;
 use crate::states::{Complete, States};
@@ -6,12 +6,12 @@ use calltap_trace::{
     Error, Event, EventKind, Loss, SiteId, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
 };
 
-/// Entries that wait before they are written.
+/// Number of waiting entries from which on they are written.
 const WAITING: usize = 4096;
 
-/// Entries of the kernel about a thread, between which there were no others.
+/// The kernel's entries about a thread, complete since `from`.
 pub(crate) struct Log<T> {
-    /// The time up to which they are written, if it is known what happened since.
+    /// The time up to which entries are written, if the log is complete since then.
     from: Option<u64>,
     entries: Vec<(u64, T)>,
 }
@@ -28,7 +28,7 @@ impl<T> Log<T> {
         self.entries.push((at, entry));
     }
 
-    /// Takes what waits: since when it is all that happened, the entries, and until when.
+    /// Takes the waiting entries, with the times from and until which they are complete.
     fn take(&mut self) -> Option<(u64, Vec<T>, u64)> {
         let (from, until) = (self.from?, self.entries.last()?.0);
         self.from = Some(until);
@@ -36,13 +36,13 @@ impl<T> Log<T> {
     }
 }
 
-/// One thread.
+/// The output of one thread.
 pub(crate) struct Lane {
     pub(crate) id: ThreadId,
     pub(crate) frames: Frames,
     encoder: ThreadEncoder,
     loss: Loss,
-    /// A call that becomes one with the entry behind it, if that is of the same function and time.
+    /// A `function` event, which is merged with a following entry of the same function and time.
     held: Option<(u64, SiteId, u64)>,
     pub(crate) states: States,
     pub(crate) wakings: Log<Waking>,
@@ -77,7 +77,8 @@ impl Lane {
         self.add(ticks, site, kind);
     }
 
-    /// A call that may be that of the entry behind it: a file of calltap's own has both.
+    /// Holds a call back that the following entry may repeat, as files written by calltap have
+    /// both.
     pub(crate) fn hold(&mut self, ticks: u64, site: SiteId, parent: u64) {
         self.release();
         self.held = Some((ticks, site, parent));
@@ -101,7 +102,7 @@ impl Lane {
         self.encoder.push(Event { ticks, site, kind });
     }
 
-    /// Of what happens from `at` on, nanoseconds, not everything is known.
+    /// Marks a gap: from `at` on, nanoseconds, events are missing.
     pub(crate) fn gap(&mut self, at: u64, trace: &mut TraceWriter) -> Result<(), Error> {
         self.states.gap(at);
         self.write_logs(trace)?;
@@ -119,7 +120,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes what waits, if that is much.
+    /// Writes the waiting output, if there is much of it.
     pub(crate) fn relieve(&mut self, trace: &mut TraceWriter) -> Result<(), Error> {
         if self.encoder.is_full() {
             trace.events(&mut self.encoder)?;
@@ -135,7 +136,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes everything: nothing follows. What the thread did last, it did until `until`, nanoseconds.
+    /// Writes all output at the end. The thread's last state lasts until `until`, nanoseconds.
     pub(crate) fn finish(
         &mut self,
         trace: &mut TraceWriter,

@@ -1,9 +1,10 @@
-//! A `trace.dat` of trace-cmd as a trace of calltap, and several traces as one.
+//! Imports a `trace.dat` of trace-cmd as a trace of calltap, and merges several traces into one.
 //!
-//! `head` reads what stands before the events, of both versions of the file; `stream` the pages of a processor, `decode`
-//! what is in their events, by the formats in the file itself; `merge` puts processors into one order by time; and
-//! `frames`, `states`, `lane` and `writer` make of them calls, context switches, wakings and system calls of threads. `together` puts traces of one
-//! machine on one timeline. Nothing in a file is trusted.
+//! `head` reads the head of the file, in both versions; `stream` the pages of a processor; `decode`
+//! their events, by the formats in the file itself; `merge` orders the events of all processors by
+//! time; and `frames`, `states`, `lane` and `writer` turn them into calls, context switches,
+//! wakings and system calls of threads. `together` puts traces of one machine on one timeline. No
+//! content of a file is trusted.
 #![forbid(unsafe_code)]
 
 mod bytes;

@@ -1,4 +1,4 @@
-//! The events of all processors in one order, by time.
+//! Merges the events of all processors by time.
 
 use crate::decode::{Decoder, Item};
 use crate::error::Error;
@@ -6,10 +6,10 @@ use crate::stream::Stream;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Several streams, of which each is in order.
+/// Several streams, each in order.
 pub(crate) struct Merged<'f> {
     streams: Vec<Stream<'f>>,
-    /// The time of each one's next event; of equal times, the first stream's.
+    /// Time of the next event of each stream; among equal times, the first stream's event is next.
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -22,7 +22,7 @@ impl<'f> Merged<'f> {
         Ok(Merged { streams, next })
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub(crate) fn take(&mut self, decoder: &mut Decoder) -> Result<Option<Item>, Error> {
         let Some(Reverse((_, place))) = self.next.pop() else { return Ok(None) };
         let Some(stream) = self.streams.get_mut(place) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Pages of the kernel's buffers, as they were read while it recorded.
+//! Pages of the kernel's buffers, read while the kernel recorded.
 
 use crate::bytes::Bytes;
 use crate::compression::Compression;
@@ -13,30 +13,31 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Pages, in a file in the order in which they came. As [`Bytes`], each processor's are together.
+/// Pages in a file, in the order in which they were added. As [`Bytes`], the pages of each
+/// processor are together.
 pub struct Pages {
     file: File,
     page_size: usize,
-    /// By processor: the places of its pages in the file, counted in pages.
+    /// Indices of each processor's pages in the file.
     places: BTreeMap<u32, Vec<u64>>,
     count: u64,
 }
 
-/// What the kernel says of its events, and of its functions.
+/// The kernel's description of its events and functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Described<'d> {
-    /// How pages are laid out.
+    /// Layout of pages.
     pub header_page: &'d str,
-    /// How events are laid out.
+    /// Formats of events.
     pub formats: &'d [String],
-    /// Its symbols, as `/proc/kallsyms` has them.
+    /// Symbols in the format of `/proc/kallsyms`.
     pub kallsyms: &'d [u8],
-    /// Its name of the clock.
+    /// The kernel's name of the clock.
     pub clock: &'d str,
 }
 
 impl Pages {
-    /// None yet, of so many bytes each, to be kept in an empty file.
+    /// Makes an empty list of pages of `page_size` bytes, stored in an empty file.
     pub fn new(file: File, page_size: usize) -> Pages {
         Pages { file, page_size, places: BTreeMap::new(), count: 0 }
     }
@@ -94,7 +95,8 @@ impl Bytes for Pages {
     }
 }
 
-/// Writes the trace of what the pages hold to `output`, as [`crate::import()`] does of a file; what they are is the name.
+/// Writes the trace of the pages to `output`, as [`crate::import()`] does for a file; `named.file`
+/// describes them.
 pub fn import_pages(
     pages: &Pages,
     described: Described<'_>,

@@ -1,30 +1,31 @@
-//! What a thread does, as far as context switches and wakings tell it.
+//! States of a thread, derived from context switches and wakings.
 //!
-//! A recording that was filtered does not have all switches. A thread that leaves a processor to which it did not come, that comes to one while it
-//! has another, that is woken twice, or that has an event while it is off shows that switches are missing. What lies between the last switch that was
-//! recorded and that moment is not known then, but for this: a thread that slept did so until it was woken for the first time.
+//! A filtered recording lacks switches. This shows when a thread leaves a processor to which it did
+//! not come, comes to one while it has another, is woken twice, or has an event while it is off.
+//! The state between the last recorded switch and that time is then unknown, with one exception: a
+//! thread that slept did so until its first waking.
 
 use calltap_trace::{RunState, Switch};
 
-/// What it does since its last switch.
+/// State of a thread since its last switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Doing {
     #[default]
     Unknown,
-    /// It has this processor.
+    /// It runs on this processor.
     Runs { cpu: u32 },
-    /// It could run.
+    /// It is runnable.
     Waits,
-    /// It sleeps; when it was woken first, nanoseconds.
+    /// It sleeps; the time of its first waking, nanoseconds.
     Sleeps { woken: Option<u64> },
 }
 
-/// What is known at the end of a recording.
+/// Completeness of a recording, known at its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Complete {
-    /// No event has shown that switches are missing.
+    /// Whether no event shows that switches are missing.
     pub(crate) switches: bool,
-    /// Wakings were recorded.
+    /// Whether wakings were recorded.
     pub(crate) wakings: bool,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// It comes to a processor. False if switches are missing before that.
+    /// Switches the thread to a processor. Returns false if switches are missing before.
     pub(crate) fn come(&mut self, at: u64, cpu: u32) -> bool {
         let follows = !matches!(self.doing, Doing::Runs { .. });
         if !follows {
@@ -46,7 +47,8 @@ impl States {
         follows
     }
 
-    /// It leaves a processor, and does this from now on. False if switches are missing before that.
+    /// Switches the thread away from a processor, into state `to`. Returns false if switches are
+    /// missing before.
     pub(crate) fn leave(&mut self, at: u64, cpu: u32, to: RunState) -> bool {
         let follows = matches!(self.doing, Doing::Unknown) || self.doing == Doing::Runs { cpu };
         if !follows {
@@ -61,7 +63,8 @@ impl States {
         follows
     }
 
-    /// It is woken. False if switches are missing: a thread that has been woken has to run before it sleeps again.
+    /// Wakes the thread. Returns false if switches are missing: a thread that was woken must run
+    /// before it sleeps again.
     pub(crate) fn wake(&mut self, at: u64) -> bool {
         match &mut self.doing {
             Doing::Sleeps { woken: woken @ None } => *woken = Some(at),
@@ -74,7 +77,7 @@ impl States {
         true
     }
 
-    /// It runs on a processor, as another event than a switch tells. False if switches are missing before that.
+    /// Records an event of the thread on a processor. Returns false if switches are missing before.
     pub(crate) fn run(&mut self, cpu: u32) -> bool {
         let follows = matches!(self.doing, Doing::Unknown) || self.doing == Doing::Runs { cpu };
         if !follows {
@@ -83,21 +86,22 @@ impl States {
         follows
     }
 
-    /// Another thread has a processor: this one has left it unseen, if it had that.
+    /// Records that another thread has a processor: if this thread had it, it left unseen.
     pub(crate) fn lose(&mut self, cpu: u32) {
         if self.doing == (Doing::Runs { cpu }) {
             self.forget();
         }
     }
 
-    /// Of what happens from `at` on, nanoseconds, not everything is known.
+    /// Marks a gap: from `at` on, nanoseconds, events are missing.
     pub(crate) fn gap(&mut self, at: u64) {
         if self.doing != Doing::Unknown {
             self.push(at, RunState::Unknown, Doing::Unknown);
         }
     }
 
-    /// Nothing follows. A thread that was woken and has not come back is known to have slept until then.
+    /// Ends the recording. A thread that was woken and did not run again is known to have slept
+    /// until that waking.
     pub(crate) fn finish(&mut self, complete: Complete) {
         match self.doing {
             Doing::Sleeps { woken: None } if complete.switches || complete.wakings => {}
@@ -106,13 +110,13 @@ impl States {
         }
     }
 
-    /// The last switch stays: what follows it may turn out not to be known.
+    /// Takes all switches but the last one, whose state may still become unknown.
     pub(crate) fn take_settled(&mut self) -> Vec<Switch> {
         let rest = self.switches.split_off(self.switches.len().saturating_sub(1));
         std::mem::replace(&mut self.switches, rest)
     }
 
-    /// What it has done since its last switch is not known, or since it was woken.
+    /// Makes the state unknown since the last switch, or since the waking.
     fn forget(&mut self) {
         match (std::mem::take(&mut self.doing), self.switches.last_mut()) {
             (Doing::Sleeps { woken: Some(at) }, _) => self.push(at, RunState::Unknown, Doing::Unknown),
@@ -132,8 +136,9 @@ impl States {
 mod tests {
     use super::*;
 
-    /// Steps as words: `+3@7` comes to processor 3 at 7, `-3@9` leaves it asleep, `=3@9` preempted, `!@8` is woken, `.3@8` has an event there, `x3@8` loses
-    /// it, `gap@9`. The states that follow, with `?` for the unknown, and how often switches were missing.
+    /// Returns the states after steps, with `?` for unknown, and how often switches were missing.
+    /// Steps are words: `+3@7` comes to processor 3 at 7, `-3@9` leaves it asleep, `=3@9`
+    /// preempted, `!@8` is woken, `.3@8` has an event there, `x3@8` loses it, `gap@9`.
     fn states(steps: &str, complete: Complete) -> (String, usize) {
         let (mut states, mut missing) = (States::default(), 0);
         for step in steps.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The events of one processor, page after page.
+//! Reads the events of one processor, page after page.
 
 use crate::bytes::{Bytes, Cursor};
 use crate::compression::Compression;
@@ -8,11 +8,12 @@ use crate::head::{Buffer, Place};
 use calltap_ringbuffer::PageLayout;
 use std::collections::VecDeque;
 
-/// Where the next page comes from.
+/// The source of pages.
 enum Pages {
-    /// The file has them as they are, up to here.
+    /// Uncompressed pages up to an offset.
     Plain { end: u64 },
-    /// So many compressed pieces follow, each of some pages; of the newest, this is left.
+    /// Compressed pieces of several pages: the number of pieces that follow, and the bytes of the
+    /// newest one.
     Packed { how: Compression, pieces: u32, bytes: Vec<u8>, at: usize },
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Stream<'f> {
     pages: Pages,
     page_size: usize,
     layout: PageLayout,
-    /// Those of the page at hand.
+    /// Events of the current page.
     items: VecDeque<Item>,
 }
 
@@ -46,7 +47,7 @@ impl<'f> Stream<'f> {
         Ok(Stream { cpu: place.cpu, cursor, pages, page_size, layout, items: VecDeque::new() })
     }
 
-    /// The next page, if there is one.
+    /// Reads the next page, if there is one.
     fn page(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let size = self.page_size;
         match &mut self.pages {
@@ -69,7 +70,7 @@ impl<'f> Stream<'f> {
         }
     }
 
-    /// The time of the next event, if there is one.
+    /// Returns the time of the next event, if there is one.
     pub(crate) fn time(&mut self, decoder: &mut Decoder) -> Result<Option<u64>, Error> {
         while self.items.is_empty() {
             let Some(page) = self.page()? else { return Ok(None) };
@@ -78,7 +79,7 @@ impl<'f> Stream<'f> {
         Ok(self.items.front().map(|item| item.time))
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub(crate) fn take(&mut self) -> Option<Item> {
         self.items.pop_front()
     }
@@ -91,7 +92,8 @@ impl<'f> Stream<'f> {
             let (time, record) = event.map_err(|_| BAD)?;
             let item = decoder.decode(self.cpu, time, record);
             if let Some(missed) = missed.take() {
-                // The first event tells when, and of a file that calltap wrote, whose events they are.
+                // The first event has the time of the loss, and in a file written by calltap, the
+                // thread that lost events.
                 let event = Event::Missed(missed.events);
                 let tid = decoder.tid(record).unwrap_or(0);
                 self.items.push_back(Item { time, cpu: self.cpu, tid, event });

@@ -1,31 +1,31 @@
-//! What became of a file.
+//! Summary of an import.
 
-/// What was imported, and what was not.
+/// Counts of imported and other events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Events of the trace: entries and returns of functions and system calls.
+    /// Number of events of the trace: entries and returns of functions and system calls.
     pub events: u64,
-    /// Functions and system calls.
+    /// Number of functions and system calls.
     pub functions: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Events that were lost before they reached the file, of all kinds.
+    /// Number of events of all kinds that were lost before they reached the file.
     pub lost: u64,
-    /// Some losses are of an unknown number of events, and count as one.
+    /// Whether some losses are of an unknown number of events, and count as one.
     pub lost_more: bool,
-    /// Kinds of events that are part of the trace, and how many there were; the most first.
+    /// Kinds of imported events with their numbers, most first.
     pub shown: Vec<(String, u64)>,
-    /// Kinds that are not, likewise.
+    /// Kinds of events that are not imported with their numbers, most first.
     pub not_shown: Vec<(String, u64)>,
-    /// Buffers of instances that are not part of the trace.
+    /// Names of instances whose buffers are not imported.
     pub other_buffers: Vec<String>,
 }
 
-/// Kinds that are named in a sentence.
+/// Maximum number of kinds named in a sentence.
 const NAMED: usize = 4;
 
 impl Summary {
-    /// What the user should know, a sentence each.
+    /// Returns notes for the user, a sentence each.
     pub fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
         if !self.not_shown.is_empty() {

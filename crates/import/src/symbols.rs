@@ -4,34 +4,35 @@ use calltap_names::printable;
 use calltap_trace::Module;
 use std::collections::BTreeMap;
 
-/// The module of functions that are in none.
+/// The module of functions outside of all modules.
 pub(crate) const KERNEL: &str = "[kernel]";
 
 /// A function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol {
     pub(crate) address: u64,
-    /// Up to the next symbol; 0 where none follows.
+    /// Distance to the next symbol; 0 if none follows.
     pub(crate) size: u64,
     pub(crate) name: String,
     /// Index in [`Symbols::modules`].
     pub(crate) module: u32,
 }
 
-/// All functions.
+/// All functions and modules.
 pub(crate) struct Symbols {
-    /// In order of address.
+    /// Functions in order of address.
     all: Vec<Symbol>,
     modules: Vec<Module>,
 }
 
-/// What is not a function in these files marks an end.
+/// Whether a symbol of this kind is a function; other symbols in these files mark ends.
 fn is_function(kind: &str) -> bool {
     matches!(kind, "t" | "T" | "w" | "W")
 }
 
 impl Symbols {
-    /// From lines like `ffffffff81000000 T name [module]`. In files of calltap's own, names in brackets are those of files.
+    /// Parses lines like `ffffffff81000000 T name [module]`. In files written by calltap, names in
+    /// brackets are those of files.
     pub(crate) fn parse(text: &[u8], is_own: bool) -> Symbols {
         let mut paths = BTreeMap::from([(KERNEL.to_owned(), 0)]);
         let mut all = Vec::new();
@@ -41,7 +42,7 @@ impl Symbols {
                 continue;
             };
             let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-            // Kernels hide addresses from users without privileges by zeros.
+            // Kernels show addresses as zeros to users without privileges.
             if address == 0 || !is_function(kind) {
                 continue;
             }
@@ -55,7 +56,7 @@ impl Symbols {
             all.push(Symbol { address, size: 0, name: printable(name).into_owned(), module });
         }
         all.sort_by_key(|symbol| symbol.address);
-        // Of several names of an address the first is taken.
+        // Of several names of an address, the first is kept.
         all.dedup_by_key(|symbol| symbol.address);
         for at in 1..all.len() {
             all[at - 1].size = all[at].address - all[at - 1].address;
@@ -64,13 +65,13 @@ impl Symbols {
         Symbols { all, modules }
     }
 
-    /// The function that an address lies in, if one is known.
+    /// Returns the function that contains an address, if known.
     pub(crate) fn at(&self, address: u64) -> Option<&Symbol> {
         let at = self.all.partition_point(|symbol| symbol.address <= address);
         self.all.get(at.checked_sub(1)?)
     }
 
-    /// The modules, by number; the first is the kernel itself.
+    /// Returns the modules by number; the first is the kernel itself.
     pub(crate) fn modules(&self) -> &[Module] {
         &self.modules
     }
@@ -96,7 +97,7 @@ fn modules(paths: BTreeMap<String, u32>, all: &[Symbol]) -> Vec<Module> {
             module.range = if is_new { (symbol.address, own_end) } else { (start, own_end) };
         }
     }
-    // One whose functions lie on both sides of another's has no range of its own.
+    // A module whose functions surround those of another has no range of its own.
     let inside: Vec<bool> = modules.iter().map(|module| is_split(module, all)).collect();
     for (module, is_split) in modules.iter_mut().zip(inside) {
         if is_split {
@@ -106,7 +107,7 @@ fn modules(paths: BTreeMap<String, u32>, all: &[Symbol]) -> Vec<Module> {
     modules
 }
 
-/// Do functions of another module lie within its range?
+/// Whether functions of another module lie within the module's range.
 fn is_split(module: &Module, all: &[Symbol]) -> bool {
     let (start, end) = module.range;
     let first = all.partition_point(|symbol| symbol.address < start);

@@ -1,4 +1,4 @@
-//! Events in order of time, as the trace of their threads.
+//! Writes events, which arrive in time order, as the trace of their threads.
 
 use crate::decode::{After, Event, Item, Task};
 use crate::error::Error;
@@ -14,21 +14,23 @@ use calltap_trace::{
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What is called as the module of system calls.
+/// Name of the module of system calls.
 const SYSTEM_CALLS: &str = "[system calls]";
-/// The one process: a file does not say to which process a thread belongs.
+/// Id and name of the only process: a file does not say to which process a thread belongs.
 pub(crate) const PROCESS: (u32, &str) = (0, "[all tasks]");
 const NO_SITE: SiteId = SiteId(0);
-/// The system call by which a handler of a signal ends. It does not return to where it was made, and the kernel gives its end no number.
+/// The system call that ends a signal handler. It does not return to its caller, and the kernel
+/// records its end without a number.
 const RT_SIGRETURN: u32 = 15;
 
-/// What is known of a file before its events are written.
+/// Facts about a file, known before its events are written.
 pub(crate) struct Known {
-    /// calltap wrote it: each of its processors is a thread, and its losses are that thread's.
+    /// Whether calltap wrote the file: each of its processors is a thread, and its losses are that
+    /// thread's.
     pub(crate) is_own: bool,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// From when to when not everything is known, in order.
+    /// Intervals in which events are missing, in order.
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) names: HashMap<u32, String>,
     pub(crate) symbols: Symbols,
@@ -42,13 +44,13 @@ enum Callee {
     SystemCall(u32),
 }
 
-/// Whose events these are.
+/// The owner of events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Thread(u32),
-    /// The thread of id 0 that a processor has when it has nothing to do.
+    /// The idle thread, with id 0, of a processor.
     Idle(u32),
-    /// No thread's: events that a processor has lost.
+    /// A processor, which owns its lost events.
     Processor(u32),
 }
 
@@ -58,7 +60,7 @@ impl Key {
     }
 }
 
-/// The kinds of events that came.
+/// The kinds of events that have occurred.
 #[derive(Default)]
 struct Seen {
     switches: bool,
@@ -70,15 +72,15 @@ struct Seen {
 pub(crate) struct Writer {
     trace: TraceWriter,
     known: Known,
-    /// So many gaps have begun.
+    /// Number of gaps that have begun.
     gaps: usize,
     lanes: Vec<Lane>,
     threads: HashMap<Key, usize>,
     sites: HashMap<Callee, SiteId>,
-    /// The id of the thread that each processor has.
+    /// Id of the thread on each processor.
     running: BTreeMap<u32, u32>,
     seen: Seen,
-    /// An event shows that switches are missing, as in a recording that was filtered.
+    /// Whether an event shows that switches are missing, as in a filtered recording.
     lacks_switches: bool,
     lost: u64,
     lost_more: bool,
@@ -125,7 +127,7 @@ impl Writer {
         })
     }
 
-    /// The next event.
+    /// Writes the next event.
     pub(crate) fn take(&mut self, item: Item) -> Result<(), Error> {
         let Item { time, cpu, tid, event } = item;
         let in_gap = self.pass_gaps(time)?;
@@ -177,13 +179,13 @@ impl Writer {
                         states.come(at, cpu);
                     }
                     (true, false) => states.gap(at),
-                    // No other writer's word is believed.
+                    // Such a text by another writer is ignored.
                     (false, _) => {}
                 }
                 lane
             }
             Event::Missed(events) => {
-                // A processor of calltap's own is a thread.
+                // A processor in a file written by calltap is a thread.
                 let key = if self.known.is_own { own } else { Key::Processor(cpu) };
                 self.missed(key, time, events)?
             }
@@ -191,7 +193,8 @@ impl Writer {
         Ok(self.lanes[lane].relieve(&mut self.trace)?)
     }
 
-    /// Goes to a time: what lies in gaps is not known. Returns whether the time is in one.
+    /// Advances to a time and marks the gaps before it in all threads. Returns whether the time is
+    /// in a gap.
     fn pass_gaps(&mut self, time: u64) -> Result<bool, Error> {
         while let Some((from, _)) = self.known.gaps.get(self.gaps).filter(|(from, _)| *from < time) {
             let at = self.known.clock.to_ns(*from);
@@ -219,7 +222,7 @@ impl Writer {
         Ok(place)
     }
 
-    /// The function at an address.
+    /// Returns the site of the function at an address.
     fn function(&mut self, address: u64) -> Result<SiteId, Error> {
         let symbol = self.known.symbols.at(address);
         let start = symbol.map_or(address, |symbol| symbol.address);
@@ -265,7 +268,7 @@ impl Writer {
         Ok(lane)
     }
 
-    /// A call begins, and so many others of its thread ended without a return.
+    /// Begins a call, after `over` other calls of the thread ended without a return.
     fn enter(&mut self, lane: usize, time: u64, site: SiteId, over: u32) {
         if over > 0 {
             self.lanes[lane].push(time, site, EventKind::Left { pops: over });
@@ -273,7 +276,7 @@ impl Writer {
         self.lanes[lane].push(time, site, EventKind::Entry);
     }
 
-    /// A system call is a call, and an entry of the kernel's about its thread.
+    /// Writes a system call as a call, and as an entry in the thread's log.
     fn system_call(
         &mut self,
         key: Key,
@@ -287,7 +290,7 @@ impl Writer {
         let number = match (u32::try_from(number), &edge) {
             (Ok(number), _) => number,
             (Err(_), Edge::Exit(_)) if self.is_in(lane, RT_SIGRETURN) => RT_SIGRETURN,
-            // A debugger may have made it -1: it is none.
+            // A debugger may have replaced the number by -1, which cancels the call.
             (Err(_), _) => return Ok(lane),
         };
         let site = match self.sites.get(&Callee::SystemCall(number)) {
@@ -315,14 +318,14 @@ impl Writer {
         Ok(lane)
     }
 
-    /// Is the thread in this system call, and nothing within that?
+    /// Whether the thread is in this system call, and in no function within it.
     fn is_in(&self, lane: usize, number: u32) -> bool {
         let site = self.sites.get(&Callee::SystemCall(number));
         site.is_some_and(|site| self.lanes[lane].frames.innermost() == Some(*site))
     }
 
     fn switch(&mut self, cpu: u32, at: u64, prev: &Task, after: After, next: &Task) -> Result<(), Error> {
-        // The times when a processor has nothing to do are those of no thread.
+        // An idle processor's time belongs to no thread.
         let mut of = |tid| if tid == 0 { Ok(None) } else { self.lane(Key::Thread(tid)).map(Some) };
         let [from, to] = [of(prev.tid)?, of(next.tid)?];
         self.has(cpu, prev.tid);
@@ -343,7 +346,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A thread has this processor now. If the last switch there was to another one, that has left it unseen.
+    /// Records the thread on a processor. If the last switch there was to another thread, that one
+    /// left unseen.
     fn has(&mut self, cpu: u32, tid: u32) {
         let Some(before) = self.running.insert(cpu, tid).filter(|before| *before != tid) else { return };
         if self.known.is_own {
@@ -355,7 +359,8 @@ impl Writer {
         }
     }
 
-    /// A thread has an event: it runs. Those of calltap's own files are not the kernel's.
+    /// Records that a thread with an event runs. Events in files written by calltap are not the
+    /// kernel's.
     fn runs(&mut self, tid: u32, cpu: u32) {
         if self.known.is_own || !self.seen.switches {
             return;
@@ -366,7 +371,8 @@ impl Writer {
         }
     }
 
-    /// Events of a processor are missing. The kernel does not say whose: all that is open may have ended.
+    /// Records that events of a processor are missing. As the kernel does not say of which threads,
+    /// all open calls may have ended.
     fn missed(&mut self, key: Key, time: u64, events: Option<u64>) -> Result<usize, Error> {
         let lane = self.lane(key)?;
         self.lost_more |= events.is_none();
@@ -384,7 +390,7 @@ impl Writer {
         Ok(lane)
     }
 
-    /// Ends the trace. Its notes are `from` and what the summary says.
+    /// Ends the trace. Its notes are `from` and the sentences of the summary.
     pub(crate) fn finish(mut self, from: String, summary: Summary) -> Result<Summary, Error> {
         let [start, until] = [self.known.first, self.known.last].map(|ticks| self.known.clock.to_ns(ticks));
         let mut summary = Summary {

@@ -1,4 +1,4 @@
-//! Files of trace-cmd's, imported.
+//! Tests of importing files of trace-cmd.
 
 mod pages;
 mod round_trip;

@@ -1,4 +1,5 @@
-//! Pages that the kernel wrote while a program was recorded: its functions are within the program's calls.
+//! Tests of pages written by the kernel while a program was recorded: its functions are nested in
+//! the program's calls.
 
 use crate::together::{EXIT, events, program};
 use calltap_import::{
@@ -15,7 +16,7 @@ const COPY: u64 = WRITE + 0x100;
 const KALLSYMS: &[u8] =
     b"ffffffff81000000 T vfs_write\nffffffff81000100 T copy_from_user\t[helper]\nffffffff81000200 t rest\n";
 
-/// A page of a processor, of records at their times, behind lost ones.
+/// Makes a page of a processor from records with times, after `missed` lost events.
 fn page(missed: u64, records: &[(u64, &[u8])]) -> SubBuffer {
     let mut page = SubBuffer::new();
     page.miss(missed);
@@ -37,7 +38,7 @@ fn imported(pages: &Pages, output: &Path) -> Result<Summary, Error> {
     import_pages(pages, described, named, output)
 }
 
-/// The program's trace with these pages, and what became of them.
+/// Returns the program's trace merged with these pages, and both summaries.
 fn with_pages(directory: &Path, pages: &Pages) -> (TraceReader, Summary, Joined) {
     let (program, kernel) = (program(directory, ClockKind::Tsc), directory.join("kernel.data"));
     let summary = imported(pages, &kernel).unwrap();
@@ -55,7 +56,7 @@ fn told(events: &[(u64, &str, EventKind)]) -> Vec<(u64, String, EventKind)> {
 fn functions_on_two_processors_are_within_the_calls_of_their_thread() {
     let directory = TempDir::new().unwrap();
     let mut pages = Pages::new(tempfile::tempfile().unwrap(), PAGE_SIZE);
-    // Thread 7 goes to another processor within vfs_write; thread 9 is none of the program's.
+    // Thread 7 moves to another processor within vfs_write; thread 9 is not the program's.
     let entered = [record::graph_entry(7, WRITE, 0), record::graph_entry(7, COPY, 1)];
     let returned = [record::graph_exit(7, COPY, 1, 3300, 3400), record::graph_exit(7, WRITE, 0, 3200, 3500)];
     let other = record::graph_entry(9, WRITE, 0);
@@ -89,7 +90,7 @@ fn functions_on_two_processors_are_within_the_calls_of_their_thread() {
     assert_eq!((module("vfs_write"), module("copy_from_user")), ("[kernel]", "[helper]"));
 }
 
-/// What the kernel has lost may be of any thread: its calls are over, and the program's are not.
+/// A loss of the kernel may be in any thread: it ends the kernel's calls, but not the program's.
 #[test]
 fn a_loss_ends_the_calls_of_the_kernel_alone() {
     let directory = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! What calltap exports is what it imports.
+//! Tests that calltap imports its own exports unchanged.
 
 use calltap_analysis::{Source, Totals, replay};
 use calltap_export::{Options, Version, trace_dat};
@@ -21,7 +21,8 @@ pub(crate) fn session() -> Session {
     }
 }
 
-/// Two threads of a program: calls in calls, callers, a call that does not return, losses, and a wait.
+/// Makes two threads of a program: nested calls, callers, a call that does not return, losses, and
+/// a wait.
 pub(crate) fn original(directory: &Path) -> PathBuf {
     let path = directory.join("original.data");
     let mut writer = TraceWriter::create(&path, session()).unwrap();
@@ -98,7 +99,7 @@ fn imported(file: Vec<u8>, output: &Path) -> Result<Summary, Error> {
     import(&file, Named { file: "trace.dat", calltap: "0.1.0" }, output)
 }
 
-/// The calls as they happened.
+/// Returns the replay of a trace, and its totals.
 pub(crate) fn replayed(path: &Path) -> (String, Totals) {
     let (reader, mut out) = (TraceReader::open(path).unwrap(), Vec::new());
     assert_eq!(reader.complaints(), [""; 0]);

@@ -1,4 +1,4 @@
-//! Several recordings are one trace, of which each event is where it was.
+//! Tests of merging several recordings into one trace, in which each event keeps its place.
 
 use crate::round_trip::{original, replayed, session};
 use calltap_analysis::Source;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 pub const EXIT: EventKind = EventKind::Exit { pops: 1 };
 
-/// A trace of one process: its threads, functions, and events by thread.
+/// Writes a trace of one process: its threads, functions, and events by thread.
 fn write(
     path: &Path,
     session: Session,
@@ -72,7 +72,8 @@ fn of(kind: ClockKind) -> Session {
     Session { clock: kind, ..session() }
 }
 
-/// Of a program, by the processor's counter, two ticks a nanosecond; both threads wait in `handle`, one of them for a signal, too.
+/// Makes a program's recording in ticks of the processor's counter, two per nanosecond; both
+/// threads wait in `handle`, one of them for a signal too.
 pub fn program(directory: &Path, kind: ClockKind) -> PathBuf {
     let path = directory.join("program.data");
     let first = [(2000, 0, EventKind::Entry), (3000, 1, EventKind::Entry), (7000, 1, EXIT), (8000, 0, EXIT)];
@@ -85,7 +86,8 @@ pub fn program(directory: &Path, kind: ClockKind) -> PathBuf {
     path
 }
 
-/// Of the kernel: thread 7 reads, which thread 8 ends; thread 9 is another program's. A call of thread 8 has no return.
+/// Makes a recording of the kernel: thread 7 reads until thread 8 wakes it; thread 9 belongs to
+/// another program. A call of thread 8 has no return.
 fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> PathBuf {
     let path = directory.join("kernel.data");
     let seven = [(3200, 0, EventKind::Entry), (5200, 0, EXIT), (9000, 1, EventKind::Entry)];
@@ -96,7 +98,7 @@ fn kernel(directory: &Path, session: Session, scale: impl Fn(u64) -> u64) -> Pat
     let events: Vec<_> = scaled.iter().map(|events| &events[..]).collect();
     let mut writer =
         write(&path, session, (0, "[all tasks]"), &[7, 8, 9], &["sys_read", "sys_write"], &events);
-    // Nanoseconds, which are ticks where nothing compares them.
+    // Nanoseconds, or ticks if the clock is bare.
     let [enter, sleep, wake, run, end] = [3200, 3300, 5000, 5100, 5200].map(scale);
     let switches = [(enter, RunState::Running), (sleep, RunState::Blocked), (run, RunState::Running)];
     writer.switches(ThreadId(0), &switches.map(|(at, to)| Switch { at, to }), end).unwrap();
@@ -119,7 +121,7 @@ fn joined(paths: &[&Path], output: &Path) -> Result<Joined, Refused> {
     join(&paths.iter().map(open).collect::<Vec<_>>(), Others::Kept, output)
 }
 
-/// The events of a thread: time, function, what it did.
+/// Returns the events of a thread: time, function, kind.
 pub fn events(reader: &TraceReader, thread: u32) -> Vec<(u64, String, EventKind)> {
     let mut all = Vec::new();
     for batch in reader.thread_batches(ThreadId(thread)) {
@@ -137,7 +139,7 @@ fn one_recording_beside_another_is_as_it_was() {
     let output = directory.path().join("merged.data");
     let other = program(directory.path(), ClockKind::Tsc);
     let summary = joined(&[&original, &other], &output).unwrap();
-    // It is of another process with the same id, which is one on one machine.
+    // The other recording is of a process with the same id, which is the same one on one machine.
     assert_eq!((summary.threads, summary.nested, summary.cut, summary.damaged), (4, 0, 0, 0));
     let reader = TraceReader::open(&output).unwrap();
     assert_eq!(reader.complaints(), [""; 0]);
@@ -150,7 +152,7 @@ fn one_recording_beside_another_is_as_it_was() {
         Source::switches(&reader, ThreadId(0)).unwrap(),
         Source::switches(&alone, ThreadId(0)).unwrap()
     );
-    // Half a nanosecond a tick, from 1000 on.
+    // Two ticks per nanosecond, from 1000 on.
     let times: Vec<u64> = events(&reader, 2).iter().map(|event| event.0).collect();
     assert_eq!(times, [2000, 2500, 4500, 5000]);
     let (text, totals) = replayed(&output);
@@ -166,7 +168,7 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
     let summary = joined(&[&kernel, &program], &output).unwrap();
     assert_eq!((summary.threads, summary.nested, summary.cut), (3, 2, 1));
     let reader = TraceReader::open(&output).unwrap();
-    // That the kernel's ticks were never compared with CLOCK_MONOTONIC is true of that recording alone.
+    // The complaint that the kernel's ticks have no clock pairs applies to that recording alone.
     assert_eq!(TraceReader::open(&kernel).unwrap().complaints().len(), 1);
     assert!(reader.meta().notes.iter().all(|note| !note.contains("in ticks")), "{:?}", reader.meta().notes);
     let told = |events: &[(u64, &str, EventKind)]| {
@@ -182,7 +184,7 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
         (9000, "sys_write", EventKind::Entry),
     ];
     assert_eq!(events(&reader, 0), told(&seven));
-    // The thread has left the kernel before its function returns.
+    // The thread left the kernel before its function returned.
     let eight = [
         (2500, "handle", EventKind::Entry),
         (2600, "sys_write", EventKind::Entry),
@@ -198,7 +200,7 @@ fn calls_of_the_kernel_are_within_those_of_the_program() {
         .map(|thread| (thread.tid, reader.meta().processes[thread.process as usize].pid))
         .collect();
     assert_eq!(threads, [(7, 7), (8, 7), (9, 0)]);
-    // What the kernel tells is the program's thread's, and its waker is known by its process.
+    // The kernel's records belong to the program's thread, and the waker has its process.
     let switches = Source::switches(&reader, ThreadId(0)).unwrap().unwrap();
     let near = |ticks: u64, expected: u64| ticks.abs_diff(expected) <= 2;
     let states: Vec<RunState> = switches.iter().map(|switch| switch.to).collect();
@@ -250,7 +252,7 @@ fn clocks_that_cannot_be_related_are_refused() {
         finish(write(path, start, (7, "app"), &[7], &["main"], &[&[]]));
     }
     assert!(matches!(joined(&[&a, &b], &output), Err(Refused::Starts { .. })));
-    // Ticks of the processor, and nanoseconds: nothing says how they compare.
+    // Ticks of the processor and nanoseconds cannot be related.
     let bare = kernel(directory.path(), of(ClockKind::Tsc), |ticks| ticks);
     let original = original(directory.path());
     assert!(

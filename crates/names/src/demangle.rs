@@ -1,14 +1,15 @@
-//! Linker symbols as users read them.
+//! Demangles linker symbols.
 
 use std::fmt::{self, Write as _};
 
-/// Longest demangled name; a symbol that would give a longer one is shown as it is.
+/// Maximum length of a demangled name; a symbol with a longer one is shown as it is.
 const LONGEST: usize = 16 << 10;
 
-/// What the linker's stub for a function of a library is called behind the function's name.
+/// Suffix of the symbol of a linker stub for a library function.
 const STUB: &str = "@plt";
 
-/// `symbol` demangled (Rust legacy and v0 without the hash, C++), or as it is when it is neither. A stub of the linker has the name of what it leads to.
+/// Demangles `symbol` (Rust legacy and v0 without the hash, C++), or returns it unchanged. A linker
+/// stub gets the name of its function.
 pub fn demangle(symbol: &str) -> String {
     let symbol = symbol.strip_suffix(STUB).unwrap_or(symbol);
     let mut text = Limited(String::new());
@@ -26,7 +27,8 @@ pub fn demangle(symbol: &str) -> String {
     symbol.to_owned()
 }
 
-/// Refuses to grow past [`LONGEST`]: a few bytes of mangled name can stand for gigabytes.
+/// A string that refuses to grow past [`LONGEST`]: a few bytes of mangled name can stand for
+/// gigabytes.
 struct Limited(String);
 
 impl fmt::Write for Limited {

@@ -1,26 +1,27 @@
-//! The names by which a function can be chosen.
+//! The names by which a function can be selected.
 
 use crate::demangle;
 use crate::path::{Part, Path, paths};
 use std::cell::OnceCell;
 
-/// Suffixes of functions that the compiler has made of one function, and that are called in its place.
+/// Suffixes of compiler-made clones, which are called in place of the function.
 const CLONES: [&str; 4] = [".isra.", ".constprop.", ".lto_priv.", ".llvm."];
-/// Suffixes of what is only a piece of a function.
+/// Suffixes of outlined pieces of a function.
 const PIECES: [&str; 3] = [".cold", ".part.", ".warm"];
 
-/// The names of a function: its linker symbols, those as users read them, and the file that it is in.
+/// The names of a function: linker symbols, demangled names, and the name of its file.
 #[derive(Debug)]
 pub struct FunctionNames<'a> {
     symbols: Vec<&'a str>,
-    /// The symbols demangled, where that changes them; a clone of the compiler's without its suffix.
+    /// Demangled symbols, if different, and symbols of clones without the suffix.
     readable: Vec<String>,
     module: Option<&'a str>,
-    /// Each with the text whose spans it has.
+    /// Paths of the demangled names, each with the index of the name that its spans refer to.
     paths: OnceCell<Vec<(usize, Path)>>,
 }
 
-/// How much of a name a word tells: so many parts, and of which of them, counted from the last, more than the identifier.
+/// The parts of a name that a word specifies: number of path parts, and for each, counted from the
+/// last, which brackets and tails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Shape {
     parts: usize,
@@ -30,13 +31,13 @@ pub(crate) struct Shape {
 }
 
 impl<'a> FunctionNames<'a> {
-    /// Of a function with these linker symbols, in a file of this name.
+    /// Makes the names of a function with these linker symbols, in a file of this name.
     pub fn new(symbols: impl IntoIterator<Item = &'a str>, module: Option<&'a str>) -> FunctionNames<'a> {
         let symbols: Vec<&str> = symbols.into_iter().collect();
         let mut readable: Vec<String> = Vec::new();
         for symbol in &symbols {
             let name = demangle(symbol);
-            // A trace may know a function by its readable name alone.
+            // A trace may have only the demangled name of a function.
             let is_read = name != *symbol || symbol.contains("::") || symbol.ends_with([')', '>']);
             let is_new = is_read && !readable.contains(&name);
             readable.extend(is_new.then_some(name));
@@ -45,17 +46,17 @@ impl<'a> FunctionNames<'a> {
         FunctionNames { symbols, readable, module, paths: OnceCell::new() }
     }
 
-    /// File name of its module, if it is known.
+    /// Returns the file name of the function's module, if known.
     pub fn module(&self) -> Option<&str> {
         self.module
     }
 
-    /// Its linker symbols, and what users read for them.
+    /// Iterates over the linker symbols and demangled names.
     pub(crate) fn whole(&self) -> impl Iterator<Item = &str> {
         self.symbols.iter().copied().chain(self.readable.iter().map(String::as_str))
     }
 
-    /// Its names in a shape.
+    /// Iterates over the names, reduced to a shape.
     pub(crate) fn spelled(&self, shape: Shape) -> impl Iterator<Item = String> {
         let paths = self.paths.get_or_init(|| {
             let texts = self.readable.iter().enumerate();
@@ -66,7 +67,7 @@ impl<'a> FunctionNames<'a> {
     }
 }
 
-/// The symbol of which the compiler has made this one.
+/// Returns the symbol of which the compiler has made this clone.
 fn original(symbol: &str) -> Option<&str> {
     if !symbol.contains('.') || symbol.starts_with("_Z") || symbol.starts_with("_R") {
         return None;
@@ -77,7 +78,8 @@ fn original(symbol: &str) -> Option<&str> {
 }
 
 impl Shape {
-    /// The shape of a word, and the word in it. None: it is compared as a whole only.
+    /// Returns the shape of a word, and the word in that shape. `None`: the word is compared with
+    /// whole names only.
     pub(crate) fn of(word: &str) -> Option<(Shape, String)> {
         let mut all = paths(word);
         let path = if all.len() == 1 { all.pop()? } else { return None };
@@ -97,7 +99,7 @@ impl Shape {
         Some((shape, text))
     }
 
-    /// The last parts of a name, with what the shape has of each.
+    /// Returns the last parts of a name in this shape.
     pub(crate) fn spell(self, text: &str, path: &[Part]) -> Option<String> {
         let last = &path[path.len().checked_sub(self.parts)?..];
         let mut spelled = String::new();
@@ -121,7 +123,7 @@ impl Shape {
     }
 }
 
-/// Adds a text without the blanks that separate no words.
+/// Appends a text without blanks that do not separate words.
 fn squeeze(text: &str, to: &mut String) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = text.chars().peekable();

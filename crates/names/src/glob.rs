@@ -1,9 +1,10 @@
 //! Patterns with the rules of ftrace filter files.
 //!
-//! `abc` matches exactly that name, `abc*` a prefix, `*abc` a suffix, `*abc*` an infix. A `*` elsewhere, `?`, `[` or
-//! `\` make it a full glob: `?` is any one character, `[a-c]` one of a class, `[!a-c]` one outside it, `\` takes
-//! the next character literally; an unclosed `[` stands for itself. The whole name must match; case counts. There
-//! are no `{}` alternatives. Any text is a valid pattern, and matching takes at most pattern x name steps.
+//! `abc` matches exactly that name, `abc*` a prefix, `*abc` a suffix, `*abc*` an infix. A `*`
+//! elsewhere, `?`, `[` or `\` make it a full glob: `?` is any one character, `[a-c]` one of a
+//! class, `[!a-c]` one outside it, `\` takes the next character literally; an unclosed `[` stands
+//! for itself. The whole name must match; case counts. There are no `{}` alternatives. Any text is
+//! a valid pattern, and matching takes at most pattern x name steps.
 
 /// A compiled pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ impl Glob {
         Self { pattern: pattern.to_owned(), matcher: compile(pattern) }
     }
 
-    /// The pattern that matches this name alone.
+    /// Returns the pattern that matches this name only.
     pub fn escape(name: &str) -> String {
         let mut pattern = String::with_capacity(name.len());
         for c in name.chars() {
@@ -47,12 +48,12 @@ impl Glob {
         pattern
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern's text.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// The name that it is, if it has no wildcards.
+    /// Returns the only matching name, if the pattern has no wildcards.
     pub fn exact(&self) -> Option<&str> {
         if let Matcher::Exact(name) = &self.matcher { Some(name) } else { None }
     }
@@ -153,8 +154,8 @@ fn class(chars: &[char]) -> Option<(Token, usize)> {
 
 fn full_match(tokens: &[Token], name: &str) -> bool {
     let (mut rest, mut at) = (name, 0);
-    // Where to go on after a mismatch: behind the newest star, which then takes one more character. Older stars
-    // need not be tried again.
+    // After a mismatch, matching resumes after the newest star, which then takes one more
+    // character. Older stars need not be tried again.
     let mut retry: Option<(usize, &str)> = None;
     loop {
         if tokens.get(at) == Some(&Token::Star) {

@@ -1,4 +1,4 @@
-//! Names of functions: the patterns that choose them, and linker symbols as users read them.
+//! Names of functions: the patterns that select them, and demangled linker symbols.
 #![forbid(unsafe_code)]
 
 mod demangle;
@@ -24,7 +24,7 @@ pub use set::GlobSet;
 pub use short::ShortNames;
 pub use word::{Word, split_list};
 
-/// Does a word name a function that has these linker symbols, in a file of this name?
+/// Whether a word names a function with these linker symbols in a file of this name.
 pub fn is_named<'a>(word: &Word, symbols: impl Iterator<Item = &'a str>, module: Option<&'a str>) -> bool {
     word.matches(&FunctionNames::new(symbols, module))
 }

@@ -1,12 +1,13 @@
-//! "Did you mean": names closest to one that does not exist.
+//! "Did you mean": the names most similar to one that does not exist.
 
 use strsim::generic_levenshtein;
 
-/// Longest name compared, in bytes.
+/// Maximum length of a compared name, in bytes.
 const LONGEST: usize = 512;
 
-/// The up to `n` of `candidates` most like `wanted`: by edit distance without regard to case, names containing
-/// `wanted` included. Names that differ in more than a third of their length are not offered.
+/// Returns up to `n` of `candidates` most similar to `wanted`: by edit distance, ignoring case, and
+/// names that contain `wanted`. Names that differ in more than a third of their length are left
+/// out.
 pub fn nearest_names<'a>(
     wanted: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -20,7 +21,7 @@ pub fn nearest_names<'a>(
     let mut best: Vec<(usize, &str)> = Vec::new();
     for name in candidates {
         let lower = name.to_ascii_lowercase();
-        // A containing name ranks behind any near miss.
+        // A name that contains `wanted` ranks after any near miss.
         let distance = match distance(&wanted, &lower, allowed) {
             Some(distance) => distance,
             None if wanted.len() >= 3 && lower.contains(&wanted) => allowed + lower.len() - wanted.len(),
@@ -38,7 +39,7 @@ pub fn nearest_names<'a>(
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The Levenshtein distance, if it is at most `limit`.
+/// Returns the Levenshtein distance, if it is at most `limit`.
 fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;

@@ -1,37 +1,35 @@
-//! A readable name taken apart: the parts of its path, and of each its template arguments and its argument list.
-//!
-//! `ns::Box<int>::put<char>(char) const` has the parts `ns`, `Box` and `put`. A method of a Rust trait has two paths:
-//! `<app::T as core::fmt::Debug>::fmt` is `app::T::fmt` and `core::fmt::Debug::fmt`.
+//! Parses a demangled name into the parts of its path, each with template arguments and argument
+//! list.
 
 use std::ops::Range;
 
-/// A piece of the text.
+/// A range of the text.
 type Span = Range<usize>;
 
-/// One part of a path. An ABI tag (`[abi:cxx11]`) is in none of its spans.
+/// A part of a path. An ABI tag (`[abi:cxx11]`) is in none of its spans.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Part {
     /// The identifier, operator, lambda or closure.
     pub base: Span,
-    /// `<...>` behind it.
+    /// Template arguments `<...>`.
     pub generics: Span,
-    /// `(...)` behind that.
+    /// Argument list `(...)`.
     pub arguments: Span,
-    /// What follows up to the next part: ` const`, `&&`.
+    /// The text up to the next part: ` const`, `&&`.
     pub tail: Span,
 }
 
-/// What a path of a name consists of, outermost first.
+/// The parts of a path, outermost first.
 pub(crate) type Path = Vec<Part>;
 
-/// Operators that are longer than one character, before those that they begin with.
+/// Operators longer than one character, each before its own prefixes.
 const OPERATORS: [&str; 26] = [
     "()", "[]", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "==", "!=", "&&", "||", "++", "--",
     "+=", "-=", "*=", "/=", "%=", "^=", "&=", "|=", "\"\"",
 ];
 const OPERATOR: &str = "operator";
 
-/// The paths by which a function with this readable name is known.
+/// Returns the paths of a function with this demangled name.
 pub(crate) fn paths(text: &str) -> Vec<Path> {
     let end = text.find(" [clone ").unwrap_or(text.len());
     let whole = parse(text, 0..end);
@@ -50,12 +48,12 @@ pub(crate) fn paths(text: &str) -> Vec<Path> {
     paths
 }
 
-/// The parts of a name as it is written, with one path.
+/// Returns the parts of a name as written, as one path.
 pub(crate) fn parts(text: &str) -> Path {
     parse(text, 0..text.len())
 }
 
-/// The types and traits in `<T as Trait>`, `<impl T>` and `<impl Trait for T>`.
+/// Returns the types and traits in `<T as Trait>`, `<impl T>` and `<impl Trait for T>`.
 fn qualified(text: &str, part: &Part) -> Option<Vec<Span>> {
     text[part.base.clone()].strip_prefix('<')?.strip_suffix('>')?;
     let (start, end) = (part.base.start + 1, part.base.end - 1);
@@ -68,7 +66,7 @@ fn qualified(text: &str, part: &Part) -> Option<Vec<Span>> {
     })
 }
 
-/// A type without what stands before its path: `&`, `mut`, `dyn`.
+/// Returns a type without the sigils before its path: `&`, `mut`, `dyn`.
 fn without_sigils(text: &str, span: Span) -> Span {
     let mut start = span.start;
     while let Some(found) = ["&", "*const ", "*mut ", "mut ", "dyn ", " "]
@@ -80,7 +78,7 @@ fn without_sigils(text: &str, span: Span) -> Span {
     start..span.end
 }
 
-/// Where a text stands outside of all brackets.
+/// Returns the position of a text outside of all brackets.
 pub(crate) fn at_top(text: &str, wanted: &str) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
@@ -92,7 +90,8 @@ pub(crate) fn at_top(text: &str, wanted: &str) -> Option<usize> {
     None
 }
 
-/// Behind the character at `at`, the operator's name or the bracketed group that begins there.
+/// Returns the position after the character at `at`, or after the operator's name or bracketed
+/// group that begins there.
 fn next(text: &str, at: usize) -> usize {
     let rest = &text[at..];
     if let Some(length) = operator(text, at) {
@@ -105,7 +104,8 @@ fn next(text: &str, at: usize) -> usize {
     }
 }
 
-/// Behind the group that begins at `at`; the end of the text where it is not closed.
+/// Returns the position after the group that begins at `at`; the end of the text if it is not
+/// closed.
 fn group(text: &str, at: usize) -> usize {
     let (mut depth, mut before) = (0usize, ' ');
     for (n, c) in text[at..].char_indices() {
@@ -123,7 +123,8 @@ fn group(text: &str, at: usize) -> usize {
     text.len()
 }
 
-/// The length of an operator's name that begins at `at`: `operator<`, `operator()`, `operator new`, `operator std::string`.
+/// Returns the length of an operator's name at `at`: `operator<`, `operator()`, `operator new`,
+/// `operator std::string`.
 fn operator(text: &str, at: usize) -> Option<usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let rest = text[at..].strip_prefix(OPERATOR)?;
@@ -148,7 +149,7 @@ fn operator(text: &str, at: usize) -> Option<usize> {
     length.map(|length| OPERATOR.len() + length)
 }
 
-/// The parts of a piece of text.
+/// Parses a range of text into parts.
 fn parse(text: &str, span: Span) -> Path {
     let text = &text[..span.end];
     let (mut path, mut at) = (Path::new(), span.start);
@@ -158,7 +159,7 @@ fn parse(text: &str, span: Span) -> Path {
     path
 }
 
-/// Reads the part that begins at `at`; returns where the next one begins.
+/// Parses the part that begins at `start`; returns the beginning of the next one.
 fn part(text: &str, start: usize, path: &mut Path) -> usize {
     let mut part = Part { base: start..start, ..Part::default() };
     let mut at = start;
@@ -168,7 +169,7 @@ fn part(text: &str, start: usize, path: &mut Path) -> usize {
         let rest = &text[at..];
         let end = next(text, at);
         if rest.starts_with('<') && at == start && is_turbofish(text, at, path) {
-            // `f::<u8>`: of the part before.
+            // `f::<u8>`: the arguments belong to the part before.
             if let Some(last) = path.last_mut() {
                 last.generics = at..end;
             }
@@ -190,13 +191,13 @@ fn part(text: &str, start: usize, path: &mut Path) -> usize {
         }
         at = end;
     }
-    // `operator<< <char>`
+    // `operator<< <char>` has a blank after the operator.
     part.base.end = part.base.start + text[part.base.clone()].trim_end().len();
     path.push(part);
     (at + 2).min(text.len())
 }
 
-/// Are these the arguments of the part before, rather than a type with its trait?
+/// Whether the brackets are arguments of the part before, rather than a type with its trait.
 fn is_turbofish(text: &str, at: usize, path: &Path) -> bool {
     !path.is_empty() && !text[at..].starts_with("<impl ")
 }
@@ -205,7 +206,8 @@ fn is_turbofish(text: &str, at: usize, path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// The paths of a name, their parts by `|`: base, template arguments, argument list, rest.
+    /// Checks the paths of a name, with parts separated by `|`: base, template arguments, argument
+    /// list, rest.
     fn check(name: &str, expected: &[&str]) {
         let show = |path: &Path| {
             let part = |part: &Part| {

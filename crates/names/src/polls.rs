@@ -1,22 +1,24 @@
-//! Names of what polls futures, as Rust's compiler makes them: by the older mangling `path::{{closure}}`, by the newer one `path::{closure#0}`.
+//! Names of functions that poll futures, in the forms of Rust's compiler: `path::{{closure}}` in
+//! legacy mangling, `path::{closure#0}` in v0.
 
-/// What may poll a future, by its name.
+/// Kinds of functions that poll a future, recognized by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polled {
     /// A closure, or the body of an `async fn` or an `async` block.
     Closure,
     /// `Future::poll` of a type.
     Future,
-    /// What a worker of tokio calls for a task,
+    /// A function that a worker of tokio calls for a task.
     Task,
-    /// and what that calls for the future that was spawned.
+    /// A function that a task calls for the spawned future.
     Core,
 }
 
 const FUTURE: &str = " as core::future::future::Future>::poll";
 const TASKS: &str = "tokio::runtime::task::";
 
-/// What a demangled name is, and the type that is polled, as far as the name says.
+/// Returns the kind of a polling function by its demangled name, and the polled type, if the name
+/// has it.
 pub fn poll(name: &str) -> Option<(Polled, Option<String>)> {
     if let Some(of) = name.strip_suffix(FUTURE) {
         return Some((Polled::Future, Some(of.strip_prefix('<')?.to_owned())));
@@ -42,23 +44,24 @@ fn is_closure(name: &str) -> bool {
     last == "{{closure}}" || last.starts_with("{closure#") && last.ends_with('}')
 }
 
-/// The type whose values a function drops in place.
+/// Returns the type that a function drops in place.
 pub fn dropped(name: &str) -> Option<&str> {
     let of = name.strip_prefix("core::ptr::drop_in_place")?;
     of.strip_prefix("::").unwrap_or(of).strip_prefix('<')?.strip_suffix('>')
 }
 
-/// Is it that type? The older mangling leaves out what a type was made with: `Timeout<T>`.
+/// Whether both names are of one type. Legacy mangling has generic parameters instead of types:
+/// `Timeout<T>`.
 pub fn is_type(general: &str, one: &str) -> bool {
     general == one || without_parameters(general).is_some_and(|start| without_parameters(one) == Some(start))
 }
 
-/// A type without what it was made with, if it was made with something.
+/// Returns a type's name without its parameters, if it has any.
 pub fn without_parameters(name: &str) -> Option<&str> {
     name.find('<').filter(|at| *at > 0).map(|at| &name[..at])
 }
 
-/// What the first type or function in a name was made with.
+/// Returns the first parameter of the first type or function in a name.
 pub fn first_parameter(name: &str) -> Option<&str> {
     let rest = &name[name.find('<')? + 1..];
     let mut depth = 0;

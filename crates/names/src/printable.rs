@@ -1,11 +1,12 @@
-//! Text from files and processes, made safe to show: the owner of a file chooses the names in it.
+//! Makes text from files and processes safe to show: the owner of a file chooses the names in it.
 
 use std::borrow::Cow;
 
-/// The text with escapes (`\n`, `\u{1b}`, `\u{202e}`) for control characters, and for those that change the direction or the lines of what is around them: a name cannot
-/// move the cursor, begin a line of its own or look like another.
+/// Escapes control characters, and characters that change the direction or the lines of text around
+/// them (`\n`, `\u{1b}`, `\u{202e}`): a name cannot move the cursor, begin a line of its own or
+/// look like another name.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    // Nearly every text is plain ASCII, which is checked much faster.
+    // Nearly every text is plain ASCII, for which this check is much faster.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_unseen) {
         return text.into();
     }
@@ -20,12 +21,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// The same of bytes that should be text.
+/// Decodes bytes that should be text, and escapes the text as [`printable`] does.
 pub fn printable_bytes(bytes: &[u8]) -> String {
     printable(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// Control characters, and Unicode's for directions, lines and paragraphs.
+/// Whether a character is a control character, or one of Unicode's for directions, lines and
+/// paragraphs.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

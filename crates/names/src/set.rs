@@ -1,27 +1,29 @@
-//! Sets of functions, as users write them: words in order, with `!` in front to take away.
+//! Sets of functions, as users write them: words in order; a word with `!` in front removes
+//! functions.
 
 use crate::function::{FunctionNames, Shape};
 use crate::word::Word;
 use std::collections::{HashMap, HashSet};
 
-/// Words in order: the last that names a function says whether it is in the set.
+/// Words in order: the last one that names a function decides whether the function is in the set.
 ///
-/// A filter may be a list of thousands of names: those are looked up, and only patterns are tried one after the other.
+/// A filter may be a list of thousands of names: names are looked up, and only patterns are tried
+/// one by one.
 #[derive(Clone, Debug, Default)]
 pub struct GlobSet {
     words: Vec<(bool, Word)>,
-    /// Of each word that is no pattern, the places where it stands as it was written,
+    /// Positions of each word without wildcards, by its whole text.
     whole: HashMap<String, Vec<usize>>,
-    /// and as much as it tells of a name.
+    /// Positions of each word without wildcards, by its text in its shape.
     short: HashMap<String, Vec<usize>>,
-    /// The shapes of those.
+    /// The shapes of the words in `short`.
     shapes: Vec<Shape>,
-    /// Where patterns stand.
+    /// Positions of patterns.
     patterns: Vec<usize>,
 }
 
 impl GlobSet {
-    /// Of words. A list that begins by taking away takes from all.
+    /// Makes a set of words. A list that begins with a removal removes from all functions.
     pub fn new<'a>(words: impl IntoIterator<Item = &'a String>) -> GlobSet {
         let word = |word: &String| match word.strip_prefix('!') {
             Some(word) => (false, Word::new(word)),
@@ -36,7 +38,8 @@ impl GlobSet {
         let mut set = GlobSet { words: words.collect(), ..GlobSet::default() };
         let mut shapes = HashSet::new();
         for (place, (_, word)) in set.words.iter().enumerate() {
-            // One with a module is rare, and may be part of a name.
+            // A word with a module is rare, and may also be a whole name, so that it is tried like
+            // a pattern.
             let Some(name) = word.whole.exact().filter(|_| !word.has_module()) else {
                 set.patterns.push(place);
                 continue;
@@ -53,7 +56,8 @@ impl GlobSet {
         set
     }
 
-    /// The places of the words without wildcards that name a function; the same may come twice.
+    /// Iterates over the positions of words without wildcards that name a function, possibly with
+    /// duplicates.
     fn named<'s>(&'s self, function: &'s FunctionNames<'_>) -> impl Iterator<Item = &'s Vec<usize>> {
         let whole =
             function.whole().filter_map(|name| self.whole.get(name)).filter(|_| !self.whole.is_empty());
@@ -61,7 +65,7 @@ impl GlobSet {
         whole.chain(short.filter_map(|name| self.short.get(&name)))
     }
 
-    /// Is a function in it?
+    /// Whether a function is in the set.
     pub fn has(&self, function: &FunctionNames<'_>) -> bool {
         let named = self.named(function).filter_map(|places| places.last()).max();
         let mut later =
@@ -70,7 +74,7 @@ impl GlobSet {
         pattern.or(named).is_some_and(|place| self.words[*place].0)
     }
 
-    /// Those of its words that name no function of these.
+    /// Returns the words that name none of the functions.
     pub fn unmatched<'f, 'n: 'f>(
         &self,
         functions: impl Iterator<Item = &'f FunctionNames<'n>>,
@@ -95,22 +99,22 @@ impl GlobSet {
         self.words().enumerate().filter(|(place, _)| missing.contains(place)).map(|(_, word)| word).collect()
     }
 
-    /// The set of some of its words.
+    /// Returns the set of the words for which `keep` is true.
     pub fn only(&self, keep: impl Fn(&Word) -> bool) -> GlobSet {
         GlobSet::of(self.words.iter().filter(|(_, word)| keep(word)).cloned())
     }
 
-    /// Nothing was ever put there.
+    /// Whether the set was made of no words.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Its words.
+    /// Iterates over all words.
     pub fn words(&self) -> impl Iterator<Item = &Word> {
         self.words.iter().map(|(_, word)| word)
     }
 
-    /// Those that add functions.
+    /// Iterates over the words that add functions.
     pub fn adding(&self) -> impl Iterator<Item = &Word> {
         self.words.iter().filter(|(adds, _)| *adds).map(|(_, word)| word)
     }
@@ -123,7 +127,7 @@ mod tests {
     const FUNCTIONS: [&[&str]; 5] =
         [&["malloc", "__libc_malloc"], &["free"], &["parse_line"], &["parse_all"], &["_ZN1a1bEv", "a::b"]];
 
-    /// The first names of the functions in a set, and its globs that match none.
+    /// Checks the first names of the functions in a set, and the words that match none.
     fn check(words: &str, has: &str, unmatched: &str) {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let set = GlobSet::new(&words);

@@ -1,28 +1,29 @@
-//! Names for tables that people read: shortened to what tells them apart.
+//! Shortens the names in a table to what distinguishes them.
 
 use crate::path::{Part, parts};
 use std::collections::{HashMap, HashSet};
 
-/// How much of a name is shown.
+/// Level of detail of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Detail {
-    /// Paths without template arguments and argument lists.
+    /// The path without template arguments and argument lists.
     Path,
-    /// With argument lists.
+    /// The path with argument lists.
     Arguments,
 }
 
-/// Names, and of each the shortest form that no other of them has: without template arguments (`<..>`) and argument lists, with argument lists, or in
-/// full. Names that have none stay as they are.
+/// A set of names, and the shortest form of each that no other name has: without template arguments
+/// (`<..>`) and argument lists, with argument lists, or in full. Names that are not in the set stay
+/// as they are.
 #[derive(Clone, Default, Debug)]
 pub struct ShortNames {
     names: HashSet<String>,
-    /// How many of the names have a form.
+    /// Number of names that have each form.
     forms: HashMap<String, usize>,
 }
 
 impl ShortNames {
-    /// Adds a name, from which others are to be told apart. What was shown of them before may be longer now.
+    /// Adds a name. The shortest forms of other names may become longer.
     pub fn add(&mut self, name: &str) {
         if !self.names.insert(name.to_owned()) {
             return;
@@ -34,7 +35,7 @@ impl ShortNames {
         }
     }
 
-    /// What is shown of a name.
+    /// Returns the shortest distinguishing form of a name.
     pub fn of(&self, name: &str) -> String {
         let mut forms = [Detail::Path, Detail::Arguments].into_iter().map(|detail| fold(name, detail));
         let is_its_own = |form: &String| self.forms.get(form).is_none_or(|names| *names == 1);
@@ -55,7 +56,7 @@ fn fold(name: &str, detail: Detail) -> String {
         return name.to_owned();
     }
     let end = name.find(" [clone ").unwrap_or(name.len());
-    // `<T as Trait>::method`: what is in front is the name, and stays, folded itself.
+    // In `<T as Trait>::method` the first part is part of the name: it stays, folded itself.
     let show = |part: &Part| {
         let base = &name[part.base.clone()];
         let base = match base.strip_prefix('<').and_then(|inner| inner.strip_suffix('>')) {
@@ -73,7 +74,7 @@ fn fold(name: &str, detail: Detail) -> String {
     path.join("::") + &name[end..]
 }
 
-/// A type, or a type with its trait, without template arguments.
+/// Returns a type, or a type with its trait, without template arguments.
 fn fold_type(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     let (mut depth, mut before) = (0usize, ' ');
@@ -119,7 +120,8 @@ mod tests {
         for (name, expected) in cases {
             assert_eq!(short.of(name), expected, "{name}");
         }
-        // One that comes later has a longer form, and so has what it could be taken for.
+        // A name that is added later has a longer form, and so has the name that shared its short
+        // form.
         short.add("std::vector<char>::push_back(char)");
         assert_eq!(short.of("std::vector<char>::push_back(char)"), "std::vector<..>::push_back(char)");
         let first = "std::vector<int, std::allocator<int> >::push_back(int const&)";

@@ -1,11 +1,11 @@
-//! The rule of docs/reference/names.md.
+//! Tests of the rule in docs/reference/names.md.
 
 use crate::function::FunctionNames;
 use crate::set::GlobSet;
 use crate::word::{Word, split_list};
 use proptest::prelude::*;
 
-/// Linker symbols: C, C++ and Rust of both manglings, and what the compiler makes of functions.
+/// Linker symbols: C, C++, Rust in both manglings, and compiler-made clones and pieces.
 const SYMBOLS: [&str; 17] = [
     "handle_request",
     "parse.isra.0",
@@ -80,7 +80,7 @@ fn patterns_take_parts_too() {
     check("handle_*", &["handle_request", "_Z14handle_requestR7Request"]);
     check("Srv::*", &["_ZNK3Srv6handleEi", "_ZN2ns3Srv6handleEd"]);
     check("comp?te", &["_Z7computeIdET_S0_S0_", "_Z7computeIiET_S0_S0_"]);
-    // Not every function of a class whose name begins so.
+    // `S*` does not match every function of a class whose name begins so.
     check("S*", &["_ZNK3Srv6handleEi"]);
     check("=handle_request", &["handle_request"]);
     check("=_ZNK3Srv6handleEi", &["_ZNK3Srv6handleEi"]);
@@ -125,7 +125,7 @@ fn commas_separate_words_and_no_arguments() {
     }
 }
 
-/// A part of a name, with template arguments and an argument list behind the last.
+/// Makes the parts of a name with template arguments.
 fn a_name() -> impl Strategy<Value = Vec<(String, String)>> {
     let generics =
         prop_oneof![Just(""), Just("<int>"), Just("<std::pair<a, b>, (c)>"), Just("<fn(u8) -> u8>")];
@@ -133,7 +133,8 @@ fn a_name() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 proptest! {
-    /// Any word made of the last parts of a name, with or without what stands in brackets, means it; with a part changed it does not.
+    /// Any word of the last parts of a name, with or without brackets, names it; with a changed
+    /// part it does not.
     #[test]
     fn last_parts_are_enough(name in a_name(), keep in 1usize..5, mask in any::<u8>(), arguments in any::<bool>()) {
         let keep = keep.min(name.len());
@@ -155,7 +156,7 @@ proptest! {
         prop_assert_ne!(shape.spell(&full, &paths[0]), Some(text));
     }
 
-    /// A set says what its last word says that names the function, however it is looked up.
+    /// The last word of a set that names a function decides, whichever way it is looked up.
     #[test]
     fn a_set_is_its_words_one_by_one(picked in proptest::collection::vec((any::<bool>(), 0usize..12), 0..6)) {
         const WORDS: [&str; 12] = ["handle_request", "Srv::handle", "*::handle", "compute<int>", "compute", "app:anon",
@@ -190,7 +191,7 @@ fn thousands_of_names_are_looked_up() {
         let (outer, inner) = (format!("Type{n}"), format!("method{n}"));
         format!("_ZN3top2ns{}{outer}{}{inner}Ei", outer.len(), inner.len())
     };
-    // Comparing each function with each word would be 400 million comparisons, for minutes.
+    // Comparing each function with each word would take 400 million comparisons, for minutes.
     assert!((0..20_000).all(|n| set.has(&FunctionNames::new([mangled(n).as_str()], None))));
     assert!(!symbols.iter().any(|symbol| set.has(&FunctionNames::new([symbol.as_str()], None))));
 }

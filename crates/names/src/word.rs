@@ -3,28 +3,28 @@
 use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;
 
-/// Separates a function from its module, as ftrace has it.
+/// Separates a function from its module, as in ftrace.
 const MOD: &str = ":mod:";
 
-/// A word for functions, compiled.
+/// A compiled word for functions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Word {
-    /// As it was written.
+    /// The user's text.
     text: String,
-    /// All of it as a pattern: names with a single colon exist.
+    /// The whole text as a pattern, as names with a single colon exist.
     raw: Option<Glob>,
     module: Option<Module>,
-    /// Compared with whole names.
+    /// Pattern for whole names.
     pub(crate) whole: Glob,
-    /// Compared with as much of a name as the word tells.
+    /// Pattern for names reduced to the shape of the word.
     pub(crate) short: Option<(Shape, Glob)>,
 }
 
-/// The files that a word means.
+/// The files that a word selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Module {
     glob: Glob,
-    /// All others.
+    /// Whether it selects all other files.
     not: bool,
 }
 
@@ -42,48 +42,48 @@ impl Word {
         }
         let (module, pattern) = split(text);
         let raw = module.is_some().then(|| Glob::new(text));
-        // A pattern for all names needs no other reading.
+        // A pattern for all names needs no shape.
         let is_for_all = pattern.bytes().all(|byte| byte == b'*');
         let short = Shape::of(pattern).filter(|_| !is_for_all).map(|(shape, text)| (shape, Glob::new(&text)));
         Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short }
     }
 
-    /// The word for the function with exactly this linker symbol.
+    /// Returns the word for the function with exactly this linker symbol.
     pub fn exactly(symbol: &str) -> String {
         format!("={}", Glob::escape(symbol))
     }
 
-    /// The word for what ftrace's own rules mean by a pattern: whole names only.
+    /// Returns the word for a pattern with ftrace's own rules: whole names only.
     pub fn whole(pattern: &str) -> String {
         format!("={pattern}")
     }
 
-    /// As it was written.
+    /// Returns the user's text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Is it compared with whole names only, as ftrace's own rules have it?
+    /// Whether the word is compared with whole names only, as in ftrace's own rules.
     pub fn is_whole(&self) -> bool {
         self.text.starts_with('=')
     }
 
-    /// Has it no wildcards?
+    /// Whether the word has no wildcards.
     pub fn is_exact(&self) -> bool {
         self.whole.exact().is_some()
     }
 
-    /// Does it say in which module?
+    /// Whether the word names a module.
     pub fn has_module(&self) -> bool {
         self.module.is_some()
     }
 
-    /// Does it mean functions by their names, and not all of them?
+    /// Whether the word names no module, and its pattern has no character but `*` and `?`.
     pub fn is_for_all(&self) -> bool {
         self.module.is_none() && self.whole.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
     }
 
-    /// Does it name a function?
+    /// Whether the word names a function.
     pub fn matches(&self, function: &FunctionNames<'_>) -> bool {
         if self.raw.as_ref().is_some_and(|raw| function.whole().any(|name| raw.matches(name))) {
             return true;
@@ -96,29 +96,30 @@ impl Word {
                     .is_some_and(|(shape, glob)| function.spelled(*shape).any(|name| glob.matches(&name))))
     }
 
-    /// Is a function in a module that it means?
+    /// Whether a function is in a module that the word selects.
     pub(crate) fn is_in(&self, function: &FunctionNames<'_>) -> bool {
         self.may_be_in(function.module())
     }
 
-    /// May it mean functions of a file of this name?
+    /// Whether the word may name functions of a file with this name.
     pub fn may_be_in(&self, file: Option<&str>) -> bool {
         let Some(module) = &self.module else { return true };
         file.is_some_and(|file| spellings(file).any(|name| module.glob.matches(name)) != module.not)
     }
 
-    /// May a function with this linker symbol be meant? False only where demangling it can be spared: identifiers stand in symbols as they are.
+    /// Whether the word may name a function with this linker symbol. False only if demangling can
+    /// be spared: identifiers occur in symbols unchanged.
     pub fn may_name(&self, symbol: &str) -> bool {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let pattern = self.whole.pattern();
-        // What stands in brackets may be a class, or arguments that a symbol abbreviates.
+        // Text in brackets may be a class, or arguments that a symbol abbreviates.
         let open = pattern.find(['[', '(', '<', '\\', '{']).unwrap_or(pattern.len());
         let longest =
             pattern[..open].split(|c| !is_plain(c)).max_by_key(|part| part.len()).unwrap_or_default();
         symbol.contains(longest) || !symbol.is_ascii()
     }
 
-    /// The pattern of names in it, without its module.
+    /// Returns the pattern of names, without the module.
     pub fn pattern(&self) -> &str {
         self.whole.pattern()
     }
@@ -130,7 +131,8 @@ impl From<&str> for Word {
     }
 }
 
-/// `libssl.so.3` is also `libssl.so`, `libssl` and `ssl`; `libc-2.31.so` also `libc` and `c`.
+/// Returns the spellings of a file name: `libssl.so.3` is also `libssl.so`, `libssl` and `ssl`;
+/// `libc-2.31.so` also `libc` and `c`.
 fn spellings(file: &str) -> impl Iterator<Item = &str> {
     let name = file.rsplit('/').next().unwrap_or(file);
     let stem = name.find(".so").filter(|at| name[at + 3..].is_empty() || name[at + 3..].starts_with('.'));
@@ -145,7 +147,8 @@ fn spellings(file: &str) -> impl Iterator<Item = &str> {
     names.into_iter().chain(bare).flatten()
 }
 
-/// The module of a word, and its pattern of names: `MODULE:PATTERN`, or `PATTERN:mod:MODULE` as ftrace has it.
+/// Splits a word into its module and its pattern of names: `MODULE:PATTERN`, or
+/// `PATTERN:mod:MODULE` as in ftrace.
 fn split(word: &str) -> (Option<Module>, &str) {
     let or_all = |pattern| if str::is_empty(pattern) { "*" } else { pattern };
     if let Some((pattern, module)) = word.split_once(MOD).filter(|(_, module)| !module.is_empty()) {
@@ -158,7 +161,7 @@ fn split(word: &str) -> (Option<Module>, &str) {
     };
     let colon = (0..bytes.len()).find(is_single).filter(|at| *at > 0);
     match colon {
-        // A colon in brackets is part of a name: `f[abi:cxx11]`, or of a class.
+        // A colon in brackets is part of a name, `f[abi:cxx11]`, or of a class.
         Some(at) if !word[..at].contains(['[', '(', '<', '{']) => {
             (Some(Module { glob: Glob::new(&word[..at]), not: false }), or_all(&word[at + 1..]))
         }
@@ -166,7 +169,8 @@ fn split(word: &str) -> (Option<Module>, &str) {
     }
 }
 
-/// The words of a list with commas. A comma inside of brackets, or in the name of an operator, separates nothing: `max<int, int>`, `f(int, int)`.
+/// Splits a list at commas. A comma inside of brackets, or in the name of an operator, does not
+/// separate: `max<int, int>`, `f(int, int)`.
 pub fn split_list(list: &str) -> Vec<String> {
     let (mut words, mut rest) = (Vec::new(), list);
     while let Some(at) = crate::path::at_top(rest, ",") {
@@ -174,7 +178,7 @@ pub fn split_list(list: &str) -> Vec<String> {
         rest = &rest[at + 1..];
     }
     words.push(rest.trim().to_owned());
-    // An empty list is an empty word: it clears what was set.
+    // An empty list is an empty word, which clears the setting.
     if words.len() > 1 {
         words.retain(|word| !word.is_empty());
     }

@@ -6,12 +6,12 @@ use calltap_sites::Svma;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Avma(pub u64);
 
-/// What the loader added to a module's link-time addresses (wraps).
+/// Difference that the loader added to a module's link-time addresses (wraps).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bias(pub u64);
 
 impl Bias {
-    /// Where a link-time address is in the process.
+    /// Returns the run-time address of a link-time address.
     pub fn apply(self, address: Svma) -> Avma {
         Avma(address.0.wrapping_add(self.0))
     }

@@ -1,11 +1,13 @@
-//! Checks a [log](crate::log) of what was done to a program's code against the protocol that `site.rs` writes down:
+//! Checks a [log](crate::log) of the reads and writes of a program's code against the protocol of
+//! `site.rs`:
 //!
-//! - every site of a batch is read, and found as expected, before anything is written;
-//! - of each site exactly the stores of its next step are written, and of what lies between sites nothing;
-//! - between two steps of a site lies a core sync, unless no thread runs it, and behind the last one another;
-//! - a batch that ends has every site in its new state that was as expected, or has written nothing;
-//! - no change is made that demands more of the threads than was seen to;
-//! - what is written outside of batches is no site.
+//! - before a batch writes anything, it reads every site and finds it as expected;
+//! - a write has exactly the stores of a site's next step, and changes no byte between sites;
+//! - a core sync lies between two steps of a site, unless no thread runs it, and another one behind
+//!   the last step;
+//! - when a batch ends, every site that was as expected has its new state, or nothing was written;
+//! - no change demands more of the threads than the caller granted;
+//! - a write outside of batches touches no site.
 
 use crate::address::Avma;
 use crate::log::Entry;
@@ -13,30 +15,30 @@ use crate::site::{Demand, Site, State};
 use crate::steps::{STEPS, Transition};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a log amounts to.
+/// Result of checking a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audit {
     /// Batches that ended.
     pub batches: usize,
-    /// Batches that did not: their writer was killed.
+    /// Batches that did not end, as their writer was killed.
     pub cut_short: usize,
     /// Changes of sites.
     pub changes: usize,
-    /// Changes that were refused: other bytes were found, or too much was demanded.
+    /// Refused changes: other bytes were found, or the change demanded too much.
     pub refused: usize,
     /// Writes.
     pub writes: usize,
     /// Core syncs.
     pub syncs: usize,
-    /// Where it is not as the protocol has it: number of the entry, and what is wrong.
+    /// Violations of the protocol: number of the entry, and description.
     pub faults: Vec<(usize, String)>,
-    /// Sites that were seen, by process: address and length.
+    /// Sites seen so far, by process: address and length.
     sites: HashMap<u32, BTreeMap<u64, u64>>,
     batch: Option<Batch>,
     entries: usize,
 }
 
-/// A batch that goes on.
+/// A batch that has not ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Batch {
     pid: u32,
@@ -44,33 +46,33 @@ struct Batch {
     granted: Demand,
     transition: Transition,
     after_int3: bool,
-    /// By address.
+    /// Sites, by address.
     ways: BTreeMap<u64, Way>,
-    /// What was read last.
+    /// Address and bytes of the last read.
     read: (u64, Vec<u8>),
     written: bool,
-    /// Something was written since the last sync.
+    /// Whether it has written since the last sync.
     unsynced: bool,
 }
 
-/// A site's way through a batch.
+/// Progress of a site in a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Way {
     site: Site,
     from: State,
     to: State,
     recover: Vec<State>,
-    /// The stores of its steps that have any, once it was read and found as expected.
+    /// Stores of each step that has any, once the site was read and found as expected.
     steps: Option<Vec<Vec<(usize, u8)>>>,
-    /// It was read.
+    /// Whether the site was read.
     seen: bool,
     taken: usize,
-    /// No sync has come since its last step.
+    /// Whether no sync has come since its last step.
     waiting: bool,
 }
 
 impl Way {
-    /// It was found to be these bytes.
+    /// Notes the bytes that were read of the site.
     fn read(&mut self, bytes: &[u8], granted: Demand, transition: Transition, after_int3: bool) {
         self.seen = true;
         let from = match &self.recover[..] {
@@ -91,7 +93,8 @@ impl Way {
         });
     }
 
-    /// It was these bytes, and is those: what is wrong with that?
+    /// Notes a write that changes the site's bytes from `before` to `after`. Returns what is wrong
+    /// with it.
     fn write(&mut self, before: &[u8], after: &[u8], quiet: bool) -> Option<&'static str> {
         let next = self.steps.as_ref().and_then(|steps| steps.get(self.taken));
         let expected = next.map(|stores| {
@@ -112,27 +115,27 @@ impl Way {
         }
     }
 
-    /// It could be changed, and has not arrived.
+    /// Whether the site can be changed, and has not reached its new state.
     fn is_on_its_way(&self) -> bool {
         self.steps.as_ref().is_some_and(|steps| self.taken < steps.len())
     }
 }
 
 impl Audit {
-    /// Goes through a log.
+    /// Checks a whole log.
     pub fn of(entries: impl IntoIterator<Item = Entry>) -> Audit {
         let mut audit = Audit::default();
         entries.into_iter().for_each(|entry| audit.add(entry));
         audit.finish()
     }
 
-    /// There are no more entries.
+    /// Ends the check: the log has no more entries.
     pub fn finish(mut self) -> Audit {
         self.cut_short += usize::from(self.batch.take().is_some());
         self
     }
 
-    /// The next entry.
+    /// Checks the next entry.
     pub fn add(&mut self, entry: Entry) {
         self.entries += 1;
         match entry {
@@ -208,7 +211,7 @@ impl Audit {
         for fault in batch.write(at.0, bytes) {
             self.fault(fault);
         }
-        // What was read is not what is there any more, but where everything stands still.
+        // The bytes read are out of date now, unless all threads are stopped.
         let offset = at.0.checked_sub(batch.read.0).map(|offset| offset as usize);
         let known = offset.and_then(|offset| batch.read.1.get_mut(offset..offset.checked_add(bytes.len())?));
         match known.filter(|_| batch.quiet) {
@@ -249,7 +252,7 @@ impl Audit {
 }
 
 impl Batch {
-    /// What is wrong with a write.
+    /// Returns what is wrong with a write.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Vec<String> {
         let end = at.saturating_add(bytes.len() as u64);
         let offset = at.checked_sub(self.read.0).map(|offset| offset as usize);
@@ -258,7 +261,7 @@ impl Batch {
         };
         let mut faults = Vec::new();
         let mut changed = before.iter().zip(bytes).filter(|(a, b)| a != b).count();
-        // A site that begins before the write: its first bytes stay.
+        // A site may begin before the write, whose first bytes stay.
         for (start, way) in self.ways.range_mut(at.saturating_sub(WIDEST)..end) {
             let (first, last) = (start.max(&at), end.min(start + way.site.len() as u64));
             if *first >= last {
@@ -277,7 +280,7 @@ impl Batch {
                 ));
                 continue;
             };
-            // Sites that overlap, in a log that was made up, count twice.
+            // Overlapping sites, which only an invented log has, count twice.
             changed = changed.saturating_sub(was.iter().zip(&is).filter(|(a, b)| a != b).count());
             if let Some(what) = way.write(&was, &is, self.quiet) {
                 faults.push(format!("the site at {start:#x}: {what}"));
@@ -290,5 +293,5 @@ impl Batch {
     }
 }
 
-/// No site has more bytes.
+/// Upper bound of a site's length in bytes.
 const WIDEST: u64 = 64;

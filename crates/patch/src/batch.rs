@@ -1,11 +1,14 @@
-//! A batch of changes, carried out on a [`Text`]: all sites are verified before any is written, then all take each step together, so that
-//! a hundred thousand sites cost three core syncs (or six) like one.
+//! A batch of changes, carried out on a [`Text`]. All sites are verified before any is written,
+//! then all take each step together, so that a hundred thousand sites cost as many core syncs as
+//! one: three, or six.
 //!
-//! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and has no call that writes to many places of
-//! read-only text at once: a call for each site would take fifty times as long. So what lies between the sites of a span is written again as it was
-//! read. Debuggers and the kernel's uprobes may set or take away a breakpoint there meanwhile, which would be lost, or come back. Each step
-//! therefore reads a span anew, right before it is written: meanwhile is some ten microseconds, not all of the batch. And no slower: one
-//! buffer for all spans stays in the cache.
+//! Code is read and written in spans. The kernel charges for calls and pages, hardly for bytes, and
+//! has no call that writes to many places of read-only text at once: a call for each site would
+//! take fifty times as long. So the bytes between the sites of a span are written back as they were
+//! read. If a debugger or the kernel's uprobes set or remove a breakpoint there in the meantime,
+//! that change is lost. Each step therefore reads a span again directly before writing it, so the
+//! window is some ten microseconds instead of the whole batch. One buffer for all spans stays in
+//! the cache, so this costs no time.
 
 use crate::address::Avma;
 use crate::site::{Demand, Site, State};
@@ -14,63 +17,67 @@ use calltap_abi::PAGE;
 
 /// The code of a program: of another process, or of a simulated machine.
 pub trait Text {
-    /// Why it could not be read or written.
+    /// The reason why the code could not be read or written.
     type Error;
     /// Reads bytes.
     fn read(&mut self, at: Avma, into: &mut [u8]) -> Result<(), Self::Error>;
-    /// Stores bytes, in any order, one by one if it must be.
+    /// Stores bytes, in any order, possibly one by one.
     fn write(&mut self, at: Avma, bytes: &[u8]) -> Result<(), Self::Error>;
-    /// Returns when every processor has executed a serialising instruction, or will before it runs the program's code again.
+    /// Returns when every processor has executed a serialising instruction, or will before it runs
+    /// the program's code again.
     fn sync(&mut self) -> Result<(), Self::Error>;
-    /// What sites are while they are changed.
+    /// The instruction of a site while its bytes are changed.
     fn transition(&self) -> Transition {
         Transition::Test
     }
-    /// May batches that were cut short have left a breakpoint?
+    /// Whether interrupted batches may have left a breakpoint.
     fn after_int3(&self) -> bool {
         self.transition() == Transition::Int3
     }
-    /// A batch begins: these changes, with this seen to. A [log](crate::log) notes it, and the next.
+    /// Notes the beginning of a batch: its changes, and the demand that the caller has met. For a
+    /// [log](crate::log).
     fn begin(&mut self, _changes: &mut dyn Iterator<Item = Change<'_>>, _granted: Demand) {}
-    /// It is over.
+    /// Notes the end of the batch.
     fn end(&mut self) {}
 }
 
-/// A site's way from one state to another.
+/// A change of a site from one state to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Which.
+    /// The site.
     pub site: &'a Site,
-    /// Its bytes now.
+    /// Its state before.
     pub from: State,
-    /// Its bytes then.
+    /// Its state afterwards.
     pub to: State,
-    /// Where batches that were cut short here led to (their writer was killed): the site may be anywhere between `from` and these.
+    /// The target states of interrupted batches on this site (their writer was killed): its bytes
+    /// may be anywhere between `from` and these.
     pub recover: &'a [State],
 }
 
-/// Why a site is not in its new state.
+/// The reason why a site is not in its new state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChangeError<E> {
-    /// Other bytes were there than expected: nothing was written.
+    /// The site had other bytes than expected: nothing was written.
     Mismatch(Vec<u8>),
-    /// It demands more than the caller has seen to: nothing was written.
+    /// The change demands more than the caller has met: nothing was written.
     Demands(Demand),
-    /// Its new state is out of its reach: nothing was written.
+    /// The target is out of the site's reach: nothing was written.
     OutOfReach,
-    /// It could not be read: nothing was written.
+    /// The site could not be read: nothing was written.
     ReadFailed(E),
-    /// Writing failed: it is between its states, each of which is as good as off.
+    /// Writing failed: the site is between its states, and behaves as if disabled in each.
     PartialWrite(E),
 }
 
-/// The changes of a batch that were not made, by their number in it, in order.
+/// Changes of a batch that were not made, by their index in it, in order.
 pub type Failed<E> = Vec<(usize, ChangeError<E>)>;
 
-/// Spans are no longer than this: places in them have 16 bits.
+/// Most bytes of a span: offsets in it have 16 bits.
 const SPAN: u64 = 1 << 16;
 
-/// Carries out a batch; fastest if it is in the order of addresses. `granted` is what the caller has seen to. All changes that are not returned were made.
+/// Carries out a batch, fastest in address order. `granted` is the demand that the caller has met.
+/// Returns the changes that were not made.
 pub fn carry_out<'a, T: Text>(
     text: &mut T,
     changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
@@ -82,15 +89,16 @@ where
     carry_out_from(None, text, changes.into_iter(), granted)
 }
 
-/// A batch that is planned before threads are stopped for it: then it remains to compare the code with what it was, and to write.
+/// A batch that is planned before threads are stopped for it. Once they are, it only compares the
+/// code with the earlier bytes, and writes.
 pub struct Prepared<E> {
     plan: Plan<E>,
-    /// What the spans held, one after the other.
+    /// Bytes of the spans when they were planned, one after the other.
     seen: Vec<u8>,
 }
 
 impl<E: Clone> Prepared<E> {
-    /// Plans a batch. Nothing is written. None: a part of the code could not be read.
+    /// Plans a batch without writing. None if a part of the code cannot be read.
     pub fn new<'a, T: Text<Error = E>>(
         text: &mut T,
         changes: impl IntoIterator<Item = Change<'a>, IntoIter: Clone>,
@@ -102,7 +110,8 @@ impl<E: Clone> Prepared<E> {
         (seen.len() == length).then_some(Prepared { plan, seen })
     }
 
-    /// Carries the batch out, with the same changes. If any of the code has changed since, the batch is planned anew.
+    /// Carries out the batch, with the same changes. Plans it again if any of the code has changed
+    /// since.
     pub fn carry_out<'a, T: Text<Error = E>>(
         self,
         text: &mut T,
@@ -112,7 +121,7 @@ impl<E: Clone> Prepared<E> {
         carry_out_from(Some(self), text, changes.into_iter(), granted)
     }
 
-    /// Its plan, if the code is what it was.
+    /// Returns the plan if the code and the transition are as they were.
     fn verify<T: Text<Error = E>>(mut self, text: &mut T) -> Option<Plan<E>> {
         let Plan { transition, after_int3, spans, bytes, .. } = &mut self.plan;
         let mut seen = &self.seen[..];
@@ -127,7 +136,7 @@ impl<E: Clone> Prepared<E> {
     }
 }
 
-/// Carries out a batch, by a plan that may have been made before.
+/// Carries out a batch, by a prepared plan if that is still valid.
 fn carry_out_from<'a, T: Text<Error: Clone>>(
     prepared: Option<Prepared<T::Error>>,
     text: &mut T,
@@ -153,7 +162,7 @@ fn carry_out_from<'a, T: Text<Error: Clone>>(
     failed
 }
 
-/// What will be written, of sites that were all read already.
+/// The stores of a batch whose sites were all read.
 struct Plan<E> {
     granted: Demand,
     transition: Transition,
@@ -161,14 +170,14 @@ struct Plan<E> {
     /// Number of changes.
     size: usize,
     failed: Failed<E>,
-    /// One of them recovers.
+    /// Whether a change recovers from an interrupted batch.
     torn: bool,
     spans: Vec<Span>,
-    /// Room for the bytes of a span.
+    /// Buffer for the bytes of a span.
     bytes: Vec<u8>,
 }
 
-/// Pages with sites, one next to the other.
+/// Adjacent pages with sites.
 struct Span {
     start: u64,
     length: usize,
@@ -182,7 +191,7 @@ impl<E: Clone> Plan<E> {
         Plan { granted, transition, after_int3, size, failed, torn, spans, bytes }
     }
 
-    /// The plan of a batch. `see` is given the bytes of each of its spans that can be read.
+    /// Plans a batch. `see` receives the bytes of each of its spans that can be read.
     fn of<'a, T: Text<Error = E>>(
         text: &mut T,
         changes: impl Iterator<Item = Change<'a>> + Clone,
@@ -200,7 +209,7 @@ impl<E: Clone> Plan<E> {
         plan
     }
 
-    /// Plans numbered changes, which are in the order of addresses.
+    /// Plans numbered changes, in address order.
     fn add_all<'a, T: Text<Error = E>>(
         &mut self,
         text: &mut T,
@@ -223,7 +232,7 @@ impl<E: Clone> Plan<E> {
         self.add_span(text, first, end, &span, see);
     }
 
-    /// Reads a span, verifies what is in it, and plans its changes.
+    /// Reads a span, verifies its sites, and plans its changes.
     fn add_span<T: Text<Error = E>>(
         &mut self,
         text: &mut T,
@@ -268,9 +277,9 @@ impl<E: Clone> Plan<E> {
         }
     }
 
-    /// Has all sites take all steps.
+    /// Writes the steps of all sites, each followed by a core sync.
     fn take_all<T: Text<Error = E>>(&mut self, text: &mut T) -> Result<(), E> {
-        // A writer that was cut short may not have come to its core sync.
+        // An interrupted writer may not have reached its core sync.
         if self.torn {
             text.sync()?;
         }
@@ -288,8 +297,9 @@ impl<E: Clone> Plan<E> {
 }
 
 impl Span {
-    /// Writes what belongs to one step. What is between is written again as it was. By pages: where the kernel, going from page to page, is interrupted
-    /// because calltap is killed, the bytes of a page are all written or none.
+    /// Writes one step of the span, and writes the bytes between its stores back as they are.
+    /// `by_pages` splits the write at a page boundary: if calltap is killed while the kernel
+    /// writes, each page is written as a whole or not at all.
     fn take<T: Text>(
         &self,
         step: usize,
@@ -318,7 +328,7 @@ impl Span {
     }
 }
 
-/// The state that a change begins from.
+/// Returns the state that a change begins from.
 fn verify<E>(change: &Change<'_>, actual: &[u8], after_int3: bool) -> Result<State, ChangeError<E>> {
     let known = match change.recover {
         [] => change.site.is(change.from, actual).then_some(change.from),

@@ -1,9 +1,10 @@
-//! A few bytes, inline: there are a hundred thousand sites, and a list of bytes each would cost an allocation each.
+//! A short inline array of bytes. A list for each of a hundred thousand sites would cost an
+//! allocation each.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Room for the longest site.
+/// Bytes of the longest site.
 const ROOM: usize = 23;
 
 /// Up to 23 bytes.
@@ -14,12 +15,12 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// A copy, if they are not too many.
+    /// Copies bytes; None if there are more than 23.
     pub fn new(from: &[u8]) -> Option<Bytes> {
         Bytes::join(&[from])
     }
 
-    /// All of them, one after the other, if they are not too many.
+    /// Joins byte strings; None if there are more than 23 bytes.
     pub fn join(parts: &[&[u8]]) -> Option<Bytes> {
         let mut all = Bytes { length: 0, bytes: [0; ROOM] };
         for part in parts {
@@ -55,7 +56,7 @@ impl PartialEq for Bytes {
 }
 
 impl PartialEq<[u8]> for Bytes {
-    /// Most sites have five bytes, which are compared without a call.
+    /// Compares five bytes, as most sites have, without a call.
     #[inline]
     fn eq(&self, other: &[u8]) -> bool {
         match (&**self, other) {

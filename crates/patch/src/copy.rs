@@ -1,6 +1,6 @@
-//! A function's first instructions, made to be run from another place: what gave way to a jump.
+//! The out-of-line copy of a function's first instructions, which a jump has overwritten.
 //!
-//! Nothing ever returns into a copy: a call among them becomes a push of the address that it would return to, and a jump.
+//! No call returns into a copy: it becomes a push of its original return address, and a jump.
 
 use crate::address::Avma;
 use calltap_abi::stub;
@@ -10,21 +10,24 @@ use iced_x86::{
     InstructionBlock, MemoryOperand, OpKind, Register,
 };
 
-/// `push imm32`, which extends the sign, and `mov dword ptr [rsp + 4], imm32`: no flag changes.
+/// Bytes of `push imm32`, which extends the sign, and `mov dword ptr [rsp + 4], imm32`; neither
+/// changes a flag.
 const PUSH: usize = 5 + 8;
-/// A jump, the longest form of one.
+/// Bytes of the longest form of a jump.
 const JUMP: usize = 6;
-/// What a short branch may grow by: those by rcx have no long form.
+/// Most bytes by which a short branch may grow: branches on rcx have no long form.
 const GROWTH: usize = 9;
-/// `lea rsp, [rsp - 128]`, and a call in front of an instruction, with its address where that is far; and a jump behind a branch past them.
+/// Bytes of `lea rsp, [rsp - 128]` and a call in front of a leaving instruction, with the call's
+/// address where that is far; and of a jump behind a branch past them.
 const LEAVE: usize = 5 + 6 + 8 + 6 + 8;
-/// Copies begin at such addresses.
+/// Alignment of copies.
 const ALIGN: usize = 16;
-/// In the addresses of instructions in a copy, and of branches to them: no address of a process. What else means one of the originals (`lea` of the function itself, a call of it)
-/// goes on meaning that, where the encoder would take it for a place in the copy.
+/// Bit in the addresses of a copy's instructions and of branches to them; no address of a process
+/// has it. It distinguishes them from operands that mean an original instruction (`lea` of the
+/// function itself, a call of it), which the encoder would otherwise take for places in the copy.
 const LABEL: u64 = 1 << 63;
 
-/// Why there is no copy at an address: something that it refers to is out of reach.
+/// The reason why no copy fits at an address: an operand is out of reach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uncopied(pub String);
 
@@ -32,7 +35,7 @@ fn decode(code: &[u8], at: Avma) -> Vec<Instruction> {
     Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).into_iter().collect()
 }
 
-/// Bytes to set aside for a copy from which so many instructions leave the function.
+/// Returns the bytes to reserve for a copy with `leaves` instructions that leave the function.
 pub fn copy_room(code: &[u8], leaves: usize) -> usize {
     let grown = decode(code, Avma(0)).into_iter().map(|instruction| match instruction.flow_control() {
         FlowControl::Call | FlowControl::IndirectCall => PUSH + instruction.len() + JUMP,
@@ -42,21 +45,24 @@ pub fn copy_room(code: &[u8], leaves: usize) -> usize {
     (grown.sum::<usize>() + JUMP + leaves * LEAVE).next_multiple_of(ALIGN)
 }
 
-/// Instructions among others that leave their function.
+/// Instructions of a range that leave their function.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaves<'a> {
-    /// Where they are: offsets.
+    /// Offsets of the instructions.
     pub offsets: &'a [u8],
-    /// What is called before one is run, below the red zone; it returns above.
+    /// Code that is called in front of each of them, with rsp below the red zone. It returns with
+    /// rsp above.
     pub call: Avma,
 }
 
-/// The copy of `code`, which stands at `from`, for a place `to`: whole instructions up to one that nothing follows, or to the end, from where the copy leads back.
+/// Makes a copy of `code`, whose address is `from`, for the address `to`. The copy ends with the
+/// first call or other instruction that control does not fall through, or leads back to the code
+/// behind the originals.
 pub fn copy(code: &[u8], leaves: Leaves<'_>, from: Avma, to: Avma) -> Result<Vec<u8>, Uncopied> {
     copy_before(code, leaves, from, to, Avma(from.0 + code.len() as u64))
 }
 
-/// The same, leading on to `then`.
+/// Makes a copy as [`copy()`] does, which leads on to `then`.
 pub fn copy_before(
     code: &[u8],
     leaves: Leaves<'_>,
@@ -92,7 +98,7 @@ fn is_call(instruction: &Instruction) -> bool {
     matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// An instruction whose address is a label, and which leads to one if that is among the others.
+/// Gives an instruction a label for its address, and for its target if that is one of `others`.
 fn label(instruction: &Instruction, others: &[Instruction]) -> Instruction {
     let mut labelled = *instruction;
     labelled.set_ip(LABEL | instruction.ip());
@@ -111,13 +117,15 @@ fn branch(target: u64) -> Result<Instruction, Uncopied> {
     made(Instruction::with_branch(Code::Jmp_rel32_64, target))
 }
 
-/// An instruction that leaves its function, with a call in front of it, below the red zone: no flag changes. If it leaves on a condition, past all of that where that is not met.
+/// Puts a call in front of an instruction that leaves its function. rsp is below the red zone for
+/// the call, and no flag changes. A conditional branch is inverted, and skips the call if its
+/// condition is not met.
 fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Uncopied> {
     let below = MemoryOperand::with_base_displ(Register::RSP, -(stub::RED_ZONE as i64));
     let mut first = made(Instruction::with2(Code::Lea_r64_m, Register::RSP, below))?;
     let call = made(Instruction::with_branch(Code::Call_rel32_64, call.0))?;
     if instruction.flow_control() != FlowControl::ConditionalBranch {
-        // A branch to it comes to the call.
+        // A branch to this instruction must arrive at the call.
         first.set_ip(instruction.ip());
         let mut last = *instruction;
         last.set_ip(0);
@@ -130,7 +138,7 @@ fn leave(instruction: &Instruction, call: Avma) -> Result<Vec<Instruction>, Unco
     Ok(vec![past, first, call, branch(instruction.near_branch_target())?])
 }
 
-/// A call that returns behind the original.
+/// Replaces a call by a push of its original return address and a jump.
 fn jump_as_call(call: &Instruction) -> Result<[Instruction; 3], Uncopied> {
     let back = call.next_ip();
     let (low, high) = (back as i32, (back >> 32) as i32);

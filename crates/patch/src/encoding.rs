@@ -1,4 +1,4 @@
-//! Jumps and calls as bytes.
+//! Encoding of jumps and calls.
 
 use std::ops::Range;
 
@@ -7,31 +7,32 @@ use crate::bytes::Bytes;
 use calltap_abi::isa::{Isa, X86_64, relative as rel32};
 use calltap_sites::{Exit, POP};
 
-/// A `rel32` that does not reach.
+/// Error of a `rel32` that cannot reach its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfReach;
 
 pub const CALL: &[u8] = &[0xE8];
 pub const JMP: &[u8] = &[0xE9];
 
-/// `opcode rel32` at `at`, to `target`.
+/// Encodes `opcode rel32` at `at`, with the target `target`.
 pub fn relative(opcode: &[u8], at: Avma, target: Avma) -> Result<Bytes, OutOfReach> {
     let next = Avma(at.0.wrapping_add(opcode.len() as u64 + 4));
     Bytes::join(&[opcode, &distance(next, target)?]).ok_or(OutOfReach)
 }
 
-/// The operand of a jump or call that is followed by the instruction at `next`.
+/// Returns the operand of a jump or call that ends at `next`.
 #[inline]
 pub fn distance(next: Avma, target: Avma) -> Result<[u8; 4], OutOfReach> {
     rel32(next.0, target.0).ok_or(OutOfReach)
 }
 
-/// Does a site at `at` reach `target` with a direct jump?
+/// Whether a site at `at` reaches `target` with a direct jump.
 pub fn reaches(at: Avma, target: Avma) -> bool {
     X86_64::jump(at.0, target.0).is_some()
 }
 
-/// The addresses that the jump in the place of an exit can lead to, where the last byte of its displacement is [given](Exit::keeps_pop).
+/// Returns the addresses that an exit's jump can reach if the last byte of its displacement is
+/// [given](Exit::keeps_pop).
 pub fn exit_targets(exit: &Exit, bias: Bias) -> Option<Range<u64>> {
     const FREE_BITS: u32 = 24;
     let start = (bias.apply(exit.at).0 + X86_64::JUMP).checked_add(u64::from(POP) << FREE_BITS)?;

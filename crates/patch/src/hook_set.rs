@@ -1,12 +1,13 @@
-//! Which hooks a site's stub calls.
+//! The hooks that a site's stub calls.
 
 use calltap_abi::stub::{self, Style};
 
-/// What the tracers of a site want, together: one pair of events, or one measurement, serves them all.
+/// The hooks for all tracers of a site together: one pair of events, or one measurement, serves all
+/// of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HookSet {
     pub(crate) hooks: u8,
-    /// What is read of a call ([`calltap_abi::values`]); 0: nothing.
+    /// Number of the program that reads a call's values ([`calltap_abi::values`]); 0 for none.
     program: u16,
 }
 
@@ -18,34 +19,36 @@ impl HookSet {
     /// Counts and times, summed up in the program.
     pub const PROFILE: HookSet = HookSet { hooks: stub::PROFILE, program: 0 };
 
-    /// The agent learns of Python functions from entries and returns of CPython's evaluator; see [`stub::PYTHON`],
+    /// Entries and returns of CPython's evaluator, from which the agent learns of Python functions;
+    /// see [`stub::PYTHON`].
     pub const EVALUATOR: HookSet = HookSet { hooks: stub::PYTHON | stub::GRAPH, program: 0 };
-    /// and from its entries alone.
+    /// Entries of CPython's evaluator alone.
     pub const EVALUATOR_ENTRY: HookSet = HookSet { hooks: stub::PYTHON, program: 0 };
 
-    /// Everything that there is to want of other functions, without values.
+    /// Returns all combinations for other functions, without values.
     pub fn all() -> impl Iterator<Item = HookSet> {
         (1..=7).map(|hooks| HookSet { hooks, program: 0 })
     }
 
-    /// This and that.
+    /// Returns the union of two sets.
     pub fn and(self, other: HookSet) -> HookSet {
         HookSet { hooks: self.hooks | other.hooks, program: self.program.max(other.program) }
     }
 
-    /// The same, and values by a program.
+    /// Returns this set, with values read by a program.
     pub fn reading(self, program: u16) -> HookSet {
         if program == 0 { self } else { HookSet { hooks: self.hooks | stub::VALUES, program } }
     }
 
-    /// What can be had of it where the stack has little room, and no return address may be another: entries
-    /// for calls, and counts.
+    /// Returns the available part of this set where the stack has little room, and the return
+    /// address must not be replaced: entries instead of calls, and counts.
     pub fn on_small_stack(self) -> HookSet {
         let entries = if self.records() { stub::FUNCTION } else { 0 };
         HookSet { hooks: stub::SMALL_STACK | entries | self.hooks & stub::PROFILE, program: 0 }
     }
 
-    /// What can be had of a Go function whose events say which goroutine they belong to: entries with callers, returns if those are seen, and counts.
+    /// Returns the available part of this set for a Go function whose events name their goroutine:
+    /// entries with callers, returns if they are seen, and counts.
     pub fn on_goroutine(self, returns: bool) -> HookSet {
         let asked = self.hooks & (stub::FUNCTION | stub::GRAPH | stub::PROFILE);
         let hooks = match asked & stub::GRAPH != 0 && !returns {
@@ -55,27 +58,27 @@ impl HookSet {
         HookSet { hooks: stub::GOROUTINE | hooks, program: 0 }
     }
 
-    /// Do its events say which goroutine they belong to?
+    /// Whether events name their goroutine.
     pub fn knows_goroutine(self) -> bool {
         self.hooks & stub::GOROUTINE != 0
     }
 
-    /// Which program reads values; 0: none does.
+    /// Number of the program that reads values; 0 for none.
     pub fn program(self) -> u16 {
         self.program
     }
 
-    /// Are there events?
+    /// Whether the hooks write events.
     pub fn records(self) -> bool {
         self.hooks & (stub::FUNCTION | stub::GRAPH) != 0
     }
 
-    /// As a number, but for the program.
+    /// Returns the set as a number, without the program.
     pub fn number(self) -> u8 {
         self.hooks
     }
 
-    /// The one with a number and a program.
+    /// Returns the set with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
         if number & stub::PYTHON != 0 {
             let both = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY].map(|known| known.reading(program));
@@ -92,7 +95,7 @@ impl HookSet {
         Some(hook_set.reading(program)).filter(|hook_set| hook_set.hooks == number)
     }
 
-    /// Does it matter when the function returns?
+    /// Whether a hook runs when the function returns.
     pub fn returns(self) -> bool {
         stub::exit_hook(self.hooks, Style::CallThrough).is_some()
     }

@@ -1,8 +1,10 @@
-//! Which bytes to write where: the stub of a site, the veneer that leads to it ([here](stub_bytes)), the patched site itself ([`Site`]), and
-//! in which order a batch of sites is written while the program runs (`batch`).
+//! Computes the bytes to write into a program: the stub of a site and the veneer that leads to it
+//! ([`stub_bytes`]), the site itself ([`Site`]), and the order of writes while the program runs
+//! (`batch`).
 //!
-//! Safe code that only computes, and writes through the [`Text`] it is given. Addresses here are those of the running process
-//! ([`Avma`], actual virtual memory address), so a link-time [`Svma`](calltap_sites::Svma) cannot be patched by mistake.
+//! Safe code that only computes, and writes through a given [`Text`]. Addresses are those of the
+//! running process ([`Avma`], actual virtual memory address), so a link-time
+//! [`Svma`](calltap_sites::Svma) cannot be patched by mistake.
 #![forbid(unsafe_code)]
 
 mod address;

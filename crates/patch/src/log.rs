@@ -18,42 +18,42 @@ use crate::steps::Transition;
 use std::fmt::{self, Display, Formatter};
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-/// One line.
+/// An entry of the log, one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// A batch begins.
+    /// The beginning of a batch.
     Batch {
-        /// Of which process.
+        /// Process.
         pid: u32,
-        /// No thread runs what is written: syncs do nothing.
+        /// Whether no thread runs the code, so that syncs do nothing.
         quiet: bool,
-        /// What was seen to.
+        /// The demand that the caller has met.
         granted: Demand,
-        /// What its sites are meanwhile.
+        /// The instruction of a site while it is changed.
         transition: Transition,
-        /// Batches that were cut short may have left breakpoints.
+        /// Whether interrupted batches may have left breakpoints.
         after_int3: bool,
     },
-    /// One of its changes.
+    /// A change of the batch.
     Change {
-        /// Which.
+        /// The site.
         site: Box<Site>,
         /// Its state before.
         from: State,
-        /// And then.
+        /// Its state afterwards.
         to: State,
-        /// Where batches that were cut short here led to.
+        /// Target states of interrupted batches on this site.
         recover: Vec<State>,
     },
-    /// What was found.
+    /// A read, with the bytes found.
     Read(Avma, Vec<u8>),
-    /// What was stored.
+    /// A write, with the bytes stored.
     Write(Avma, Vec<u8>),
-    /// All processors were made to serialise.
+    /// A core sync of all processors.
     Sync,
-    /// The batch is over.
+    /// The end of the batch.
     End,
-    /// A write that belongs to no batch.
+    /// A write outside of batches.
     Poke(u32, Avma, Vec<u8>),
 }
 
@@ -89,7 +89,7 @@ impl Display for State {
 const DEMANDS: [(Demand, &str); 3] =
     [(Demand::Nothing, "nothing"), (Demand::Outside, "outside"), (Demand::Stopped, "stopped")];
 
-/// Those that are told: the others are what is meant by none.
+/// Names of transitions. The default one, [`Transition::Test`], is not written.
 const TRANSITIONS: [(Transition, &str); 2] = [(Transition::Jmp3f, "jmp3f"), (Transition::Int3, "int3")];
 const AFTER_INT3: &str = "after_int3";
 
@@ -118,7 +118,7 @@ impl Display for Entry {
     }
 }
 
-/// A line that is none.
+/// Error of a line that is no entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unknown;
 
@@ -174,7 +174,7 @@ fn demand(word: &str) -> Option<Demand> {
     DEMANDS.iter().find(|(_, name)| *name == word).map(|(demand, _)| *demand)
 }
 
-/// Programs have no addresses beyond this.
+/// Upper bound of a program's addresses.
 const USER_END: u64 = 1 << 56;
 
 fn address(word: &str) -> Option<Avma> {

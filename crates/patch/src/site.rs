@@ -1,4 +1,5 @@
-//! A patch site: its bytes in each state, and the stores that move it between states while threads execute it.
+//! A patch site: its bytes in each state, and the stores that move it between states while threads
+//! execute it.
 //!
 //! ```text
 //!   Original --normalize--> Disabled --switch--> Enabled    and back; a switch also leads from one target to another
@@ -7,17 +8,20 @@
 //!
 //! A switch takes three phases, each followed by a core-serializing barrier:
 //!
-//! 1. Byte 0 becomes `A9`: the site decodes as `test eax, imm32`. It stays one instruction of five bytes, so no thread can
-//!    resume inside it; it changes only flags, which are dead at a function's entry and at a call.
+//! 1. Byte 0 becomes `A9`: the site decodes as `test eax, imm32`. It stays one instruction of five
+//!    bytes, so no thread can resume inside it; it changes only flags, which are dead at a
+//!    function's entry and at a call.
 //! 2. Bytes 1 to 4 receive the new operand, in any order.
 //! 3. Byte 0 becomes the opcode of the new instruction.
 //!
-//! Every store that matters is one byte wide, so alignment and the granularity of `/proc/PID/mem` do not matter. Every
-//! intermediate state is a valid program, so the writer may be killed between any two stores.
+//! Every store that matters is one byte wide, so alignment and the granularity of `/proc/PID/mem`
+//! do not matter. Every intermediate state is a valid program, so the writer may be killed between
+//! any two stores.
 //!
-//! Two other instructions can be chosen for the first phase ([`Transition`]). `jmp 3f`, `EB 03`, which the first dynamic
-//! ftrace used, needs a store of two bytes at once over the old instruction; behind `A9` the 03 is part of an operand, so one
-//! byte after the other will do. A breakpoint, `CC`, needs a signal handler in the program, which resumes behind the five bytes.
+//! Two other instructions can be chosen for the first phase ([`Transition`]). `jmp 3f`, `EB 03`,
+//! which the first dynamic ftrace used, needs a store of two bytes at once over the old
+//! instruction; behind `A9` the 03 is part of an operand, so one byte after the other will do. A
+//! breakpoint, `CC`, needs a signal handler in the program, which resumes behind the five bytes.
 //!
 //! Steps of a batch, each followed by a barrier if it writes anything:
 //!
@@ -32,24 +36,27 @@
 //! | 6 | first byte | first byte | first byte; enabling: the short jump's second byte | |
 //! | 7 | restore | restore | restore; enabling: the short jump's first byte | restore |
 //!
-//! The short jump goes through `66 90`, `66 F9` and `EB F9`; `F9` and `F5` set and complement the carry, which is dead there.
+//! The short jump goes through `66 90`, `66 F9` and `EB F9`; `F9` and `F5` set and complement the
+//! carry, which is dead there.
 //!
-//! The prologue of a function that was not built for tracing is overwritten with a jump and executed out of line.
-//! `A9` cannot stand for several instructions, so such a site is written in one step while all threads are stopped and none
-//! is inside it; the step is whole within a page, so the site has no intermediate states.
+//! The prologue of a function that was not built for tracing is overwritten with a jump and
+//! executed out of line. `A9` cannot stand for several instructions, so such a site is written in
+//! one step while all threads are stopped and none is inside it; the step is whole within a page,
+//! so the site has no intermediate states.
 //!
-//! Exits of such a function are written the same way. Exits for which the compiler left room (XRay sleds) are a `ret` with a
-//! NOP behind it, or a jump over one. They are switched while threads run, a step before entries: a call whose entry was
-//! recorded also has its exit recorded.
+//! Exits of such a function are written the same way. Exits for which the compiler left room (XRay
+//! sleds) are a `ret` with a NOP behind it, or a jump over one. They are switched while threads
+//! run, a step before entries: a call whose entry was recorded also has its exit recorded.
 //!
-//! Where only two bytes are free, they become a short jump to a jump in the padding in front of the function. Both are
-//! written in the same step.
+//! Where only two bytes are free, they become a short jump to a jump in the padding in front of the
+//! function. Both are written in the same step.
 //!
-//! Where no jump fits, the function's first byte may become a breakpoint that stays (`int3`): one store, in step 0, at any
-//! time, and no thread is ever inside it. The program's SIGTRAP handler knows where it leads.
+//! Where no jump fits, the function's first byte may become a breakpoint that stays (`int3`): one
+//! store, in step 0, at any time, and no thread is ever inside it. The program's SIGTRAP handler
+//! knows where it leads.
 //!
-//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one) has a `ret` where other
-//! sites have `A9`, in every mode: disabled, it returns at once.
+//! A function that is replaced as a whole (the profiling function, the dynamic linker's empty one)
+//! has a `ret` where other sites have `A9`, in every mode: disabled, it returns at once.
 
 mod forms;
 mod found;
@@ -70,34 +77,37 @@ const RET: u8 = 0xC3;
 /// The state of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// The bytes of the file.
+    /// The file's bytes.
     Original,
-    /// One instruction that does nothing and can be switched.
+    /// A single instruction without effect, which can be switched.
     Disabled,
     /// A jump or call to a stub or veneer.
     Enabled(Avma),
 }
 
-/// What a change of a site demands of the program's threads. A thread is inside a site if its next instruction begins behind the site's
-/// first byte: now, when it is scheduled again, or when a signal handler returns.
+/// Demand of a change on the program's threads. A thread is inside a site if its next instruction
+/// begins behind the site's first byte: now, when it is scheduled again, or when a signal handler
+/// returns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Demand {
-    /// Nothing: they may run.
+    /// None: threads may run.
     Nothing,
     /// No thread is inside when step 0 is done.
     Outside,
-    /// No thread is inside, and all are stopped.
+    /// All threads are stopped, and none is inside.
     Stopped,
 }
 
-/// A site in a running program. It fills a cache line: a batch goes through a hundred thousand of them.
+/// A site in a running program. It fills a cache line, as a batch goes through a hundred thousand
+/// of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     address: Avma,
     original: Bytes,
     disabled: Bytes,
     kind: Kind,
-    /// Where the five bytes are that are switched: behind a prefix of no effect, in a site of six bytes that is one instruction in every state.
+    /// Offset of the five bytes that are switched: behind a prefix without effect, in a site of six
+    /// bytes that is one instruction in every state.
     at: u8,
     normalizing: Demand,
     restoring: Demand,
@@ -107,34 +117,36 @@ pub struct Site {
 enum Kind {
     Jump,
     Call,
-    /// The function's own first instructions.
+    /// The function's first instructions.
     Prologue,
-    /// A short jump at the entry to a jump in the padding in front of it: offset of the short jump.
+    /// A short jump at the entry to a jump in the padding in front of it; with the offset of the
+    /// short jump.
     PaddingJump(u8),
-    /// A breakpoint that stays in the place of the first byte.
+    /// A breakpoint that stays in place of the first byte.
     Trap,
-    /// An exit: instructions in front of a return, or of a jump to another function.
+    /// An exit: a return, with instructions in front of it and padding behind it.
     Exit,
     /// An exit with room that the compiler left: a return, or a jump over that room.
     Sled,
     /// A function that is replaced as a whole.
     Function,
-    /// A short jump at the entry to a jump in front of it, in room that the compiler left: offset of the short jump.
+    /// A short jump at the entry to a jump in front of it, in room that the compiler left; with the
+    /// offset of the short jump.
     ShortJump(u8),
 }
 
-/// The short jump from `at` to the beginning of the site.
+/// Encodes the short jump from offset `at` to the beginning of the site.
 fn short_jump(at: u8) -> [u8; 2] {
     [JMP_SHORT, (at + 2).wrapping_neg()]
 }
 
 impl Site {
-    /// Where a call from the site returns to.
+    /// Return address of a call from the site.
     pub fn after(&self) -> Avma {
         Avma(self.address.0 + u64::from(self.at) + JUMP as u64)
     }
 
-    /// First byte.
+    /// Address of the first byte.
     #[inline]
     pub fn address(&self) -> Avma {
         self.address
@@ -147,13 +159,13 @@ impl Site {
         self.original.len()
     }
 
-    /// Are its bytes, disabled, other than the file's?
+    /// Whether the disabled site differs from the file.
     #[inline]
     pub fn is_normalized(&self) -> bool {
         self.disabled != self.original
     }
 
-    /// What a change demands of the threads.
+    /// Returns the demand of a change on the program's threads.
     #[inline]
     pub fn demand(&self, from: State, to: State) -> Demand {
         if self.is_trap() {
@@ -168,7 +180,7 @@ impl Site {
         let has_a9 = matches!(self.kind, Kind::Jump | Kind::Call | Kind::Sled);
         let restoring = match (from, to) {
             (_, State::Disabled | State::Enabled(_)) => Demand::Nothing,
-            // Behind A9 threads come inside, after step 0.
+            // Threads get inside while the site is A9, after step 0.
             (State::Enabled(_), State::Original) if has_a9 && self.restoring != Demand::Nothing => {
                 Demand::Stopped
             }
@@ -177,13 +189,13 @@ impl Site {
         normalizing.max(restoring)
     }
 
-    /// The addresses inside the site, at which no thread may be that is said to be outside. In front of a function all of it is inside, and its
-    /// entry is not.
+    /// Returns the range of addresses inside the site, which must be free of threads for
+    /// [`Demand::Outside`]. All bytes in front of a function are inside, and its entry is not.
     pub fn inside(&self) -> (u64, u64) {
         let (first, length) = match self.kind {
-            // Its first instruction is two bytes or more.
+            // The first instruction has two bytes or more.
             Kind::ShortJump(_) | Kind::PaddingJump(_) => (0, JUMP),
-            // Behind the jump it stays as it is.
+            // The bytes behind the jump stay.
             Kind::Prologue | Kind::Exit => (1, JUMP),
             Kind::Trap => (1, 1),
             Kind::Jump | Kind::Call | Kind::Sled | Kind::Function => (1, self.original.len()),
@@ -191,59 +203,60 @@ impl Site {
         (self.address.0 + first, self.address.0 + length as u64)
     }
 
-    /// Where a thread that is inside may as well go on: behind the site, where all of it are NOPs of one byte. It would only come there by and by.
+    /// Returns where a thread inside the site may resume instead: behind the site, if it consists
+    /// of one-byte NOPs, which lead there anyway.
     pub fn way_out(&self, pc: u64) -> Option<u64> {
         let nops = matches!(self.kind, Kind::Jump) && self.original.iter().all(|byte| *byte == NOP1);
         (nops && self.is_inside(pc)).then(|| self.address.0 + self.original.len() as u64)
     }
 
-    /// Is this one of them?
+    /// Whether an address is inside the site.
     pub fn is_inside(&self, pc: u64) -> bool {
         let (start, end) = self.inside();
         (start..end).contains(&pc)
     }
 
-    /// Where a breakpoint is while it is switched through one.
+    /// Returns the address of the breakpoint while the site is switched through one.
     pub fn breakpoint(&self) -> Option<Avma> {
         let has = !self.is_displaced() && self.disabled[0] != RET;
         has.then_some(Avma(self.address.0 + u64::from(self.at)))
     }
 
-    /// Is it the dynamic linker's empty function?
+    /// Whether the site is the dynamic linker's empty function.
     pub fn is_empty_function(&self) -> bool {
         self.original[0] == RET && self.kind == Kind::Jump
     }
 
-    /// Is it a function that something else [takes the place](Site::function) of?
+    /// Whether the site is a function that is [replaced](Site::function) as a whole.
     pub fn is_function(&self) -> bool {
         self.kind == Kind::Function
     }
 
-    /// Is it where a function is left?
+    /// Whether the site is an exit of a function.
     #[inline]
     pub fn is_exit(&self) -> bool {
         matches!(self.kind, Kind::Exit | Kind::Sled)
     }
 
-    /// Is it a breakpoint that stays? Where it leads, its bytes do not tell.
+    /// Whether the site is a breakpoint that stays. Its bytes do not tell its target.
     #[inline]
     pub fn is_trap(&self) -> bool {
         self.kind == Kind::Trap
     }
 
-    /// Is it instructions of the function's own?
+    /// Whether the site consists of the function's own instructions.
     #[inline]
     fn is_displaced(&self) -> bool {
         matches!(self.kind, Kind::Prologue | Kind::PaddingJump(_) | Kind::Trap | Kind::Exit)
     }
 
-    /// In the file it is a call, of which the five bytes are switched like those of a jump.
+    /// Whether the site is a call in the file, whose five bytes are switched like those of a jump.
     #[inline]
     fn is_call(&self) -> bool {
         self.original[self.at as usize] == CALL[0] && !self.is_displaced() && self.kind != Kind::Function
     }
 
-    /// The five bytes that are switched, disabled or on, or (of a call) as in the file.
+    /// The five switched bytes: disabled, enabled, or (of a call) as in the file.
     #[inline]
     fn switched(&self, state: State) -> Result<[u8; JUMP], OutOfReach> {
         let at = self.at as usize;
@@ -261,7 +274,7 @@ impl Site {
         Ok([opcode, a, b, c, d])
     }
 
-    /// All bytes in a state.
+    /// Returns all bytes of the site in a state.
     #[inline]
     pub fn bytes(&self, state: State) -> Result<Bytes, OutOfReach> {
         let mut bytes = match state {
@@ -281,14 +294,15 @@ impl Site {
         Ok(bytes)
     }
 
-    /// The stores that lead from one state to another.
+    /// Returns the stores that lead from one state to another.
     pub fn steps(&self, from: State, to: State, transition: Transition) -> Result<Steps, OutOfReach> {
         let mut steps = Steps::default();
         self.add_steps(from, to, transition, 0, &mut steps)?;
         Ok(steps)
     }
 
-    /// Adds them to those of other sites of a span, in which this one is at `start`.
+    /// Adds the stores that lead from one state to another to those of a span, in which this site
+    /// has the offset `start`.
     #[inline]
     pub fn add_steps(
         &self,
@@ -305,11 +319,11 @@ impl Site {
             }
             return Ok(());
         }
-        // Found out before anything is added.
+        // Computed first, so that an error leaves `steps` unchanged.
         let new = self.switched(to)?;
         if self.is_displaced() {
             if self.demand(from, to) != Demand::Nothing {
-                // All at once, also what lies between the two jumps and stays.
+                // A single write covers both jumps, and the bytes between them, which stay.
                 let width = if let Kind::PaddingJump(at) = self.kind { at as usize + SHORT } else { JUMP };
                 steps.put(0, start, &self.bytes(to)?[..width]);
             }
@@ -323,7 +337,8 @@ impl Site {
             if let Kind::ShortJump(at) = self.kind {
                 add_short_steps(start + u16::from(at), short_jump(at), was_on, will_be_on, steps);
             }
-            // Behind a `ret` nothing runs: its padding is written while it is one. A9 would lead on to what follows the function.
+            // No thread runs the bytes behind a `ret`, so the operand is written while the first
+            // byte is one. A9 would lead on into the code behind the function.
             let at = start + u16::from(self.at);
             let during = match transition {
                 _ if self.disabled[0] == RET => RET,
@@ -343,7 +358,7 @@ impl Site {
     }
 }
 
-/// Those of the short jump at `at`.
+/// Adds the steps of the short jump at `at`.
 fn add_short_steps(at: u16, jump: [u8; 2], was_on: bool, will_be_on: bool, steps: &mut Steps) {
     if was_on {
         steps.put(0, at, &NOP2[..1]);

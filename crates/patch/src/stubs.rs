@@ -1,4 +1,4 @@
-//! A site's stub, and the veneer that leads to it.
+//! The stub of a site, and the veneer that leads to it.
 
 use crate::address::Avma;
 use crate::bytes::Bytes;
@@ -8,13 +8,14 @@ use crate::steps::INT3;
 use calltap_abi::stub::{self, Style};
 use calltap_sites::{Returns, SiteForm, Svma};
 
-/// With an address-size prefix, which changes nothing, these are six bytes long: as long as their indirect forms.
+/// A call and a jump with an address-size prefix, which has no effect: with six bytes they are as
+/// long as their indirect forms.
 const CALL6: &[u8] = &[0x67, 0xE8];
 const JMP6: &[u8] = &[0x67, 0xE9];
 const CALL_INDIRECT: &[u8] = &[0xFF, 0x15];
 const JMP_INDIRECT: &[u8] = &[0xFF, 0x25];
 const RET: u8 = 0xC3;
-/// `ret 128`: back above the red zone, which the copy of an exit has skipped.
+/// `ret 128`: returns above the red zone, which the copy of an exit has skipped.
 const RET_RED_ZONE: [u8; 3] = [0xC2, stub::RED_ZONE as u8, 0];
 
 /// The hooks and the stub region of one process.
@@ -27,7 +28,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The address of stub number `index`.
+    /// Returns the address of stub number `index`.
     pub fn stub(&self, index: u32) -> Avma {
         Avma(self.stubs.0 + u64::from(index) * stub::SIZE as u64)
     }
@@ -41,7 +42,7 @@ impl Agent {
     }
 }
 
-/// The stub of a site whose body begins at `body`, for a stub at `at`.
+/// Encodes the stub at `at` of a site whose body begins at `body`.
 pub fn stub_bytes(
     agent: &Agent,
     at: Avma,
@@ -89,7 +90,7 @@ pub fn stub_bytes(
     Ok(bytes)
 }
 
-/// Where in its stub a site enters.
+/// Returns the offset at which a site enters its stub.
 pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
     match (hook_set.returns(), style) {
         (_, Style::AfterPrologue) => stub::AFTER_MCOUNT - 5,
@@ -98,7 +99,7 @@ pub fn entry_offset(hook_set: HookSet, style: Style) -> usize {
     }
 }
 
-/// How a function is entered and left.
+/// Returns the style of a site's stub: how its function is entered and left.
 pub fn style(form: &SiteForm, returns: &Returns) -> Style {
     match (form, returns) {
         (SiteForm::AfterPrologue { .. }, _) => Style::AfterPrologue,
@@ -107,7 +108,7 @@ pub fn style(form: &SiteForm, returns: &Returns) -> Style {
     }
 }
 
-/// A veneer to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
+/// Encodes a veneer to `target`: `jmp *2(%rip)`, two bytes of padding, the address.
 pub fn veneer_bytes(target: Avma) -> [u8; stub::VENEER_SIZE] {
     let mut bytes = [INT3; stub::VENEER_SIZE];
     bytes[..6].copy_from_slice(&[0xFF, 0x25, 2, 0, 0, 0]);
@@ -115,12 +116,13 @@ pub fn veneer_bytes(target: Avma) -> [u8; stub::VENEER_SIZE] {
     bytes
 }
 
-/// Is the site a call after the prologue?
+/// Whether the site is a call behind the prologue.
 pub fn is_after_prologue(form: &SiteForm) -> bool {
     matches!(form, SiteForm::AfterPrologue { .. })
 }
 
-/// Where a site's body resumes. Of a function that was not built for tracing: behind what is run from a copy.
+/// Returns where a site's body resumes; for a function that was not built for tracing, behind the
+/// displaced instructions.
 pub fn body_address(form: &SiteForm) -> Svma {
     match form {
         SiteForm::Entry { at, old }

@@ -1,26 +1,30 @@
-//! Sites of aarch64, `NOP` and `B`, each exchanged for the other by one store while threads execute it.
+//! Model of aarch64 sites: `NOP` and `B` replace each other by one store while threads execute
+//! them.
 //!
-//! ARM ARM, B2.2.5 (concurrent modification and execution of instructions): of `B`, `BL`, `BRK`, `HVC`, `ISB`, `NOP`, `SMC`, `SVC` one may take the place of another
-//! without synchronisation. A processor then executes the old or the new instruction. Of any other the architecture says nothing, unless the
-//! processor has executed a context synchronisation event since.
+//! ARM ARM, B2.2.5 (concurrent modification and execution of instructions): each of `B`, `BL`,
+//! `BRK`, `HVC`, `ISB`, `NOP`, `SMC`, `SVC` may replace another of them without synchronisation. A
+//! processor then executes the old or the new instruction. For any other instruction the
+//! architecture guarantees nothing, unless the processor has executed a context synchronisation
+//! event since.
 //!
-//! The model: an instruction cache for each processor, which may have kept what any of the stores since the last barrier wrote, word by word. A store of four
-//! aligned bytes is whole; others are seen in parts. A thread goes from word to word through what its processor may fetch. It may do what
-//! the code before or after the change says, from beginning to end, and nothing else. A mutant does what the rule forbids, and is refused.
+//! Each processor of the model has an instruction cache, which may hold, word by word, any value
+//! stored since the last barrier. A store of four aligned bytes is whole; others are seen in parts.
+//! A thread goes from word to word through what its processor may fetch. It must execute the code
+//! before or after the change, from beginning to end. Mutants break the rule, and must be refused.
 
 use calltap_abi::isa::{Aarch64, Isa};
 use std::collections::BTreeSet;
 
-/// Where the site is; its function's body is behind it.
+/// Address of the site; its function's body is behind it.
 const SITE: u64 = 0x40_0000;
-/// A stub within reach, and one that is not.
+/// A stub within reach, and one out of reach (`FAR`).
 const STUB: u64 = SITE + 0x40_0000;
 const FAR: u64 = SITE + 0x4000_0000;
 
 const NOP: u32 = word(Aarch64::NOP);
-/// `stp x29, x30, [sp, #-16]!`: how functions begin.
+/// `stp x29, x30, [sp, #-16]!`, as functions begin.
 const PUSH: u32 = 0xA9BF_7BFD;
-/// `adrp x16, FAR` and `br x16`: how a linker's veneer begins, and ends.
+/// `adrp x16, FAR`, the beginning of a linker's veneer; `br x16` ends it.
 const ADRP: u32 = 0x9000_0010 | (((FAR - SITE) >> 14) as u32) << 5;
 const BR: u32 = 0xD61F_0200;
 
@@ -32,28 +36,28 @@ fn branch(to: u64) -> u32 {
     word(Aarch64::jump(SITE, to).expect("a stub within reach"))
 }
 
-/// May it take the place of another such instruction while it is executed?
+/// Whether an instruction may be replaced by another such instruction while it is executed.
 fn is_exchangeable(word: u32) -> bool {
     let (b, bl) = (0x05, 0x25);
-    // HVC, SMC, SVC, BRK: exceptions that are generated, by their class and last bits.
+    // HVC, SMC, SVC, BRK, by the class and last bits of exception-generating instructions.
     let is_exception = matches!(word & 0xFFE0_001F, 0xD400_0001..=0xD400_0003 | 0xD420_0000);
     [b, bl].contains(&(word >> 26)) || is_exception || word == NOP || word & 0xFFFF_F0FF == 0xD503_30DF
 }
 
-/// What a change does, step by step.
+/// A step of a change.
 #[derive(Clone, Debug)]
 enum Act {
     /// Stores bytes at an offset from the site.
     Store(usize, Vec<u8>),
-    /// Cleans the caches, and has every processor execute a context synchronisation event.
+    /// Cleans the caches, and makes every processor execute a context synchronisation event.
     Barrier,
 }
 
-/// What an instruction cache may have for a word of the code.
+/// Values that instruction caches may hold for a word of the code.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Cached {
     now: u32,
-    /// Since the last barrier; the present one among them.
+    /// Values since the last barrier, the present one among them.
     seen: BTreeSet<u32>,
 }
 
@@ -62,7 +66,8 @@ impl Cached {
         Cached { now, seen: BTreeSet::from([now]) }
     }
 
-    /// Stores bytes in this word. Whole, it is seen as it was or as it is; in parts, as any mixture.
+    /// Stores bytes in this word. Caches see a whole store as the old or the new value, and a
+    /// partial one as any mixture.
     fn store(&mut self, at: usize, bytes: &[u8]) {
         let mut new = self.now.to_le_bytes();
         new[at..at + bytes.len()].copy_from_slice(bytes);
@@ -81,17 +86,19 @@ impl Cached {
         self.now = word(new);
     }
 
-    /// What a processor may execute: what is cached, if the rule lets each of them stand for the other.
+    /// Returns the words that a processor may execute, if the rule lets each of them replace the
+    /// others.
     fn executed(&self) -> Result<&BTreeSet<u32>, String> {
         let is_known = self.seen.len() == 1 || self.seen.iter().all(|word| is_exchangeable(*word));
         is_known.then_some(&self.seen).ok_or_else(|| format!("no rule says what runs of {:08x?}", self.seen))
     }
 }
 
-/// What a thread does from the site on: the words it executes, up to where it leaves.
+/// The words that a thread executes from the site on, up to the one by which it leaves.
 type Path = Vec<u32>;
 
-/// Follows code: where a word is that the thread may fetch there. None behind the site's words: it is in the body.
+/// Returns all paths of a thread through code: for each index, the words that it may fetch there.
+/// None ends the site: the thread is in the body.
 fn paths(code: &dyn Fn(usize) -> Option<BTreeSet<u32>>) -> BTreeSet<Path> {
     let (mut found, mut open) = (BTreeSet::new(), vec![Path::new()]);
     while let Some(path) = open.pop() {
@@ -104,7 +111,7 @@ fn paths(code: &dyn Fn(usize) -> Option<BTreeSet<u32>>) -> BTreeSet<Path> {
     found
 }
 
-/// A change, from some code to other code.
+/// A change from old to new code.
 struct Change {
     old: Vec<u32>,
     new: Vec<u32>,
@@ -112,18 +119,20 @@ struct Change {
 }
 
 impl Change {
-    /// The protocol: one store of one instruction.
+    /// The change of the protocol: one store of one instruction.
     fn of_one(old: u32, new: u32) -> Change {
         let acts = vec![Act::Store(0, new.to_le_bytes().to_vec()), Act::Barrier];
         Change { old: vec![old], new: vec![new], acts }
     }
 
-    /// Does every thread execute the old code or the new, wherever it is when a step is taken, and whatever its processor has in its cache?
+    /// Proves that every thread executes the old or the new code, wherever it is at each step, and
+    /// whatever its processor's cache holds.
     fn prove(&self) -> Result<(), String> {
         let as_is = |code: &[u32]| paths(&|at| code.get(at).map(|word| BTreeSet::from([*word])));
         let allowed: BTreeSet<Path> = as_is(&self.old).into_iter().chain(as_is(&self.new)).collect();
         let mut code: Vec<Cached> = self.old.iter().map(|word| Cached::new(*word)).collect();
-        // A thread may be between two instructions when the code under it changes: each of its steps may be at another time.
+        // The code may change while a thread is between two instructions, so each of its steps may
+        // be at another time.
         let mut ever: Vec<BTreeSet<u32>> = code.iter().map(|word| word.seen.clone()).collect();
         for act in &self.acts {
             match act {
@@ -147,7 +156,7 @@ impl Change {
     }
 }
 
-/// The parts of a store that are whole.
+/// Splits a store into the pieces that are whole.
 fn pieces(at: usize, bytes: &[u8]) -> Vec<&[u8]> {
     if at.is_multiple_of(4) { bytes.chunks(4).collect() } else { bytes.chunks(1).collect() }
 }
@@ -203,14 +212,15 @@ fn a_far_stub_is_not_reached_through_two_instructions() {
     let bytes = |words: [u32; 2]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let change = |acts| Change { old: vec![NOP, NOP], new: vec![ADRP, BR], acts };
     check_mutant(&change(vec![Act::Store(0, bytes([ADRP, BR])), Act::Barrier]), "no rule says");
-    // Nor the second first, with a barrier between them.
+    // Neither are they if the second is written first, with a barrier between them.
     let one = |at: usize, word: u32| Act::Store(at, word.to_le_bytes().to_vec());
     check_mutant(&change(vec![one(4, BR), Act::Barrier, one(0, ADRP), Act::Barrier]), "no rule says");
 }
 
 #[test]
 fn two_exchangeable_instructions_are_not_one() {
-    // NOP NOP and B NOP are whole; a thread between two of them is in neither: it has passed the first as a NOP and calls by the second.
+    // NOP NOP and B NOP are each whole. A thread between them executes neither: it has passed the
+    // first word as a NOP, and calls by the second.
     let link = 0x9400_0010;
     let store = |at: usize, word: u32| Act::Store(at, word.to_le_bytes().to_vec());
     let acts = vec![store(4, link), Act::Barrier, store(0, 0x9400_0020), Act::Barrier];
@@ -222,7 +232,8 @@ fn a_store_in_parts_is_seen_in_parts() {
     let new = branch(STUB).to_le_bytes();
     let in_halves = vec![Act::Store(0, new[..2].to_vec()), Act::Store(2, new[2..].to_vec()), Act::Barrier];
     check_mutant(&Change { old: vec![NOP], new: vec![word(new)], acts: in_halves }, "no rule says");
-    // By bytes, from one branch to another, every mixture is a branch: to where there is no stub.
+    // If another branch is written byte by byte, every mixture is a branch, but to an address
+    // without a stub.
     let (one, other) = (branch(STUB), branch(STUB + 0x1_0004));
     let by_bytes = (0..4).map(|n| Act::Store(n, vec![other.to_le_bytes()[n]])).collect();
     check_mutant(&Change { old: vec![one], new: vec![other], acts: by_bytes }, "a thread executes");

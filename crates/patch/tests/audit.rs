@@ -1,4 +1,5 @@
-//! The checker of logs: what `carry_out` does is as the protocol has it, and every way to break the protocol is found.
+//! Tests of the log's checker: `carry_out` follows the protocol, and every way to break the
+//! protocol is found.
 
 use calltap_patch::log::Entry;
 use calltap_patch::{Audit, Avma, Bias, Change, Demand, Site, State, Text, Transition, carry_out};
@@ -6,10 +7,10 @@ use calltap_sites::{Exit, SiteForm, Svma};
 
 const BASE: u64 = 0x1000;
 const ON: State = State::Enabled(Avma(0x9000));
-/// Batches through each transition.
+/// Number of batches through each transition.
 const WAYS: usize = 4;
 
-/// Some memory, and a log of what is done to it.
+/// Memory with a log of its reads and writes.
 struct Logged {
     memory: Vec<u8>,
     entries: Vec<Entry>,
@@ -82,7 +83,7 @@ fn sites() -> Vec<Site> {
     room.chain(sleds).map(|site| site.expect("a site")).collect()
 }
 
-/// A log of batches that normalize, switch on, and switch off all sites.
+/// Logs batches that normalize, enable and disable all sites.
 fn log() -> Vec<Entry> {
     [Transition::Test, Transition::Jmp3f, Transition::Int3].into_iter().flat_map(log_through).collect()
 }
@@ -157,7 +158,7 @@ fn a_log_is_read_as_it_was_written() {
     }
 }
 
-/// Some way to break a log must be found, at every place where it can be done.
+/// Checks that a broken log is found, for every place where `broken` can break it.
 fn check(what: &str, broken: impl Fn(&[Entry], usize) -> Option<Vec<Entry>>) {
     let log = log();
     let mut tried = 0;
@@ -173,8 +174,9 @@ fn without(log: &[Entry], at: usize) -> Vec<Entry> {
     [&log[..at], &log[at + 1..]].concat()
 }
 
-/// Is this in a batch in which all sites take all steps? Where some are through with theirs, they do not miss a sync; and a write that is missing at the
-/// beginning, while others follow, looks as if another tool had changed the site.
+/// Whether an entry is in a batch in which all sites take all steps. In other batches, some sites
+/// do not miss a sync; and a site without its first write, while others are written, looks as if
+/// another tool had changed it.
 fn all_take_part(log: &[Entry], at: usize) -> bool {
     log[..at].iter().filter(|entry| **entry == Entry::End).count() % WAYS >= 2
 }
@@ -190,7 +192,7 @@ fn a_missing_sync_is_found() {
 fn a_missing_write_is_found() {
     let is_write = |entry: &Entry| matches!(entry, Entry::Write(..));
     check("a write left out", |log, at| {
-        // A batch that writes nothing has failed before it began.
+        // A batch that writes nothing counts as one that failed before it began.
         let start = log[..at].iter().rposition(|entry| matches!(entry, Entry::Batch { .. }))?;
         let end = at + log[at..].iter().position(|entry| *entry == Entry::End)?;
         let others = log[start..end].iter().filter(|entry| is_write(entry)).count() > 1;
@@ -240,7 +242,7 @@ fn writes_to_a_site_outside_of_a_batch_are_found() {
     log.push(Entry::Poke(7, Avma(BASE + 32 + 4), vec![0xCC]));
     assert_eq!(Audit::of(log.clone()).faults.len(), 1);
     log.pop();
-    // Another process's log is refused.
+    // In another process, this address belongs to no site.
     log.push(Entry::Poke(8, Avma(BASE + 32 + 4), vec![0xCC]));
     assert_eq!(Audit::of(log).faults, []);
 }

@@ -1,4 +1,4 @@
-//! Stubs, veneers and patched sites, as an independent decoder reads them.
+//! Tests that stubs, veneers and patched sites are what an independent decoder reads.
 
 use calltap_abi::stub::{self, HOOK_COUNT, Style};
 use calltap_patch::{Agent, Avma, Bias, HookSet, Site, State};
@@ -16,7 +16,7 @@ fn decode(bytes: &[u8], at: u64) -> Instruction {
     Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode()
 }
 
-/// Where a call or jump at `offset` goes, directly or through the address stored in `bytes`.
+/// Target of a call or jump at `offset`, direct or through the address stored in `bytes`.
 fn goes_to(bytes: &[u8], at: u64, offset: usize) -> u64 {
     let instruction = decode(&bytes[offset..], at + offset as u64);
     if instruction.op0_kind() == OpKind::NearBranch64 {
@@ -42,7 +42,8 @@ fn a_call_through_stub_calls_entry_body_and_exit_and_returns() {
         assert_eq!(goes_to(&bytes, at, stub::AFTER_ENTRY), body);
         assert_eq!(goes_to(&bytes, at, stub::LANDING), hook(14));
         assert_eq!(goes_to(&bytes, at, stub::TAIL), body);
-        // Each return address is where the next instruction is: what the unwind tables and event codes rely on.
+        // Unwind tables and event codes rely on each return address being that of the next
+        // instruction.
         let calls =
             [(0, stub::AFTER_ENTRY), (stub::AFTER_ENTRY, stub::LANDING), (stub::LANDING, stub::AFTER_EXIT)];
         for (offset, next) in calls {
@@ -187,7 +188,7 @@ fn of_a_go_function_returns_are_seen_by_its_exits_alone() {
             assert_eq!(goes_to(&bytes, at, stub::LEAVE), agent().hooks[hook].0);
         }
     }
-    // Hooks make codes of the addresses to which they return.
+    // Hooks compute codes from the addresses to which they return.
     assert_eq!(
         [stub::AFTER_CALL as u32 ^ 19, stub::AFTER_CALL as u32 ^ 18],
         [code::GO_ENTRY, code::GO_ENTRY_FROM]

@@ -1,4 +1,4 @@
-//! What gave way to a jump does the same from its copy, wherever that is within reach.
+//! Tests that an out-of-line copy does what the original did, at any address within reach.
 
 use calltap_patch::{Avma, Leaves, copy, copy_room};
 use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction};
@@ -8,7 +8,7 @@ fn decode(code: &[u8], at: u64) -> Vec<Instruction> {
     Decoder::with_ip(64, code, at, DecoderOptions::NONE).into_iter().collect()
 }
 
-/// Where an instruction leads, or what memory it means, as an address.
+/// Address to which an instruction leads, or of its memory operand.
 fn means(instruction: &Instruction) -> Option<u64> {
     match instruction.flow_control() {
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
@@ -19,7 +19,7 @@ fn means(instruction: &Instruction) -> Option<u64> {
     }
 }
 
-/// First instructions of functions, and how many of them a copy repeats one by one.
+/// Function prologues, each with the number of instructions that a copy repeats unchanged.
 const FUNCTIONS: [(&[u8], usize); 12] = [
     (&[0x55, 0x48, 0x89, 0xE5, 0x41, 0x57], 3), // push rbp; mov rbp, rsp; push r15
     (&[0x48, 0x8D, 0x05, 0x10, 0x20, 0, 0], 1), // lea rax, [rip + 0x2010]
@@ -30,13 +30,14 @@ const FUNCTIONS: [(&[u8], usize); 12] = [
     (&[0xFF, 0x25, 0x10, 0x20, 0, 0], 1),       // jmp [rip + 0x2010]
     (&[0x50, 0xE8, 0x10, 0x20, 0, 0], 1),       // push rax; call
     (&[0x48, 0x83, 0xEC, 8, 0xFF, 0x15, 0x10, 0x20, 0, 0], 1), // sub rsp, 8; call [rip + 0x2010]
-    // What is meant is the function itself, not its copy (Python's subtype_traverse compares the address with a type's).
+    // The operand is the original function, not its copy (Python's subtype_traverse compares the
+    // address with a type's).
     (&[0x41, 0x57, 0x48, 0x8D, 0x05, 0xF7, 0xFF, 0xFF, 0xFF], 2), // push r15; lea rax, [rip - 9]
     (&[0x50, 0x48, 0x3B, 0x05, 0xF9, 0xFF, 0xFF, 0xFF], 2),       // push rax; cmp rax, [rip - 7]
     (&[0x50, 0xE8, 0xFA, 0xFF, 0xFF, 0xFF], 1),                   // push rax; call to its beginning
 ];
 
-/// Nothing of it leaves its function.
+/// Code without an instruction that leaves its function.
 const STAYS: Leaves<'static> = Leaves { offsets: &[], call: Avma(0) };
 
 fn check(code: &[u8], alike: usize, from: u64, to: u64) {
@@ -59,7 +60,7 @@ fn check(code: &[u8], alike: usize, from: u64, to: u64) {
         }
         _ => match old.get(alike).filter(|call| call.is_call_near() || call.is_call_near_indirect()) {
             Some(call) => {
-                // What a call pushes, then where it leads.
+                // A call becomes a push of its return address, and a jump to its target.
                 let [push, upper, jump] = rest else { panic!("{code:02x?}: {rest:?}") };
                 assert_eq!((push.code(), upper.code()), (Code::Pushq_imm32, Code::Mov_rm32_imm32));
                 assert_eq!(
@@ -95,7 +96,8 @@ fn what_refers_to_something_out_of_reach_has_no_copy() {
     assert!(copy(code, STAYS, Avma(0x5555_0000_0000), Avma(0x7fff_0000_0000)).is_err());
 }
 
-/// What a copy does from its beginning on, as a list: where it calls (`to`), jumps, and returns; conditions are met or not.
+/// Executes a copy. Returns its calls, the jump or return by which it leaves, and the other
+/// instructions; `is_met`: whether conditions are met.
 fn run(made: &[u8], at: u64, is_met: bool) -> Vec<String> {
     let (mut did, mut pc) = (Vec::new(), at);
     loop {
@@ -119,7 +121,7 @@ fn run(made: &[u8], at: u64, is_met: bool) -> Vec<String> {
                 did.push(format!("jmp {:?}", instruction.op0_register()));
                 return did;
             }
-            // Equal, or not.
+            // A condition is `e` or its opposite.
             FlowControl::ConditionalBranch => {
                 if (instruction.condition_code() == ConditionCode::e) == is_met {
                     pc = instruction.near_branch_target();
@@ -154,23 +156,23 @@ fn check_exit(code: &[u8], offsets: &[u8], is_met: bool, expected: &[&str]) {
 
 #[test]
 fn an_exit_from_a_copy_is_recorded_first() {
-    // Below the red zone, which may be in use where the place is no exit after all.
+    // rsp is lowered below the red zone, which may be in use if the place is not an exit after all.
     let made = copy(&[0xC3], Leaves { offsets: &[0], call: Avma(0x2000) }, Avma(0x1000), Avma(0x1800));
     assert_eq!(made.expect("within reach")[..5], [0x48, 0x8D, 0x64, 0x24, 0x80]);
     // pop rbx; pop rbp; pop r12; ret
     check_exit(&[0x5B, 0x5D, 0x41, 0x5C, 0xC3], &[4], false, &["Pop", "Pop", "Pop", "leave", "ret"]);
     // ret; padding
     check_exit(&[0xC3, 0x0F, 0x1F, 0x40, 0], &[0], false, &["leave", "ret"]);
-    // jmp to another function, through a register, or on a condition only
+    // A jump to another function: direct, through a register, or conditional.
     check_exit(&[0xE9, 0xFB, 0x0F, 0, 0], &[0], false, &["leave", "at 0x555500002000"]);
     check_exit(&[0x48, 0x83, 0xC4, 8, 0xFF, 0xE0], &[4], false, &["Add", "leave", "jmp RAX"]);
     check_exit(&[0x0F, 0x84, 0xFA, 0x0F, 0, 0], &[0], true, &["leave", "at 0x555500002000"]);
     check_exit(&[0x0F, 0x84, 0xFA, 0x0F, 0, 0], &[0], false, &["at 0x555500001006"]);
-    // On a condition there, else back to the caller.
+    // A conditional jump out of the function, and otherwise a return.
     let both = [0x0F, 0x85, 0xFA, 0x0F, 0, 0, 0x5B, 0xC3];
     check_exit(&both, &[0, 7], false, &["leave", "at 0x555500002000"]);
     check_exit(&both, &[0, 7], true, &["Pop", "leave", "ret"]);
-    // A branch to an exit among them comes to what is called there.
+    // A branch to an exit within the copy leads to the call in front of it.
     let skips = [0x74, 0x01, 0x90, 0xC3, 0xCC];
     check_exit(&skips, &[3], true, &["leave", "ret"]);
     check_exit(&skips, &[3], false, &["Nop", "leave", "ret"]);

@@ -1,4 +1,5 @@
-//! How code is changed: copies, bytes, batches, and the model of all orders in which processors may see a change.
+//! Tests of changing code: copies, bytes, batches, and a model of all orders in which processors
+//! may see a change.
 
 mod aarch64;
 mod audit;

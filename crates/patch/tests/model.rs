@@ -1,4 +1,5 @@
-//! Every way in which threads can meet a site that is being changed, on a machine that fetches stale bytes.
+//! Model check of a site that is changed while threads execute it, on a machine that fetches stale
+//! bytes.
 
 use calltap_patch::{STEPS, State, Transition};
 
@@ -12,7 +13,7 @@ use sites::{Act, Case, Look, PLACES};
 
 const TRANSITIONS: [Transition; 3] = [Transition::Test, Transition::Jmp3f, Transition::Int3];
 
-/// Does no thread come to harm, whatever changes follow each other?
+/// Proves that no thread is harmed, whatever changes follow each other.
 fn explore(case: &Case, falsify: Falsify<'_>) -> Result<(), Harm> {
     Proof::new(case, falsify)?.changes()
 }
@@ -102,7 +103,7 @@ fn a_breakpoint_that_stays_is_written_at_any_time_and_needs_its_handler() {
         cases
     };
     check_mutant("no handler", unhandled, &|_, acts| acts);
-    // What is behind its first byte stays: a thread that lands there finds what it always found.
+    // The bytes behind the first stay: a thread that lands there finds the original ones.
     check_mutant("all of its bytes", |place| sites::traps(place).split_off(1), &|_, acts| {
         let whole = |act| match act {
             Act::Store(0, 0, bytes) if bytes[..] == [0xCC] => Act::Store(0, 0, vec![0xCC, 0xF4]),
@@ -112,7 +113,7 @@ fn a_breakpoint_that_stays_is_written_at_any_time_and_needs_its_handler() {
     });
 }
 
-/// Those in which a thread may be between two instructions.
+/// Functions in which a thread may be between two instructions.
 fn between_instructions(place: u64) -> Vec<Case> {
     let mut cases = sites::functions(place);
     cases.retain(|case| {
@@ -126,7 +127,7 @@ fn check_recoveries(targets: &[usize], twice: bool) {
     let both = TRANSITIONS.map(|other| [(other, test), (test, other)]);
     for (first, second) in both.as_flattened()[1..].iter().copied() {
         for mut case in sites::through(second, sites::every_kind(PLACES[0])) {
-            // The handler of breakpoints stays.
+            // The handler of breakpoints stays installed.
             let handled = case.ground.handled;
             case = sites::through(first, vec![case]).remove(0);
             case.ground.handled = case.ground.handled.or(handled);
@@ -148,7 +149,7 @@ fn the_file_s_bytes_can_be_brought_back_even_if_bringing_them_back_was_cut_short
     check_recoveries(&[0], true);
 }
 
-/// Each of these sites comes to harm if its batches are falsified so.
+/// Checks that falsified batches harm a thread at each of these sites.
 fn check_mutant(what: &str, cases: impl Fn(u64) -> Vec<Case>, falsify: Falsify<'_>) {
     for case in cases(PLACES[0]) {
         assert!(explore(&case, falsify).is_err(), "not caught: {what}, at {}", case.name);
@@ -167,7 +168,7 @@ fn is_test(act: &Act) -> bool {
     matches!(act, Act::Store(1, _, bytes) if bytes[..] == [0xA9])
 }
 
-/// Those whose first byte becomes A9.
+/// Sites whose first byte becomes A9.
 fn all_but_empty_functions(place: u64) -> Vec<Case> {
     let mut cases = sites::live(place);
     cases.retain(|case| case.ground.falls_through && !case.returns);
@@ -181,7 +182,7 @@ fn without_core_syncs_stale_bytes_come_to_harm() {
 
 #[test]
 fn each_core_sync_between_two_steps_is_needed() {
-    // Behind EB none is needed: what it jumps over is no more than an operand without it.
+    // Behind EB no sync is needed: without it, the bytes that EB skips are only an operand.
     let needed = [&[0, 1, 5, 6][..], &[0, 1, 2, 4, 5, 6], &[0, 1, 5, 6]];
     for (transition, steps) in TRANSITIONS.into_iter().zip(needed) {
         let cases = sites::through(transition, sites::every_kind(PLACES[0]));
@@ -232,7 +233,7 @@ fn a_first_byte_written_before_its_operand_leads_astray() {
     });
 }
 
-/// Those that have a form of their own meanwhile, through something else than A9.
+/// Sites that this transition, other than A9, passes through a form of their own.
 fn switched_through(transition: Transition) -> impl Fn(u64) -> Vec<Case> {
     // Exits never go through `jmp 3f`.
     let goes = move |case: &Case| transition != Transition::Jmp3f || !case.site.is_exit();
@@ -335,7 +336,7 @@ fn a_thread_between_five_nops_must_be_waited_for() {
 
 fn restored(place: u64) -> Vec<Case> {
     let mut cases = sites::nops(place);
-    // Those of six bytes stay one instruction, with another prefix.
+    // NOPs of six bytes stay one instruction, with another prefix.
     cases.retain(|case| case.ground.length > 6);
     cases.extend(sites::prefixed(place));
     cases.extend(sites::sleds(place).into_iter().filter(|case| case.ground.falls_through));
@@ -345,7 +346,7 @@ fn restored(place: u64) -> Vec<Case> {
 #[test]
 fn a_thread_inside_must_be_waited_for_before_the_file_s_bytes_come_back() {
     check_mutant("no drain", restored, &|_, acts| without(acts, is_drain));
-    // Once is not enough where threads come in again behind A9.
+    // Draining once is not enough where threads enter again behind A9.
     let long_nops = |place| restored(place).into_iter().filter(|case| case.ground.entries == [0]).collect();
     check_mutant("a drain instead of a stop", long_nops, &|_, acts| {
         let drain = |act| match act {

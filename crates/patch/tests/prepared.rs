@@ -1,4 +1,5 @@
-//! A batch that is planned ahead is carried out like any other, also where the code has changed since.
+//! Tests that a batch planned ahead is carried out like any other, even if the code has changed
+//! since.
 
 use calltap_patch::log::Entry;
 use calltap_patch::{Audit, Avma, Bias, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text};
@@ -6,11 +7,11 @@ use calltap_sites::{SiteForm, Svma};
 
 const BASE: u64 = 0x1000;
 const ON: State = State::Enabled(Avma(0x9_0000));
-/// Sites on three spans: nothing is changed on the pages between them.
+/// Sites on three spans: the pages between them have none.
 const PLACES: [u64; 4] = [0x10, 0x40, 0x6000, 0xC010];
 const NOPS: [u8; 5] = [0x90; 5];
 
-/// Some memory, of which a part cannot be read, and a log of what is done to it.
+/// Memory of which a part may be unreadable, with a log of its reads and writes.
 struct Memory {
     bytes: Vec<u8>,
     end: u64,
@@ -65,7 +66,8 @@ impl Text for Memory {
     }
 }
 
-/// Plans to switch on all sites, in this order; `meanwhile` happens; the plan is carried out. Afterwards `off` are as they are then, and the others are on.
+/// Plans to enable all sites, in this order; runs `meanwhile`; carries out the plan. Afterwards the
+/// sites `off` must be as `meanwhile` left them, and the others enabled.
 fn check(order: [usize; 4], meanwhile: impl FnOnce(&mut Memory), off: &[usize], expected: Failed<()>) {
     let sites = PLACES.map(|place| {
         Site::new(&SiteForm::Entry { at: Svma(BASE + place), old: NOPS.to_vec() }, Bias(0)).expect("a site")
@@ -86,7 +88,7 @@ fn check(order: [usize; 4], meanwhile: impl FnOnce(&mut Memory), off: &[usize], 
     let is_site = |at: usize| PLACES.iter().any(|place| (*place..place + 5).contains(&(at as u64)));
     let mut between = (0..changed.len()).filter(|at| !is_site(*at));
     assert!(between.all(|at| memory.bytes[at] == changed[at]), "changed between sites");
-    // A log does not have reads that failed.
+    // A log has no failed reads.
     let unread = sites.iter().filter(|site| site.address().0 >= memory.end).count();
     let faults = (unread > 0).then(|| format!("written before {unread} sites of the batch were read"));
     let audit = Audit::of(memory.entries);

@@ -1,4 +1,5 @@
-//! How long it takes to switch functions of a running program, and what its threads notice: a Markdown table.
+//! Benchmark: how long switching functions of a running program takes, and how it delays the
+//! program's threads. Prints Markdown tables.
 
 #[path = "../tests/programs/mod.rs"]
 mod programs;
@@ -8,27 +9,28 @@ use programs::{Program, Seen};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
-/// Threads that call the functions meanwhile.
+/// Number of threads that call the functions meanwhile.
 const MUTATORS: usize = 1;
-/// Programs of each size.
+/// Number of programs started for each count of sites.
 const PROGRAMS: usize = 5;
-/// Rounds in each.
+/// Rounds of switching in each program.
 const ROUNDS: usize = 20;
-/// For how long threads are watched.
+/// How long the threads of a program are watched.
 const WATCH: Duration = Duration::from_secs(3);
 
 fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Lets this thread, and what it starts, run on one processor only. On a machine of few, the scheduler may put both sides on the same.
+/// Restricts this thread, and the programs that it starts, to one processor. On a machine with few
+/// processors the scheduler may otherwise put both sides on the same one.
 fn pin(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
     let _ = sched_setaffinity(None, &set);
 }
 
-/// The program on one processor, this process on another.
+/// Starts the program on one processor and moves this process to another.
 fn start(sites: usize) -> Program {
     pin(1);
     let program = Program::start(sites, MUTATORS);
@@ -37,7 +39,8 @@ fn start(sites: usize) -> Program {
     program
 }
 
-/// All switches of so many sites of a program, in order. The first makes their pages private.
+/// Times of all switches of `count` sites of a program, in order, microseconds. The first switch
+/// makes the sites' pages private.
 fn switches(count: usize) -> Vec<f64> {
     let mut program = start(count.max(64));
     let on = State::Enabled(program.target);
@@ -53,13 +56,14 @@ fn switches(count: usize) -> Vec<f64> {
     times
 }
 
-/// Median, and the fastest.
+/// Returns the median and the minimum.
 fn summary(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[0])
 }
 
-/// What a thread sees while its functions are switched a hundred times a second, or are not.
+/// Measures the gaps that a thread sees between calls while its functions are switched about a
+/// hundred times a second, or are not. Returns them with the number of switches.
 fn watch(switching: bool) -> (Seen, usize) {
     let mut program = start(1000);
     program.reset();

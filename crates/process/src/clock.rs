@@ -1,6 +1,7 @@
 //! The clocks of a trace, read by the recorder.
 //!
-//! Unsafe because reading the time stamp counter is an intrinsic.
+//! Unsafe because reading the time stamp counter is an intrinsic, and another process's CPU clock
+//! needs libc.
 #![allow(unsafe_code)]
 
 use calltap_abi::Clock;
@@ -8,17 +9,18 @@ use calltap_trace::{ClockKind, ClockPair};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use std::fs;
 
-/// CLOCK_MONOTONIC, nanoseconds.
+/// Returns CLOCK_MONOTONIC, nanoseconds.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CLOCK_REALTIME, nanoseconds since the epoch.
+/// Returns CLOCK_REALTIME, nanoseconds since the epoch.
 pub fn realtime_ns() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
-/// CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC that was just now.
+/// Returns CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME and CLOCK_TAI at a moment of CLOCK_MONOTONIC in the
+/// recent past, nanoseconds.
 pub fn others_ns(at: u64) -> [u64; 3] {
     let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, total);
     let others = [nanoseconds(ClockId::MonotonicRaw), nanoseconds(ClockId::Boottime), tai];
@@ -39,7 +41,8 @@ fn tsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What reading the time stamp counter takes, nanoseconds: the fastest of some rounds.
+/// Measures how long one reading of the time stamp counter takes, nanoseconds: the fastest of ten
+/// rounds.
 pub fn reading_ns() -> f64 {
     const READINGS: u32 = 1000;
     let round = || {
@@ -52,7 +55,7 @@ pub fn reading_ns() -> f64 {
     (0..10).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Processor time that another process has used.
+/// Returns the processor time that another process has used.
 pub fn cpu_of(pid: u32) -> Option<std::time::Duration> {
     let mut id: libc::clockid_t = 0;
     // SAFETY: writes one clock id.
@@ -65,7 +68,8 @@ pub fn cpu_of(pid: u32) -> Option<std::time::Duration> {
     (done == 0).then(|| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// One moment on the time stamp counter and CLOCK_MONOTONIC: of five readings the one that took the shortest.
+/// Returns one moment on both the time stamp counter and CLOCK_MONOTONIC: of five readings, the one
+/// that took the shortest.
 pub fn pair() -> ClockPair {
     let read = || {
         let before = tsc();
@@ -79,7 +83,8 @@ pub fn pair() -> ClockPair {
     (0..5).map(|_| read()).min_by_key(|(took, _)| *took).map_or_else(|| read().1, |(_, pair)| pair)
 }
 
-/// Why the time stamp counter cannot be trusted here, if so: the kernel measures that all the time.
+/// Returns why the time stamp counter cannot be trusted on this machine, or None if it can. The
+/// kernel watches the counter and changes its clock source when the counter is unstable.
 pub fn tsc_distrust() -> Option<String> {
     let name = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
     (name.trim() != "tsc").then(|| {
@@ -87,7 +92,7 @@ pub fn tsc_distrust() -> Option<String> {
     })
 }
 
-/// The trace's name for a clock of the agent.
+/// Returns the trace's name for a clock of the agent.
 pub fn kind(clock: Clock) -> ClockKind {
     match clock {
         Clock::Tsc => ClockKind::Tsc,

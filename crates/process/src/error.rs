@@ -1,43 +1,43 @@
-//! What is said when something cannot be done with a process: one line each, for the user.
+//! Errors of operations on a process, each rendered as one line for the user.
 
 use crate::reason::Reason;
 use std::io;
 
-/// Why something could not be done with a process.
+/// Why an operation on a process failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program could not be started.
     #[error("{program}: {reason}")]
     Program {
-        /// As the user named it.
+        /// The program, as the user named it.
         program: String,
-        /// A clause.
+        /// The reason, a clause.
         reason: String,
-        /// 127 not found, 126 not executable: what a shell returns.
+        /// Exit code as of a shell: 127 if the program was not found, 126 if it is not executable.
         exit_code: u8,
     },
-    /// A running process that cannot be attached to, or let go.
+    /// A running process could not be attached to, or detached from.
     #[error("process {pid}{}: {reason}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
     Attach {
-        /// Its id.
+        /// Id of the process.
         pid: u32,
-        /// Its name.
+        /// Name of the process.
         name: String,
-        /// Why.
+        /// Reason of the refusal.
         reason: Reason,
     },
-    /// Anything else the system refused.
+    /// A system call or a thread of calltap failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that was attempted.
         what: &'static str,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// A thread of calltap's has panicked.
+    /// Returns the error for a thread of the recorder that panicked.
     pub fn thread() -> Error {
         Error::System { what: "recording", source: io::Error::other("a thread of the recorder failed") }
     }

@@ -1,12 +1,11 @@
-//! The stacks of stopped threads.
+//! The stacks of stopped threads: the addresses of code on them, and whether all was read.
 //!
-//! Stacks are searched for words, not unwound: a return address, or the place where a signal handler will return to, is a word on some
-//! stack above its stack pointer. A word that is found may be left over from an earlier call; no open call is overlooked. Code that calls
-//! nothing but itself is left only by a signal handler, whose frame says where it returns to.
-//!
-//! A thread has more than one stack where a signal handler runs on an alternate stack, or has switched to another one: each signal frame
-//! leads to the stack that it interrupted, and names the alternate stack of its time. All of them are searched, each to its end. A stack
-//! that cannot be searched to its end makes the answer [unknown](Stacks::are_whole), never "nothing".
+//! Stacks are searched for words, not unwound: a return address, or the program counter that a
+//! signal handler will return to, is a word above the stack pointer. Such a word may be left over
+//! from an earlier call, but no open call is overlooked. Code that makes no outward calls is left
+//! only by a signal handler, whose frame holds the program counter. Each signal frame leads to the
+//! stack that it interrupted and names the alternate stack of its time: all are searched. If one
+//! cannot be searched to its end, the answer is [unknown](Stacks::are_whole), never "no address".
 
 mod closing;
 mod code;
@@ -26,45 +25,43 @@ use calltap_patch::{Avma, Text};
 use code::Code;
 use std::collections::{HashMap, HashSet};
 
-/// A stack is searched this far up from its stack pointer.
+/// Bytes of a stack above its stack pointer that are searched at most.
 const LONGEST: u64 = 64 << 20;
-/// A thread has no more stacks than this.
+/// Maximum number of stacks of a thread.
 const SEGMENTS: usize = 64;
-/// Where a thread's control block lies no further above its stack pointer than this, the stack ends there: what is between is read without a look at the mappings.
+/// Maximum distance from the stack pointer up to a control block that is taken for the stack's end.
 const SHORT: u64 = 64 << 10;
-/// Stacks are read in pieces, as most of what lies above may not be there.
+/// Bytes of a stack read at a time, as most of the range above may not be mapped.
 const PIECE: u64 = 1 << 20;
 const WORD: usize = 8;
 
-/// The stacks of stopped threads, as they were when the threads were stopped.
+/// The stacks of stopped threads, as of the time when the threads were stopped.
 pub struct Stacks {
     threads: Vec<Whereabouts>,
 }
 
-/// Where a thread is, will return to, or will be when a signal handler returns.
+/// The addresses of code at which a thread is or may continue.
 struct Whereabouts {
     rip: u64,
     words: Vec<CodeWord>,
-    /// Its stack could not be read to its end.
+    /// Whether a stack could not be read to its end.
     is_cut: bool,
 }
 
-/// A word on a stack that is the address of executable memory.
+/// A word on a stack that is an address of executable memory.
 struct CodeWord {
     value: u64,
-    /// It lies near the stack pointer.
+    /// Whether the word lies near the stack pointer.
     is_near: bool,
-    /// A signal handler returns there.
+    /// Whether a signal handler returns to this address.
     is_interrupted: bool,
 }
 
-/// Where a stopped thread is.
+/// Program counter, stack pointer and control block of a stopped thread.
 #[derive(Clone, Copy)]
 struct Point {
     rip: u64,
-    /// Its stack pointer.
     top: u64,
-    /// Its control block.
     block: u64,
 }
 
@@ -74,16 +71,17 @@ impl Point {
         Point { rip: regs.rip, top: regs.rsp, block: regs.fs_base }
     }
 
-    /// From the stack pointer to the thread's control block and its first word, if that is near: where it begins, and its length. It may be less than the stack
-    /// where the thread has switched to another one, and is never more: both lie in one mapping, or memory between that cannot be read ends the stack.
+    /// Start and length of the memory from the stack pointer up to the control block, inclusive;
+    /// 0 if that is not near. Both lie in one mapping, or unreadable memory ends the stack before.
     fn short_stack(&self) -> (u64, usize) {
         let start = self.top & !7;
         let is_short = (1..=SHORT).contains(&self.block.wrapping_sub(start));
         (start, if is_short { (self.block - start) as usize + WORD } else { 0 })
     }
 
-    /// That stack, if the block is one: a thread library's begins with its own address. Go's runtime has a thread's words on its heap, with stacks of
-    /// goroutines below.
+    /// Returns the stack that was read for [`Self::short_stack`], if a control block ends it: a
+    /// thread library's block begins with its own address. Go's runtime keeps a thread's words on
+    /// its heap.
     fn of_short<'a>(&self, read: &'a [u8]) -> Option<&'a [u8]> {
         let (stack, own) = read.split_last_chunk::<WORD>()?;
         (u64::from_le_bytes(*own) == self.block).then_some(stack)
@@ -108,7 +106,7 @@ impl Whereabouts {
         Whereabouts { rip: thread.rip, words: words.collect(), is_cut: stack.is_cut() }
     }
 
-    /// The same of some threads.
+    /// Reads the stacks of several threads.
     fn read_all(threads: &[Point], text: &mut ProcessText, mappings: &Mappings<'_>) -> Vec<Whereabouts> {
         let mut handlers = Handlers::new(mappings.code());
         let short: Vec<(u64, usize)> = threads.iter().map(Point::short_stack).collect();
@@ -130,21 +128,21 @@ impl Whereabouts {
     }
 }
 
-/// The words of a piece of memory that begins at a multiple of eight.
+/// Splits memory that begins at a multiple of eight into words.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
-/// A piece of memory that holds stack frames.
+/// A range of memory that holds stack frames.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Where it begins: at a stack pointer.
+    /// Address of the first byte: a stack pointer.
     pub start: u64,
-    /// What lies there and above.
+    /// The memory from `start` up.
     pub bytes: Vec<u8>,
-    /// Which of its words are addresses of code: where, and what.
+    /// Offset and value of the words that are addresses of code.
     code: Vec<(usize, u64)>,
-    /// There may be more of it than was read.
+    /// Whether the stack may go on beyond what was read.
     cut: bool,
     /// Offsets of the interrupted program counters in its signal frames.
     interrupted: Vec<usize>,
@@ -159,7 +157,7 @@ impl Segment {
         self.start + self.bytes.len() as u64
     }
 
-    /// Notes the signal frames on it. An alternate stack, as one of them says, ends where that one says.
+    /// Notes the signal frames of this segment, and the end of the alternate stack that it is on.
     fn note_frames(&mut self, frames: &[SignalFrame]) {
         let own = frames.iter().map(|frame| frame.alternate).find(|[start, size]| {
             *size <= LONGEST && (*start..start.saturating_add(*size)).contains(&self.start)
@@ -182,9 +180,9 @@ impl Segment {
 /// All stacks of a thread that hold open calls.
 #[derive(Clone, Default, Debug)]
 pub struct Stack {
-    /// First the one that the thread is on.
+    /// The stacks, first the one that the thread is on.
     pub segments: Vec<Segment>,
-    /// There are more of them.
+    /// Whether the thread has more stacks than were read.
     cut: bool,
 }
 
@@ -199,7 +197,8 @@ impl Stack {
         Stack::read_from(None, Point::of(thread), text, mappings, handlers)
     }
 
-    /// The same; `first` is the stack that the thread is on, if that was [read before](Point::short_stack).
+    /// Reads the stacks of a thread; `first` is the current stack [read
+    /// before](Point::short_stack).
     fn read_from(
         first: Option<&[u8]>,
         thread: Point,
@@ -227,7 +226,7 @@ impl Stack {
                 stack.add(frame.interrupted, limit, block, text, mappings);
                 let [start, size] = frame.alternate;
                 let is_mapped = || mappings.next(start).is_some_and(|region| region.contains(start));
-                // Another handler may have left the alternate stack with calls open. Of one that is in use, nothing below the stack pointer is.
+                // A handler that switched stacks may have left calls open on the alternate stack.
                 if size > 0 && size <= LONGEST && !stack.is_on(start, size) && is_mapped() {
                     stack.add(start, Some(start + size), block, text, mappings);
                 }
@@ -237,8 +236,7 @@ impl Stack {
         stack
     }
 
-    /// Adds the stack above a stack pointer, unless it was read already. It ends at `limit` if that is known, and no later than the thread's
-    /// control block if that lies on it: thread libraries put the block above the stack.
+    /// Adds the unread stack from `pointer` up to `limit` or the control block at the stack's end.
     fn add(
         &mut self,
         pointer: u64,
@@ -256,17 +254,17 @@ impl Stack {
             return;
         }
         let end = limit.unwrap_or_else(|| end_of_stack(start, mappings));
-        // What lies above was read already, as the stack of a frame further in.
+        // The memory above was read already, as the stack of a newer frame.
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
         let end = if (start..end).contains(&block) { block } else { end };
         let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
-        // A stack ends where memory ends: what only looks like a signal frame leads to where nothing is.
+        // A stack ends where memory ends: a false signal frame leads to unmapped memory.
         let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
         self.segments.push(Segment::new(start, bytes, cut));
     }
 
-    /// Does one that holds open calls begin within this memory?
+    /// Whether a segment begins within this memory.
     fn is_on(&self, start: u64, size: u64) -> bool {
         self.segments.iter().any(|segment| segment.start.wrapping_sub(start) < size)
     }
@@ -275,15 +273,15 @@ impl Stack {
         self.cut || self.segments.iter().any(|segment| segment.cut)
     }
 
-    /// Does a signal handler run, as far as the stacks say?
+    /// Whether a signal handler runs, as far as the stacks show.
     pub fn is_in_handler(&self) -> bool {
         self.segments.iter().any(|segment| !segment.interrupted.is_empty())
     }
 }
 
-/// Where the stack ends that has this address in it: where memory ends that can be written, whatever mappings it consists of.
+/// Returns the end of the adjacent anonymous writable mappings around or above an address.
 fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
-    // The first that ends above it: a stack may have grown downwards, or be a new one, since the mappings were read.
+    // The stack may have grown down, or be newer than the mappings that were read.
     let Some(first) = mappings.next(start) else { return u64::MAX };
     let is_more = |end: u64, region: &Region| region.start == end && region.writable && region.file.1 == 0;
     let mut end = first.end;
@@ -293,7 +291,7 @@ fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
     end
 }
 
-/// The memory between two addresses, as far as it can be read.
+/// Reads the memory between two addresses, up to the first page that cannot be read.
 fn read_up(start: u64, end: u64, text: &mut ProcessText) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut at = start;
@@ -311,7 +309,7 @@ fn read_up(start: u64, end: u64, text: &mut ProcessText) -> Vec<u8> {
     bytes
 }
 
-/// The same page by page: a page that cannot be read holds no frame.
+/// Appends memory page by page up to the first page that cannot be read, which holds no frame.
 fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>) {
     while at < end {
         let next = end.min((at + PAGE) / PAGE * PAGE);
@@ -325,34 +323,34 @@ fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>
     }
 }
 
-/// What a signal frame says.
+/// The fields that are read from a signal frame.
 struct SignalFrame {
-    /// At which byte of its segment it begins.
+    /// Offset of the frame in its segment.
     at: usize,
-    /// The stack pointer that the handler will return to.
+    /// Stack pointer that the handler will return to.
     interrupted: u64,
     /// Address and size of the alternate stack.
     alternate: [u64; 2],
 }
 
-/// The code that ends signal handlers, in a process.
+/// The code that ends signal handlers in a process.
 pub struct Handlers {
     code: Code,
-    /// Where stubs are. The return address of a handler that is traced is one of these; the restorer's address is in the shadow stack.
+    /// Ranges of stubs, whose addresses replace the return address of a traced handler.
     stubs: Vec<(u64, u64)>,
-    /// Addresses that were read: is the code there a restorer?
+    /// Addresses that were read, with whether a restorer is there.
     restorers: HashMap<u64, bool>,
 }
 
 impl Handlers {
-    /// Of a process with these mappings.
+    /// Prepares the search in a process with these mappings.
     pub fn new(regions: &[Region]) -> Handlers {
         let (code, stubs) = (text_of(regions, |_| true), text_of(regions, agent::is_code));
         let code = Code::new(code);
         Handlers { code, stubs, restorers: HashMap::new() }
     }
 
-    /// The signal frames on a stack. What was left there by an earlier handler is one as well: it leads to memory that is searched in vain.
+    /// Returns the signal frames on a stack. A stale frame leads to memory without open calls.
     fn frames(&mut self, segment: &Segment, text: &mut ProcessText) -> Vec<SignalFrame> {
         let mut frames = Vec::new();
         for (place, word) in segment.code.iter().copied() {
@@ -374,7 +372,7 @@ impl Handlers {
         frames
     }
 
-    /// What a return address is, or was before a stub took its place.
+    /// Returns a return address, or the one that a stub has replaced.
     fn return_address(&self, word: u64, slot: u64, text: &mut ProcessText) -> Option<u64> {
         if !find(&self.stubs, word) {
             return Some(word);
@@ -386,7 +384,7 @@ impl Handlers {
 }
 
 impl Stacks {
-    /// Reads the stacks of threads: those of many by two threads.
+    /// Reads the stacks of threads, with a second thread of calltap if there are many.
     pub fn read(held: &[Held], text: &mut ProcessText, mappings: &Mappings<'_>) -> Stacks {
         let all: Vec<Point> = held.iter().map(Point::of).collect();
         let (own, others) = all.split_at(all.len() / 2);
@@ -398,15 +396,15 @@ impl Stacks {
             let ((pid, code), text) = mappings.process().zip(reader.take())?;
             aside(all.len(), work(others.to_vec(), text, pid, code.to_vec()))
         };
-        let Some(told) = read_aside() else {
+        let Some(other_half) = read_aside() else {
             return Stacks { threads: Whereabouts::read_all(&all, text, mappings) };
         };
         let mut threads = Whereabouts::read_all(own, text, mappings);
-        threads.extend(told.recv().unwrap_or_else(|_| Whereabouts::read_all(others, text, mappings)));
+        threads.extend(other_half.recv().unwrap_or_else(|_| Whereabouts::read_all(others, text, mappings)));
         Stacks { threads }
     }
 
-    /// Reads the stacks of those threads again that have run, by their numbers; `mappings` are those since then.
+    /// Reads the stacks of threads that ran again, by number; `mappings` are newer than the run.
     pub fn read_again(
         &mut self,
         ran: &[usize],
@@ -420,35 +418,36 @@ impl Stacks {
         }
     }
 
-    /// Could all stacks be read to their ends? If not, what is not found may be there all the same.
+    /// Whether all stacks were read to their ends. If not, a missing address may still be there.
     pub fn are_whole(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_cut)
     }
 
-    /// Where threads are, will return to, or will be when a signal handler returns, as far as it lies in one of the (sorted) ranges.
+    /// Returns the addresses in these sorted ranges at which threads are or may continue.
     pub fn words_in(&self, ranges: &[(u64, u64)]) -> Vec<u64> {
         self.threads.iter().flat_map(|thread| thread.in_ranges(ranges, |_| true)).collect()
     }
 
-    /// Does thread number `n` run code that calls nothing outside itself: is it there, or will it be when a signal handler returns?
+    /// Whether thread `n` runs code without outward calls, now or when a signal handler returns.
     pub fn runs_in(&self, n: usize, ranges: &[(u64, u64)]) -> bool {
         self.threads[n].in_ranges(ranges, |word| word.is_interrupted).next().is_some()
     }
 
-    /// The numbers of the threads that are in one of the [unwinders]: they have copies of what they found in the slots of open calls.
+    /// Returns the numbers of threads in [unwinders], which hold copies of open calls' return
+    /// addresses.
     pub fn unwinding(&self, ranges: &[(u64, u64)]) -> impl Iterator<Item = usize> {
-        // Not far up: what is there is more often left over from an earlier time.
+        // Words further up are mostly left over from earlier calls.
         let unwinds = |thread: &Whereabouts| thread.in_ranges(ranges, |word| word.is_near).next().is_some();
         (0..self.threads.len()).filter(move |n| unwinds(&self.threads[*n]))
     }
 }
 
-/// Is this the file name of a library that unwinds stacks?
+/// Whether a library of this file name unwinds stacks.
 pub fn is_unwinder(name: &str) -> bool {
     name.starts_with("libgcc_s.") || name.starts_with("libunwind.")
 }
 
-/// What every unwinding is called by, where the unwinder is linked into a program or library.
+/// Entry points of an unwinder that is linked into a program or library.
 const UNWINDING: &[&str] = &[
     "_Unwind_RaiseException",
     "_Unwind_RaiseException_Phase2",
@@ -459,7 +458,7 @@ const UNWINDING: &[&str] = &[
     "_Unwind_Backtrace",
 ];
 
-/// The code of all unwinders of a process, by address. One that is linked in, and whose symbols were stripped, is not found.
+/// Returns the sorted code ranges of all unwinders in a process, except stripped linked-in ones.
 pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     let mut found = text_of(regions, is_unwinder);
     let names: HashSet<&str> =
@@ -472,26 +471,27 @@ pub fn unwinders(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Is this the code that ends a signal handler: does it begin with the system call rt_sigreturn?
+/// Whether the code at an address is a restorer: it begins with the system call rt_sigreturn.
 fn is_restorer(text: &mut ProcessText, address: u64) -> bool {
     let mut code = [0; RESTORERS[0].len()];
     text.read(Avma(address), &mut code).is_ok() && RESTORERS.iter().any(|restorer| code.starts_with(restorer))
 }
 
-/// An unwinder, and what it calls, needs no more stack than this.
+/// Stack bytes that an unwinder and its callees need at most.
 const UNWINDER: usize = 16 << 10;
-/// A signal frame begins with the address of the code that ends the handler. So many bytes behind that come, in `struct ucontext`: the alternate stack (address, flags, size),
+/// Offset in a signal frame (first word: the restorer's address) of `uc_stack`: address, flags,
+/// size.
 const SIGNAL_FRAME_ALTERNATE: usize = 24;
-/// the interrupted stack pointer,
+/// Offset of the interrupted stack pointer.
 const SIGNAL_FRAME_SP: usize = 168;
-/// the interrupted program counter,
+/// Offset of the interrupted program counter.
 const SIGNAL_FRAME_PC: usize = 176;
-/// and the segment registers, of which the first is that of code.
+/// Offset of the segment registers: first the code segment.
 const SIGNAL_FRAME_SEGMENTS: usize = 192;
-/// What it is in a thread that runs code of 64 bits.
+/// Code segment of 64-bit user code.
 const USER_CODE: u16 = 0x33;
-/// Code that ends a handler, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15; pop %rax`, and `xor %eax, %eax; mov $15, %al`, each
-/// followed by `syscall`.
+/// Restorers, the longest first: `mov $15, %rax` (glibc, Go), `mov $15, %eax` (musl), `push $15;
+/// pop %rax`, and `xor %eax, %eax; mov $15, %al`, each followed by `syscall`.
 const RESTORERS: [&[u8]; 4] = [
     &[0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05],
     &[0xB8, 0x0F, 0, 0, 0, 0x0F, 0x05],

@@ -1,9 +1,11 @@
-//! Threads of Go programs. A thread is at most times on a goroutine's stack: some kilobytes of Go's heap,
-//! with other memory right below and above.
+//! Threads of Go programs: their stacks, and where the runtime keeps their ids.
 //!
-//! Where no C library is in the program, the thread pointer leads to words inside the runtime's own record of
-//! the thread (`runtime.m`, whose `tls` it is); of the six the runtime uses the first. In front of them it
-//! keeps the thread's id, at a distance that differs from version to version.
+//! Most of the time a thread is on a goroutine's stack: some kilobytes of Go's heap, with other
+//! memory right below and above.
+//!
+//! In a program without a C library, the thread pointer leads to words inside the runtime's own
+//! record of the thread (`runtime.m`, field `tls`); the runtime uses the first of the six. It keeps
+//! the thread's id in front of them, at a distance that differs between versions.
 
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::Held;
@@ -11,25 +13,26 @@ use calltap_abi::USER_END;
 use calltap_patch::{Avma, Text};
 
 const WORD: u64 = 8;
-/// Words below the thread pointer among which a thread has its `g`: the first, but in programs with C also
-/// others.
+/// Number of words below the thread pointer among which the thread's `g` is. It is the first,
+/// except in programs with C.
 const BELOW: usize = 64;
-/// `runtime.g` begins with the bounds of its stack, and has its thread's `m` here.
+/// Index of `m` in `runtime.g`, which begins with the bounds of its stack.
 const G_M: usize = 0x30 / WORD as usize;
-/// `runtime.m` begins with the `g` of the thread's own stack; among these words are those of its signal handlers and of the goroutine that it runs.
+/// Number of words of `runtime.m` that are read. It begins with the `g` of the thread's own stack;
+/// the others include those of its signal handlers and of the goroutine that it runs.
 const M_GS: usize = 48;
-/// Larger stacks there are none.
+/// Size of the largest possible stack.
 const LARGEST: u64 = 1 << 30;
-/// The thread's id lies no further in front of its words.
+/// Maximum distance of the thread's id in front of the words at its thread pointer.
 const ID_BEFORE: u64 = 0x100;
-/// What is run on a borrowed thread needs no more of its stack.
+/// Bytes of stack that an injected call needs at most.
 const ROOM: u64 = 512;
 
 /// A stack that Go's runtime knows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GoStack {
     low: u64,
-    /// Where it ends. None: frames of C may lie above.
+    /// End of the stack. None if frames of C may lie above.
     pub high: Option<u64>,
 }
 
@@ -40,7 +43,7 @@ fn words<const N: usize>(text: &mut ProcessText, at: u64) -> Option<[u64; N]> {
     Some(std::array::from_fn(|_| words.next().map_or(0, u64::from_le_bytes)))
 }
 
-/// What a `g` says: the bounds of its stack, and its thread's `m`.
+/// Reads a `g`: the bounds of its stack, and its thread's `m`.
 fn read_g(text: &mut ProcessText, g: u64) -> Option<([u64; 2], u64)> {
     if g == 0 || !g.is_multiple_of(WORD) || g >= USER_END {
         return None;
@@ -51,13 +54,16 @@ fn read_g(text: &mut ProcessText, g: u64) -> Option<([u64; 2], u64)> {
     (is_stack && g[G_M] != 0).then_some(([low, high], g[G_M]))
 }
 
-/// Which stack a thread with this thread pointer is on, if it is one that Go's runtime knows. Where the heap lies, in which stacks of goroutines are, does not
-/// say it: from Go 1.26 on that is random.
+/// Returns the stack that the thread of this thread pointer is on, if Go's runtime knows it. `top`
+/// is the stack pointer.
+///
+/// The address of the heap, which holds goroutines' stacks, does not help: it is random from Go
+/// 1.26 on.
 pub fn stack(pointer: u64, top: u64, text: &mut ProcessText) -> Option<GoStack> {
     Some(stack_and_m(pointer, top, text)?.0)
 }
 
-/// The same, and the thread's `m`.
+/// Returns the stack that a thread is on, and the thread's `m`.
 fn stack_and_m(pointer: u64, top: u64, text: &mut ProcessText) -> Option<(GoStack, u64)> {
     let [nearest, own] = words(text, pointer.checked_sub(WORD)?)?;
     let (g, m, of_m) = read_thread(text, nearest).or_else(|| {
@@ -66,17 +72,20 @@ fn stack_and_m(pointer: u64, top: u64, text: &mut ProcessText) -> Option<(GoStac
     })?;
     let mut holds = |g: u64| {
         let ([low, high], its) = read_g(text, g)?;
-        // A C library's thread has itself in the word at its thread pointer. Below the runtime's frames on its stack are those that started the thread.
+        // A C library's thread has its own address in the word at its thread pointer. Frames of the
+        // functions that started the thread are on the same stack above the runtime's.
         let is_of_c = own == pointer && g == of_m[0];
         let stack = GoStack { low, high: (!is_of_c).then_some(high) };
         (its == m && (low..=high).contains(&top)).then_some(stack)
     };
-    // A thread may be on its own stack or that of its signal handlers while it has the `g` of a goroutine.
+    // A thread may be on its own stack or that of its signal handlers while its `g` is a
+    // goroutine's.
     let stack = [g].into_iter().chain(of_m).find_map(&mut holds)?;
     Some((stack, m))
 }
 
-/// A `g`, its `m` and the words of that, if it is the `g` of a thread: the `m` has another, which is its as well.
+/// Returns a `g`, its `m` and the words of `m`, if `g` belongs to a thread: the first `g` in `m`
+/// must name the same `m`.
 fn read_thread(text: &mut ProcessText, g: u64) -> Option<(u64, u64, [u64; M_GS])> {
     let (_, m) = read_g(text, g)?;
     let of_m: [u64; M_GS] = words(text, m)?;
@@ -84,14 +93,14 @@ fn read_thread(text: &mut ProcessText, g: u64) -> Option<(u64, u64, [u64; M_GS])
     (its == m).then_some((g, m, of_m))
 }
 
-/// Can a thread be borrowed, as far as its stack has room?
+/// Whether the thread's stack has enough room for an injected call.
 pub fn has_room(thread: &Held, text: &mut ProcessText) -> bool {
     let top = thread.regs.rsp;
     stack(thread.regs.fs_base, top, text).is_none_or(|stack| top - stack.low >= ROOM)
 }
 
-/// Where the runtime keeps a thread's id, counted from the thread pointer, if it is such a thread and the
-/// runtime knows it by now.
+/// Returns where the runtime keeps a thread's id, relative to the thread pointer. None if this is
+/// no thread of Go's, or the runtime does not know the id yet.
 pub fn owner_word(thread: &Held, id: u32, text: &mut ProcessText) -> Option<u64> {
     let pointer = thread.regs.fs_base;
     let (_, m) = stack_and_m(pointer, thread.regs.rsp, text)?;
@@ -108,7 +117,8 @@ mod tests {
     const G0_STACK: [u64; 2] = [0x7f00_0000_0000, 0x7f00_0001_0000];
     const GOROUTINE: [u64; 2] = [0x2dae_5ddb_b000, 0x2dae_5ddb_c000];
 
-    /// The memory of a thread of Go's: the words around its thread pointer, its `m`, and the `g` of its own stack and of a goroutine.
+    /// The memory of a thread of Go's: the words around its thread pointer, its `m`, and the `g`s
+    /// of its own stack and of a goroutine.
     struct Memory {
         around: Box<[u64; BELOW + 1]>,
         m: Box<[u64; M_GS]>,
@@ -120,7 +130,8 @@ mod tests {
     }
 
     impl Memory {
-        /// `current`: the `g` that the thread has. `of_c`: a C library has made the thread.
+        /// Lays the memory out. `current`: index of the thread's current `g`. `of_c`: whether a C
+        /// library made the thread.
         fn new(current: usize, of_c: bool) -> Memory {
             let (around, m, gs) = (Box::new([0; BELOW + 1]), Box::new([0; M_GS]), Box::default());
             let mut memory = Memory { around, m, gs };
@@ -150,7 +161,7 @@ mod tests {
         for current in [0, 1] {
             for of_c in [false, true] {
                 let memory = Memory::new(current, of_c);
-                // Also of a thread that is about to leave the goroutine's stack, or has just come to it.
+                // Applies also to a thread that is switching to or from the goroutine's stack.
                 check(&memory, GOROUTINE[0] + 8, Some(goroutine));
                 let high = (!of_c).then_some(G0_STACK[1]);
                 check(&memory, G0_STACK[0] + 8, Some(GoStack { low: G0_STACK[0], high }));

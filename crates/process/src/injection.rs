@@ -1,4 +1,5 @@
-//! The agent, brought into a process: with its start, by the dynamic linker, or placed by a borrowed thread.
+//! Ways to bring the agent into a process: at its start, by its dynamic linker, or placed by a
+//! hijacked thread.
 
 pub mod guards;
 pub mod inferior;

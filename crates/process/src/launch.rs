@@ -1,8 +1,9 @@
-//! Starts the program with the agent inside, and lets signals and its end pass as if calltap were not there.
+//! Starts the program with the agent inside, and passes signals and the exit status on as if
+//! calltap were not there.
 //!
-//! Unsafe because changing calltap's own environment is: it happens before any other thread exists, so that the program gets its variables in their
-//! order, plus LD_PRELOAD (which the agent takes out again). And because what Rust's runtime and `Command` do to SIGPIPE and to blocked signals has
-//! to be undone between fork and exec.
+//! Unsafe for two reasons, both between fork and exec. The child gets an environment in which the
+//! variables keep their order, plus LD_PRELOAD, from which the agent removes itself. And what
+//! Rust's runtime and `Command` do to SIGPIPE and to blocked signals is undone.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -16,9 +17,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -28,11 +30,13 @@ use std::{env, fs, io, thread};
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// The dispositions calltap was started with, before Rust's runtime changed them: is SIGPIPE ignored, which signals are blocked.
+/// Whether SIGPIPE was ignored, and the mask of blocked signals, when calltap was started, before
+/// Rust's runtime changed them.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: an initialiser, run by the C library before `main`; it makes two queries and stores two atomics.
+// SAFETY: an initialiser, run by the C library before `main`; it makes two queries and stores two
+// atomics.
 #[unsafe(link_section = ".init_array")]
 #[used]
 static REMEMBER: extern "C" fn() = remember;
@@ -52,10 +56,11 @@ extern "C" fn remember() {
     }
 }
 
-/// Is SIGXFSZ ignored by this process only?
+/// Whether SIGXFSZ is ignored by this process only, not by the programs that it starts.
 static SIZE_SIGNAL_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on a write beyond the limit of file sizes fails, and does not kill this process. What it starts has what it had.
+/// Makes a write beyond the file size limit fail instead of killing this process. Programs that it
+/// starts keep the former disposition.
 pub fn survive_size_limit() {
     // SAFETY: no handler is installed.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -64,7 +69,7 @@ pub fn survive_size_limit() {
     }
 }
 
-/// In the child, last thing before exec: the dispositions of [`remember`].
+/// Restores the signal state saved by [`remember`]. Runs in the child, last before exec.
 fn restore() -> io::Result<()> {
     let blocked = BLOCKED.load(Relaxed);
     // SAFETY: async-signal-safe system calls, allowed between fork and exec.
@@ -81,8 +86,10 @@ fn restore() -> io::Result<()> {
     Ok(())
 }
 
-/// In the child: says which process it is, and waits until it is traced. Should the recorder be killed before that, it ends: the last copy of the
-/// recorder's end of the socket, number `other`, is closed then.
+/// Runs in the child: sends its process id, and waits until it is traced.
+///
+/// `other` is the child's copy of the recorder's end of the socket: with it closed, the read fails
+/// if the recorder is killed meanwhile, and the child exits.
 fn await_tracer(mut recorder: &UnixStream, other: RawFd) -> io::Result<()> {
     // SAFETY: the child's copy of it, which nothing in the child uses.
     unsafe { libc::close(other) };
@@ -96,58 +103,106 @@ fn await_tracer(mut recorder: &UnixStream, other: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts `command`; `hold` traces it. Its second argument lets the child go on to its execve, once it is traced.
+/// Starts `command` and has `hold` trace the child. The second argument of `hold` lets the traced
+/// child go on to its execve.
 ///
-/// The recorder attaches (PTRACE_SEIZE). Had the child asked to be traced (PTRACE_TRACEME), its execve would raise SIGTRAP, which ends the program should the
-/// recorder be killed just then.
+/// The recorder attaches with PTRACE_SEIZE. With PTRACE_TRACEME, execve would raise SIGTRAP, which
+/// ends the program if the recorder is killed just then.
 pub fn spawn_held<T>(
     command: &[OsString],
     hold: impl FnOnce(u32, &mut dyn FnMut()) -> T,
 ) -> Result<(Child, T), Error> {
-    let (mut here, there) =
+    let (mut own_end, child_end) =
         UnixStream::pair().map_err(|source| Error::System { what: "a socket for the program", source })?;
-    let other = here.as_raw_fd();
+    let other = own_end.as_raw_fd();
     thread::scope(|scope| {
         let spawn = || {
             start(command, |command| {
                 // SAFETY: async-signal-safe system calls.
-                unsafe { command.pre_exec(move || await_tracer(&there, other)) };
+                unsafe { command.pre_exec(move || await_tracer(&child_end, other)) };
             })
         };
-        // It returns when the child has become its program, for which that has to be traced.
+        // `spawn` returns only after the child's execve, for which the child has to be traced
+        // first.
         let spawning = scope.spawn(spawn);
         let mut pid = [0; 4];
-        // Where there is no child, its end of the socket is closed.
-        let held = here.read_exact(&mut pid).ok().map(|()| {
-            // A child that has ended takes nothing.
-            hold(u32::from_ne_bytes(pid), &mut || drop(here.write_all(&[0])))
+        // If no child was made, its end of the socket is closed, and the read fails.
+        let held = own_end.read_exact(&mut pid).ok().map(|()| {
+            // Writing to a child that has ended fails, which does not matter.
+            hold(u32::from_ne_bytes(pid), &mut || drop(own_end.write_all(&[0])))
         });
-        // A child that is not traced ends.
-        drop(here);
+        // Closing the socket ends a child that is not traced.
+        drop(own_end);
         let child = spawning.join().unwrap_or_else(|_| Err(Error::thread()))?;
         held.map(|held| (child, held)).ok_or_else(Error::thread)
     })
 }
 
-/// Starts `command` with these libraries [preloaded](crate::injection::preload::list). Call before starting threads.
+/// Starts `command` with these libraries [preloaded](crate::injection::preload::list).
 pub fn spawn(command: &[OsString], libraries: &OsStr) -> Result<Child, Error> {
-    let before = env::var_os(PRELOAD);
-    let mut value = libraries.to_owned();
-    // Also if it is set and empty: then that is what the agent leaves.
-    if let Some(before) = &before {
-        value.push(":");
-        value.push(before);
+    let environment = Environment::preloading(libraries)?;
+    start(command, |command| {
+        // SAFETY: a store to a variable that the child alone has.
+        unsafe { command.pre_exec(move || environment.install()) };
+    })
+}
+
+unsafe extern "C" {
+    /// The C library's environment, which ends with a null pointer.
+    static mut environ: *const *const c_char;
+}
+
+/// An environment for a child: this process's variables in their order. `Command` would sort them.
+struct Environment {
+    /// Variables, and a null pointer behind them.
+    variables: Vec<*const c_char>,
+    /// The variable that is not this process's.
+    _own: CString,
+}
+
+// SAFETY: the variables are read only, and calltap never changes its environment.
+unsafe impl Send for Environment {}
+// SAFETY: as above.
+unsafe impl Sync for Environment {}
+
+impl Environment {
+    /// Adds libraries in front of those that LD_PRELOAD names. A variable that is set and empty
+    /// gets a colon, too: the agent then leaves an empty one.
+    fn preloading(libraries: &OsStr) -> Result<Environment, Error> {
+        let mut value = [PRELOAD.as_bytes(), b"=", libraries.as_bytes()].concat();
+        if let Some(before) = env::var_os(PRELOAD) {
+            value.extend([b":", before.as_bytes()].concat());
+        }
+        let nul = |_| Error::System {
+            what: "LD_PRELOAD of the program",
+            source: io::ErrorKind::InvalidInput.into(),
+        };
+        let own = CString::new(value).map_err(nul)?;
+        let (mut variables, mut is_new) = (Vec::new(), true);
+        // SAFETY: the C library's array of strings, which calltap never changes.
+        let mut next = unsafe { environ };
+        // SAFETY: `next` is null, or points into that array, at its end or in front of it.
+        while let Some(variable) = unsafe { next.as_ref() }.copied().filter(|variable| !variable.is_null()) {
+            // SAFETY: a variable is a string.
+            let text = unsafe { CStr::from_ptr(variable) }.to_bytes();
+            let is_replaced =
+                is_new && text.strip_prefix(PRELOAD.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            is_new &= !is_replaced;
+            variables.push(if is_replaced { own.as_ptr() } else { variable });
+            // SAFETY: this was not the last pointer of the array.
+            next = unsafe { next.add(1) };
+        }
+        variables.extend(is_new.then_some(own.as_ptr()));
+        variables.push(std::ptr::null());
+        Ok(Environment { variables, _own: own })
     }
-    // SAFETY: no other thread exists yet.
-    unsafe { env::set_var(PRELOAD, value) };
-    let child = start(command, |_| {});
-    match before {
-        // SAFETY: as above.
-        Some(before) => unsafe { env::set_var(PRELOAD, before) },
-        // SAFETY: as above.
-        None => unsafe { env::remove_var(PRELOAD) },
+
+    /// Makes it the environment of this process. Runs in the child, before exec.
+    fn install(&self) -> io::Result<()> {
+        // SAFETY: the child has one thread, and this array lives until exec.
+        unsafe { environ = self.variables.as_ptr() };
+        Ok(())
     }
-    child
 }
 
 fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Child, Error> {
@@ -168,21 +223,24 @@ fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Chi
     })
 }
 
-/// Becomes true when calltap is told to end (SIGINT, SIGTERM, SIGHUP) while a process is recorded that another has started.
+/// Returns a flag that becomes true when calltap gets SIGINT, SIGTERM or SIGHUP while it records a
+/// process that it did not start.
 ///
-/// A shell without job control has SIGINT ignored for what it starts by `&`: calltap takes it all the same, so that `kill -INT` ends it.
+/// A shell without job control lets the commands that it starts by `&` ignore SIGINT: calltap takes
+/// it all the same, so that `kill -INT` ends it.
 pub fn interruption() -> Result<Arc<AtomicBool>, Error> {
-    let told = Arc::new(AtomicBool::new(false));
+    let is_interrupted = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
     let is_taken = |n: &i32| *n == SIGINT || ignored >> (n - 1) & 1 == 0;
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_taken) {
-        signal_hook::flag::register(signal, Arc::clone(&told))
+        signal_hook::flag::register(signal, Arc::clone(&is_interrupted))
             .map_err(|source| Error::System { what: "signal handlers", source })?;
     }
-    Ok(told)
+    Ok(is_interrupted)
 }
 
-/// Becomes true when a snapshot is asked for (SIGUSR1), if that is `wanted`.
+/// Returns a flag that becomes true when SIGUSR1 requests a snapshot, if such requests are
+/// `wanted`.
 pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
     let sent = Arc::new(AtomicBool::new(false));
     if wanted {
@@ -192,17 +250,18 @@ pub fn flag_for_snapshots(wanted: bool) -> Result<Arc<AtomicBool>, Error> {
     Ok(sent)
 }
 
-/// Has a byte written whenever something happens to a child, or to a traced process.
+/// Makes each SIGCHLD write a byte to `bell`: an event of a child or of a traced process.
 pub fn ring_for_children(bell: UnixStream) -> io::Result<()> {
     bell.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(SIGCHLD, bell).map(drop)
 }
 
-/// Signals that would end calltap and are the program's business.
+/// Signals that would end calltap and are meant for the program.
 pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
-    /// Takes the signals over, but for SIGUSR1 if that is `ours`. Signals that are ignored (nohup) stay so, also in the program.
+    /// Takes the signals over, except for SIGUSR1 if it is `ours`. Ignored signals (nohup) stay
+    /// ignored, in the program as well.
     pub fn take(ours: bool) -> Result<Signals, Error> {
         let ignored = ignored_signals();
         let all = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
@@ -211,8 +270,9 @@ impl Signals {
         signals.map(Signals).map_err(|source| Error::System { what: "signal handlers", source })
     }
 
-    /// Passes on, in a thread of its own, what was sent to calltap alone. What the terminal sends reaches the program by itself. When the program has ended
-    /// and others are still followed, calltap itself is told to end: `stop`.
+    /// Forwards signals that were sent to calltap alone, in a thread of its own. Signals of the
+    /// terminal reach the program by themselves. If the program has ended and other processes are
+    /// still followed, a signal sets `stop`.
     pub fn forward(mut self, child: &Child, ended: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
         let pid = child.id();
         std::thread::spawn(move || {
@@ -234,8 +294,8 @@ impl Signals {
     }
 }
 
-/// Becomes `command` instead of this program, in a process that has ended what it did; returns why not. Signals are those of `remember`, so that a program
-/// that it starts has what this one was started with.
+/// Replaces this process with `command`; returns the error if that fails. The signal state is that
+/// saved by `remember`, so that the new program has the one that calltap was started with.
 pub fn become_command(command: &[OsString]) -> io::Error {
     let Some((program, arguments)) = command.split_first() else { return io::ErrorKind::InvalidInput.into() };
     let mut command = Command::new(program);
@@ -245,7 +305,10 @@ pub fn become_command(command: &[OsString]) -> io::Error {
     command.exec()
 }
 
-/// Waits for its end. Not in waitpid: there, this thread would be told of the stops of the child that another thread of calltap's makes, and that thread would wait in vain.
+/// Waits for the end of the child.
+///
+/// waitpid is not used before the end: it would report the child's ptrace stops to this thread, and
+/// another thread of calltap would wait for them in vain.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let pid = Pid::from_raw(child.id() as i32);
     if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
@@ -259,7 +322,7 @@ fn ignored_signals() -> u64 {
     proc::signals(&status, "SigIgn").unwrap_or(0)
 }
 
-/// User and system time of this process, or of its ended children.
+/// Returns the user and system time of this process, or of its ended children.
 pub fn cpu_ns(who: UsageWho) -> u64 {
     let Ok(usage) = getrusage(who) else { return 0 };
     let ns =
@@ -267,12 +330,13 @@ pub fn cpu_ns(who: UsageWho) -> u64 {
     ns(usage.user_time()) + ns(usage.system_time())
 }
 
-/// Keeps this process from dumping core when it ends by the program's signal: the program has dumped its own.
+/// Keeps this process from dumping core when it ends by the program's signal: the program has
+/// dumped its own.
 pub fn no_core_dump() {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
 
-/// `exit 3`, `signal 11 (SIGSEGV)`.
+/// Renders an exit status: `exit 3`, `signal 11 (SIGSEGV)`.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit {code}"),

@@ -1,6 +1,7 @@
-//! Another process: its memory, mappings and threads, calls injected into it, stacks, system call filters.
+//! Another process: its memory, mappings and threads, calls injected into it, stacks, and system
+//! call filters.
 //!
-//! All of its unsafe code but that of shared memory, which `calltap-collect` has, is here.
+//! All unsafe code that operates on another process is here. Shared memory is `calltap-collect`'s.
 #![deny(unsafe_code)]
 
 pub mod agent;

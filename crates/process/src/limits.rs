@@ -1,18 +1,20 @@
-//! What a process can have no more of.
+//! Resources of a process that may be exhausted: mappings, open files, locked memory.
 
 use crate::proc;
 use crate::reason::Reason;
 use crate::target::Target;
 use std::fs;
 
-/// Mappings that the agent makes, and the dynamic linker for it, at most.
+/// Maximum number of mappings that the agent makes, and the dynamic linker for it.
 const MAPPINGS: usize = 24;
-/// Bytes of address space that the agent's file takes, with what the agent maps first.
+/// Bytes of address space for the agent's file and its first mappings.
 const AGENT: u64 = 64 << 20;
-/// KiB of address space that the agent's file takes: locked memory, in a process that locks all that it maps.
+/// KiB of address space that the agent's file takes, which count as locked memory in a process that
+/// locks all its mappings.
 const LOCKED: u64 = 64 << 10;
 
-/// Why the agent could not come in: the resource that the process has used up, if there is one that a failure of this kind may come from.
+/// Returns the exhausted resource that may be the cause of a failure to load the agent, or else the
+/// reason given.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
         Reason::NoMemory
@@ -56,7 +58,7 @@ fn exhausted(target: &Target) -> Option<Reason> {
     (locked > 0 && locked + LOCKED > most).then_some(Reason::NoLockedMemory)
 }
 
-/// A limit that is in force, as `/proc/PID/limits` has it.
+/// Returns a soft limit from the text of `/proc/PID/limits`. None if it is unlimited.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     values.split_whitespace().next()?.parse().ok()

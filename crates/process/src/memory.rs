@@ -1,4 +1,4 @@
-//! The memory of another process: its mappings, and its text, which is written in one place.
+//! The memory of another process: its mappings, and its text, which only `text` writes.
 
 pub mod maps;
 pub mod patch_log;

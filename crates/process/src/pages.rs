@@ -1,4 +1,5 @@
-//! Pages of text that were written to, and are as in their files again: private copies, which the kernel can have back.
+//! Finds pages of text that were written to and are again as in their files: private copies, which
+//! the kernel can drop.
 
 use crate::memory::maps::{self, Region};
 use crate::memory::text::ProcessText;
@@ -8,7 +9,8 @@ use calltap_patch::{Avma, Text};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// Of the pages in which these addresses (in order) lie, those that are as in the file that is mapped there: address, length.
+/// Returns the pages (address, length) with one of these ascending addresses whose bytes equal
+/// those of the mapped file.
 pub fn as_in_files(
     target: &Target,
     text: &mut ProcessText,
@@ -37,7 +39,8 @@ pub fn as_in_files(
     runs
 }
 
-/// The file that is mapped: not another one that has its path by now. None where the program itself may write.
+/// Opens the mapped file, unless its path names another file by now. None if the mapping is
+/// writable.
 fn open(target: &Target, region: &Region) -> Option<File> {
     let file = region.open(target.pid).ok()?;
     let same = file.metadata().is_ok_and(|meta| meta.ino() == region.file.1);
@@ -47,7 +50,7 @@ fn open(target: &Target, region: &Region) -> Option<File> {
 fn is_same(text: &mut ProcessText, file: &File, at: u64, offset: u64) -> bool {
     let (mut now, mut then) = ([0; PAGE as usize], [0; PAGE as usize]);
     let mut read = 0;
-    // Behind the end of the file there are zeros.
+    // The rest of a page beyond the end of the file is zero.
     while let Ok(more @ 1..) = file.read_at(&mut then[read..], offset + read as u64) {
         read += more;
     }

@@ -1,4 +1,5 @@
-//! What `/proc` says of processes and threads, besides their [mappings](crate::memory::maps).
+//! State of processes and threads as `/proc` shows it, except for their
+//! [mappings](crate::memory::maps).
 
 use crate::error::Error;
 use calltap_abi::ProcessEntry;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use std::{fs, io};
 
-/// A field of a status file, by its name.
+/// Returns a field of a status file, by its name.
 pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
     status
         .lines()
@@ -20,41 +21,43 @@ pub fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
         .map(|(_, text)| text.trim())
 }
 
-/// A field of a status file that is a set of signals.
+/// Returns a field of a status file that is a set of signals.
 pub fn signals(status: &str, name: &str) -> Option<u64> {
     u64::from_str_radix(field(status, name)?, 16).ok()
 }
 
-/// The words of a stat file from the state on: behind the name, which may be anything.
+/// Returns the words of a stat file from the state on, which follows the name. A name may contain
+/// any characters.
 fn words(stat: &str) -> Option<std::str::Split<'_, char>> {
     Some(stat.rsplit_once(") ")?.1.split(' '))
 }
 
-/// The state in a stat file, as one letter.
+/// Returns the state in a stat file, as one letter.
 pub fn state_of(stat: &str) -> Option<char> {
     words(stat)?.next()?.chars().next()
 }
 
-/// The state of a thread.
+/// Returns the state of a thread.
 pub fn state(tid: u32) -> Option<char> {
     state_of(&fs::read_to_string(format!("/proc/{tid}/stat")).ok()?)
 }
 
-/// When a process was started, in clock ticks since boot.
+/// Returns the start time of a process, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(19)?.parse().ok()
 }
 
-/// How many threads a process has.
+/// Counts the threads of a process.
 pub fn count_threads(pid: u32) -> Option<usize> {
-    // The kernel adds their number to the links of an empty directory. It goes through all of them for a stat file.
+    // The kernel adds the number of threads to the links of an empty directory. For a stat file it
+    // would walk all threads.
     fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink().checked_sub(2).map(|count| count as usize)
 }
 
-/// The unit of times in stat files: USER_HZ is 100 on x86-64.
+/// Milliseconds of a clock tick, the unit of times in stat files: USER_HZ is 100 on x86-64.
 const TICK_MS: u64 = 10;
 
-/// Processor time that a thread has used, in the kernel and outside, to a clock tick.
+/// Returns the user and system time of a thread, rounded down to clock ticks.
 pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let mut times = words(&stat)?.skip(11).map(|word| word.parse::<u64>().ok());
@@ -62,38 +65,40 @@ pub fn cpu_of_thread(pid: u32, tid: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
 }
 
-/// Of the words of a stat file: the kernel's flags,
+/// Index in the words of a stat file of the kernel's flags.
 const FLAGS: usize = 6;
-/// and the signals that are pending for the thread alone.
+/// Index of the signals that are pending for the thread alone.
 const PENDING: usize = 28;
-/// A flag: the kernel is taking the thread down.
+/// Flag: the kernel is taking the thread down.
 const PF_EXITING: u32 = 0x4;
 /// Flags of a thread that ends its process: it dumps or has dumped core, or a signal killed it.
 const ENDS_PROCESS: u32 = 0x8 | 0x200 | 0x400;
 
-/// The kernel's flags of a process.
+/// Returns the kernel's flags of a process.
 fn flags(pid: u32) -> Option<u32> {
     words(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.nth(FLAGS)?.parse().ok()
 }
 
-/// Is it a thread of the kernel's own?
+/// Whether a process is a thread of the kernel.
 pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u32 = 0x0020_0000;
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Is the kernel taking it down? Then its memory and files may be gone, and it is no zombie yet.
+/// Whether the kernel is taking a process down and it is no zombie yet. Its memory and files may
+/// already be gone.
 pub fn is_ending(pid: u32) -> bool {
     flags(pid).is_some_and(|flags| flags & PF_EXITING != 0) && state(pid).is_some_and(|state| !is_end(state))
 }
 
-/// Does a process go on: is one of its threads not being ended?
+/// Whether a process lives on: at least one of its threads is not ending.
 pub fn goes_on(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).any(|stat| is_alive(&stat))
 }
 
-/// Does a thread with this stat file go on? When a process ends, the kernel sends SIGKILL to each thread but the one that asked for it.
+/// Whether the thread with this stat file lives on. When a process ends, the kernel sends SIGKILL
+/// to each thread but the one that caused the end.
 fn is_alive(stat: &str) -> bool {
     const SIGKILL: u64 = 1 << 8;
     let Some(words) = words(stat).map(Iterator::collect::<Vec<_>>) else { return false };
@@ -103,7 +108,7 @@ fn is_alive(stat: &str) -> bool {
         && number(PENDING).is_some_and(|pending| pending & SIGKILL == 0)
 }
 
-/// Address and number of the program headers of a process's program, as the kernel told the program.
+/// Returns address and number of a program's headers, from the auxiliary vector.
 pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;
@@ -111,7 +116,8 @@ pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
     Some((value(AT_PHDR)?, value(AT_PHNUM)?))
 }
 
-/// Was the program started by a dynamic linker? A static one may load libraries all the same, the C library among them, which is a second one then.
+/// Whether a dynamic linker started the program. A static program may also load libraries,
+/// including a second C library.
 pub fn has_dynamic_linker(pid: u32) -> bool {
     const AT_BASE: u64 = 7;
     let is_linker = || {
@@ -122,7 +128,7 @@ pub fn has_dynamic_linker(pid: u32) -> bool {
     told.is_none_or(|base| base != 0) || is_linker()
 }
 
-/// The values that the kernel told a program at its start, by their keys.
+/// Returns a lookup in the auxiliary vector of a program, by key.
 fn auxiliary(pid: u32) -> Option<impl Fn(u64) -> Option<u64>> {
     let bytes = fs::read(place(pid).join("auxv")).ok()?;
     let words: Vec<u64> =
@@ -130,12 +136,12 @@ fn auxiliary(pid: u32) -> Option<impl Fn(u64) -> Option<u64>> {
     Some(move |key| words.chunks_exact(2).find(|pair| pair[0] == key).map(|pair| pair[1]))
 }
 
-/// Inode of the pid namespace that a process is in; 0 if that cannot be seen.
+/// Returns the inode of a process's pid namespace; 0 if it cannot be read.
 pub fn pid_namespace(pid: u32) -> u64 {
     fs::metadata(place(pid).join("ns/pid")).map_or(0, |meta| meta.ino())
 }
 
-/// Does `/proc` show this process, and the others by the ids that they have for it?
+/// Checks that `/proc` is mounted and shows this process's pid namespace.
 pub fn check() -> Result<(), Error> {
     let error = |why: &str| Error::System { what: "cannot trace", source: io::Error::other(why.to_owned()) };
     let own = fs::read_link("/proc/self")
@@ -148,31 +154,31 @@ pub fn check() -> Result<(), Error> {
     ))
 }
 
-/// Is a thread the first of its process, whose end is that of the process? None: it does not exist.
+/// Whether a thread is the first of its process. None if it does not exist.
 pub fn is_first_thread(tid: u32) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     Some(field(&status, "Tgid")? == tid.to_string())
 }
 
-/// Do a thread's system calls go through seccomp filters?
+/// Whether a thread's system calls go through seccomp filters.
 pub fn is_filtered(tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     field(&status, "Seccomp").is_some_and(|mode| mode != "0")
 }
 
-/// Has a process a handler for a signal?
+/// Whether a process has a handler for a signal.
 pub fn handles_signal(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(place(pid).join("status")).unwrap_or_default();
     signals(&status, "SigCgt").is_some_and(|handled| handled & 1 << (signal - 1) != 0)
 }
 
-/// The id that a thread has in its own pid namespace.
+/// Returns the id that a thread has in its own pid namespace.
 pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     field(&status, "NSpid")?.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Will XRay's own library trace it, as soon as it starts?
+/// Whether XRay's own runtime will patch the process's sleds as soon as it starts.
 pub fn takes_its_sleds(pid: u32) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -181,12 +187,13 @@ pub fn takes_its_sleds(pid: u32) -> bool {
     options.is_some_and(|options| on.iter().any(|on| options.contains(on)))
 }
 
-/// A state that is the end.
+/// Whether a state is that of an ended thread.
 pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')
 }
 
-/// Where `/proc` shows a process: its first thread, or if that one has ended, one that lives.
+/// Returns the directory in `/proc` of a process: that of its first thread or, if it has ended, of
+/// a living one.
 pub fn place(pid: u32) -> PathBuf {
     let first = PathBuf::from(format!("/proc/{pid}"));
     if fs::metadata(first.join("exe")).is_ok() {
@@ -196,16 +203,16 @@ pub fn place(pid: u32) -> PathBuf {
     tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
 }
 
-/// Identifies a session by its files.
+/// Identity of a session: its directory's name and its control file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionId {
-    /// Name of its directory.
+    /// Name of the session directory.
     pub name: OsString,
-    /// Inode of its control file.
+    /// Inode of the control file.
     pub control: u64,
 }
 
-/// The other processes that run the program of one of these.
+/// Returns the other processes that run the program of one of these.
 pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
     let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -215,61 +222,62 @@ pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The path of a process's program. Nothing is waited for.
+/// Returns the path of a process's program. Does not block.
 fn program(pid: u32) -> Option<PathBuf> {
     let first = PathBuf::from(format!("/proc/{pid}"));
     fs::read_link(first.join("exe")).ok().or_else(|| {
-        // Its first thread may have ended.
+        // The first thread may have ended.
         let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
         tasks.filter_map(|task| fs::read_link(task.path().join("exe")).ok()).next()
     })
 }
 
-/// The threads a process has now.
+/// Returns the current threads of a process.
 pub fn threads(process: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Is there a process of that id?
+/// Whether a process of this id exists.
 pub fn exists(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
-/// The id by which calltap knows a process of a session.
+/// Returns the recorder's id of a process of a session.
 pub fn pid_of(entry: &ProcessEntry) -> u32 {
     Ids::default().pid_of(entry)
 }
 
-/// The recorder's ids of processes in other pid namespaces. `/proc` is searched once, when the first of them is looked up.
+/// Recorder's ids of processes in other pid namespaces. `/proc` is searched once, at the first
+/// lookup of such a process.
 #[derive(Default)]
 pub struct Ids {
-    /// By namespace and the id there.
+    /// Ids by namespace and the id there.
     others: OnceCell<HashMap<(u64, u32), u32>>,
 }
 
 impl Ids {
-    /// The recorder's id of a process of a session.
+    /// Returns the recorder's id of a process of a session.
     pub fn pid_of(&self, entry: &ProcessEntry) -> u32 {
         let (pid, namespace) = (entry.pid.load(Acquire), entry.pid_namespace.load(Relaxed));
-        if namespace == 0 || namespace == space_of("self") {
+        if namespace == 0 || namespace == namespace_of("self") {
             return pid;
         }
-        *self.others.get_or_init(elsewhere).get(&(namespace, pid)).unwrap_or(&pid)
+        *self.others.get_or_init(ids_in_other_namespaces).get(&(namespace, pid)).unwrap_or(&pid)
     }
 }
 
-/// Inode of a process's pid namespace.
-fn space_of(pid: &str) -> u64 {
+/// Returns the inode of a process's pid namespace.
+fn namespace_of(pid: &str) -> u64 {
     fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |meta| meta.ino())
 }
 
-/// The processes of other pid namespaces, by namespace and the id there.
-fn elsewhere() -> HashMap<(u64, u32), u32> {
-    let own = space_of("self");
+/// Maps namespace and inner id of the processes in other pid namespaces to their ids here.
+fn ids_in_other_namespaces() -> HashMap<(u64, u32), u32> {
+    let own = namespace_of("self");
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .map(|host| (space_of(&host.to_string()), host))
+        .map(|host| (namespace_of(&host.to_string()), host))
         .filter(|(space, _)| *space != own)
         .filter_map(|(space, host)| Some(((space, inner_id(host, host)?), host)))
         .collect()

@@ -1,4 +1,4 @@
-//! Threads of other processes, stopped and let go by ptrace.
+//! Threads of other processes, stopped, followed and released by ptrace.
 
 pub mod sharing;
 pub mod standstill;

@@ -1,14 +1,15 @@
-//! Why a process is not attached to, changed or left: code, text and advice of each reason. `docs/reference/reasons.md` lists them; a test compares it with this table.
+//! Reasons why calltap does not attach to, change or detach from a process, each with code, text
+//! and advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use nix::errno::Errno;
 use std::io;
 
 calltap_sites::reasons! {
-    /// Why something is not done with a process.
+    /// Why an operation on a process was not done.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Reason;
 
-    // What it is.
+    // Kind and state of the process.
     NoProcess = "no-process",
         "no such process", "look for its id again";
     Itself = "calltap-itself",
@@ -36,7 +37,7 @@ calltap_sites::reasons! {
     OtherProgram = "other-program",
         "it runs another program by now", "none";
 
-    // What it may.
+    // Permissions.
     OwnChildrenOnly = "ptrace-scope-1",
         "permission denied: kernel.yama.ptrace_scope is 1, which allows tracing of one's own children only; as root, or set it to 0", "be root, or sysctl kernel.yama.ptrace_scope=0";
     RootOnly = "ptrace-scope-2",
@@ -56,7 +57,7 @@ calltap_sites::reasons! {
     System { why: String } = "system",
         "{why}", "see permissions.md";
 
-    // Its threads.
+    // Threads of the process.
     NoThread = "no-thread",
         "no thread", "try again";
     NoStack = "no-stack",
@@ -81,7 +82,7 @@ calltap_sites::reasons! {
     NoControlBlock = "no-control-block",
         "a thread of it has no control block (its register FS is 0), by which hooks find a thread", "start that thread with CLONE_SETTLS";
 
-    // Bringing the agent in.
+    // Loading the agent.
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";
     NoPlace = "no-place",
@@ -125,9 +126,9 @@ calltap_sites::reasons! {
     StaticStart = "static-start",
         "statically linked, and it does not begin as programs of glibc, musl or Go do", "link it dynamically";
     Breakpoints { why: String } = "breakpoints",
-        "breakpoints would kill it: {why}", "leave --patch-mode int3";
+        "breakpoints would kill it: {why}", "leave out --patch-mode breakpoint";
 
-    // Other calltaps.
+    // Other instances of calltap.
     Attached = "attached",
         "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
     Attaching { by: String } = "attaching",

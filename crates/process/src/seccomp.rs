@@ -1,20 +1,21 @@
-//! Seccomp filters: would one let the agent make its system calls? A filter may kill the program for a call it does not know, so each is
-//! run here, on paper, for every call before the agent is loaded.
+//! Seccomp filters: whether they let the agent make its system calls.
 //!
-//! Filters are classic BPF programs: forward jumps only, 32-bit words. What the agent's arguments will be is known in part; where a
-//! filter looks at the rest, both ways are followed.
+//! A filter may kill the program for a call that it does not know, so each filter is interpreted
+//! here for every call before the agent is loaded. Filters are classic BPF programs: forward jumps
+//! only, 32-bit words. The agent's arguments are known in part; if a filter tests an unknown one,
+//! both branches are followed.
 
 use std::collections::HashSet;
 
-/// One instruction, as the kernel hands it out (`struct sock_filter`).
+/// An instruction, in the kernel's layout (`struct sock_filter`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Instruction {
     /// Class, mode, operation.
     pub code: u16,
-    /// Distance of the jump if true,
+    /// Jump distance if the condition is true.
     pub jt: u8,
-    /// and if false.
+    /// Jump distance if the condition is false.
     pub jf: u8,
     /// Constant.
     pub k: u32,
@@ -25,9 +26,9 @@ pub struct Instruction {
 struct Call {
     name: &'static str,
     number: i64,
-    /// Arguments that are known: place, value.
+    /// Known arguments: index, value.
     known: &'static [(usize, u64)],
-    /// An error is as good: there is another way.
+    /// Whether an error is acceptable, as there is another way.
     may_fail: bool,
 }
 
@@ -43,11 +44,11 @@ const fn perhaps(name: &'static str, number: i64, known: &'static [(usize, u64)]
     Call { name, number, known, may_fail: true }
 }
 
-/// `PROT_READ | PROT_EXEC`, and so on: the third argument of mmap.
+/// Protection bits, for the third argument of mmap.
 const READ: u64 = libc::PROT_READ as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
 const EXEC: u64 = libc::PROT_EXEC as u64;
-/// The flags of the thread that registers the process, as the agent has them.
+/// Clone flags of the agent's thread that registers the process.
 const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES
@@ -55,7 +56,7 @@ const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM) as u64;
 
-/// All calls, from the first of a borrowed thread to the last of leaving.
+/// All calls, from the first of a hijacked thread to the last of detaching.
 const CALLS: &[Call] = &[
     with("mmap", libc::SYS_mmap, &[(2, 0)]),
     with("mmap", libc::SYS_mmap, &[(2, READ)]),
@@ -91,15 +92,15 @@ const LOG: u32 = libc::SECCOMP_RET_LOG;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 const ACTION: u32 = libc::SECCOMP_RET_ACTION_FULL;
 
-/// Made only where what a pointer leads to is asked for.
+/// Made only if the user asks for memory that a pointer leads to.
 const READING: Call = perhaps("process_vm_readv", libc::SYS_process_vm_readv, &[]);
 
-/// The first call that one of these filters does not let pass.
+/// Returns the name of the first call that one of these filters does not allow.
 pub fn forbids(filters: &[Vec<Instruction>]) -> Option<&'static str> {
     CALLS.iter().find(|call| !pass(filters, call)).map(|call| call.name)
 }
 
-/// May the agent have the kernel copy memory of the process for it?
+/// Whether the filters let the agent have the kernel copy memory of the process.
 pub fn allow_reading(filters: &[Vec<Instruction>]) -> bool {
     pass(filters, &READING)
 }
@@ -116,7 +117,7 @@ fn pass(filters: &[Vec<Instruction>], call: &Call) -> bool {
     })
 }
 
-/// What the filter works with; None: not known.
+/// A word of the filter's state. None if it is not known.
 type Word = Option<u32>;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -127,13 +128,13 @@ struct Machine {
     memory: [Word; 16],
 }
 
-/// No filter in use comes to as many different states.
+/// Maximum number of distinct states: no filter in use reaches as many.
 const STATES: usize = 100_000;
 const AUDIT_ARCH_X86_64: u32 = 0xC000_003E;
-/// Bytes of `struct seccomp_data`.
+/// Size of `struct seccomp_data`.
 const DATA: u32 = 64;
 
-/// A word of `struct seccomp_data`: number, architecture, instruction pointer, arguments.
+/// Returns a word of `struct seccomp_data`: number, architecture, instruction pointer, arguments.
 fn data(call: &Call, offset: u32) -> Word {
     match offset {
         0 => Some(call.number as u32),
@@ -146,7 +147,7 @@ fn data(call: &Call, offset: u32) -> Word {
     }
 }
 
-/// All that a filter may answer. None: it makes no sense.
+/// Returns all possible results of a filter. None if it is invalid or too complex.
 fn results(filter: &[Instruction], call: &Call) -> Option<HashSet<u32>> {
     let start = Machine { a: Some(0), x: Some(0), memory: [Some(0); 16], ..Machine::default() };
     let (mut waiting, mut seen, mut results) = (vec![start], HashSet::new(), HashSet::new());
@@ -170,7 +171,7 @@ enum Next {
     Go(Vec<Machine>),
 }
 
-/// Carries out one instruction.
+/// Executes one instruction.
 fn step(instruction: &Instruction, mut now: Machine, call: &Call) -> Option<Next> {
     let Instruction { code, jt, jf, k } = *instruction;
     let place = k as usize;
@@ -203,7 +204,7 @@ fn step(instruction: &Instruction, mut now: Machine, call: &Call) -> Option<Next
     Some(Next::Go(vec![now]))
 }
 
-/// The constant, or X.
+/// Returns the constant or X, as the instruction selects.
 fn operand(code: u16, k: u32, x: Word) -> Word {
     if code & 8 == 0 { Some(k) } else { x }
 }
@@ -225,14 +226,15 @@ fn jump(code: u16, jt: u8, jf: u8, with: Word, now: Machine) -> Option<Next> {
     }))
 }
 
-/// An operation on A. The outer None: there is no such operation.
+/// Computes an operation on A. The outer None: the kernel has no such operation, or the filter
+/// divides by zero.
 fn compute(operation: u16, a: Word, b: Word) -> Option<Word> {
     let both = a.zip(b);
     let result = match operation {
         0x00 => both.map(|(a, b)| a.wrapping_add(b)),
         0x10 => both.map(|(a, b)| a.wrapping_sub(b)),
         0x20 => both.map(|(a, b)| a.wrapping_mul(b)),
-        // By 0: the kernel ends the filter, with 0, which is to kill.
+        // Division by 0 ends the filter with result 0, which is to kill.
         0x30 if b == Some(0) => return None,
         0x30 => both.and_then(|(a, b)| a.checked_div(b)),
         0x40 => both.map(|(a, b)| a | b),
@@ -256,7 +258,7 @@ mod tests {
         Instruction { code, jt, jf, k }
     }
 
-    /// A filter that answers `then` for one system call, and `other` for all others.
+    /// A filter that returns `then` for one system call, and `other` for all others.
     fn only(number: i64, then: u32, other: u32) -> Vec<Instruction> {
         vec![i(0x20, 0, 0, 0), i(0x15, 0, 1, number as u32), i(0x06, 0, 0, then), i(0x06, 0, 0, other)]
     }
@@ -295,7 +297,7 @@ mod tests {
         check(&[only(libc::SYS_clone, libc::SECCOMP_RET_TRAP, ALLOW)], Some("clone"));
     }
 
-    /// Kills for a call with one bit set in an argument.
+    /// A filter that kills for a call with one bit set in an argument.
     fn by_argument(number: i64, argument: u32, bit: u32) -> Vec<Instruction> {
         vec![
             i(0x20, 0, 0, 0),
@@ -316,7 +318,7 @@ mod tests {
 
     #[test]
     fn arithmetic_and_memory_are_as_the_kernel_has_them() {
-        // A = (nr + 2) * 3 - nr; kept, fetched, compared with X = 2 nr + 6 of the call to forbid.
+        // A = (nr + 2) * 3 - nr; stored, loaded, compared with X = 2 nr + 6 of the call to forbid.
         let twice = 2 * libc::SYS_close as u32 + 6;
         let filter = vec![
             i(0x20, 0, 0, 0),

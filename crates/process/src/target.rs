@@ -1,4 +1,5 @@
-//! A running process to attach to: what `/proc` says of it, and why it cannot be attached to, if so.
+//! A running process to attach to: its properties from `/proc`, and the checks whether it can be
+//! attached to.
 
 use crate::clock;
 use crate::error::Error;
@@ -16,23 +17,23 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A process that can be attached to, as far as can be seen without touching it.
+/// A process that can be attached to, as far as that can be determined without touching it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name, for messages.
+    /// Name, for messages.
     pub name: String,
-    /// When it was started, in clock ticks since boot: with the id, what tells it from a later one.
+    /// Start time in clock ticks since boot. With the id, it identifies the process.
     pub start_time: u64,
 }
 
-/// A thread that may only read, write and exit (SECCOMP_MODE_STRICT).
+/// SECCOMP_MODE_STRICT in a status file: the thread may only read, write and exit.
 const STRICT: u32 = 1;
-/// A child of vfork runs its own program after this time.
+/// Time by when a child of vfork has executed its program.
 const SPAWNING: Duration = Duration::from_secs(1);
 
-/// The fields of `/proc/PID/status` and `stat` that matter here.
+/// The fields of `/proc/PID/status` that decide about attaching.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Status {
     state: char,
@@ -59,12 +60,12 @@ fn status(pid: u32) -> Option<Status> {
     fs::read_to_string(format!("/proc/{pid}/status")).ok().map(|text| Status::parse(&text))
 }
 
-/// A process goes on when its first thread has ended.
+/// Whether a thread of the process lives. A process goes on when its first thread has ended.
 fn has_living_thread(pid: u32) -> bool {
     proc::threads(pid).into_iter().any(|tid| proc::state(tid).is_some_and(|state| !proc::is_end(state)))
 }
 
-/// Is it being taken down, and not a zombie yet?
+/// Whether the process is ending, and is no zombie yet.
 fn is_ending(pid: u32) -> bool {
     let threads = proc::threads(pid);
     let has_ended = |tid: &u32| proc::state(*tid).is_none_or(proc::is_end);
@@ -72,13 +73,14 @@ fn is_ending(pid: u32) -> bool {
         && threads.iter().all(|tid| proc::is_ending(*tid) || has_ended(tid))
 }
 
-/// A process's name; it may have given itself any.
+/// Returns a process's name, made printable: a process may give itself any name.
 fn comm(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     calltap_names::printable(String::from_utf8_lossy(&name).trim_end()).into_owned()
 }
 
-/// Another thread is the tracer: a debugger's, or one of another calltap that holds the process for a moment.
+/// Returns the reason for a process with a tracer: a debugger, or another calltap that holds the
+/// process for a moment.
 fn traced_by(tracer: u32) -> Reason {
     let by = comm(tracer);
     let status = fs::read_to_string(format!("/proc/{tracer}/status")).unwrap_or_default();
@@ -90,12 +92,12 @@ fn traced_by(tracer: u32) -> Reason {
 }
 
 impl Target {
-    /// Looks at a process. Nothing is done to it.
+    /// Checks whether a process can be attached to. Does nothing to it.
     pub fn find(pid: u32) -> Result<Target, Error> {
         proc::check()?;
         let existed = proc::exists(pid);
         Target::look(pid).map_err(|error| match error {
-            // What it was refused for is how a process looks that ends.
+            // An ending process fails various checks: the end is the reason.
             Error::Attach { pid, name, .. } if existed && !proc::exists(pid) => {
                 Error::Attach { pid, name, reason: Reason::Ended }
             }
@@ -138,69 +140,71 @@ impl Target {
         if !is_64_bit(pid).map_err(|error| refuse(denied(&error)))? {
             return Err(refuse(Reason::Bits32));
         }
-        // The processor compares return addresses with copies of its own, which nothing can change.
+        // The processor compares return addresses with copies of its own, which calltap cannot
+        // change.
         if status.shadow_stack {
             return Err(refuse(Reason::ShadowStack));
         }
-        // What filters allow is found out when its threads can be stopped.
+        // The filters are checked later, when the threads can be stopped.
         if status.seccomp == STRICT {
             return Err(refuse(Reason::StrictSeccomp));
         }
-        // Its code would be changed, too, and its threads are not stopped for it.
+        // A process that shares the memory would be changed as well, and its threads are not
+        // stopped for that.
         if let Some(other) = sharing::lasting(pid, SPAWNING) {
             return Err(refuse(Reason::Shared { other }));
         }
         Ok(Target { pid, name: comm(pid), start_time })
     }
 
-    /// A process that exists; nothing else is looked at.
+    /// Returns a process that exists, without any other check.
     pub fn known(pid: u32) -> Result<Target, Error> {
         proc::check()?;
         let none = || Error::Attach { pid, name: String::new(), reason: Reason::NoProcess };
         Target::of_child(pid).filter(Target::lives).ok_or_else(none)
     }
 
-    /// A process that was forked from one that calltap is attached to.
+    /// Returns a process that was forked from one that calltap is attached to.
     pub fn of_child(pid: u32) -> Option<Target> {
         Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })
     }
 
-    /// Its program and arguments.
+    /// Returns the program and its arguments.
     pub fn command(&self) -> Vec<String> {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
         words.map(calltap_names::printable_bytes).collect()
     }
 
-    /// Is it still the process it was?
+    /// Whether the process still exists. Its id may have passed to another.
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
             && proc::state(self.pid).is_some_and(|state| !proc::is_end(state) || has_living_thread(self.pid))
     }
 
-    /// Does it keep memory from being swapped out?
+    /// Whether the process locks memory.
     pub fn locks_memory(&self) -> bool {
         self.locked_memory() > 0
     }
 
-    /// How much, in KiB.
+    /// Returns the size of the locked memory, KiB.
     pub(crate) fn locked_memory(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let size = proc::field(&text, "VmLck").and_then(|size| size.split(' ').next());
         size.and_then(|size| size.parse().ok()).unwrap_or(0)
     }
 
-    /// Processor time that it has used; unknown once it is gone.
+    /// Returns the processor time that the process has used. None once it has ended.
     pub fn cpu(&self) -> Option<Duration> {
         clock::cpu_of(self.pid).filter(|_| start_time(self.pid) == Some(self.start_time))
     }
 
-    /// A path of its own mount namespace, as calltap reaches it.
+    /// Returns a path of the process's mount namespace as calltap reaches it.
     pub fn path(&self, inside: &Path) -> PathBuf {
         proc::place(self.pid).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    /// User and group that its files must belong to.
+    /// Returns the user and group that files of the process must belong to.
     pub fn owner(&self) -> io::Result<(u32, u32)> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         // Real, effective, saved, file system.
@@ -209,12 +213,12 @@ impl Target {
     }
 }
 
-/// Is it a program of 64 bits?
+/// Whether a process runs a 64-bit program.
 pub fn is_64_bit(pid: u32) -> io::Result<bool> {
     Ok(elf_class(&proc::place(pid).join("exe"))? == elf::ELFCLASS64.0)
 }
 
-/// The byte of an ELF file that tells 32 from 64 bits.
+/// Returns the byte of an ELF file that distinguishes 32 from 64 bits.
 fn elf_class(path: &Path) -> io::Result<u8> {
     let mut head = [0; 5];
     File::open(path)?.read_exact(&mut head)?;
@@ -242,14 +246,14 @@ fn denied(error: &io::Error) -> Reason {
 pub struct TextSegment {
     /// Link-time address.
     pub address: u64,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// Bytes in the file.
     pub size: u64,
 }
 
 impl TextSegment {
-    /// Of a file, of which only the headers are read.
+    /// Finds the segment in a file, of which it reads only the headers.
     pub fn of<'d>(file: impl ReadRef<'d>) -> Option<TextSegment> {
         let header = FileHeader64::<Endianness>::parse(file).ok()?;
         let endian = header.endian().ok()?;
@@ -262,7 +266,8 @@ impl TextSegment {
     }
 }
 
-/// Is this the file name of the GNU C library? That of musl is `libc.so`, or the dynamic linker itself.
+/// Whether this is the file name of the GNU C library. That of musl is `libc.so`, or the dynamic
+/// linker itself.
 pub fn is_libc(name: &str) -> bool {
     name == "libc.so.6" || name.starts_with("libc-2")
 }
@@ -276,7 +281,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The wanted ones of the object whose file name passes.
+    /// Reads the wanted symbols of the object whose file name passes.
     pub fn of(
         pid: u32,
         regions: &[Region],
@@ -286,7 +291,7 @@ impl Symbols {
         Symbols::read(pid, regions, is_it, wanted, true)
     }
 
-    /// The same of those that it shows to other objects.
+    /// Reads the wanted symbols among those that the object exports.
     pub fn exported(
         pid: u32,
         regions: &[Region],
@@ -314,7 +319,8 @@ impl Symbols {
         let mut all = Vec::new();
         let tables = [object.elf_dynamic_symbol_table(), object.elf_symbol_table()];
         for table in tables.into_iter().take(1 + usize::from(all_tables)) {
-            // As a whole: asked for one by one, each name is read from the file, thousands of them.
+            // The string table is read as a whole: otherwise each of thousands of names would be
+            // read from the file.
             let names = sections.section(table.string_section()).and_then(|names| names.data(endian, &data));
             let names = names.unwrap_or_default();
             let names = StringTable::new(names, 0, names.len() as u64);
@@ -330,27 +336,27 @@ impl Symbols {
         Some(Symbols { all, handlers })
     }
 
-    /// Is there code in it that runs when an exception passes?
+    /// Whether the object has code that runs when an exception passes.
     pub fn has_handlers(&self) -> bool {
         self.handlers
     }
 
-    /// Where they are.
+    /// Returns the ranges of all these symbols.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.all.iter().map(|(_, at, size)| (*at, at + size))
     }
 
-    /// A symbol's address.
+    /// Returns a symbol's address.
     pub fn address(&self, name: &str) -> Option<u64> {
         self.all.iter().find(|(own, ..)| own == name).map(|(_, address, _)| *address)
     }
 
-    /// The ranges of all versions of a symbol.
+    /// Returns the ranges of all versions of a symbol.
     pub fn ranges_of(&self, name: &str) -> impl Iterator<Item = (u64, u64)> {
         self.all.iter().filter(move |(own, ..)| own == name).map(|(_, at, size)| (*at, at + size))
     }
 
-    /// The range of a symbol.
+    /// Returns the range of a symbol.
     pub fn range(&self, name: &str) -> Option<(u64, u64)> {
         self.all.iter().find(|(own, ..)| own == name).map(|(_, at, size)| (*at, at + size))
     }

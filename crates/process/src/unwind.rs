@@ -1,6 +1,8 @@
-//! The calls that a stopped thread is in, by unwinding information: all of them, to where the thread began, or nothing.
+//! The open calls of a stopped thread by unwinding information: all of them, up to the first frame
+//! of the thread, or none.
 //!
-//! It is asked only where the words of a stack say too much: a large frame keeps what was left there long ago.
+//! Used only if the words of a stack are inconclusive: a large frame contains stale return
+//! addresses.
 
 use crate::memory::maps::Region;
 use crate::ptrace::threads::Held;
@@ -13,44 +15,45 @@ use object::read::ReadCache;
 use object::{Object, ObjectSection};
 use std::fs::File;
 
-/// Deeper stacks are not followed.
+/// Maximum number of frames.
 const DEEPEST: usize = 1000;
 const WORD: usize = 8;
-/// rip's number, behind those of the others.
+/// Index of rip in the registers, behind the others.
 const RETURN: usize = 16;
 const CFA: usize = X86_64::RSP.0 as usize;
 
 /// Bytes of a section.
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-/// How to unwind a range of code.
+/// Unwinding information of a range of code.
 pub type Description<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Unwinding information of what a process has mapped.
+/// The unwinding information of all files that a process has mapped.
 pub struct Unwinder {
     modules: Vec<Module>,
 }
 
-/// Of one file.
+/// The unwinding information of one file.
 pub struct Module {
-    /// Its text in the process.
+    /// Range of the file's text in the process.
     text: (u64, u64),
-    /// What the loader added to addresses in the file.
+    /// Difference between run-time and link-time addresses.
     pub bias: u64,
-    /// Section and address, in the file.
+    /// Contents and link-time address of `.eh_frame`.
     frames: (Vec<u8>, u64),
     index: (Vec<u8>, u64),
 }
 
 impl Unwinder {
-    /// Of a process.
+    /// Reads the unwinding information of a process.
     pub fn new(pid: u32, regions: &[Region]) -> Unwinder {
         let text = regions.iter().filter(|region| region.executable && region.file.1 != 0);
         let module = |region: &Region| Module::read(&region.open(pid).ok()?, region);
         Unwinder { modules: text.filter_map(module).collect() }
     }
 
-    /// Where a thread stands, and where its calls return to; `stack` is what lies from its stack pointer upwards. None if that is not known to the end:
-    /// code without unwinding information, a signal handler, a frame of calltap's.
+    /// Returns a thread's program counter and the return addresses of its open calls; `stack` is
+    /// the memory from its stack pointer up. None if unwinding does not reach the first frame: code
+    /// without unwinding information, a signal handler, a frame of calltap's.
     pub fn frames(&self, thread: &Held, stack: &[u8]) -> Option<Vec<u64>> {
         let regs = &thread.regs;
         let mut registers = [
@@ -79,13 +82,13 @@ impl Unwinder {
                     Some(RegisterRule::Offset(offset)) => *value = word(cfa.wrapping_add_signed(offset))?,
                     Some(RegisterRule::ValOffset(offset)) => *value = cfa.wrapping_add_signed(offset),
                     Some(RegisterRule::Register(other)) => *value = *registers.get(other.0 as usize)?,
-                    // It has no caller: the thread began there.
+                    // A frame without caller: the thread began there.
                     Some(RegisterRule::Undefined) if number == RETURN => return Some(found),
                     None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => {}
                     _ => return None,
                 }
             }
-            // A stack grows downwards: frames that do not are none.
+            // A stack grows downwards: a caller's frame that is not above is invalid.
             if cfa <= registers[CFA] {
                 return None;
             }
@@ -102,7 +105,7 @@ impl Unwinder {
 }
 
 impl Module {
-    /// Reads what unwinding needs of the file that a region shows.
+    /// Reads the unwinding information of the file that a region maps.
     pub fn read(file: &File, region: &Region) -> Option<Module> {
         let data = ReadCache::new(file);
         let text = TextSegment::of(&data)?;
@@ -116,7 +119,7 @@ impl Module {
         Some(Module { text: (region.start, region.end), bias: region.start.wrapping_sub(at), frames, index })
     }
 
-    /// Asks how the frame is undone of a function that has come to an address in the process.
+    /// Calls `ask` with the unwinding rules for an address in the process.
     pub fn unwind<T>(
         &self,
         at: u64,

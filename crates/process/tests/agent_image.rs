@@ -1,5 +1,5 @@
-//! What the agent's bytes must show: it depends on nothing, exports nothing that could take the place of a program's symbol, and its data
-//! path uses integer registers only.
+//! Properties of the agent's images: they depend on no library, export nothing that could replace a
+//! program's symbol, and their data path uses integer registers only.
 
 use calltap_abi::stub::{HOOK_COUNT, RED_ZONE};
 use calltap_process::agent::{Image, JOINING, LIBRARY, PLACED};
@@ -12,7 +12,7 @@ fn parse(image: &Image) -> ElfFile64<'static, LittleEndian> {
     ElfFile64::parse(image.bytes).expect("the agent is an ELF file")
 }
 
-/// Those that a dynamic linker loads.
+/// The images that a dynamic linker loads.
 fn loaded() -> [ElfFile64<'static, LittleEndian>; 2] {
     [&LIBRARY, &JOINING].map(parse)
 }
@@ -66,7 +66,7 @@ fn the_agent_is_small() {
     assert!(sizes.iter().all(|size| *size < 200 << 10), "{sizes:?} bytes");
 }
 
-/// Start and end of the functions whose name passes.
+/// Returns start and end of the functions whose name passes.
 fn ranges(file: &ElfFile64<'_, LittleEndian>, pass: impl Fn(&str) -> bool) -> Vec<(String, u64, u64)> {
     let text = file.section_by_name(".text").expect("text");
     let mut all: Vec<(String, u64)> = file
@@ -150,10 +150,10 @@ fn nothing_in_the_agent_touches_more_than_the_low_halves_the_shims_save() {
 
 #[test]
 fn hooks_for_small_stacks_need_little_of_them() {
-    // A Go function whose check has passed has 928 bytes at least, of which the functions that it calls
-    // without a check may take 800.
+    // A Go function whose stack check has passed has at least 928 bytes, of which functions that it
+    // calls without a check may take 800.
     const MOST: usize = 200;
-    // At an exit, nothing that the function has called is on the stack any more.
+    // At an exit, the function's callees are not on the stack any more.
     const MOST_AT_EXIT: usize = 400;
     let pushes = |file: &ElfFile64<'_, LittleEndian>, from: u64, to: u64| {
         let text = file.section_by_name(".text").expect("text");
@@ -170,11 +170,11 @@ fn hooks_for_small_stacks_need_little_of_them() {
             assert!(!found.is_empty(), "{start}");
             found.into_iter().map(|(_, from, to)| pushes(&file, from, to)).max().unwrap_or(usize::MAX)
         };
-        // Two calls: of the hook, and of what goes to a stack of its own.
+        // Two calls: of the hook, and of the shim that switches to a stack of its own.
         let shim = most("calltap_small_");
         let bytes = 8 * (2 + most("calltap_hook_small_").max(most("calltap_hook_go_")) + shim);
         assert!((100..MOST).contains(&bytes), "{bytes} bytes");
-        // Where a function is left, the red zone is skipped, and the copy calls the stub.
+        // At an exit, the red zone is skipped, and the out-of-line copy calls the stub.
         let bytes = RED_ZONE + 8 * (3 + most("calltap_hook_go_leave_") + shim);
         assert!(bytes < MOST_AT_EXIT, "{bytes} bytes");
     }

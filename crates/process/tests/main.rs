@@ -1,4 +1,4 @@
-//! The code that is put into processes, and processes whose code is changed.
+//! Tests of the code that is put into processes, and of switching code in running processes.
 
 mod agent_image;
 mod programs;

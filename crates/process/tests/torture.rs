@@ -1,5 +1,8 @@
-//! Real processors: functions are switched while four threads call them and check every result. Seconds here; `CALLTAP_TORTURE=3600` makes it an
-//! hour, and `CALLTAP_SWITCHES=1000000000` switches that many hot sites. That wrong protocols are caught is shown by the model in `crates/patch`: a real processor forgives them for millions of switches.
+//! Switches functions on real processors while four threads call them and check every result.
+//!
+//! Takes seconds; `CALLTAP_TORTURE=3600` makes it an hour, and `CALLTAP_SWITCHES=1000000000`
+//! switches that many hot sites. The model in `crates/patch` shows that wrong protocols are caught:
+//! a real processor forgives them for millions of switches.
 
 use crate::programs::Program;
 use calltap_patch::State;
@@ -10,7 +13,7 @@ fn time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(2))
 }
 
-/// How many hot sites are switched in batches.
+/// Returns the number of switches of hot sites in batches.
 fn switches() -> u64 {
     std::env::var("CALLTAP_SWITCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000)
 }
@@ -51,7 +54,8 @@ fn batches_of_twenty_thousand() {
     check(program);
 }
 
-/// Every site of the batch is executed all the time, so that other processors meet each first byte before they have been serialized.
+/// Every site of the batch is executed all the time, so that other processors meet each first byte
+/// before they have been serialized.
 #[test]
 fn hot_sites_in_batches() {
     let mut program = Program::start(64, 4);

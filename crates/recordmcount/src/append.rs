@@ -1,11 +1,13 @@
-//! The new file: the old one, and behind it the lists and what has changed.
+//! Builds the new file: the old one, and behind it the lists and the changed sections.
 //!
-//! The compiler's own list is one section for the whole object. For the functions of COMDAT groups (templates, inline functions)
-//! that makes objects that do not link as soon as two of them have the same one: the list of the one that the linker discards
-//! refers to nothing. Here each group has a list of its own, that goes with it.
+//! The compiler's own list is one section for the whole object. With functions of COMDAT groups
+//! (templates, inline functions) such objects do not link as soon as two of them have the same
+//! group: the list of the object whose group the linker discards refers to a missing section. Here
+//! each group has its own list, which is discarded with it.
 //!
-//! The list is writable, unlike the compiler's: in position-independent programs the dynamic linker writes the addresses, and a list
-//! among what is only read would cost relocations in the text segment, which some linkers and systems refuse.
+//! The list is writable, unlike the compiler's: in position-independent programs the dynamic linker
+//! writes the addresses, and a read-only list would cost relocations in the text segment, which
+//! some linkers and systems refuse.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ use crate::object_file::Object;
 use crate::symbols;
 use object::elf;
 
-/// The object with lists of these calls: one for each group, and one for all that are in no group.
+/// Returns the object with lists of these calls: one for each group, and one for all calls outside
+/// of groups.
 pub fn lists(object: &Object<'_>, calls: &[Call]) -> Result<Vec<u8>, Error> {
     let groups = groups(object);
     let mut lists: BTreeMap<Option<usize>, Vec<Call>> = BTreeMap::new();
@@ -33,7 +36,7 @@ pub fn lists(object: &Object<'_>, calls: &[Call]) -> Result<Vec<u8>, Error> {
     edited.finish()
 }
 
-/// The group that each section belongs to, both as numbers of sections.
+/// Returns the group of each section, both as section numbers.
 fn groups(object: &Object<'_>) -> BTreeMap<usize, usize> {
     let members = |data| u32s(data).skip(1).map(|member| member as usize);
     let groups = object.of_type(elf::SHT_GROUP);

@@ -1,25 +1,25 @@
-//! The calls to mcount, by their relocations.
+//! Finds the calls to mcount by their relocations.
 
 use crate::error::Error;
 use crate::format::Machine;
 use crate::object_file::{Object, string};
 use object::elf;
 
-/// A call: where its instruction begins.
+/// A call, by the place of its instruction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
-    /// The section that it is in.
+    /// Number of the section that contains it.
     pub section: usize,
-    /// Its place there.
+    /// Offset in the section.
     pub offset: u64,
 }
 
-/// What profiled functions call.
+/// Whether this is the name of a profiling function.
 fn is_hook(name: &[u8]) -> bool {
     matches!(name, b"mcount" | b"_mcount" | b"__fentry__")
 }
 
-/// All calls, in the order of the sections.
+/// Returns all calls, in the order of the sections.
 pub fn find(object: &Object<'_>) -> Result<Vec<Call>, Error> {
     let Some(symbols) = object.symbols else { return Ok(Vec::new()) };
     let table = object.section(symbols)?;
@@ -67,7 +67,8 @@ pub fn find(object: &Object<'_>) -> Result<Vec<Call>, Error> {
     Ok(calls)
 }
 
-/// How many bytes in front of the relocation the call begins; None if this is no call as compilers make them for profiling.
+/// Returns how many bytes in front of the relocation the call begins; `None` if this is no call as
+/// compilers generate it for profiling.
 fn opcode(machine: Machine, kind: u32, before: &[u8]) -> Option<u64> {
     match machine {
         Machine::X86_64 => match (elf::RelocationType(kind), before) {
@@ -77,7 +78,8 @@ fn opcode(machine: Machine, kind: u32, before: &[u8]) -> Option<u64> {
             (elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX, [.., 0xff, 0x15]) => Some(2),
             // -mcmodel=large: movabs $mcount, %r10; call *%r10
             (elf::R_X86_64_64, [.., 0x49, 0xba]) => Some(2),
-            // and with -fPIC: movabs, lea and add, which make the GOT's address; movabs $mcount@PLTOFF, %r11; add; call *%r10
+            // the same with -fPIC: movabs, lea and add, which compute the GOT's address;
+            // movabs $mcount@PLTOFF, %r11; add; call *%r10
             #[rustfmt::skip]
             (elf::R_X86_64_PLTOFF64,
                 [.., 0x49, 0xbb, _, _, _, _, _, _, _, _, 0x4c, 0x8d, 0x15, _, _, _, _, 0x4d, 0x01, 0xda, 0x49, 0xbb]) => Some(22),

@@ -1,4 +1,4 @@
-//! An object file in the making.
+//! An object file that is being edited.
 
 use crate::calls::Call;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::object_file::Object;
 use object::elf;
 use std::collections::BTreeMap;
 
-/// A file in the making.
+/// The object, its new section headers, and the new file's bytes.
 pub struct Edited<'o> {
     pub object: &'o Object<'o>,
     pub headers: Vec<Header>,
@@ -18,12 +18,12 @@ impl<'o> Edited<'o> {
     pub fn new(object: &'o Object<'o>) -> Self {
         let headers: Vec<Header> = object.sections.iter().map(|section| section.header).collect();
         let end = object.headers_at + headers.len() * object.format.header_size();
-        // The section headers, mostly the file's last part, are written anew.
+        // The section headers, mostly the file's last part, are written again.
         let kept = if end == object.data.len() { object.headers_at } else { end.max(object.data.len()) };
         Edited { object, headers, data: object.data[..kept].to_vec() }
     }
 
-    /// Appends what a section shall have.
+    /// Appends the contents of a section, and returns their offset.
     pub fn append(&mut self, content: &[u8], alignment: usize) -> u64 {
         self.data.resize(self.data.len().next_multiple_of(alignment), 0);
         let at = self.data.len() as u64;
@@ -31,23 +31,24 @@ impl<'o> Edited<'o> {
         at
     }
 
-    /// Gives a section another content.
+    /// Replaces the contents of a section.
     pub fn replace(&mut self, section: usize, content: &[u8]) {
         let at = self.append(content, 8);
         let header = &mut self.headers[section];
         (header.offset, header.size) = (at, content.len() as u64);
     }
 
-    /// Gives a section another content of the same length.
+    /// Replaces the contents of a section by others of the same length.
     pub fn overwrite(&mut self, section: usize, content: &[u8]) {
         let at = self.headers[section].offset as usize;
-        // Where an empty one lies does not matter.
+        // The offset of an empty section does not matter.
         if let Some(old) = self.data.get_mut(at..).and_then(|rest| rest.get_mut(..content.len())) {
             old.copy_from_slice(content);
         }
     }
 
-    /// Adds the names of the list and of its relocations; returns that of the relocations, of which the other is the end.
+    /// Adds the names of the list and of its relocations. Returns the latter, of which the former
+    /// is the end.
     pub fn add_name(&mut self) -> u32 {
         let (section, prefix) = (self.object.names, relocations_prefix(self.object.format));
         let mut names = self.object.sections[section].data.to_vec();
@@ -113,7 +114,7 @@ impl<'o> Edited<'o> {
         Ok(())
     }
 
-    /// Appends the section headers.
+    /// Appends the section headers, and returns the new file.
     pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         let format = self.object.format;
         let count = self.headers.len();
@@ -134,7 +135,7 @@ impl<'o> Edited<'o> {
     }
 }
 
-/// What stands in front of the list's name in that of its relocations.
+/// Returns the prefix of the list's name in the name of its relocations.
 fn relocations_prefix(format: Format) -> &'static [u8] {
     if format.relocation_table() == elf::SHT_RELA.0 { b".rela" } else { b".rel" }
 }

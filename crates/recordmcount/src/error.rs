@@ -1,21 +1,21 @@
-//! Why an object file gets no list.
+//! Reasons why an object file gets no list.
 
-/// A file that cannot have a list of calls.
+/// The reason why a file cannot have a list of calls.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The magic number is missing.
     #[error("{what}")]
     NotElf {
-        /// What it is instead.
+        /// The kind of file, or what is wrong with it.
         what: &'static str,
     },
-    /// A program, a library, a core dump.
+    /// The file is a program, a library, or a core dump.
     #[error("{what}, not a relocatable object file")]
     NotRelocatable {
-        /// What it is instead.
+        /// The kind of file.
         what: &'static str,
     },
-    /// Another machine's code.
+    /// The file has another machine's code.
     #[error(
         "an object file for machine {number}: only those for x86-64 and i386 can have their calls recorded"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
         /// The part that is broken.
         what: String,
     },
-    /// A part of it is of a form that this version does not know.
+    /// A part of the file has a form that this version does not know.
     #[error("{what}")]
     Unknown {
         /// The part.
@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// It is no object file that could have a list, rather than one that is broken.
+    /// Whether the file is not an object file that could have a list, rather than a broken one.
     pub fn is_foreign(&self) -> bool {
         matches!(self, Error::NotElf { .. } | Error::NotRelocatable { .. } | Error::Machine { .. })
     }

@@ -1,7 +1,8 @@
-//! The two dimensions in which object files differ: the width of their headers and tables, and the machine. (x32 has narrow
-//! tables, and code like any other of x86-64.)
+//! The two dimensions in which object files differ: the width of their headers and tables, and the
+//! machine. x32 has narrow tables, and code like any other of x86-64.
 //!
-//! `object` has a set of structures for each width; what is read here is also written, by one code for both.
+//! The `object` crate has a set of structures for each width; the structures here are also written,
+//! by the same code for both.
 
 use crate::error::Error;
 use object::elf;
@@ -9,29 +10,29 @@ use object::elf;
 /// Name of the section that lists the calls to mcount.
 pub const LIST: &[u8] = b"__mcount_loc";
 
-/// Whose code it is.
+/// The machine of the code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     X86_64,
     I386,
 }
 
-/// What decides the layout of the file's tables.
+/// The properties that decide the layout of the file's tables.
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// ELFCLASS64.
+    /// Whether the class is ELFCLASS64.
     pub wide: bool,
     pub machine: Machine,
 }
 
-/// A relocation as the tables have it.
+/// A relocation from a table.
 pub struct Relocation {
     pub offset: u64,
     pub symbol: u32,
     pub kind: u32,
 }
 
-/// A section's header.
+/// The header of a section.
 #[derive(Clone, Copy, Default)]
 pub struct Header {
     pub name: u32,
@@ -46,7 +47,7 @@ pub struct Header {
     pub entry: u64,
 }
 
-/// A symbol's entry, as far as it matters.
+/// The fields of a symbol's entry that are used here.
 pub struct Symbol {
     pub name: u32,
     pub info: u8,
@@ -55,12 +56,13 @@ pub struct Symbol {
 }
 
 impl Format {
-    /// Bytes of a word of the tables.
+    /// Returns the size of a word of the tables, in bytes.
     pub fn word(self) -> usize {
         if self.wide { 8 } else { 4 }
     }
 
-    /// Bytes of an entry of the list: what the compiler writes, on x32 too.
+    /// Returns the size of an entry of the list, in bytes: that of the compiler's lists, on x32
+    /// too.
     pub fn pointer(self) -> usize {
         match self.machine {
             Machine::X86_64 => 8,
@@ -73,20 +75,20 @@ impl Format {
         to.extend_from_slice(&value.to_le_bytes()[..self.word()]);
     }
 
-    /// A word of the tables.
+    /// Reads a word of the tables.
     pub fn get(self, bytes: &[u8], at: usize) -> Option<u64> {
         let mut value = [0; 8];
         value[..self.word()].copy_from_slice(bytes.get(at..at.checked_add(self.word())?)?);
         Some(u64::from_le_bytes(value))
     }
 
-    /// Where the file's own header has the place of the section headers; their size, number and the section of their names follow
-    /// each other behind it.
+    /// Returns the offset in the file header of the section headers' offset, and that of their
+    /// size, which their number and the section of their names follow.
     pub fn headers_field(self) -> (usize, usize) {
         if self.wide { (0x28, 0x3a) } else { (0x20, 0x2e) }
     }
 
-    /// Bytes of a section header.
+    /// Returns the size of a section header, in bytes.
     pub fn header_size(self) -> usize {
         16 + 6 * self.word()
     }
@@ -121,7 +123,7 @@ impl Format {
         self.put(to, header.entry);
     }
 
-    /// Bytes of a relocation in a table of this type; None for other tables.
+    /// Returns the size of a relocation in a table of this type, in bytes; `None` for other tables.
     pub fn relocation_size(self, table: u32) -> Option<usize> {
         match elf::SectionType(table) {
             elf::SHT_REL => Some(2 * self.word()),
@@ -130,7 +132,7 @@ impl Format {
         }
     }
 
-    /// The type of the tables in which this machine's objects have their relocations.
+    /// Returns the type of the tables in which this machine's objects have their relocations.
     pub fn relocation_table(self) -> u32 {
         match self.machine {
             Machine::X86_64 => elf::SHT_RELA.0,
@@ -138,7 +140,7 @@ impl Format {
         }
     }
 
-    /// The type of a relocation that is a whole pointer.
+    /// Returns the type of a relocation that is a whole pointer.
     pub fn pointer_relocation(self) -> u32 {
         match self.machine {
             Machine::X86_64 => elf::R_X86_64_64.0,
@@ -146,7 +148,7 @@ impl Format {
         }
     }
 
-    /// Bits of a relocation's second word below the symbol's number.
+    /// Returns the number of bits below the symbol's number in a relocation's second word.
     fn kind_bits(self) -> u32 {
         if self.wide { 32 } else { 8 }
     }
@@ -161,7 +163,7 @@ impl Format {
         })
     }
 
-    /// A relocation's second word.
+    /// Returns a relocation's second word.
     pub fn relocation_info(self, symbol: u32, kind: u32) -> Result<u64, Error> {
         if !self.wide && symbol >> 24 != 0 {
             return Err(Error::Unknown { what: "too many symbols for a relocation of 32 bits".to_owned() });
@@ -169,7 +171,7 @@ impl Format {
         Ok(u64::from(symbol) << self.kind_bits() | u64::from(kind))
     }
 
-    /// Bytes of a symbol.
+    /// Returns the size of a symbol, in bytes.
     pub fn symbol_size(self) -> usize {
         if self.wide { 24 } else { 16 }
     }
@@ -185,7 +187,7 @@ impl Format {
         })
     }
 
-    /// The symbol of a section.
+    /// Returns the symbol of a section.
     pub fn section_symbol(self, section: u16) -> Vec<u8> {
         let (info, index) = if self.wide { (4, 6) } else { (12, 14) };
         let mut symbol = vec![0; self.symbol_size()];
@@ -195,17 +197,17 @@ impl Format {
     }
 }
 
-/// A word of 32 bits.
+/// Reads a word of 32 bits.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Half a word of 32 bits.
+/// Reads a word of 16 bits.
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-/// Words of 32 bits.
+/// Returns words of 32 bits.
 pub fn u32s(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }

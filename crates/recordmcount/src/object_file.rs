@@ -1,4 +1,4 @@
-//! An object file: its sections, all of them within the file and none over another.
+//! An object file: its sections, which all lie within the file and do not overlap.
 
 use crate::error::Error;
 use crate::format::{Format, Header, Machine, Symbol, u16_at, u32_at};
@@ -13,12 +13,12 @@ pub struct Section<'d> {
 }
 
 impl Section<'_> {
-    /// Is it of this type?
+    /// Whether the section is of this type.
     pub fn is(&self, kind: elf::SectionType) -> bool {
         self.header.kind == kind.0
     }
 
-    /// Has it this flag?
+    /// Whether the section has this flag.
     pub fn has(&self, flag: elf::SectionFlags) -> bool {
         self.header.flags & flag.0 != 0
     }
@@ -29,18 +29,18 @@ pub struct Object<'d> {
     pub data: &'d [u8],
     pub format: Format,
     pub sections: Vec<Section<'d>>,
-    /// Where the section headers are.
+    /// Offset of the section headers.
     pub headers_at: usize,
-    /// The section of the sections' names.
+    /// Number of the section with the sections' names.
     pub names: usize,
-    /// The symbol table.
+    /// Number of the symbol table's section.
     pub symbols: Option<usize>,
 }
 
 const HEADERS: &str = "the section headers";
 
 impl<'d> Object<'d> {
-    /// Reads the headers.
+    /// Parses the headers.
     pub fn parse(data: &'d [u8]) -> Result<Object<'d>, Error> {
         let format = format(data)?;
         let (offset, sizes) = format.headers_field();
@@ -85,26 +85,26 @@ impl<'d> Object<'d> {
         Ok(object)
     }
 
-    /// The section of that number.
+    /// Returns the section with this number.
     pub fn section(&self, index: usize) -> Result<&Section<'d>, Error> {
         self.sections
             .get(index)
             .ok_or_else(|| Error::corrupt(format!("there is no section {index}, which another refers to")))
     }
 
-    /// All sections of that type with their numbers.
+    /// Returns all sections of this type with their numbers.
     pub fn of_type(&self, kind: elf::SectionType) -> impl Iterator<Item = (usize, &Section<'d>)> {
         self.sections.iter().enumerate().filter(move |(_, section)| section.is(kind))
     }
 
-    /// The symbols of a symbol table.
+    /// Returns the symbols of a symbol table.
     pub fn symbols_of(&self, table: &Section<'d>) -> impl Iterator<Item = Symbol> {
         let format = self.format;
         table.data.chunks_exact(format.symbol_size()).filter_map(move |bytes| format.symbol(bytes))
     }
 }
 
-/// What kind of file it is, or why nothing is added to it.
+/// Returns the format of the file, or why no list is added to it.
 fn format(data: &[u8]) -> Result<Format, Error> {
     if !data.starts_with(&elf::ELFMAG) {
         let what = if data.starts_with(b"!<arch>") {
@@ -141,7 +141,7 @@ fn format(data: &[u8]) -> Result<Format, Error> {
     Err(Error::NotRelocatable { what })
 }
 
-/// The part of the file that a section has.
+/// Returns the range of a section in the file.
 fn range(header: &Header) -> Option<std::ops::Range<usize>> {
     if header.kind == elf::SHT_NOBITS.0 || header.kind == elf::SHT_NULL.0 || header.size == 0 {
         return Some(0..0);
@@ -150,21 +150,23 @@ fn range(header: &Header) -> Option<std::ops::Range<usize>> {
     Some(usize::try_from(header.offset).ok()?..usize::try_from(end).ok()?)
 }
 
-/// A string of a string table, or as much of it as any name that matters here has; empty if it lies outside.
+/// Returns a string of a string table, cut off behind the length of any name that matters here;
+/// empty if it lies outside.
 pub fn string(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
     let longest = &rest[..rest.len().min(64)];
     longest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// The sections' numbers that did not fit the symbols of a table.
+/// Returns the section numbers that did not fit the symbols of a table, and the number of their
+/// section.
 pub fn wide_indices<'o>(object: &'o Object<'_>, table: usize) -> Option<(usize, &'o [u8])> {
     let mut found = object.of_type(elf::SHT_SYMTAB_SHNDX);
     let (index, section) = found.find(|(_, section)| section.header.link as usize == table)?;
     Some((index, section.data))
 }
 
-/// The number of the section in which a symbol is; 0 for none.
+/// Returns the number of the section that contains a symbol; 0 for none.
 pub fn section_of(symbol: &Symbol, number: usize, wide: Option<(usize, &[u8])>) -> u32 {
     let written = || u32_at(wide?.1, number.checked_mul(4)?);
     match symbol.section {

@@ -1,8 +1,9 @@
 //! The symbols of sections, which the list's relocations need.
 //!
-//! The function's own symbol will not do: if it is exported, another module's function of that name may take its place. Where the
-//! compiler had no use for a section's symbol, the assembler has left it out. A new one must stand among the local symbols, in front
-//! of the global ones, whose numbers change; and with them every relocation and whatever else names symbols by number.
+//! The function's own symbol does not work: if it is exported, another module's function of that
+//! name may preempt it. Where the compiler had no use for a section's symbol, the assembler has
+//! left it out. A new one must be among the local symbols, in front of the global ones, whose
+//! numbers change; so do the numbers in every relocation and in all other references to symbols.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,11 @@ use object::elf;
 /// LLVM's list of symbols whose addresses are taken (SHT_LLVM_ADDRSIG).
 const ADDRSIG: u32 = 0x6fff_4c03;
 
-/// LLVM's counts of calls: belongs to the symbols, but names them by its relocations only.
+/// LLVM's counts of calls: the section is linked to the symbol table, but refers to symbols only by
+/// its relocations.
 const CALL_GRAPH_PROFILE: u32 = 0x6fff_4c09;
 
-/// The number of each of these sections' symbol, made where there is none.
+/// Returns the number of each section's symbol, adding the symbol where there is none.
 pub fn of_sections(
     edited: &mut Edited<'_>,
     wanted: impl Iterator<Item = usize>,
@@ -56,7 +58,8 @@ pub fn of_sections(
     Ok(symbols)
 }
 
-/// Puts symbols for these sections in front of the symbol numbered `first`, in the table that is section `index`.
+/// Inserts symbols for these sections in front of symbol number `first`, in the table that is
+/// section `index`.
 fn insert(edited: &mut Edited<'_>, index: usize, first: u32, sections: &[usize]) -> Result<(), Error> {
     let object = edited.object;
     let (table, format) = (&object.sections[index], object.format);
@@ -86,7 +89,7 @@ fn insert(edited: &mut Edited<'_>, index: usize, first: u32, sections: &[usize])
     })
 }
 
-/// Changes the numbers of symbols of the table `index` wherever they are written.
+/// Changes the numbers of symbols of the table `index` in all references.
 fn renumber(
     edited: &mut Edited<'_>,
     object: &Object<'_>,
@@ -123,7 +126,7 @@ fn renumber(
     Ok(())
 }
 
-/// Numbers of seven bits per byte, the lowest first.
+/// Decodes LEB128: numbers of seven bits per byte, the lowest first.
 fn leb128(bytes: &[u8]) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     let (mut number, mut shift) = (0_u32, 0);
@@ -139,6 +142,7 @@ fn leb128(bytes: &[u8]) -> Option<Vec<u32>> {
     (shift == 0).then_some(numbers)
 }
 
+/// Encodes a number as LEB128.
 fn put_leb128(to: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         to.push(number as u8 | 0x80);

@@ -1,11 +1,12 @@
-//! Broken and hostile objects: an error or another object, never a panic, never a long wait.
+//! Broken and hostile objects give an error or another object, without a panic or a long wait.
 
 use crate::support::{Bench, C, CPP, have};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Objects of both widths, with groups, with and without symbols of sections, with LLVM's table of symbols.
+/// Objects of both widths, with groups, with and without symbols of sections, with LLVM's table of
+/// symbols.
 static OBJECTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let bench = Bench::new();
     let builds = [
@@ -25,7 +26,7 @@ fn check(data: &[u8]) {
     let start = Instant::now();
     if let Ok(Some(new)) = calltap_recordmcount::add(data) {
         assert!(new.len() < 4 * data.len() + 4096, "{} of {} bytes", new.len(), data.len());
-        // It is an object again. What named its sections may have been anything.
+        // The result is an object again. Its section names may have been anything.
         let _ = calltap_recordmcount::add(&new);
     }
     let took = start.elapsed();
@@ -57,7 +58,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) }
 }
 
-/// A place in the file or in its last part, the section headers.
+/// Returns a place in the file or in its last part, the section headers.
 fn place() -> impl Strategy<Value = prop::sample::Index> {
     any::<prop::sample::Index>()
 }

@@ -1,4 +1,4 @@
-//! What an object was, it is with its list; and objects that need no list stay as they are.
+//! An object stays the same apart from its list; and objects that need no list do not change.
 
 use crate::support::{Bench, C, CPP, TWO, have, run};
 use object::read::elf::{ElfFile, ElfFile32, ElfFile64, FileHeader};
@@ -8,7 +8,7 @@ use object::{
 };
 use std::collections::BTreeMap;
 
-/// Everything in an object that means something, by name and not by number: a line for each fact.
+/// Returns the meaning of an object's contents, by name and not by number: a line for each fact.
 fn facts(bytes: &[u8]) -> Vec<String> {
     if bytes[4] == 1 {
         all_facts(&ElfFile32::<Endianness>::parse(bytes).unwrap())
@@ -28,7 +28,7 @@ fn all_facts<E: FileHeader<Endian = Endianness>>(file: &ElfFile<'_, E>) -> Vec<S
         let (index, name) = (section.index().0, section.name().unwrap());
         let (kind, flags, align) = (section.kind(), section.flags(), section.align());
         facts.push(format!("section {index} {name}: {kind:?} {flags:?} {align}"));
-        // Tables are compared by what they mean.
+        // Tables are compared by their meaning.
         let table = [".symtab", ".strtab", ".shstrtab", ".group", ".llvm_addrsig", ".rel"]
             .iter()
             .any(|table| name.starts_with(table));
@@ -63,7 +63,8 @@ fn all_facts<E: FileHeader<Endian = Endianness>>(file: &ElfFile<'_, E>) -> Vec<S
     facts
 }
 
-/// All facts remain, and the new ones are of lists, their relocations, their places in groups and the symbols of sections.
+/// Checks that all facts remain, and that the new ones are of lists, their relocations, their
+/// places in groups and the symbols of sections.
 fn check(what: &str, old: &[u8]) -> Vec<String> {
     let new = calltap_recordmcount::add(old).unwrap().unwrap_or_else(|| panic!("{what}: no calls"));
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
@@ -90,7 +91,7 @@ fn check(what: &str, old: &[u8]) -> Vec<String> {
     new
 }
 
-/// One more than the number of the last section.
+/// Returns the number of the last section plus one.
 fn old_count(bytes: &[u8]) -> usize {
     let numbers = |fact: String| fact.strip_prefix("section ")?.split(' ').next()?.parse::<usize>().ok();
     facts(bytes).into_iter().filter_map(numbers).max().unwrap_or(0) + 1
@@ -183,7 +184,7 @@ fn objects_that_need_no_list() {
     unchanged(&object("gcc -O2 -pg -mrecord-mcount"));
     unchanged(&object("gcc -O2 -fno-pie -pg -mfentry -mrecord-mcount -mnop-mcount"));
     unchanged(&object("gcc -m32 -O2 -fpatchable-function-entry=5"));
-    // What is left for the linker to compile has no calls yet.
+    // Code that the linker is still to compile has no calls yet.
     unchanged(&object("gcc -O2 -pg -flto"));
     check("fat", &object("gcc -O2 -pg -flto -ffat-lto-objects"));
     // Data that refers to mcount, and code that refers to it without a call.

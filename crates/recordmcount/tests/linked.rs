@@ -1,14 +1,15 @@
-//! The list of a linked program: all its calls to mcount, and what the compiler's own switch lists.
+//! The list of a linked program: it has all calls to mcount, and equals the one of the compiler's
+//! own switch.
 
 use crate::support::{self, Bench, C, CPP, TWO, add, calls, have, list};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
 const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
-/// Linkers of 64-bit programs; each takes `-m elf_i386` for those of 32.
+/// Linkers of 64-bit programs; each takes `-m elf_i386` for 32-bit ones.
 const LINKERS: [&str; 4] = ["ld.bfd", "ld.gold", "ld.lld-16", "mold"];
 
-/// Those that are installed, looked up once.
+/// Compilers and linkers that are installed, looked up once.
 static INSTALLED: LazyLock<[Vec<&str>; 2]> = LazyLock::new(|| {
     let present = |tools: &[&'static str]| tools.iter().copied().filter(|tool| have(tool)).collect();
     [present(&COMPILERS), present(&LINKERS)]
@@ -21,7 +22,7 @@ fn compilers() -> impl Iterator<Item = &'static str> {
 const C_UNITS: [(&str, &str, &str); 2] = [("c", C, "one"), ("c", TWO, "two")];
 const CPP_UNITS: [(&str, &str, &str); 2] = [("cpp", CPP, "one"), ("cpp", CPP, "two")];
 
-/// The objects of a program of two units.
+/// Compiles the objects of a program of two units.
 fn objects(bench: &Bench, command: &str, units: &[(&str, &str, &str); 2], prefix: &str) -> Vec<PathBuf> {
     let compile = |(suffix, source, name): &(&str, &str, &str)| {
         let main = if *name == "one" && *suffix == "cpp" {
@@ -45,8 +46,8 @@ fn width(command: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Links what was compiled so with every linker; the list must have all the program's calls to mcount, each once; and be the
-/// compiler's own, if it has that.
+/// Links the compiled units with every linker. Checks that the list has all the program's calls to
+/// mcount, each once, and that it equals the compiler's own, if that exists.
 fn check(command: &str, units: &[(&str, &str, &str); 2], linker_flags: &str) {
     let bench = Bench::new();
     let (width, emulation) = width(command);
@@ -54,20 +55,20 @@ fn check(command: &str, units: &[(&str, &str, &str); 2], linker_flags: &str) {
     let mut ours = objects(&bench, command, units, "");
     ours.iter().for_each(|object| add(object));
     ours.push(runtime.clone());
-    // The compiler's own objects of C++ do not link, or (with mold) list what is discarded.
+    // The compiler's own objects of C++ do not link, or with mold they list discarded functions.
     let recorded = (command.starts_with("gcc") && units[0].0 == "c").then(|| {
         let mut objects = objects(&bench, &format!("{command} -mrecord-mcount"), units, "own-");
         objects.push(runtime);
         objects
     });
-    // mold has no x32.
+    // mold does not support x32.
     for linker in INSTALLED[1].iter().filter(|linker| !(width == "-mx32" && **linker == "mold")) {
         let what = format!("{command}, {linker} {linker_flags}");
         let linker = format!("{linker} {emulation} {linker_flags}");
         let program = bench.link(&linker, &ours, "program").unwrap_or_else(|text| panic!("{what}: {text}"));
         let listed = list(&program);
         assert!(listed.len() > 3, "{what}: {listed:x?}");
-        // Calls through the GOT that the linker does not make direct ones name nothing.
+        // Calls through the GOT that the linker does not make direct have no name.
         let called = calls(&program);
         assert!(called.is_empty() || listed == called, "{what}: listed {listed:x?}, called {called:x?}");
         let own = recorded.as_ref().and_then(|objects| bench.link(&linker, objects, "own").ok());
@@ -78,7 +79,8 @@ fn check(command: &str, units: &[(&str, &str, &str); 2], linker_flags: &str) {
     }
 }
 
-/// Addresses as functions and offsets: the list's own place may differ, and with it those of functions.
+/// Converts addresses to functions and offsets: the place of the list may differ, and with it those
+/// of functions.
 fn names(program: &std::path::Path, addresses: &[u64]) -> Vec<String> {
     let text = support::run(std::process::Command::new("nm").arg("-n").arg(program));
     let mut functions = Vec::new();
@@ -113,7 +115,7 @@ fn programs_of_32_bits() {
     for compiler in compilers() {
         for profiling in PROFILING {
             for code in ["-fno-pie", "-fPIC", "-fPIC -fno-plt"] {
-                // gcc has no -mfentry for position-independent code of 32 bits.
+                // gcc has no -mfentry for position-independent 32-bit code.
                 if !(profiling.contains("-mfentry") && code.contains("-fPIC")) {
                     check(&format!("{compiler} -m32 {profiling} {code}"), &C_UNITS, "");
                 }
@@ -151,7 +153,7 @@ fn functions_that_units_share_are_listed_once() {
     }
 }
 
-/// With `ld -r` between.
+/// The objects are linked with `ld -r` first.
 #[test]
 fn objects_that_are_linked_into_one_first() {
     for compiler in compilers() {
@@ -177,7 +179,8 @@ fn objects_that_are_linked_into_one_first() {
     }
 }
 
-/// A program that has the list read keeps it, and with it what is listed; else the linker drops it. So it does with the compiler's.
+/// A program that has the list read keeps it, and with it the listed functions; else the linker
+/// drops it. It treats the compiler's list the same way.
 #[test]
 fn sections_that_nothing_refers_to_are_dropped_as_from_the_compilers_list() {
     let readers = [(false, ""), (true, "-z nostart-stop-gc")];
@@ -190,7 +193,7 @@ fn sections_that_nothing_refers_to_are_dropped_as_from_the_compilers_list() {
                 runtime.push(bench.compile("gcc", "s", source, "reader"));
             }
             let root = if reader { "-u reader" } else { "" };
-            // gold has no such option, and does so anyway.
+            // gold has no such option, and always does so.
             let flags = if linker.contains("gold") { "" } else { flags };
             let linker = format!("{linker} --gc-sections {root} {flags}");
             let link = |command: &str, prefix: &str, record: bool| {
@@ -208,7 +211,7 @@ fn sections_that_nothing_refers_to_are_dropped_as_from_the_compilers_list() {
             let ours = names(&program, &list(&program));
             assert_eq!(own, ours, "{linker}: the compiler's, and ours");
             let dead = ours.iter().any(|name| name.starts_with("dead"));
-            // mold keeps all sections of such names.
+            // mold keeps all sections with such names.
             assert!(dead == reader || linker.starts_with("mold"), "{linker}: {ours:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Object files that are given a section `__mcount_loc`.
+//! Tests of adding a section `__mcount_loc` to object files.
 
 mod hostile;
 mod intact;

@@ -1,21 +1,21 @@
-//! Where the fields of a record lie, as the kernel's text about it says.
+//! The fields of a record, as the kernel's description of the record gives them.
 
-/// A field: so many bytes from a place on.
+/// The place of a field in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Bytes before it.
+    /// Offset of the field, in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Size of the field, in bytes.
     pub size: usize,
 }
 
 impl Field {
-    /// Its bytes in a record; None if the record ends before it does.
+    /// Returns the field's bytes in a record; `None` if the record is too short.
     pub fn bytes(self, record: &[u8]) -> Option<&[u8]> {
         record.get(self.offset..self.offset.checked_add(self.size)?)
     }
 
-    /// Its value in a record, with its sign, if it has the size of a number.
+    /// Returns the field's value in a record, as a signed number, if it has the size of one.
     pub fn number(self, record: &[u8]) -> Option<i64> {
         Some(match *self.bytes(record)? {
             [byte] => byte.into(),
@@ -31,12 +31,12 @@ impl Field {
 pub struct Fields(Vec<(String, Field)>);
 
 impl Fields {
-    /// From lines like `field:pid_t pid; offset:24; size:4; signed:1;`. Others are skipped.
+    /// Parses lines like `field:pid_t pid; offset:24; size:4; signed:1;`. Others are skipped.
     pub fn parse(format: &str) -> Fields {
         Fields(format.lines().filter_map(field).collect())
     }
 
-    /// Where a field is.
+    /// Returns the place of a field.
     pub fn get(&self, name: &str) -> Option<Field> {
         self.0.iter().find(|(own, _)| own == name).map(|(_, field)| *field)
     }

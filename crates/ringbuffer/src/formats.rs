@@ -1,4 +1,4 @@
-//! The texts that describe pages and records, as the kernel has them in `events/`. Readers go by them.
+//! The texts that describe pages and records to readers, as the kernel has them in `events/`.
 
 /// `events/header_page`.
 pub const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
@@ -45,7 +45,7 @@ macro_rules! event {
     };
 }
 
-/// Of the system `sched`: see [`crate::record::sched_switch`].
+/// The event of the system `sched`: see [`crate::record::sched_switch`].
 pub const SCHED_SWITCH: Event = event!(
     "sched_switch",
     314,

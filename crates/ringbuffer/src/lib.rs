@@ -1,8 +1,10 @@
-//! Events as the kernel's trace ring buffer hands them out, so that what reads `trace_pipe_raw` or `trace.dat` reads calltap's.
+//! Events in the format of the kernel's trace ring buffer, so that readers of `trace_pipe_raw` or
+//! `trace.dat` can read calltap's.
 //!
-//! [`SubBuffer`] is one page, [`Stream`] a sequence of them (the kernel has one per processor), [`record`] what is
-//! in an event, and [`formats`] the texts by which readers know the layout of all that: [`PageLayout`] reads pages by
-//! them, [`Fields`] records. Little-endian, 64-bit.
+//! [`SubBuffer`] is one page, [`Stream`] a sequence of them (the kernel has one per processor),
+//! [`record`] has the contents of events, and [`formats`] the texts that describe the layout of
+//! pages and records to readers: [`PageLayout`] reads pages by them, [`Fields`] records. All is
+//! little-endian, 64-bit.
 #![forbid(unsafe_code)]
 
 mod fields;

@@ -1,36 +1,37 @@
-//! One page: time of its first event, length of its data, events.
+//! A page: time of its first event, length of its data, events.
 //!
-//! An event begins with a word: 5 bits of kind, 27 of nanoseconds since its predecessor. Kinds 1 to 28 are the
-//! number of words that follow; of longer events (kind 0) a word of their own has the length, itself included.
-//! Kind 30 is no event but a longer time: its word holds the low 27 bits, the next word the others.
+//! An event begins with a word: 5 bits of kind, 27 of nanoseconds since the previous event. Kinds 1
+//! to 28 are the number of words that follow; for longer events (kind 0) the next word has the
+//! length in bytes, itself included. Kind 30 is not an event but a longer time: its word holds the
+//! low 27 bits, the next word the others.
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub const PAGE_SIZE: usize = 4096;
 /// A page.
 pub type Page = [u8; PAGE_SIZE];
-/// The longest record that fits into every page.
+/// Length of the longest record that fits into every page.
 pub const LONGEST: usize = PAGE_SIZE - HEADER - COUNT - 3 * WORD;
 
-/// The time and the length.
+/// Size of time and length, in bytes.
 const HEADER: usize = 16;
 const WORD: usize = 4;
-/// Of missed events, behind the data.
+/// Size of the number of missed events, which is behind the data.
 const COUNT: usize = 8;
-/// In the length: events before this page are missing.
+/// Flag in the length: events before this page are missing.
 const MISSED: u64 = 1 << 31;
-/// In the length: how many follows the data.
+/// Flag in the length: the number of missing events follows the data.
 const COUNTED: u64 = 1 << 30;
 const DELTA_BITS: u32 = 27;
 const EXTEND: u32 = 30;
-/// Words that fit into the kind.
+/// Largest number of words that fits into the kind.
 const SHORT: usize = 28;
-/// No gap within a page can be longer.
+/// Longest time between two events of a page.
 const LONGEST_GAP: u64 = (1 << (DELTA_BITS + 32)) - 1;
 
 /// A page that is being filled.
 pub struct SubBuffer {
     bytes: Box<Page>,
-    /// Where the next event goes.
+    /// Offset of the next event.
     end: usize,
     last: u64,
     missed: u64,
@@ -43,23 +44,24 @@ impl Default for SubBuffer {
 }
 
 impl SubBuffer {
-    /// An empty page.
+    /// Creates an empty page.
     pub fn new() -> Self {
         Self { bytes: Box::new([0; PAGE_SIZE]), end: HEADER, last: 0, missed: 0 }
     }
 
-    /// No event is in it.
+    /// Whether the page has no event.
     pub fn is_empty(&self) -> bool {
         self.end == HEADER
     }
 
-    /// Makes the page say that so many events before its first are missing. To be said before the first.
+    /// Notes in the page that events before its first are missing. To be called before the first is
+    /// added.
     pub fn miss(&mut self, events: u64) {
         self.missed = self.missed.saturating_add(events);
     }
 
-    /// Adds an event, filled up to whole words; `false` if there is no room for it. One that is older than its
-    /// predecessor gets that one's time: there are no negative times in a page.
+    /// Adds an event, padded to whole words; returns `false` if there is no room for it. An event
+    /// older than the previous one gets that one's time, as a page has no negative times.
     pub fn push(&mut self, time: u64, record: &[u8]) -> bool {
         let words = record.len().div_ceil(WORD).max(1);
         let delta = if self.is_empty() { 0 } else { time.saturating_sub(self.last) };
@@ -95,7 +97,7 @@ impl SubBuffer {
         self.end += WORD;
     }
 
-    /// The page as it is now.
+    /// Returns the page as it is now.
     pub fn page(&mut self) -> &Page {
         let mut commit = (self.end - HEADER) as u64;
         if self.missed > 0 {
@@ -106,7 +108,7 @@ impl SubBuffer {
         &self.bytes
     }
 
-    /// Empties it.
+    /// Empties the page.
     pub fn clear(&mut self) {
         self.bytes.fill(0);
         (self.end, self.last, self.missed) = (HEADER, 0, 0);

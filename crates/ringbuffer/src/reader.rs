@@ -1,22 +1,22 @@
-//! Reads pages: what [`SubBuffer`](crate::SubBuffer) and the kernel write.
+//! Reads pages of [`SubBuffer`](crate::SubBuffer) and of the kernel.
 
 use crate::fields::{Field, Fields};
 
 const WORD: usize = 4;
 /// Bits of the length of a page's data; flags are above.
 const LENGTH: u64 = (1 << 27) - 1;
-/// In the length: events before this page are missing.
+/// Flag in the length: events before this page are missing.
 const MISSED: u64 = 1 << 31;
-/// In the length: how many follows the data.
+/// Flag in the length: the number of missing events follows the data.
 const COUNTED: u64 = 1 << 30;
 const DELTA_BITS: u32 = 27;
-/// The bits of a time that an absolute one does not have.
+/// The bits of a time that an absolute time stamp lacks.
 const ABSOLUTE_LACKS: u64 = 0x1f << 59;
 const PADDING: u32 = 29;
 const EXTEND: u32 = 30;
 const ABSOLUTE: u32 = 31;
 
-/// Where the parts of a page are.
+/// The places of a page's parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageLayout {
     time: Field,
@@ -25,7 +25,7 @@ pub struct PageLayout {
 }
 
 impl PageLayout {
-    /// From the text of `header_page`; None if it does not describe pages of this form.
+    /// Parses the text of `header_page`; returns `None` if it does not describe pages of this form.
     pub fn parse(header_page: &str) -> Option<PageLayout> {
         let fields = Fields::parse(header_page);
         let (time, commit) = (fields.get("timestamp")?, fields.get("commit")?);
@@ -33,7 +33,8 @@ impl PageLayout {
         (time.size == 8 && matches!(commit.size, 4 | 8)).then_some(PageLayout { time, commit, data })
     }
 
-    /// The events of a page; None if it is too short for its header or for the data it claims to have.
+    /// Returns the events of a page; `None` if it is too short for its header or for the data it
+    /// claims to have.
     pub fn events<'p>(&self, page: &'p [u8]) -> Option<Events<'p>> {
         let time = self.time.number(page)?.cast_unsigned();
         let commit = self.commit.number(page)?.cast_unsigned();
@@ -49,14 +50,14 @@ impl PageLayout {
     }
 }
 
-/// Events before a page's first one are missing.
+/// A loss of events before a page's first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Missed {
-    /// How many, where the page says so.
+    /// Number of lost events, where the page has it.
     pub events: Option<u64>,
 }
 
-/// The page's data are not events from some place on.
+/// Error: from some place on the page's data are not events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadEvent;
 
@@ -69,7 +70,7 @@ pub struct Events<'p> {
 }
 
 impl<'p> Events<'p> {
-    /// What is missing before the first.
+    /// Returns the loss before the first event.
     pub fn missed(&self) -> Option<Missed> {
         self.missed
     }
@@ -86,12 +87,13 @@ impl<'p> Events<'p> {
         Some(taken)
     }
 
-    /// The next record, if the next word begins one. None: the data are damaged.
+    /// Reads the next record, if the next word begins one. The outer `None` means that the data are
+    /// damaged.
     fn step(&mut self) -> Option<Option<&'p [u8]>> {
         let word = self.word()?;
         let (kind, delta) = (word & 0x1f, u64::from(word >> 5));
         match kind {
-            // A page that is full has this where its data end.
+            // A full page has this at the end of its data.
             PADDING if delta == 0 => {
                 self.data = &[];
                 return Some(None);
@@ -99,7 +101,7 @@ impl<'p> Events<'p> {
             PADDING => {
                 self.time = self.time.wrapping_add(delta);
                 let length = self.word()? as usize;
-                // The length is that of what follows the first word, and its own word is part of that.
+                // The length counts from behind the first word, its own word included.
                 self.take(length.checked_sub(WORD)?)?;
                 return Some(None);
             }
@@ -119,7 +121,7 @@ impl<'p> Events<'p> {
             0 => (self.word()? as usize).checked_sub(WORD)?,
             words => words as usize * WORD,
         };
-        // Records are whole words in a page, whatever their length says.
+        // Records are whole words in a page, whatever their length is.
         let record = self.take(length.checked_next_multiple_of(WORD)?)?;
         record.get(..length).map(Some)
     }

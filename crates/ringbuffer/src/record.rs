@@ -1,24 +1,26 @@
-//! What is in the events of the function and function_graph tracers. [`crate::formats`] describes the same to readers.
+//! The contents of events of the function and function_graph tracers. [`crate::formats`] describes
+//! them to readers.
 
-/// `function`: a function was entered.
+/// `function`: an entry of a function.
 pub const FUNCTION: u16 = 1;
 /// `kernel_stack`: a stack of callers.
 pub const STACK: u16 = 4;
 /// `print`: text.
 pub const PRINT: u16 = 5;
-/// `funcgraph_exit`: a function returned.
+/// `funcgraph_exit`: a return of a function.
 pub const GRAPH_EXIT: u16 = 10;
-/// `funcgraph_entry`: a function was entered, and its return is watched for.
+/// `funcgraph_entry`: an entry of a function whose return is recorded, too.
 pub const GRAPH_ENTRY: u16 = 11;
 /// `raw_data`: bytes.
 pub const RAW_DATA: u16 = 18;
-/// `func_repeats`: the function before was called again and again.
+/// `func_repeats`: repeated calls of the function before.
 pub const REPEATS: u16 = 19;
 
-/// `sched_switch`: a processor goes from one thread to another. The kernel gives numbers to events beyond those of tracers as it starts; this is one of its.
+/// `sched_switch`: a processor switches from one thread to another. The kernel numbers events
+/// beyond those of tracers as it starts; this is one of its numbers.
 pub const SCHED_SWITCH: u16 = 314;
 
-/// What every record begins with: its kind, no flags, no preemption count, the thread.
+/// Returns a record with its header: kind, no flags, no preemption count, thread.
 fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
     let mut record = [0; SIZE];
     record[..2].copy_from_slice(&kind.to_le_bytes());
@@ -26,7 +28,7 @@ fn begin<const SIZE: usize>(kind: u16, tid: u32) -> [u8; SIZE] {
     record
 }
 
-/// `function` was entered from `parent`.
+/// Returns the record of an entry of `function`, called from `parent`.
 pub fn function(tid: u32, function: u64, parent: u64) -> [u8; 24] {
     let mut record = begin(FUNCTION, tid);
     record[8..16].copy_from_slice(&function.to_le_bytes());
@@ -34,7 +36,7 @@ pub fn function(tid: u32, function: u64, parent: u64) -> [u8; 24] {
     record
 }
 
-/// `function` was entered with `depth` others open.
+/// Returns the record of an entry of `function` with `depth` other calls open.
 pub fn graph_entry(tid: u32, function: u64, depth: u32) -> [u8; 20] {
     let mut record = begin(GRAPH_ENTRY, tid);
     record[8..16].copy_from_slice(&function.to_le_bytes());
@@ -42,18 +44,19 @@ pub fn graph_entry(tid: u32, function: u64, depth: u32) -> [u8; 20] {
     record
 }
 
-/// `function` returned, `depth` others stay open.
+/// Returns the record of a return of `function`; `depth` other calls stay open.
 pub fn graph_exit(tid: u32, function: u64, depth: u32, entered: u64, returned: u64) -> [u8; 40] {
     let mut record = begin(GRAPH_EXIT, tid);
     record[8..16].copy_from_slice(&function.to_le_bytes());
     record[16..20].copy_from_slice(&depth.to_le_bytes());
-    // 20..24: how many calls were too deep for the kernel's stack of return addresses; here none is.
+    // 20..24: the number of calls that were too deep for the kernel's stack of return addresses;
+    // here there are none.
     record[24..32].copy_from_slice(&entered.to_le_bytes());
     record[32..40].copy_from_slice(&returned.to_le_bytes());
     record
 }
 
-/// `text`, from the function at `at`.
+/// Returns the record of `text`, from the function at `at`.
 pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
     let mut record = begin::<16>(PRINT, tid).to_vec();
     record[8..16].copy_from_slice(&at.to_le_bytes());
@@ -62,13 +65,14 @@ pub fn print(tid: u32, at: u64, text: &str) -> Vec<u8> {
     record
 }
 
-/// A processor goes from a thread, which sleeps or could run, to another: ids and names, of which 15 bytes are kept. Id 0 is no thread. Priorities are not known: -1.
+/// Returns the record of a switch from a thread, which sleeps or is runnable, to another. Threads
+/// are ids and names, of which 15 bytes are kept; id 0 is no thread. Priorities are not known: -1.
 pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 64] {
     let mut record: [u8; 64] = begin(SCHED_SWITCH, prev.0);
     for (at, (tid, comm)) in [(8, prev), (40, next)] {
         let comm = &comm.as_bytes()[..comm.len().min(15)];
         record[at..at + comm.len()].copy_from_slice(comm);
-        // Behind the name of the first thread come its priority and state, then the second.
+        // Behind the name of the first thread come its priority and state, then the second thread.
         record[at + 16..at + 20].copy_from_slice(&tid.to_le_bytes());
         record[at + 20..at + 24].copy_from_slice(&(-1_i32).to_le_bytes());
     }
@@ -76,7 +80,7 @@ pub fn sched_switch(prev: (u32, &str), sleeps: bool, next: (u32, &str)) -> [u8; 
     record
 }
 
-/// Functions that called each other, innermost first.
+/// Returns the record of functions that called each other, innermost first.
 pub fn stack(tid: u32, callers: &[u64]) -> Vec<u8> {
     let mut record = begin::<16>(STACK, tid).to_vec();
     record[8..12].copy_from_slice(&(callers.len() as u32).to_le_bytes());
@@ -84,12 +88,13 @@ pub fn stack(tid: u32, callers: &[u64]) -> Vec<u8> {
     record
 }
 
-/// `bytes`, of which the first four say what they are.
+/// Returns the record of `bytes`, of which the first four tell their meaning.
 pub fn raw_data(tid: u32, bytes: &[u8]) -> Vec<u8> {
     [&begin::<8>(RAW_DATA, tid), bytes].concat()
 }
 
-/// `function` was called from `parent` so many times more, the last time so long before this record.
+/// Returns the record of `count` more calls of `function` from `parent`, the last of them `before`
+/// nanoseconds before this record.
 pub fn repeats(tid: u32, function: u64, parent: u64, count: u16, before: u64) -> [u8; 32] {
     let mut record = begin(REPEATS, tid);
     record[8..16].copy_from_slice(&function.to_le_bytes());

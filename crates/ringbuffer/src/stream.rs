@@ -1,8 +1,8 @@
-//! Page after page.
+//! A stream of pages.
 
 use crate::page::{LONGEST, Page, SubBuffer};
 
-/// The pages of one stream: what the kernel has for one processor. Time does not run backwards in it.
+/// The pages of one stream; the kernel has one for each processor. Its time does not run backwards.
 #[derive(Default)]
 pub struct Stream {
     page: SubBuffer,
@@ -11,18 +11,18 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Without events.
+    /// Creates a stream without events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an event; `full` gets the page that became full, if one did. Of a record longer than [`LONGEST`] only
-    /// that much is kept.
+    /// Adds an event; `full` gets the page that became full, if one did. A record longer than
+    /// [`LONGEST`] is cut off there.
     pub fn push(&mut self, time: u64, record: &[u8], mut full: impl FnMut(&Page)) {
         let record = &record[..record.len().min(LONGEST)];
         self.last = self.last.max(time);
         if self.missed > 0 {
-            // Only a page can say that events are missing, and only before its first one.
+            // Only a page can tell that events are missing, and only before its first one.
             self.finish(&mut full);
             self.page.miss(std::mem::take(&mut self.missed));
         }
@@ -32,12 +32,12 @@ impl Stream {
         }
     }
 
-    /// So many events are missing here.
+    /// Notes that events are missing here.
     pub fn miss(&mut self, events: u64) {
         self.missed = self.missed.saturating_add(events);
     }
 
-    /// Events are missing, and no event that could say so has followed yet.
+    /// Whether events are missing, and no event has followed yet that could tell so.
     pub fn owes_missed(&self) -> bool {
         self.missed > 0
     }
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Forgets everything: the next event begins another stream.
+    /// Resets the stream: the next event begins another one.
     pub fn restart(&mut self) {
         self.page.clear();
         (self.last, self.missed) = (0, 0);

@@ -1,10 +1,10 @@
-//! Pages, read back by a decoder that knows only how the kernel documents them.
+//! Pages are read back by a decoder that knows only the kernel's documentation of them.
 
 use calltap_ringbuffer::{LONGEST, PAGE_SIZE, Page, Stream, SubBuffer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What a page says.
+/// The decoded contents of a page.
 #[derive(Debug, Default, PartialEq)]
 struct Decoded {
     missed: Option<u64>,
@@ -64,7 +64,7 @@ fn padded(record: &[u8]) -> Vec<u8> {
     record
 }
 
-/// What is done to a stream.
+/// A step of a test on a stream.
 #[derive(Clone, Debug)]
 enum Step {
     Event { later: u64, record: Vec<u8> },

@@ -1,8 +1,8 @@
-//! Records hold what the texts that describe them say.
+//! Records match the texts that describe them.
 
 use calltap_ringbuffer::{formats, record};
 
-/// The bytes of a field, found by the text that describes the record.
+/// Returns the bytes of a field, found by the text that describes the record.
 fn field<'a>(name: &str, record: &'a [u8]) -> &'a [u8] {
     let id = u16::from_le_bytes(record[..2].try_into().unwrap());
     let text = formats::EVENTS.iter().find(|(_, text)| text.contains(&format!("\nID: {id}\n")));

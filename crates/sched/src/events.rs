@@ -7,18 +7,18 @@ use crate::rings::Opening;
 use crate::stream::Rings;
 use std::os::fd::OwnedFd;
 
-/// Understands what rings hold.
+/// Decoder of a ring's bytes.
 type Decode<T> = dyn Fn(&[u8], &mut dyn FnMut(Item<T>)) + Send;
 
 /// Events that record until they are dropped.
 pub(crate) struct Events<T> {
-    /// By processor.
+    /// Rings by processor.
     rings: Vec<(u32, Ring)>,
-    /// Events that write to another's ring.
+    /// Events that write to the ring of another.
     _others: Vec<OwnedFd>,
     bytes: Vec<u8>,
     decode: Box<Decode<T>>,
-    /// Bytes of a record, at most.
+    /// Maximum bytes of a record.
     record: usize,
 }
 

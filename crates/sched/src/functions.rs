@@ -1,6 +1,8 @@
-//! Functions of the kernel that the threads of a process run: recorded by the kernel's own tracers, in an instance of tracefs.
+//! Functions of the kernel that the threads of a process run, recorded by the kernel's own tracers
+//! in an instance of tracefs.
 //!
-//! Pages are handed out as the kernel has written them; their times are the processor's counter, as those of the program's calls are.
+//! Pages are returned as the kernel has written them. Their times are the processor's time stamp
+//! counter, like those of the program's calls.
 
 use crate::instance::Instance;
 use crate::tracefs::Tracefs;
@@ -10,24 +12,24 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::{error, fmt};
 
-/// Kilobytes of a processor's buffer: room for a hundred thousand calls.
+/// Kilobytes of a processor's buffer: enough for a hundred thousand calls.
 const BUFFER: u32 = 16 << 10;
-/// The kernel's name for the processor's counter.
+/// The kernel's name for the clock that is the processor's time stamp counter.
 pub const CLOCK: &str = "x86-tsc";
-/// Events of the two tracers. The last is of kernels that also record where a function returns to.
+/// Events of the two tracers. The last exists in kernels that also record return addresses.
 const EVENTS: [&str; 4] = ["function", "funcgraph_entry", "funcgraph_exit", "fgraph_retaddr_entry"];
 
 /// A tracer of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tracer {
-    /// Tells entries and returns. Instances have it since Linux 6.11.
+    /// Records entries and returns. Available in instances since Linux 6.11.
     FunctionGraph,
-    /// Tells entries.
+    /// Records entries.
     Function,
 }
 
 impl Tracer {
-    /// The kernel's name for it.
+    /// Returns the kernel's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::FunctionGraph => "function_graph",
@@ -39,23 +41,23 @@ impl Tracer {
 /// Why functions of the kernel are not recorded.
 #[derive(Debug)]
 pub enum NoFunctions {
-    /// Tracefs is for root.
+    /// Only root may access tracefs.
     Forbidden,
     /// There is no tracefs, and none could be mounted.
     NoTracefs(io::Error),
     /// The kernel has no function tracer.
     NoTracer,
-    /// It has, and lets no functions be chosen.
+    /// The kernel has a function tracer, but does not let functions be chosen.
     NoFilter(io::Error),
-    /// No function of the kernel that can be traced has such a name.
+    /// No traceable function of the kernel matches this glob.
     NoMatch(String),
-    /// The kernel cannot stamp its events with the processor's counter.
+    /// The kernel cannot stamp events with the processor's counter.
     NoClock(io::Error),
     /// The program's calls are stamped by another clock.
     OtherClock,
-    /// The kernel knows threads by their ids in the first pid namespace, and this is another.
+    /// calltap runs in another than the first pid namespace, whose ids the kernel uses.
     Namespace,
-    /// Something else failed.
+    /// Another operation failed.
     Other(&'static str, io::Error),
 }
 
@@ -112,9 +114,10 @@ impl NoFunctions {
     }
 }
 
-/// Records functions of the kernel until it is dropped.
+/// A recording of kernel functions, which ends when it is dropped.
 pub struct Functions {
-    /// By processor, once something is recorded. They are closed before the instance is removed, which is refused otherwise.
+    /// Buffers by processor, once something is recorded. They are closed before the instance is
+    /// removed: the kernel refuses that otherwise.
     buffers: Vec<(u32, File)>,
     page: Vec<u8>,
     globs: String,
@@ -125,7 +128,8 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Of the functions whose names match one of `globs`. Nothing is recorded before [`Self::watch`].
+    /// Chooses the functions whose names match one of `globs`. Nothing is recorded before
+    /// [`Self::watch`].
     pub fn choose(globs: &[String]) -> Result<Functions, NoFunctions> {
         if !is_first_namespace() {
             return Err(NoFunctions::Namespace);
@@ -146,11 +150,12 @@ impl Functions {
         let tracer = usable.into_iter().find(|tracer| tracers.contains(&tracer.name()));
         let tracer = tracer.ok_or(NoFunctions::NoTracer)?;
         for glob in globs {
-            // The kernel looks names up when one is complete.
+            // The kernel looks a name up once it is complete.
             let written = instance.write("set_ftrace_filter", &format!("{glob}\n"));
             written.map_err(|error| NoFunctions::of_filter(glob, error))?;
         }
-        // What the kernel could not do at the end of a write it has not told; without a filter, all functions are recorded.
+        // The kernel does not report an error at the end of a write, and without a filter, it
+        // records all functions.
         let chosen = instance.read("set_ftrace_filter").map_err(NoFunctions::NoFilter)?;
         if chosen.lines().all(|line| line.starts_with('#')) {
             return Err(NoFunctions::NoMatch(globs.join(",")));
@@ -160,35 +165,37 @@ impl Functions {
         Ok(Functions { buffers: Vec::new(), page, globs, tracer, instance, header_page, formats })
     }
 
-    /// Records them from now on: of the threads of a process, and of the threads and processes that these begin.
+    /// Starts recording functions of a process's threads, and of the threads and processes that
+    /// these start.
     pub fn watch(&mut self, pid: u32) -> Result<(), NoFunctions> {
         let other = |file| move |error| NoFunctions::Other(file, error);
         let listed = self.instance.list_threads(pid, "options/function-fork", "set_ftrace_pid");
-        // Without a thread in the list, the kernel would record all of the machine.
+        // Without a thread in the list, the kernel would record the whole machine.
         if listed.map_err(other("set_ftrace_pid"))?.is_empty() {
             return Err(NoFunctions::Other("set_ftrace_pid", Errno::SRCH.into()));
         }
         let switched = self.instance.write("current_tracer", self.tracer.name());
         switched.map_err(other("current_tracer"))?;
-        // The kernel changes no tracer while a buffer is open.
+        // The kernel does not switch tracers while a buffer is open.
         self.buffers = self.instance.buffers().map_err(other("per_cpu"))?;
         Ok(())
     }
 
-    /// Whether they are, or were, recorded.
+    /// Whether functions are or were recorded.
     pub fn is_watching(&self) -> bool {
         !self.buffers.is_empty()
     }
 
-    /// Records no more; what was recorded can be read.
+    /// Stops recording. The recorded pages can still be read.
     pub fn stop(&self) -> io::Result<()> {
         self.instance.write("tracing_on", "0")
     }
 
-    /// Hands out the pages that the buffers hold, each with its processor. All are as long as the first.
+    /// Passes each page of the buffers to `take`, with its processor. All have the length of the
+    /// first.
     pub fn read(&mut self, take: &mut dyn FnMut(u32, &[u8]) -> io::Result<()>) -> io::Result<()> {
         for (cpu, buffer) in &mut self.buffers {
-            // Without a page, the buffer is empty.
+            // An empty buffer has no page.
             while let Ok(length @ 1..) = buffer.read(&mut self.page) {
                 self.page[length..].fill(0);
                 take(*cpu, &self.page)?;
@@ -197,27 +204,27 @@ impl Functions {
         Ok(())
     }
 
-    /// The globs of their names, by commas.
+    /// Returns the globs of the functions, separated by commas.
     pub fn globs(&self) -> &str {
         &self.globs
     }
 
-    /// What records them.
+    /// Returns the tracer in use.
     pub fn tracer(&self) -> Tracer {
         self.tracer
     }
 
-    /// How pages are laid out, as the kernel describes it.
+    /// Returns the kernel's description of the page layout.
     pub fn header_page(&self) -> &str {
         &self.header_page
     }
 
-    /// How events are laid out, likewise.
+    /// Returns the kernel's descriptions of the events' layouts.
     pub fn formats(&self) -> &[String] {
         &self.formats
     }
 
-    /// Bytes of a page.
+    /// Returns the size of a page, bytes.
     pub fn page_size(&self) -> usize {
         self.page.len()
     }
@@ -237,7 +244,8 @@ mod tests {
         assert!(refused.contains("mount -t tracefs") && !refused.contains('\n'), "{refused}");
     }
 
-    /// Where the kernel lets functions be chosen, by a user who may; the end-to-end tests bring kernels that do.
+    /// Runs fully only if the kernel lets this user choose functions; the end-to-end tests bring
+    /// kernels that do.
     #[test]
     fn functions_of_own_threads_are_recorded_or_refused() {
         let missing = Functions::choose(&["calltap_has_no_such_function*".to_owned()]).err();

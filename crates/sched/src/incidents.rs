@@ -1,39 +1,42 @@
-//! What happens to threads: page faults and moves to other processors, for unprivileged users as well; signals, with more privileges.
+//! Incidents of threads, recorded as perf events: page faults and moves to other processors, for
+//! unprivileged users as well; signals, with more privileges.
 //!
-//! They are perf events, which end with the process that has opened them: nothing stays switched on in the kernel.
+//! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
-use crate::happened::Happened;
-use crate::perf::What;
+use crate::perf::EventKind;
 use crate::records::{self, Item};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::Opening;
 use crate::stream::Stream;
+use crate::thread_event::ThreadEvent;
 use crate::tracefs::{Tracefs, Tracepoint};
 
 /// Bytes of a processor's ring.
 const RING: usize = 1 << 20;
-/// What a record takes at most.
+/// Maximum bytes of a record.
 const RECORD: usize = 128;
 
-/// What happens to the threads of a process.
+/// Incidents of a process's threads.
 pub struct Incidents {
-    /// All of it.
-    pub stream: Stream<Happened>,
-    /// Why signals are not among it.
+    /// All incidents, in order.
+    pub stream: Stream<ThreadEvent>,
+    /// Why signals are not recorded, if so.
     pub signals: Option<Refused>,
 }
 
-/// Records what happens to a process's threads, and to the threads and processes they begin; with `follow`, also when those run other programs.
+/// Records incidents of a process's threads, and of the threads and processes that they start; with
+/// `follow`, also after those execute other programs.
 pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
     let refused = |cause| Refused::of(Subject::Faults, cause);
     let mut opening = Opening::new(RING);
-    let own = [What::PageFaults { major: false }, What::PageFaults { major: true }, What::Arrivals];
+    let own =
+        [EventKind::PageFaults { major: false }, EventKind::PageFaults { major: true }, EventKind::Arrivals];
     opening.open_threads(pid, follow, &own).map_err(refused)?;
     let threads = std::mem::take(&mut opening.threads);
     let point = Tracefs::open().and_then(|tracefs| tracefs.tracepoint("signal/signal_deliver"));
     let point = point.map_err(Cause::of_tracefs).and_then(|point| {
-        opening.open_threads(pid, follow, &[What::Deliveries(point.id)])?;
+        opening.open_threads(pid, follow, &[EventKind::Deliveries(point.id)])?;
         Ok(point)
     });
     opening.threads.clear();
@@ -41,14 +44,14 @@ pub fn incidents(pid: u32, follow: bool) -> Result<Incidents, Refused> {
         Ok(point) => (Some(point), None),
         Err(cause) => (None, Some(Refused::of(Subject::Signals, cause))),
     };
-    let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<Happened>)| {
+    let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<ThreadEvent>)| {
         records::read_incidents(bytes, &mut |raw| delivered(point.as_ref()?, raw), take);
     };
     let events = Events::new(opening, RECORD, Box::new(decode));
     Ok(Incidents { stream: Stream::new(Box::new(events), threads), signals })
 }
 
-/// The signal that a tracepoint tells of.
+/// Returns the signal in a tracepoint's data.
 fn delivered(point: &Tracepoint, raw: &[u8]) -> Option<u32> {
     u32::try_from(point.number(raw, "sig")?).ok()
 }

@@ -1,7 +1,7 @@
-//! An instance of tracefs of calltap's own: events of the kernel that no other reader has a part in.
+//! An instance of tracefs that only calltap reads.
 //!
-//! The instance is named after its maker, `calltap-PID-STARTTIME-NUMBER`, which is how a later calltap knows that the maker was killed and removes
-//! it. With the instance its events and filters end.
+//! The instance is named after its maker, `calltap-PID-STARTTIME-NUMBER`: a later calltap
+//! recognizes a killed maker by that, and removes the instance. Its events and filters end with it.
 
 use crate::order::Taken;
 use crate::records::Item;
@@ -16,16 +16,17 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What the names of instances begin with.
+/// Prefix of an instance's name.
 const PREFIX: &str = "calltap-";
-/// Instances that this process has made.
+/// Number of instances that this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
-/// Times that a process's threads are listed: those that begin meanwhile may have been begun by one that was not listed yet.
+/// Maximum number of listings of a process's threads: a thread that was not listed yet may have
+/// started others meanwhile.
 const ROUNDS: u32 = 20;
-/// The share of a processor's buffer, per cent, from which on it is to be read soon.
+/// Fill level of a processor's buffer, per cent, that makes it readable for poll.
 const FILLING: &str = "25";
 
-/// A directory in `instances`, until it is dropped.
+/// A directory in `instances`, removed on drop.
 pub(crate) struct Instance {
     instances: OwnedFd,
     directory: OwnedFd,
@@ -33,7 +34,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Makes one whose times are of this clock of the kernel, with a buffer of so many kilobytes for each processor.
+    /// Makes an instance with a clock of the kernel, and with a buffer of `kilobytes` for each
+    /// processor.
     pub(crate) fn create(tracefs: &Tracefs, clock: &str, kilobytes: u32) -> io::Result<Instance> {
         let instances = tracefs.open_directory("instances")?;
         let own = std::process::id();
@@ -45,17 +47,19 @@ impl Instance {
         let instance = Instance { instances, directory, name };
         instance.write("trace_clock", clock)?;
         instance.write("buffer_size_kb", &kilobytes.to_string())?;
-        // Kernels before 6.0 wake their readers otherwise, at each event or at half of the buffer.
+        // Kernels before 6.0 wake readers at each event or at half of the buffer instead.
         let _ = instance.write("buffer_percent", FILLING);
         Ok(instance)
     }
 
-    /// Leaves out events of no thread of a process, nor of those that it begins. The threads that were there.
+    /// Makes the kernel keep the events that concern threads of a process, or threads that those
+    /// start. Returns the threads that existed.
     pub(crate) fn only(&self, pid: u32) -> io::Result<BTreeSet<u32>> {
         self.list_threads(pid, "options/event-fork", "set_event_pid")
     }
 
-    /// Writes the threads of a process into a list, which those that they begin join by an option.
+    /// Writes the threads of a process to a list; `option` makes the kernel add those that they
+    /// start. Returns them.
     pub(crate) fn list_threads(&self, pid: u32, option: &str, list: &str) -> io::Result<BTreeSet<u32>> {
         self.write(option, "1")?;
         let mut known = BTreeSet::new();
@@ -66,24 +70,24 @@ impl Instance {
             if new.is_empty() {
                 break;
             }
-            // The file adds to its list what is written to it.
+            // Writing to the file appends to its list.
             new.iter().try_for_each(|tid| self.write(list, &tid.to_string()))?;
         }
         Ok(known)
     }
 
-    /// Switches an event on, as in `sched/sched_waking`.
+    /// Enables an event, named as in `sched/sched_waking`.
     pub(crate) fn enable(&self, event: &str) -> io::Result<()> {
         self.write(&format!("events/{event}/enable"), "1")
     }
 
-    /// Writes to a file of it. Lists keep what they have.
+    /// Writes to a file of the instance. Lists keep their entries.
     pub(crate) fn write(&self, file: &str, text: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         File::from(openat(&self.directory, file, flags, Mode::empty())?).write_all(text.as_bytes())
     }
 
-    /// What a file of it says.
+    /// Reads a file of the instance.
     pub(crate) fn read(&self, file: &str) -> io::Result<String> {
         let mut text = String::new();
         File::from(openat(&self.directory, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
@@ -91,7 +95,7 @@ impl Instance {
         Ok(text)
     }
 
-    /// The buffers of all processors, by their numbers.
+    /// Opens the buffers of all processors, with the processors' numbers.
     pub(crate) fn buffers(&self) -> io::Result<Vec<(u32, File)>> {
         let processors = openat(&self.directory, "per_cpu", directory_flags(), Mode::empty())?;
         let mut buffers = Vec::new();
@@ -118,19 +122,19 @@ fn directory_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// Removes an instance, and with it what is switched on in it. The next calltap tries again where that fails.
+/// Removes an instance with its enabled events. If this fails, the next calltap tries again.
 fn remove(instances: &OwnedFd, name: &str) {
     let _ = unlinkat(instances, name, AtFlags::REMOVEDIR);
 }
 
-/// When a process has begun, in the kernel's ticks since it was booted.
+/// Returns the start time of a process, in clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have anything in it, this is the twentieth word.
+    // This is the twentieth word after the name, which may contain anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The process that has made an instance, and when that had begun.
+/// Returns the process that made an instance, and that process's start time.
 fn maker(name: &str) -> Option<(u32, u64)> {
     let mut numbers = name.strip_prefix(PREFIX)?.split('-');
     let maker = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
@@ -138,7 +142,7 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     numbers.next().is_none().then_some(maker)
 }
 
-/// Removes the instances of processes that have ended without doing it.
+/// Removes the instances of processes that have ended without removing them.
 pub(crate) fn remove_left(tracefs: &Tracefs) -> io::Result<()> {
     let instances = tracefs.open_directory("instances")?;
     for entry in Dir::read_from(&instances)? {
@@ -151,24 +155,25 @@ pub(crate) fn remove_left(tracefs: &Tracefs) -> io::Result<()> {
     Ok(())
 }
 
-/// Understands a record of a time.
+/// Decoder of a record with its time.
 type Decode<T> = dyn Fn(u64, &[u8]) -> Option<Item<T>> + Send;
 
 /// The buffers of an instance.
 pub(crate) struct Pages<T> {
-    /// By processor. They are closed before the instance is removed, which is refused otherwise.
+    /// Buffers by processor. They are closed before the instance is removed: the kernel refuses
+    /// that otherwise.
     buffers: Vec<Buffer>,
     layout: PageLayout,
     page: Vec<u8>,
     decode: Box<Decode<T>>,
-    /// What is to be done when the buffers have been read, and before what was in them is understood.
+    /// Called when the buffers have been read, before their contents are decoded.
     read: Box<dyn FnMut() + Send>,
     _instance: Instance,
 }
 
 struct Buffer {
     file: File,
-    /// The time of its newest record.
+    /// Time of its newest record.
     newest: u64,
 }
 
@@ -197,7 +202,7 @@ impl<T> Rings<T> for Pages<T> {
         let Self { buffers, layout, page, decode, read, .. } = self;
         let mut pages = |buffer: &mut Buffer| {
             let mut pages = Vec::new();
-            // Without a page, the buffer is empty.
+            // An empty buffer has no page.
             while let Ok(length @ 1..) = buffer.file.read(page) {
                 pages.push(page[..length].to_vec());
             }
@@ -210,14 +215,15 @@ impl<T> Rings<T> for Pages<T> {
             for page in pages {
                 understand(&page, layout, &mut buffer.newest, &*decode, &mut items);
             }
-            // The kernel overwrites the oldest records, and says so with the next page that is read.
+            // The kernel overwrites the oldest records, and reports that in the next page that is
+            // read.
             Taken { items, was_full: false }
         };
         buffers.iter_mut().zip(all).map(understand).collect()
     }
 }
 
-/// Appends what is in a page.
+/// Decodes a page, and appends its items.
 fn understand<T>(
     page: &[u8],
     layout: &PageLayout,
@@ -265,7 +271,7 @@ mod tests {
         let (instance, tracefs) = match made {
             Ok(made) => made,
             Err(error) => {
-                // Not captured, unlike what is printed.
+                // The test harness does not capture this, unlike printed text.
                 let _ = writeln!(io::stderr(), "SKIPPED: no instance of tracefs: {error}");
                 return;
             }
@@ -273,7 +279,7 @@ mod tests {
         let instances = tracefs.open_directory("instances").unwrap();
         let is_there = |name: &str| openat(&instances, name, directory_flags(), Mode::empty()).is_ok();
         let own = instance.name.clone();
-        // The process of the id that this one has, and that began before it.
+        // Names a former process that had the id of this one and started earlier.
         let left = format!("{PREFIX}{}-1-0", std::process::id());
         mkdirat(&instances, &left, Mode::RWXU).unwrap();
         remove_left(&tracefs).unwrap();

@@ -1,12 +1,16 @@
-//! What the kernel tells of the threads of a process: when they run and when they do not (context switches, for unprivileged users where
-//! `kernel.perf_event_paranoid` is at most 2), who wakes them, their system calls, and functions of the kernel that they run (with more privileges).
+//! Kernel events of a process's threads.
 //!
-//! Each is a [`Stream`], of perf events or, for wakings where that is allowed, of an instance of tracefs. An event of a thread is passed on to the threads and processes
-//! that it begins; the events of a processor share a ring. Once opened, nothing is done but to read the rings often enough.
+//! Unprivileged users may record context switches, page faults and moves to other processors, if
+//! `kernel.perf_event_paranoid` is at most 2. Wakings, system calls, signals, and functions of the
+//! kernel that the threads run take more privileges.
+//!
+//! Each but the functions is a [`Stream`] of perf events or, for wakings where that is allowed, of
+//! an instance of tracefs. An event of a thread is inherited by the threads and processes that it
+//! starts; the events of a processor share a ring. Once a stream is open, only its rings have to be
+//! read often enough.
 
 mod events;
 mod functions;
-mod happened;
 mod incidents;
 mod instance;
 mod names;
@@ -17,18 +21,19 @@ mod refused;
 mod rings;
 mod stream;
 mod switches;
+mod thread_event;
 mod tracefs;
 mod tracepoints;
 mod wakings;
 
 pub use functions::{CLOCK, Functions, NoFunctions, Tracer};
-pub use happened::{Happened, Happening};
 pub use incidents::{Incidents, incidents};
 pub use names::Names;
 pub use order::{Change, Timed};
 pub use refused::{Cause, Refused, Subject};
 pub use stream::{SETTLE, Stream};
 pub use switches::{Sched, switches};
+pub use thread_event::{ThreadEvent, ThreadEventKind};
 pub use tracepoints::system_calls;
 pub use wakings::{Wakings, remove_left, wakings};
 
@@ -42,13 +47,14 @@ mod tests {
     use std::io::{Read, Write};
     use std::time::Duration;
 
-    /// A thread of this process that begins after the watch sleeps five times: it is seen to block for as long, and to run in between.
+    /// A thread of this process that starts after the watch sleeps five times: it is seen to block
+    /// for that long, and to run in between.
     #[test]
     fn sleeps_of_an_inherited_thread_are_seen() {
         let mut sched = match switches(std::process::id(), false) {
             Ok(sched) => sched,
             Err(refused) => {
-                // Not captured, unlike what is printed.
+                // The test harness does not capture this, unlike printed text.
                 let _ = writeln!(io::stderr(), "SKIPPED: {refused}");
                 return;
             }
@@ -75,8 +81,8 @@ mod tests {
         assert!(slept >= 100_000_000, "{slept} ns");
     }
 
-    /// A thread waits for another one, which is a reader's wait for its writer: the waking names the writer, and the system calls are
-    /// the reader's own.
+    /// A reader waits for its writer: the waking names the writer, and the system calls are the
+    /// reader's own.
     #[test]
     fn a_reader_is_woken_by_its_writer() {
         let own = std::process::id();
@@ -84,7 +90,7 @@ mod tests {
         let (Wakings { stream: mut wakings, .. }, mut calls) = match (wakings, calls) {
             (Ok(wakings), Ok(calls)) => (wakings, calls),
             (Err(refused), _) | (_, Err(refused)) => {
-                // Not captured, unlike what is printed.
+                // The test harness does not capture this, unlike printed text.
                 let _ = writeln!(io::stderr(), "SKIPPED: {refused}");
                 return;
             }
@@ -98,7 +104,7 @@ mod tests {
             (&reader).read_exact(&mut byte).unwrap();
             own()
         });
-        // A busy machine may let the reader wait for a processor instead of for its writer.
+        // On a busy machine, the reader may wait for a processor instead of its writer.
         let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
         while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,6 +1,8 @@
-//! The names that processes have had, and the threads of them, so that a waker is named that has ended, or has become another program, since.
+//! History of the names of processes, and of the processes of threads: names a waker that has since
+//! ended or executed another program.
 //!
-//! The kernel records new names, new processes and ended ones in the rings of the wakings. Processes that exist already are listed once.
+//! The kernel records new names, new processes and ended ones in the rings of the wakings. Existing
+//! processes are listed once.
 
 use crate::records::Task;
 use calltap_names::printable_bytes;
@@ -8,14 +10,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Names of a process, each with the time from which on it had it, oldest first.
+/// Names of a process, each with the time of its start, oldest first.
 #[derive(Debug)]
 struct History {
     names: Vec<(u64, String)>,
     ended: Option<u64>,
 }
 
-/// The process that a thread is of, from a time on.
+/// Membership of a thread in a process from a time on.
 #[derive(Debug)]
 struct Member {
     since: u64,
@@ -26,16 +28,16 @@ struct Member {
 #[derive(Debug, Default)]
 struct Known {
     processes: HashMap<u32, History>,
-    /// Threads that have begun since, by their ids, which are used again; oldest first.
+    /// Threads that started later, by their ids, which are reused; oldest first.
     threads: HashMap<u32, Vec<Member>>,
 }
 
-/// The names of all processes of the machine, by time. Clones are the same list.
+/// The names of all processes of the machine, by time. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Mutex<Known>>);
 
 impl Names {
-    /// The processes that exist, by their names of now.
+    /// Lists the existing processes with their current names.
     pub(crate) fn of_now() -> Names {
         let names = Names::default();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -51,13 +53,13 @@ impl Names {
     fn name(&self, pid: u32, at: u64, name: String) {
         let mut all = self.lock();
         let history = all.processes.entry(pid).or_insert_with(|| History { names: Vec::new(), ended: None });
-        // Records of one processor come before those of another.
+        // Records of one processor are read before those of another, so times may go back.
         let place = history.names.partition_point(|(from, _)| *from <= at);
         history.names.insert(place, (at, name));
         history.ended = history.ended.filter(|ended| *ended > at);
     }
 
-    /// Takes what the kernel says of a process.
+    /// Adds a record of the kernel about a process or thread.
     pub(crate) fn take(&self, at: u64, task: Task<'_>) {
         match task {
             Task::Named { pid, name } => self.name(pid, at, printable_bytes(name)),
@@ -76,7 +78,7 @@ impl Names {
             Task::ThreadEnded { tid } => {
                 let mut all = self.lock();
                 let mut members = all.threads.get_mut(&tid).into_iter().flatten();
-                // Records of one processor come before those of another.
+                // Records of one processor are read before those of another, so times may go back.
                 if let Some(member) = members.rfind(|member| member.since <= at) {
                     member.ended = Some(at);
                 }
@@ -84,7 +86,7 @@ impl Names {
         }
     }
 
-    /// The process that a thread was of at a time; 0 where it is not known.
+    /// Returns the process of a thread at a time; 0 if it is not known.
     pub(crate) fn process_of(&self, tid: u32, at: u64) -> u32 {
         let all = self.lock();
         let mut members = all.threads.get(&tid).into_iter().flatten();
@@ -92,22 +94,23 @@ impl Names {
         match member.filter(|member| member.ended.is_none_or(|ended| ended >= at)) {
             Some(member) => member.pid,
             None if tid == 0 || all.processes.contains_key(&tid) => tid,
-            // It was there before, or the kernel's record was lost.
+            // The thread existed before, or the kernel's record was lost.
             None => process_of_now(tid).unwrap_or(0),
         }
     }
 
-    /// The name that a process had at a time, nanoseconds of CLOCK_MONOTONIC; empty where it is not known.
+    /// Returns the name of a process at a time, nanoseconds of CLOCK_MONOTONIC; empty if it is not
+    /// known.
     pub fn of(&self, pid: u32, at: u64) -> String {
         let known = self.lock().processes.get(&pid).map(|history| {
             let next = history.names.partition_point(|(from, _)| *from <= at);
             next.checked_sub(1).map(|place| history.names[place].1.clone())
         });
-        // Of one that is not listed the kernel's record was lost.
+        // For a process that is not listed, the kernel's record was lost.
         known.map_or_else(|| name_of(pid), Option::unwrap_or_default)
     }
 
-    /// Forgets what is of no use for times from `at` on.
+    /// Forgets entries that are not needed for times from `at` on.
     pub fn forget_before(&self, at: u64) {
         let mut all = self.lock();
         all.threads.retain(|_, members| {
@@ -127,7 +130,7 @@ fn name_of(pid: u32) -> String {
     printable_bytes(comm.trim_ascii_end())
 }
 
-/// The process of a thread that exists.
+/// Returns the process of an existing thread.
 fn process_of_now(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
@@ -137,7 +140,7 @@ fn process_of_now(tid: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// No process has such an id: Linux counts to 4,194,304.
+    /// No process has this id: Linux counts to 4,194,304.
     const PID: u32 = 0x7fff_fff0;
 
     #[test]

@@ -1,18 +1,18 @@
-//! The records of all processors, in the order of their times.
+//! Merges the records of all processors in the order of their times.
 //!
-//! A thread leaves one processor and comes back on another, whose ring is read earlier or later. So what was read waits until all rings must
-//! have shown what happened before.
+//! A thread leaves one processor and resumes on another, whose ring is read earlier or later. So
+//! records wait until all rings must have delivered what happened before.
 
-use crate::happened::Happened;
 use crate::records::Item;
+use crate::thread_event::ThreadEvent;
 use calltap_trace::{Switch, SystemCall, Waking};
 
-/// A record that is older than this when the rings are read is in its ring by then: the kernel writes it with interrupts disabled.
+/// Age at which a record is certainly in its ring: the kernel writes it with interrupts disabled.
 pub(crate) const SETTLED_NS: u64 = 1_000_000;
 
-/// Something that has a time, in nanoseconds of CLOCK_MONOTONIC.
+/// A record with a time.
 pub trait Timed {
-    /// The time.
+    /// Returns the time, nanoseconds of CLOCK_MONOTONIC.
     fn at(&self) -> u64;
 }
 
@@ -34,35 +34,35 @@ impl Timed for SystemCall {
     }
 }
 
-impl Timed for Happened {
+impl Timed for ThreadEvent {
     fn at(&self) -> u64 {
         self.at
     }
 }
 
-/// What a ring held.
+/// Contents of a ring.
 pub(crate) struct Taken<T> {
-    /// Its records, oldest first.
+    /// Records, oldest first.
     pub(crate) items: Vec<Item<T>>,
-    /// There was no room for another.
+    /// Whether the ring had no room for another record.
     pub(crate) was_full: bool,
 }
 
-/// What the kernel says of threads.
+/// A change of a thread's state, or a loss of records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change<T> {
-    /// This happened to the thread of this id.
+    /// A record of the thread with this id.
     Of(u32, T),
-    /// Records were lost.
+    /// Records of any thread were lost.
     Lost {
-        /// What happened to any thread from here on is not known:
+        /// Start of the unknown time.
         from: u64,
-        /// up to here.
+        /// End of the unknown time.
         to: u64,
     },
 }
 
-/// A record, or a stretch of time in which records are missing.
+/// A record, or an interval in which records are missing.
 #[derive(Clone, Debug)]
 enum Waiting<T> {
     Of(u32, T),
@@ -78,16 +78,16 @@ impl<T: Timed> Waiting<T> {
     }
 }
 
-/// Puts records in order.
+/// Merges records in order.
 pub(crate) struct Order<T> {
     waiting: Vec<Waiting<T>>,
-    /// By ring: its newest record.
+    /// Time of each ring's newest record.
     newest: Vec<u64>,
-    /// Single records before this tell nothing: others are missing.
+    /// Time until which single records are dropped, as others are missing.
     blind_until: u64,
-    /// Everything before this was handed out.
+    /// Time until which everything was handed out.
     until: u64,
-    /// Records that were lost.
+    /// Number of lost records.
     pub(crate) lost: u64,
 }
 
@@ -98,7 +98,8 @@ impl<T> Default for Order<T> {
 }
 
 impl<T: Timed + Clone> Order<T> {
-    /// Takes what the rings held at `now`, and hands out what is complete. Until when it is.
+    /// Takes the rings' contents as of `now`, and hands out the part that is complete. Returns the
+    /// time until which it is.
     pub(crate) fn take(&mut self, rings: Vec<Taken<T>>, now: u64, give: &mut dyn FnMut(Change<T>)) -> u64 {
         let mut until = now.saturating_sub(SETTLED_NS);
         self.newest.resize(rings.len(), 0);
@@ -119,7 +120,7 @@ impl<T: Timed + Clone> Order<T> {
                 *newest = at.max(*newest);
             }
             if was_full {
-                // What is missing since is told by the ring's next record.
+                // The ring's next record reports the number of missing ones.
                 until = until.min(*newest);
             }
         }
@@ -132,7 +133,7 @@ impl<T: Timed + Clone> Order<T> {
         self.until
     }
 
-    /// Hands out what waits of a thread that has ended.
+    /// Hands out the waiting records of a thread that has ended.
     pub(crate) fn rest_of(&mut self, ended: u32, give: &mut dyn FnMut(Change<T>)) {
         let mut blind_until = self.blind_until;
         self.waiting.retain(|item| match item {
@@ -220,7 +221,8 @@ mod tests {
     }
 
     proptest! {
-        /// However records are spread over rings and reads, they come out once and in order; of one moment, in that of reads, and of the rings in a read.
+        /// However records are spread over rings and reads, they come out once and in order; those
+        /// of one moment in the order of reads, and of rings within a read.
         #[test]
         fn all_come_out_once_in_order(steps in proptest::collection::vec((0..3_usize, 0..3_u64 * MS, any::<bool>()), 1..60)) {
             let (mut order, mut now, mut expected, mut got) = (Order::default(), MS, Vec::new(), Vec::new());

@@ -1,8 +1,9 @@
-//! The kernel's records of context switches and tracepoints, read from bytes.
+//! Decoder of the kernel's perf records: context switches, tracepoints, incidents, processes.
 //!
-//! A record is a header, what its kind adds, and the thread and the time that every record ends with (`sample_id_all`).
+//! A record is a header, the fields of its kind, and the thread and the time that every record ends
+//! with (`sample_id_all`).
 
-use crate::happened::{Happened, Happening};
+use crate::thread_event::{ThreadEvent, ThreadEventKind};
 use calltap_trace::{RunState, Switch};
 use perf_event_open_sys::bindings::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_SWITCH_OUT,
@@ -50,25 +51,25 @@ struct Life {
 }
 
 const HEADER: usize = size_of::<Header>();
-/// The records that are made here.
+/// Size of a record of a context switch.
 pub(crate) const SWITCH: usize = HEADER + size_of::<SampleId>();
 const LOST: usize = SWITCH + size_of::<Lost>();
 
-/// A record.
+/// A decoded record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item<T> {
-    /// This happened to the thread.
+    /// A record of the thread with this id.
     Of(u32, T),
-    /// Before `at`, so many records found no room.
+    /// Number of records before `at` that found no room.
     Lost { at: u64, lost: u64 },
 }
 
-/// Hands the records of context switches in `bytes` to `take`; what is no whole record ends it.
+/// Passes the records of context switches in `bytes` to `take`, up to the first incomplete record.
 pub(crate) fn read(bytes: &[u8], take: &mut dyn FnMut(Item<Switch>)) {
     each(bytes, &mut |header, body| item(header, body).into_iter().for_each(&mut *take));
 }
 
-/// Shows every record: its header, and what follows.
+/// Calls `show` for every record, with its header and the bytes that follow.
 fn each(mut bytes: &[u8], show: &mut dyn FnMut(&Header, &[u8])) {
     while let Ok((header, _)) = Header::read_from_prefix(bytes) {
         let size = usize::from(header.size);
@@ -92,7 +93,7 @@ fn item(header: &Header, body: &[u8]) -> Option<Item<Switch>> {
     Some(Item::Of(tid, Switch { at, to }))
 }
 
-/// A record of losses.
+/// Decodes a record of losses.
 fn lost<T>(header: &Header, body: &[u8]) -> Option<Item<T>> {
     if header.kind != PERF_RECORD_LOST || usize::from(header.size) < LOST {
         return None;
@@ -105,13 +106,13 @@ fn lost<T>(header: &Header, body: &[u8]) -> Option<Item<T>> {
 /// A hit of a tracepoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample<'b> {
-    /// When.
+    /// Time, nanoseconds of CLOCK_MONOTONIC.
     pub(crate) at: u64,
-    /// The process that ran then,
+    /// The process that ran.
     pub(crate) pid: u32,
-    /// and its thread.
+    /// The thread that ran.
     pub(crate) tid: u32,
-    /// What the tracepoint says.
+    /// Data of the tracepoint.
     pub(crate) raw: &'b [u8],
 }
 
@@ -122,7 +123,7 @@ struct Place {
     reserved: u32,
 }
 
-/// A page fault, as [`crate::perf::What::PageFaults`] has it recorded; of a major one, the period follows.
+/// A page fault as of [`crate::perf::EventKind::PageFaults`]; for a major one, the period follows.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Fault {
@@ -131,7 +132,7 @@ struct Fault {
     place: Place,
 }
 
-/// The end of the records in such a ring.
+/// The end of all records in a ring of incidents.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Trailer {
@@ -139,11 +140,12 @@ struct Trailer {
     place: Place,
 }
 
-/// Hands what happened to threads, and losses, to `take`; `signal` finds the number of a signal in a tracepoint's data.
+/// Passes incidents of threads, and losses, to `take`; `signal` returns the signal number in a
+/// tracepoint's data.
 pub(crate) fn read_incidents(
     bytes: &[u8],
     signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
-    take: &mut dyn FnMut(Item<Happened>),
+    take: &mut dyn FnMut(Item<ThreadEvent>),
 ) {
     each(bytes, &mut |header, body| incident(header, body, signal).into_iter().for_each(&mut *take));
 }
@@ -152,25 +154,25 @@ fn incident(
     header: &Header,
     body: &[u8],
     signal: &mut dyn FnMut(&[u8]) -> Option<u32>,
-) -> Option<Item<Happened>> {
+) -> Option<Item<ThreadEvent>> {
     const MINOR: usize = size_of::<Fault>();
     const MAJOR: usize = MINOR + size_of::<u64>();
-    let of = |id: &SampleId, place: &Place, what| {
-        Some(Item::Of(id.tid, Happened { at: id.time, cpu: place.cpu, what }))
+    let of = |id: &SampleId, place: &Place, kind| {
+        Some(Item::Of(id.tid, ThreadEvent { at: id.time, cpu: place.cpu, kind }))
     };
     match (header.kind, body.len()) {
         (PERF_RECORD_SAMPLE, MINOR | MAJOR) => {
             let (Fault { id, address, place }, _) = Fault::read_from_prefix(body).ok()?;
-            of(&id, &place, Happening::PageFault { address, major: body.len() == MAJOR })
+            of(&id, &place, ThreadEventKind::PageFault { address, major: body.len() == MAJOR })
         }
         (PERF_RECORD_SAMPLE, _) => {
             let (Trailer { id, place }, rest) = Trailer::read_from_prefix(body).ok()?;
             let (size, raw) = u32::read_from_prefix(rest).ok()?;
-            of(&id, &place, Happening::Signal { number: signal(raw.get(..size as usize)?)? })
+            of(&id, &place, ThreadEventKind::Signal { number: signal(raw.get(..size as usize)?)? })
         }
         (PERF_RECORD_SWITCH, _) if u32::from(header.misc) & PERF_RECORD_MISC_SWITCH_OUT == 0 => {
             let (_, Trailer { id, place }) = Trailer::read_from_suffix(body).ok()?;
-            of(&id, &place, Happening::Comes)
+            of(&id, &place, ThreadEventKind::SwitchedIn)
         }
         (PERF_RECORD_LOST, _) => {
             let (_, Trailer { id, .. }) = Trailer::read_from_suffix(body).ok()?;
@@ -181,22 +183,22 @@ fn incident(
     }
 }
 
-/// What the kernel says of a process as a whole.
+/// A record about a process or thread as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task<'b> {
-    /// It has this name from now on.
+    /// The process has this name from now on.
     Named { pid: u32, name: &'b [u8] },
-    /// It begins, as a copy of its parent.
+    /// The process starts, as a copy of its parent.
     Begun { pid: u32, parent: u32 },
-    /// It ends.
+    /// The process ends.
     Ended { pid: u32 },
-    /// A thread of it begins.
+    /// A thread of the process starts.
     ThreadBegun { tid: u32, pid: u32 },
     /// A thread ends.
     ThreadEnded { tid: u32 },
 }
 
-/// Hands the samples (thread, time, raw data) and losses in `bytes` to `take`, as `decode` understands them.
+/// Passes the samples and losses in `bytes` to `take`, decoded by `decode`.
 pub(crate) fn read_samples<T>(
     bytes: &[u8],
     decode: &mut dyn FnMut(Sample<'_>) -> Option<Item<T>>,
@@ -211,7 +213,7 @@ pub(crate) fn read_samples<T>(
     });
 }
 
-/// Hands what `bytes` say of processes to `take`, with its time.
+/// Passes the records about processes and threads in `bytes` to `take`, with their times.
 pub(crate) fn read_tasks(bytes: &[u8], take: &mut dyn FnMut(u64, Task<'_>)) {
     each(bytes, &mut |header, body| {
         let Ok((rest, SampleId { time, .. })) = SampleId::read_from_suffix(body) else { return };
@@ -303,12 +305,12 @@ mod tests {
         let mut items = Vec::new();
         let mut signal = |raw: &[u8]| Some(u32::from(*raw.first()?));
         read_incidents(&bytes.concat(), &mut signal, &mut |item| items.push(item));
-        let of = |at, cpu, what| Item::Of(7, Happened { at, cpu, what });
+        let of = |at, cpu, kind| Item::Of(7, ThreadEvent { at, cpu, kind });
         let expected = [
-            of(10, 1, Happening::PageFault { address: 0xabc000, major: false }),
-            of(20, 1, Happening::PageFault { address: 0xdef000, major: true }),
-            of(30, 1, Happening::Signal { number: 10 }),
-            of(50, 3, Happening::Comes),
+            of(10, 1, ThreadEventKind::PageFault { address: 0xabc000, major: false }),
+            of(20, 1, ThreadEventKind::PageFault { address: 0xdef000, major: true }),
+            of(30, 1, ThreadEventKind::Signal { number: 10 }),
+            of(50, 3, ThreadEventKind::SwitchedIn),
             Item::Lost { at: 60, lost: 17 },
         ];
         assert_eq!(items, expected);
@@ -316,7 +318,7 @@ mod tests {
 
     #[test]
     fn samples_are_read_with_their_raw_data() {
-        // Twelve bytes of data: with their length, and padded, they are two words.
+        // Twelve bytes of data: two words with their length and padding.
         let bytes = [
             record(PERF_RECORD_SAMPLE, 0, &[ID, 10, 0x0807_0605_0000_000c, 0x100f_0e0d_0c0b_0a09]),
             record(PERF_RECORD_LOST, 0, &[1, 17, ID, 50]),

@@ -1,13 +1,13 @@
-//! Why something that the kernel could tell of threads is not recorded.
+//! Reasons why kernel events of threads are not recorded.
 
 use std::{fmt, fs, io};
 
-/// What is not recorded.
+/// Kind of events that are not recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// Context switches.
     Switches,
-    /// Who wakes whom.
+    /// Wakings: which thread woke another.
     Wakings,
     /// System calls.
     SystemCalls,
@@ -17,43 +17,44 @@ pub enum Subject {
     Signals,
 }
 
-/// What is not recorded, and why.
+/// The events that are not recorded, and the reason.
 #[derive(Debug)]
 pub struct Refused {
     subject: Subject,
     cause: Cause,
 }
 
-/// Why.
+/// The reason.
 #[derive(Debug)]
 pub enum Cause {
     /// The kernel does not allow it.
     Forbidden {
-        /// `kernel.perf_event_paranoid`, where it can be read.
+        /// `kernel.perf_event_paranoid`, if it can be read.
         paranoid: Option<i32>,
     },
-    /// The kernel cannot do it.
+    /// The kernel lacks the feature.
     Missing,
-    /// The numbers of tracepoints stand in tracefs, which is root's.
+    /// The numbers of tracepoints are in tracefs, which only root may access.
     Tracefs(io::Error),
-    /// The kernel tells ids of the first pid namespace, and this is another.
+    /// calltap runs in another than the first pid namespace, whose ids the kernel reports.
     Namespace,
     /// An event for each thread on each processor takes more descriptors than a process may have.
     Descriptors {
-        /// So many threads,
+        /// Number of threads.
         threads: usize,
-        /// so many events for each,
+        /// Number of events for each thread.
         events: usize,
-        /// and so many descriptors.
+        /// Limit of descriptors.
         limit: u64,
     },
-    /// There is no such process any more.
+    /// The process does not exist any more.
     Gone,
-    /// Something else.
+    /// Another error.
     Other(io::Error),
 }
 
-/// `kernel.perf_event_paranoid` up to which users may record the switches of their own processes.
+/// Highest `kernel.perf_event_paranoid` at which users may record the switches of their own
+/// processes.
 const ALLOWED: i32 = 2;
 
 impl Refused {
@@ -61,7 +62,7 @@ impl Refused {
         Refused { subject, cause }
     }
 
-    /// The process has ended: nothing is to be said about it.
+    /// Whether the reason is that the process has ended, which needs no report.
     pub fn is_gone(&self) -> bool {
         matches!(self.cause, Cause::Gone)
     }

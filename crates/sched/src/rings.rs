@@ -1,6 +1,6 @@
-//! Opening events for the threads of a process on all processors, and a ring for each processor.
+//! Opens events for the threads of a process on all processors, and a ring for each processor.
 
-use crate::perf::{self, Heirs, Ring, What, Whom};
+use crate::perf::{self, EventKind, Heirs, Ring, Scope};
 use crate::refused::Cause;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -8,14 +8,15 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Where users may lock less memory than a ring takes, it is halved, down to this.
+/// Smallest ring. A ring is halved down to this size if the user may lock less memory.
 const SMALLEST_RING: usize = 8 << 10;
-/// Times that a process's threads are listed: those that begin meanwhile may have been begun by one without an event.
+/// Maximum number of listings of a process's threads: a thread without an event may have started
+/// others meanwhile.
 const ROUNDS: u32 = 20;
-/// Descriptors that are left for everything else.
+/// Number of descriptors that are left for other uses.
 const SPARE_DESCRIPTORS: u64 = 256;
 
-/// Events and rings so far.
+/// The events and rings opened so far.
 pub(crate) struct Opening {
     pub(crate) rings: Vec<(u32, Ring)>,
     pub(crate) events: Vec<OwnedFd>,
@@ -31,8 +32,9 @@ impl Opening {
         Opening { rings, events, threads, heirs: Heirs::UntilExec, ring }
     }
 
-    /// Opens events for all threads of a process on all processors; with `follow`, also for the programs that its processes run.
-    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, whats: &[What]) -> Result<(), Cause> {
+    /// Opens events for all threads of a process on all processors; with `follow`, also for
+    /// programs that its processes execute.
+    pub(crate) fn open_threads(&mut self, pid: u32, follow: bool, kinds: &[EventKind]) -> Result<(), Cause> {
         self.heirs = if follow { Heirs::All } else { Heirs::UntilExec };
         let processors = processors();
         for _ in 0..ROUNDS {
@@ -42,32 +44,32 @@ impl Opening {
                 break;
             }
             self.threads.extend(new.iter().copied());
-            make_room(self.threads.len(), processors.len() * whats.len())?;
+            make_room(self.threads.len(), processors.len() * kinds.len())?;
             for tid in new {
                 for cpu in &processors {
-                    whats.iter().try_for_each(|what| self.open_thread(*what, tid, *cpu))?;
+                    kinds.iter().try_for_each(|kind| self.open_thread(*kind, tid, *cpu))?;
                 }
             }
         }
         if self.rings.is_empty() { Err(Cause::Gone) } else { Ok(()) }
     }
 
-    fn open_thread(&mut self, what: What, tid: u32, cpu: u32) -> Result<(), Cause> {
-        match perf::open(what, Whom::Thread(tid, self.heirs), cpu) {
-            // Kernels before 5.13 cannot remove events from what runs another program.
+    fn open_thread(&mut self, kind: EventKind, tid: u32, cpu: u32) -> Result<(), Cause> {
+        match perf::open(kind, Scope::Thread(tid, self.heirs), cpu) {
+            // Kernels before 5.13 cannot remove events on execve.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && self.heirs == Heirs::UntilExec => {
                 self.heirs = Heirs::All;
-                self.open_thread(what, tid, cpu)
+                self.open_thread(kind, tid, cpu)
             }
-            // The thread has ended, or the processor is not there.
+            // The thread has ended, or the processor is offline.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => Ok(()),
             event => self.keep(event.map_err(Cause::new)?, cpu),
         }
     }
 
     /// Opens an event for everything on a processor.
-    pub(crate) fn open_all(&mut self, what: What, cpu: u32) -> Result<(), Cause> {
-        let event = perf::open(what, Whom::All, cpu).map_err(Cause::new)?;
+    pub(crate) fn open_all(&mut self, kind: EventKind, cpu: u32) -> Result<(), Cause> {
+        let event = perf::open(kind, Scope::All, cpu).map_err(Cause::new)?;
         self.keep(event, cpu)
     }
 
@@ -92,7 +94,7 @@ fn ring_for(mut event: OwnedFd, mut bytes: usize) -> io::Result<Ring> {
     }
 }
 
-/// Lets this process have so many descriptors more.
+/// Raises this process's limit of descriptors to what the events need.
 fn make_room(threads: usize, events: usize) -> Result<(), Cause> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
@@ -113,7 +115,7 @@ fn threads_of(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processors that are online, as `/sys` lists them: `0-3,8`.
+/// Returns the processors that are online, as `/sys` lists them: `0-3,8`.
 pub(crate) fn processors() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let listed = parse_processors(&text);

@@ -1,54 +1,56 @@
-//! A stream of what the kernel tells: rings of all processors, read, understood and put in order.
+//! A stream of kernel events: reads the rings of all processors, decodes them, and orders the
+//! records by time.
 
 use crate::order::{self, Change, Order, Taken, Timed};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What has happened is complete in [`Stream::read`] after this time.
+/// Time after which an event is certainly in the result of [`Stream::read`].
 pub const SETTLE: Duration = Duration::from_nanos(2 * order::SETTLED_NS);
 
 /// Rings that the kernel writes to, one for each processor.
 pub(crate) trait Rings<T>: Send {
-    /// Whether one of them has so much in it that it is to be read soon.
+    /// Whether a ring is so full that it should be read soon.
     fn is_filling(&self) -> bool;
-    /// Empties them: what each held.
+    /// Empties the rings and returns their contents.
     fn take(&mut self) -> Vec<Taken<T>>;
 }
 
-/// Records something of threads until it is dropped.
+/// A recording of events of threads, which ends when it is dropped.
 pub struct Stream<T> {
     rings: Box<dyn Rings<T>>,
     order: Order<T>,
-    /// The threads that were there already,
+    /// Threads that existed at the start.
     threads: BTreeSet<u32>,
-    /// and when all of them were watched.
+    /// Time from which all of them are watched.
     since: u64,
 }
 
 impl<T: Timed + Clone> Stream<T> {
-    /// From now on, of these threads and those that begin.
+    /// Creates a stream of these threads and those that start later.
     pub(crate) fn new(rings: Box<dyn Rings<T>>, threads: BTreeSet<u32>) -> Stream<T> {
         Stream { rings, order: Order::default(), threads, since: now() }
     }
 
-    /// The threads that are watched from [`Self::since`] on: what they did before their first change follows from that.
+    /// Takes the threads that are watched from [`Self::since`] on. Their first change implies their
+    /// state before it.
     pub fn take_threads(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.threads)
     }
 
-    /// Since when the threads that were there at first are watched, nanoseconds of CLOCK_MONOTONIC.
+    /// Returns the time from which the first threads are watched, nanoseconds of CLOCK_MONOTONIC.
     pub fn since(&self) -> u64 {
         self.since
     }
 
-    /// Whether a ring has so much in it that it is to be read soon.
+    /// Whether a ring is so full that it should be read soon.
     pub fn is_filling(&self) -> bool {
         self.rings.is_filling()
     }
 
-    /// Hands out what has happened since this was last done, oldest first. Until when all of it was: about a millisecond ago, nanoseconds of
-    /// CLOCK_MONOTONIC.
+    /// Hands out the changes since the last call, oldest first. Returns the time until which they
+    /// are complete: about a millisecond ago, nanoseconds of CLOCK_MONOTONIC.
     pub fn read(&mut self, give: &mut dyn FnMut(Change<T>)) -> u64 {
         let now = now();
         let taken = self.rings.take();
@@ -60,7 +62,7 @@ impl<T: Timed + Clone> Stream<T> {
         self.order.rest_of(tid, give);
     }
 
-    /// Records that were lost until now.
+    /// Returns the number of lost records.
     pub fn lost(&self) -> u64 {
         self.order.lost
     }

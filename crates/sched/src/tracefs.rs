@@ -1,6 +1,7 @@
-//! What tracefs says of a tracepoint: its number, and where its fields lie.
+//! Access to tracefs: descriptions of tracepoints and of buffer pages, and directories.
 //!
-//! Where tracefs is not mounted, root opens a mount of its own that has no place in any directory, and ends with this process.
+//! If tracefs is not mounted, root opens a mount of its own that is attached to no directory, and
+//! ends with this process.
 
 use calltap_ringbuffer::{Fields, PageLayout};
 use rustix::fs::{Mode, OFlags, openat};
@@ -10,29 +11,29 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Where it is mounted, if it is.
+/// Usual mount points.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// No file that is read here is longer.
+/// Maximum length of a file that is read here.
 const LONGEST: usize = 64 << 10;
 
-/// A tracepoint.
+/// Number and layout of a tracepoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tracepoint {
-    /// Its number.
+    /// Number of the tracepoint.
     pub(crate) id: u64,
     fields: Fields,
 }
 
-/// The root directory.
+/// The root directory of tracefs.
 pub(crate) struct Tracefs(OwnedFd);
 
 impl Tracefs {
-    /// Finds it, or mounts it.
+    /// Finds tracefs, or mounts it.
     pub(crate) fn open() -> io::Result<Tracefs> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut refused = None;
         for place in PLACES {
-            // A directory is no sign of tracefs, which may be mounted there or not.
+            // The directory also exists where tracefs is not mounted.
             let root = openat(rustix::fs::CWD, place, flags, Mode::empty());
             match root.and_then(|root| openat(&root, "events", flags, Mode::empty()).map(|_| root)) {
                 Ok(root) => return Ok(Tracefs(root)),
@@ -48,29 +49,29 @@ impl Tracefs {
         Ok(Tracefs(openat(mounted, ".", flags, Mode::empty())?))
     }
 
-    /// A tracepoint, as in `sched/sched_waking`.
+    /// Returns a tracepoint, named as in `sched/sched_waking`.
     pub(crate) fn tracepoint(&self, name: &str) -> io::Result<Tracepoint> {
         let id = self.read(&format!("events/{name}/id"))?;
         let format = self.read(&format!("events/{name}/format"))?;
         parse(&id, &format).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// How the pages of buffers are laid out.
+    /// Returns the layout of buffer pages.
     pub(crate) fn page_layout(&self) -> io::Result<PageLayout> {
         let layout = PageLayout::parse(&self.read("events/header_page")?);
         layout.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// A directory of it.
+    /// Opens a directory of tracefs.
     pub(crate) fn open_directory(&self, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::empty())?)
     }
 
-    /// What a file says.
+    /// Reads a file of tracefs.
     pub(crate) fn read(&self, name: &str) -> io::Result<String> {
         let mut file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
-        // The description of pages ends with the first read, whatever that had room for.
+        // The description of pages ends with the first read, whatever the size of its buffer.
         let (mut bytes, mut length) = (vec![0; LONGEST], 0);
         while let read @ 1.. = file.read(&mut bytes[length..])? {
             length += read;
@@ -80,18 +81,18 @@ impl Tracefs {
     }
 }
 
-/// From the texts of its files.
+/// Parses the texts of a tracepoint's files.
 fn parse(id: &str, format: &str) -> Option<Tracepoint> {
     Some(Tracepoint { id: id.trim().parse().ok()?, fields: Fields::parse(format) })
 }
 
 impl Tracepoint {
-    /// A field's bytes in raw data.
+    /// Returns the bytes of a field in raw data.
     pub(crate) fn bytes<'r>(&self, raw: &'r [u8], name: &str) -> Option<&'r [u8]> {
         self.fields.get(name)?.bytes(raw)
     }
 
-    /// A number in raw data, with its sign.
+    /// Returns a signed number in raw data.
     pub(crate) fn number(&self, raw: &[u8], name: &str) -> Option<i64> {
         self.fields.get(name)?.number(raw)
     }

@@ -1,9 +1,9 @@
-//! The system calls of threads.
+//! The system calls of threads, recorded as perf events.
 //!
-//! They are perf events, which end with the process that has opened them: nothing stays switched on in the kernel.
+//! The events end with the process that opened them: nothing stays enabled in the kernel.
 
 use crate::events::Events;
-use crate::perf::What;
+use crate::perf::EventKind;
 use crate::records::{self, Item, Sample};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::Opening;
@@ -13,10 +13,11 @@ use calltap_trace::{Edge, SystemCall};
 
 /// Bytes of a processor's ring.
 const RING: usize = 4 << 20;
-/// What a record takes at most.
+/// Maximum bytes of a record.
 const RECORD: usize = 128;
 
-/// Records the system calls of a process's threads, and of the threads and processes they begin; with `follow`, also when those run other programs.
+/// Records the system calls of a process's threads, and of the threads and processes that they
+/// start; with `follow`, also after those execute other programs.
 pub fn system_calls(pid: u32, follow: bool) -> Result<Stream<SystemCall>, Refused> {
     let refused = |cause| Refused::of(Subject::SystemCalls, cause);
     let points = Tracefs::open().and_then(|tracefs| {
@@ -24,8 +25,8 @@ pub fn system_calls(pid: u32, follow: bool) -> Result<Stream<SystemCall>, Refuse
     });
     let (enter, exit) = points.map_err(|error| refused(Cause::of_tracefs(error)))?;
     let mut opening = Opening::new(RING);
-    let whats = [What::Tracepoint(enter.id), What::Tracepoint(exit.id)];
-    opening.open_threads(pid, follow, &whats).map_err(refused)?;
+    let kinds = [EventKind::Tracepoint(enter.id), EventKind::Tracepoint(exit.id)];
+    opening.open_threads(pid, follow, &kinds).map_err(refused)?;
     let decode = move |bytes: &[u8], take: &mut dyn FnMut(Item<SystemCall>)| {
         records::read_samples(bytes, &mut |sample| called(&enter, &exit, sample), take);
     };
@@ -48,7 +49,7 @@ fn called(enter: &Tracepoint, exit: &Tracepoint, sample: Sample<'_>) -> Option<I
     } else {
         return None;
     };
-    // The kernel gives the end of rt_sigreturn, which restores what the signal has interrupted, no number.
+    // The exit of rt_sigreturn, which restores the interrupted state, has no number.
     let number = match (enter.number(raw, "id")?, &edge) {
         (-1, Edge::Exit(_)) => libc::SYS_rt_sigreturn,
         (number, _) => number,

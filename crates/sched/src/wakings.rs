@@ -1,12 +1,13 @@
-//! Who wakes the threads of a process.
+//! Wakings: which threads wake the threads of a process.
 //!
-//! An instance of tracefs tells all of it. Perf events, where the kernel allows no instance, leave out some wakings by timers.
+//! An instance of tracefs reports all wakings. Perf events, used if the kernel allows no instance,
+//! omit some wakings by timers.
 
 use crate::events::Events;
 use crate::instance::{self, Instance, Pages};
 use crate::names::Names;
 use crate::order::Taken;
-use crate::perf::What;
+use crate::perf::EventKind;
 use crate::records::{self, Item, Sample};
 use crate::refused::{Cause, Refused, Subject};
 use crate::rings::{self, Opening};
@@ -17,42 +18,43 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// The first pid namespace, which wakings tell ids of.
+/// Inode of the first pid namespace, whose ids wakings report.
 const FIRST_NAMESPACE: u64 = 0xeffffffc;
-/// In [`Tracepoint`]'s `common_flags`: an interrupt's code ran, not the thread's.
+/// Bits in a record's `common_flags`: an interrupt's code ran, not the thread's.
 const INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
-/// Kilobytes of a processor's ring: room for some ten thousand wakings.
+/// Kilobytes of a processor's ring: enough for some ten thousand wakings.
 const RING: u32 = 1 << 10;
-/// Bytes of a processor's ring of what processes are called.
+/// Bytes of a processor's ring of process names.
 const NAMES_RING: usize = 256 << 10;
-/// What a record takes at most.
+/// Maximum bytes of a record.
 const RECORD: usize = 128;
-/// The event.
+/// Name of the event.
 const WAKING: &str = "sched/sched_waking";
 
-/// The wakings of threads, and the names of those that woke them.
+/// The wakings of threads, and the names of the wakers.
 pub struct Wakings {
-    /// Who woke whom. The name of the waker's process is left empty.
+    /// The wakings. The name of the waker's process is empty.
     pub stream: Stream<Waking>,
-    /// What the processes of the wakers were called.
+    /// Names of the wakers' processes.
     pub names: Names,
 }
 
-/// Records who wakes the threads of a process, and those of the processes that it begins; where the kernel allows no instance, who wakes any thread of
-/// the machine.
+/// Records the wakings of a process's threads, and of those of the processes that it starts; if the
+/// kernel allows no instance, the wakings of all threads of the machine.
 pub fn wakings(pid: u32) -> Result<Wakings, Refused> {
     let refused = |cause| Refused::of(Subject::Wakings, cause);
     if !is_first_namespace() {
         return Err(refused(Cause::Namespace));
     }
     let tracefs = Tracefs::open().map_err(|error| refused(Cause::of_tracefs(error)))?;
-    // A process that has ended has no threads that could be listed.
+    // For a process that has ended, the instance fails: it has no threads to list.
     of_instance(&tracefs, pid).or_else(|_| of_machine(&tracefs).map_err(refused))
 }
 
-/// Removes what a recorder that was killed has left switched on.
+/// Removes instances that a killed recorder has left.
 pub fn remove_left() {
-    // What this process may not see it may not remove, and process ids of another namespace say nothing.
+    // In another pid namespace, this process cannot see the makers of instances, whose names have
+    // ids of the first one.
     if is_first_namespace()
         && let Ok(tracefs) = Tracefs::open()
     {
@@ -68,9 +70,9 @@ fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
     let (waking, layout) = (tracefs.tracepoint(WAKING)?, tracefs.page_layout()?);
     let instance = Instance::create(tracefs, "mono", RING)?;
     let mut opening = Opening::new(NAMES_RING);
-    // Without their records, processes are named as they are called when their wakings are read.
+    // Without these records, a process has its current name when its wakings are read.
     let has_names =
-        rings::processors().into_iter().try_for_each(|cpu| opening.open_all(What::Processes, cpu));
+        rings::processors().into_iter().try_for_each(|cpu| opening.open_all(EventKind::Processes, cpu));
     let names = if has_names.is_ok() { Names::of_now() } else { Names::default() };
     let told = names.clone();
     let take_tasks = move |bytes: &[u8], _: &mut dyn FnMut(Item<()>)| {
@@ -91,13 +93,15 @@ fn of_instance(tracefs: &Tracefs, pid: u32) -> io::Result<Wakings> {
     Ok(Wakings { stream: Stream::new(Box::new(pages), threads), names })
 }
 
-/// By perf events. The kernel could leave out the wakings of other processes' threads, by a list of ids; but a thread that begins would be missing in it
-/// for some time, and nothing would show that.
+/// Records the wakings of the whole machine by perf events.
+///
+/// A list of ids could restrict the kernel to some threads, but a thread that starts would be
+/// missing in it for some time, and no record would show that.
 fn of_machine(tracefs: &Tracefs) -> Result<Wakings, Cause> {
     let waking = tracefs.tracepoint(WAKING).map_err(Cause::of_tracefs)?;
     let mut opening = Opening::new(RING as usize * 1024);
     for cpu in rings::processors() {
-        opening.open_all(What::Tracepoint(waking.id), cpu)?;
+        opening.open_all(EventKind::Tracepoint(waking.id), cpu)?;
     }
     let names = Names::of_now();
     let told = names.clone();
@@ -145,7 +149,7 @@ mod tests {
 
     const TIMES: usize = 200;
 
-    /// The wakings that are told of a thread which begins later and does this.
+    /// Returns the wakings that are recorded of a thread which starts later and runs `sleeps`.
     fn told_of(wakings: Wakings, sleeps: impl FnOnce() + Send + 'static) -> Vec<Waking> {
         let Wakings { mut stream, .. } = wakings;
         let sleeper = std::thread::spawn(|| {
@@ -169,12 +173,12 @@ mod tests {
         all.into_iter().filter(|(of, _)| *of == tid).map(|(_, waking)| waking).collect()
     }
 
-    /// Sleeps, each ended by a timer.
+    /// Sleeps several times; a timer ends each sleep.
     fn nap() {
         (0..TIMES).for_each(|_| std::thread::sleep(Duration::from_millis(2)));
     }
 
-    /// Waits, each ended by another thread, which takes its time.
+    /// Waits several times; another thread ends each wait after some time.
     fn wait_for_another() {
         let (ask, asked) = mpsc::sync_channel::<()>(0);
         let (answer, answered) = mpsc::channel();
@@ -201,7 +205,7 @@ mod tests {
                 assert!(by_timers.count() >= TIMES);
             }
             Err(error) => {
-                // Not captured, unlike what is printed.
+                // The test harness does not capture this, unlike printed text.
                 let _ = writeln!(io::stderr(), "SKIPPED: no instance of tracefs: {error}");
             }
         }
@@ -210,14 +214,15 @@ mod tests {
     #[test]
     fn without_an_instance_the_machine_is_asked() {
         match Tracefs::open().map_err(Cause::of_tracefs).and_then(|tracefs| of_machine(&tracefs)) {
-            // Perf events may leave out all wakings by timers of a processor, as if another record were being written there.
+            // Perf events may omit all wakings by timers of a processor, as if another record were
+            // being written there.
             Ok(wakings) => {
                 let by_threads =
                     told_of(wakings, wait_for_another).into_iter().filter(|waking| !waking.interrupt);
                 assert!(by_threads.count() >= TIMES / 2);
             }
             Err(cause) => {
-                // Not captured, unlike what is printed.
+                // The test harness does not capture this, unlike printed text.
                 let _ = writeln!(io::stderr(), "SKIPPED: {}", Refused::of(Subject::Wakings, cause));
             }
         }

@@ -1,4 +1,4 @@
-//! What a selection can choose from, and what is said where it chooses nothing.
+//! The functions from which a selection can choose, and hints for one that chooses none.
 
 use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
@@ -7,50 +7,51 @@ use calltap_sites::{Binary, Function, Inlined, Reason};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The functions a selection can choose from, kept for messages.
+/// The functions from which a selection can choose, kept for messages.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// By module: its name, and what was read of it.
+    /// Modules by name, with the functions of their files.
     pub modules: Vec<(String, Arc<Binary>)>,
-    /// And where their files are: in which root directory, and the path there.
+    /// Files of the modules: root directory of the mount namespace, and path in it.
     pub files: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Candidates {
-    /// All functions, each with the name of its module.
+    /// Returns all functions, each with the name of its module.
     pub fn functions(&self) -> impl Iterator<Item = (&Function, &str)> {
         self.modules
             .iter()
             .flat_map(|(name, binary)| binary.functions.iter().map(|function| (function, name.as_str())))
     }
 
-    /// The traceable functions.
+    /// Returns the traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
-        self.functions().filter(|(function, _)| function.form.is_some())
+        self.functions().filter(|(function, _)| function.is_traceable())
     }
 
-    /// The functions that one of these words names and that cannot be traced, each with its module and the reason. A part of a function is none.
+    /// Returns the functions that a word names and that cannot be traced, each with its module and
+    /// the reason. Parts of functions are left out.
     pub fn untraceable<'a>(
         &'a self,
         words: &'a [&Word],
     ) -> impl Iterator<Item = (&'a Function, &'a str, &'a Reason)> {
-        let not = self.functions().filter(|(function, _)| !words.is_empty() && function.form.is_none());
-        let reasoned =
-            not.filter_map(|(function, module)| Some((function, module, function.reason.as_ref()?)));
+        let not = self.functions().filter(|(function, _)| !words.is_empty() && !function.is_traceable());
+        let reasoned = not.filter_map(|(function, module)| Some((function, module, function.reason()?)));
         let is_function = |reason: &Reason| !matches!(reason, Reason::ColdPart | Reason::ColdPartOf { .. });
         reasoned.filter(move |(function, module, reason)| {
             is_function(reason) && words.iter().any(|word| word.matches(&names_of(function, module)))
         })
     }
 
-    /// Why nothing matches: the function exists and cannot be traced, or names that look alike.
+    /// Explains why nothing matches a word: the function exists and cannot be traced, or similar
+    /// names.
     pub(crate) fn hint(&self, word: &Word) -> String {
         let exists = self
             .functions()
-            .filter(|(function, _)| function.form.is_none())
+            .filter(|(function, _)| !function.is_traceable())
             .find(|(function, module)| word.matches(&names_of(function, module)));
         if let Some((function, reason)) =
-            exists.and_then(|(function, _)| Some((function, function.reason.as_ref()?)))
+            exists.and_then(|(function, _)| Some((function, function.reason()?)))
         {
             return format!(" ({} cannot be traced: {reason})", demangle(&function.name));
         }
@@ -59,7 +60,7 @@ impl Candidates {
         }
         let names: Vec<String> = self.traceable().map(|(function, _)| demangle(&function.name)).collect();
         let near = nearest_names(word.pattern(), names.iter().map(String::as_str), 3);
-        // A library without names is no reason where something looks alike.
+        // If a name is similar, a library without names is not the reason.
         let asked = if near.is_empty() { self.modules.len() } else { 1 };
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         let files = self.modules.iter().zip(&self.files).take(asked);
@@ -68,7 +69,8 @@ impl Candidates {
         near + &missing.unwrap_or_default()
     }
 
-    /// It is no function any more, as a file's debugging information says.
+    /// Explains that the function was inlined everywhere, according to a file's debugging
+    /// information.
     fn inlined(&self, word: &Word) -> Option<String> {
         let is_it = |(found, module): &(Inlined, &str)| {
             !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some(module))

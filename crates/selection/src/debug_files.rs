@@ -1,4 +1,5 @@
-//! Separate debugging files, for the names of functions whose symbols were stripped: where distributions install them, by build-id, and where the file itself says.
+//! Separate debugging files, which have the names of functions whose symbols were stripped. They
+//! are found where distributions install them, by build-id, and by the name in the file itself.
 
 use crate::named::{MayChoose, Named};
 use calltap_sites::types::Types;
@@ -16,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Where debugging files are installed.
+/// Directory in which debugging files are installed.
 const INSTALLED: &str = "usr/lib/debug";
 
-/// The debugging information of a file: its own, or that of its debugging file. `path`: as for [`name_functions`].
+/// Reads the debugging information of a file: its own, or that of its debugging file. `path`: as
+/// for [`name_functions`].
 pub fn read_types(file: &File, build_id: Option<&str>, path: &Path, root: &Path) -> Option<Arc<Types>> {
     let own = Types::read(file).ok().flatten();
     let separate = || {
@@ -33,14 +35,16 @@ pub fn read_types(file: &File, build_id: Option<&str>, path: &Path, root: &Path)
     own.or_else(separate).map(Arc::new)
 }
 
-/// Gives functions without a name those of the debugging file, if there is one. `link`: its [name](debug_link), as the file says. `path`: of the file in its own mount namespace, whose root is `root`.
+/// Gives functions without a name those of the debugging file, if there is one. `link`: its
+/// [name](debug_link) in the file. `path`: path of the file in its own mount namespace, whose root
+/// is `root`.
 pub fn name_functions(binary: &mut Binary, link: impl FnOnce() -> Option<Vec<u8>>, path: &Path, root: &Path) {
     if !lacks_names(binary) {
         return;
     }
     for place in candidates(binary.build_id.as_deref(), link(), path, root) {
         let Some(found) = open_itself(&place).ok().and_then(|file| load(&file).ok()) else { continue };
-        // It may be another build's.
+        // The debugging file may belong to another build.
         if binary.build_id.is_some()
             && build_id_of(&found) == binary.build_id
             && add_names(binary, &found) > 0
@@ -50,7 +54,8 @@ pub fn name_functions(binary: &mut Binary, link: impl FnOnce() -> Option<Vec<u8>
     }
 }
 
-/// May a function of a file be chosen, by the names in its tables of symbols? The file was not read yet. `path`: as for [`name_functions`].
+/// Whether a function of a file may be chosen, by the names in its symbol tables. Called before the
+/// file is decoded. `path`: as for [`name_functions`].
 pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoose<'_>) -> bool {
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     may_choose(Named::ByPlace(&module))
@@ -58,7 +63,8 @@ pub fn may_choose_in(file: &File, path: &Path, root: &Path, may_choose: &MayChoo
         || has_debugging_file(file, path, root)
 }
 
-/// The functions of a file that may be chosen, by their addresses; None: any of them may be, or names that are not known yet would tell.
+/// Returns the functions of a file that may be chosen, by their addresses; None if any may be, or
+/// if that depends on names still missing.
 pub fn chosen_in(
     binary: &Binary,
     file: &File,
@@ -76,21 +82,21 @@ pub fn chosen_in(
     };
     let chosen: BTreeSet<Svma> =
         binary.functions.iter().filter(is_chosen).map(|function| function.address).collect();
-    // To decode all of it takes no longer then.
+    // For more of them, decoding the whole file takes no longer.
     (chosen.len() <= binary.functions.len() / MANY).then_some(chosen)
 }
 
-/// One function in so many is few.
+/// The inverse of the largest share of a file's functions that is decoded separately.
 const MANY: usize = 8;
 
-/// What [`debug_link`] finds, of a file of which only headers are read.
+/// Returns the [name](debug_link) of a file's debugging file. Reads only headers.
 pub fn debug_link_of(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
     let (name, _) = object::File::parse(&cache).ok()?.gnu_debuglink().ok()??;
     Some(name.to_vec())
 }
 
-/// May another file have names for functions of this one?
+/// Whether another file may have names for functions of this one.
 pub fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
     let cache = ReadCache::new(file);
     let Ok(parsed) = object::File::parse(&cache) else { return true };
@@ -103,7 +109,8 @@ pub fn has_debugging_file(file: &File, path: &Path, root: &Path) -> bool {
         || roots.into_iter().any(|root| places.iter().any(|place| root.join(place).exists()))
 }
 
-/// Where it may be. Debugging files are often installed on the host only, and not in a container.
+/// Possible paths of a debugging file. These files are often installed on the host only, and not in
+/// a container.
 fn candidates(
     build_id: Option<&str>,
     link: Option<Vec<u8>>,
@@ -118,26 +125,28 @@ fn candidates(
     installed.chain(build_id.and_then(fetched))
 }
 
-/// Where clients of debuginfod, calltap among them, keep what they have fetched for this user.
+/// Directory in which clients of debuginfod, such as calltap, keep the files that they have fetched
+/// for this user.
 pub fn fetched_files() -> Option<PathBuf> {
     let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     variable("DEBUGINFOD_CACHE_PATH").or_else(|| Some(cache()?.join("debuginfod_client")))
 }
 
-/// The debugging file of a build there.
+/// Path in that directory of the debugging file of a build.
 pub fn fetched(build_id: &str) -> Option<PathBuf> {
     let is_hexadecimal = build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
     Some(fetched_files().filter(|_| is_hexadecimal && !build_id.is_empty())?.join(build_id).join("debuginfo"))
 }
 
-/// The servers of debuginfod that the user has named.
+/// Servers of debuginfod that the user has configured.
 pub fn servers() -> Vec<String> {
     let text = env::var("DEBUGINFOD_URLS").unwrap_or_default();
     text.split_whitespace().map(|url| url.trim_end_matches('/').to_owned()).collect()
 }
 
-/// What a file says about itself that is not in memory: itself, if it has debugging information, else its debugging file.
+/// Returns the functions that were inlined, by the debugging information of a file or of its
+/// debugging file. Reads both from disk.
 pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
     let inside = root.join(path.strip_prefix("/").unwrap_or(path));
     let data = load_all(&open(&inside).ok()?).ok()?;
@@ -150,22 +159,23 @@ pub fn inlined_functions(path: &Path, root: &Path) -> Option<Vec<Inlined>> {
     inlined(&found.find(|data| build_id_of(data).is_some_and(|found| found == id))?)
 }
 
-/// How many functions of a file have no name.
+/// Number of functions of a file without a name.
 fn unnamed(binary: &Binary) -> usize {
     binary.functions.iter().filter(|function| is_unnamed(function)).count()
 }
 
-/// Of several files, the one in which a function that is not found is most likely: the one with most functions without a name; and where these would be.
+/// Returns the file in which a function that is not found is most likely: the one with most
+/// functions without a name. Also returns where their names are.
 pub fn most_missing_names<'a>(
     files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
 ) -> Option<(&'a str, String)> {
-    // A few functions of the C compiler's own never have a name.
+    // Some functions of the C compiler itself never have a name.
     let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
     let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
     Some((name, where_names_are(binary, path)?))
 }
 
-/// Where the names of the functions would be, for people, if most have none.
+/// Describes to the user where the names of a file's functions are, if most have none.
 pub fn missing_names(binary: &Binary, path: &Path) -> Option<String> {
     (unnamed(binary) * 2 >= binary.functions.len()).then(|| where_names_are(binary, path))?
 }
@@ -187,7 +197,8 @@ fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
     ))
 }
 
-/// Says at the start of a recording that most functions of a file have no names, and how to learn more.
+/// Message at the start of a recording: most functions of a file have no names, and how to get
+/// them.
 pub fn hint(binary: &Binary, path: &Path) -> Option<String> {
     let unnamed = unnamed(binary);
     if unnamed * 2 < binary.functions.len() || !lacks_names(binary) {
@@ -202,7 +213,8 @@ pub fn hint(binary: &Binary, path: &Path) -> Option<String> {
     Some(format!("{unnamed} of {} functions of {name} have no names: {what}", binary.functions.len()))
 }
 
-/// Debian's package of the debugging file, if the lists of packages have one. What lies in /usr/bin may be listed in /bin.
+/// Debian's package of the debugging file, if the package lists have one. A file of /usr/bin may be
+/// listed in /bin.
 fn package(path: &Path) -> Option<String> {
     let short = path.strip_prefix("/usr").ok().map(|short| Path::new("/").join(short));
     let name = [Some(path.to_owned()), short].into_iter().flatten().find_map(|path| {
@@ -218,13 +230,13 @@ fn package(path: &Path) -> Option<String> {
     [format!("{name}-dbgsym"), format!("{name}-dbg")].into_iter().find(is_known)
 }
 
-/// Where the debugging file of a build is installed, without the `/` in front.
+/// Path at which the debugging file of a build is installed, without the leading `/`.
 fn of_build(id: &str) -> Option<PathBuf> {
     let (first, rest) = id.split_at_checked(2)?;
     Some(Path::new(INSTALLED).join(".build-id").join(first).join(format!("{rest}.debug")))
 }
 
-/// Where it may be, without the `/` in front.
+/// Possible paths of a debugging file, without the leading `/`.
 fn places(build_id: Option<&str>, link: Option<Vec<u8>>, path: &Path) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = build_id.and_then(of_build).into_iter().collect();
     let directory = path.parent().and_then(|parent| parent.strip_prefix("/").ok());

@@ -1,18 +1,18 @@
-//! Why a selection is none, or selects nothing: a line each, for the user.
+//! Errors for selections that are invalid, or select no function: a line each, for the user.
 
-/// What is wrong with a selection.
+/// The reason why a selection is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// A kind of tracer that there is not.
+    /// An unknown kind of tracer.
     #[error("no tracer named '{0}' (there are function, function_graph, profile and nop)")]
     NoTracer(String),
-    /// More tracers than a site can lead to.
+    /// More tracers than a site can have.
     #[error("at most {0} tracers")]
     TooMany(usize),
-    /// What is to be read of calls is not understood.
+    /// A value to read, or a condition, that cannot be parsed.
     #[error("{0}")]
     Value(String),
-    /// A filter that names nothing; the program was not run.
+    /// A filter that matches no function; the program was not run.
     #[error("no traceable function matches '{glob}'{hint}")]
     NoMatch {
         /// The pattern.
@@ -20,18 +20,18 @@ pub enum Error {
         /// The nearest names, or empty.
         hint: String,
     },
-    /// Calls into libraries were asked for; the program was not run.
+    /// Calls into libraries were requested, but the program has no stubs; the program was not run.
     #[error(
         "--libcalls: the program has no linker's stubs to call libraries through: it is static, or was compiled with -fno-plt, as programs in Rust are; -F 'LIBRARY:GLOB' traces a library's own functions"
     )]
     NoLibraryCalls,
-    /// Python functions were asked for.
+    /// Python functions were requested, but there is no interpreter.
     #[error("--python: the program is no CPython interpreter, and has loaded none")]
     NoInterpreter,
-    /// Nothing can be read of the calls of any function that was asked for; the program was not run.
+    /// No value can be read in any of the requested functions; the program was not run.
     #[error("{name}: {why}")]
     Values {
-        /// The first of them.
+        /// Name of the first of these functions.
         name: String,
         /// The reason.
         why: calltap_values::Reason,

@@ -1,34 +1,35 @@
-//! `ftraced`: the daemon that converts calls which were recorded when they were first made. It is a timer of a session's controller: once a second it looks whether
-//! there are any. Here are its books; the session's planner does the work.
+//! `ftraced`: the daemon that converts calls which were recorded when first made. It is a timer of
+//! a session's controller, which once a second looks for such calls. This file has its state; the
+//! session's planner converts.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// It wakes no more often.
+/// Shortest time between two wakeups.
 const WAKES: Duration = Duration::from_secs(1);
-/// So many conversions are too many: it warns, and stops.
+/// Most conversions: with more, the daemon warns, and stops.
 pub const OVERFLOW: u64 = 100_000;
-/// More failures are not listed.
+/// Most failures that are listed.
 const LISTED: usize = 1000;
 
-/// How it does.
+/// State of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ftraced {
-    /// It converts on its own. (`ftraced_enabled`)
+    /// Whether it converts on its own (`ftraced_enabled`).
     pub enabled: bool,
-    /// Raised by every write to `ftraced_enabled`: each has what is recorded converted at once.
+    /// Number of writes to `ftraced_enabled`. Each also converts the recorded calls at once.
     pub writes: u64,
-    /// Calls that were converted, and are there,
+    /// Converted calls that still exist.
     pub converted: u64,
-    /// and those since it was last enabled.
+    /// Calls converted since it was last enabled.
     pub changes: u64,
-    /// Nanoseconds that the first update took,
+    /// Nanoseconds of the first update.
     pub first_ns: u64,
-    /// and all later ones together.
+    /// Nanoseconds of all later updates together.
     pub later_ns: u64,
-    /// Calls that were not recorded: there was no free record.
+    /// Calls that were not recorded, for lack of a free record.
     pub skipped: u64,
-    /// What was recorded and was no call any more, or was found to be something else than expected.
+    /// Recorded calls that no longer exist, or were not as expected.
     pub failures: Vec<String>,
 }
 
@@ -48,13 +49,14 @@ impl Default for Ftraced {
 }
 
 impl Ftraced {
-    /// A write to `ftraced_enabled`.
+    /// Notes a write to `ftraced_enabled`.
     pub fn write(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.writes += 1;
     }
 
-    /// What was written, as far as it was by now: true if there is something to convert for it.
+    /// Adopts the latest write. Returns whether there was one, so that recorded calls are to be
+    /// converted.
     pub fn obey(&mut self, written: &Ftraced) -> bool {
         if written.writes == self.writes {
             return false;
@@ -66,7 +68,8 @@ impl Ftraced {
         true
     }
 
-    /// Notes an update: so many calls were changed, so many are converted in all. What there is to warn of, if that is too many.
+    /// Notes an update that changed `changes` calls; `converted` are converted in all. Returns a
+    /// warning if these are too many, and stops.
     pub fn update(&mut self, changes: u64, converted: u64, time: Duration) -> Option<String> {
         let ns = time.as_nanos() as u64;
         match self.first_ns {
@@ -95,7 +98,7 @@ impl Ftraced {
     }
 }
 
-/// When it wakes next.
+/// The time of the next wakeup.
 #[derive(Debug)]
 pub struct Alarm(Instant);
 
@@ -106,7 +109,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Is it time?
+    /// Returns whether it is time to wake up; if so, sets the next wakeup.
     pub fn rings(&mut self) -> bool {
         let rings = Instant::now() >= self.0;
         if rings {

@@ -1,7 +1,9 @@
-//! What is traced: the user's words, parsed, and the functions that they select.
+//! The selection of what is traced: parses the user's words, and finds the functions that they
+//! select.
 //!
-//! The command line, the control directory and the session all hold a [`Selection`], the words; [`ParsedSelection`] answers what its tracers want of a function. Of
-//! processes nothing is known here; of files only where [debugging files](debug_files) are.
+//! The command line, the control directory and the session all hold a [`Selection`], the words.
+//! [`ParsedSelection`] answers what its tracers want of a function. This crate knows no processes,
+//! and of files only the location of [debugging files](debug_files).
 
 mod candidates;
 pub mod debug_files;

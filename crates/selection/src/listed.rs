@@ -1,4 +1,4 @@
-//! What there is to select, and what came of it, as the control directory shows it.
+//! Functions that can be selected, and their results, as the control directory shows them.
 
 use calltap_trace::Profile;
 use serde::{Deserialize, Serialize};
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 /// A function that can be traced.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Listed {
-    /// Linker symbol,
+    /// Linker symbol.
     pub function: String,
-    /// and its other names.
+    /// Its other names.
     pub aliases: Vec<String>,
-    /// Where it is in the process.
+    /// Address in the process.
     pub address: u64,
-    /// Bytes, 0 when unknown.
+    /// Bytes; 0 if unknown.
     pub size: u64,
     /// File name of its module.
     pub module: String,
-    /// That is not the program itself.
+    /// Whether that module is a library, not the program itself.
     pub library: bool,
-    /// It was on at some time.
+    /// Whether it was enabled at some time.
     pub known: bool,
-    /// It leads to a stub.
+    /// Whether its site is enabled.
     pub on: bool,
-    /// Other bytes were found there than expected: it is never touched again.
+    /// Whether its site had other bytes than expected: it is never touched again.
     pub failed: bool,
 }
 
-/// What was summed up of a function, all threads and processes together.
+/// Profile of a function, summed up over all threads and processes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Profiled {
     /// Linker symbol.
     pub function: String,
-    /// Path of the file it is in.
+    /// Path of its file.
     pub module: String,
     /// The sums.
     pub profile: Profile,

@@ -1,4 +1,4 @@
-//! What a selection's tracers want of a function.
+//! The request of a selection's tracers for a function.
 
 use crate::error::Error;
 use crate::named::names_of;
@@ -15,49 +15,52 @@ use std::sync::Arc;
 /// Suffixes of functions that the compiler has specialised for some of their callers.
 const ALTERED: [&str; 3] = [".isra.", ".constprop.", ".part."];
 
-/// What the tracers want of a function.
+/// The combined request of the tracers for a function.
 pub struct SiteRequest {
-    /// Which of them: bit mask by tracer id.
+    /// The tracers that want the function: bit mask by tracer id.
     pub tracers: u32,
-    /// In which form.
-    pub wanted: HookSet,
-    /// What is to be read of its calls besides.
+    /// Their hooks together.
+    pub hook_set: HookSet,
+    /// Program that reads values of its calls.
     pub program: Option<Arc<Program>>,
-    /// Why that cannot be.
+    /// The reason why values cannot be read.
     pub trouble: Option<Trouble>,
-    /// There is more that they want and cannot have: only its entry can be traced.
+    /// Whether the tracers want more than they can have, as only the function's entry can be
+    /// traced.
     pub cut: bool,
-    /// It is CPython's evaluator, and gives threads their profile function; it records nothing itself.
+    /// Whether the function is one by which Python functions are traced ([`EVALUATOR`] or
+    /// [`SAVE_THREAD`]); it records no events itself.
     pub evaluates: bool,
 }
 
-/// Reads the debugging information of a function's file, if there is any.
+/// Reads the debugging information of a function's file, if it exists.
 pub type Typed<'t> = &'t dyn Fn() -> Option<Arc<Types>>;
 
-/// A selection.
+/// A selection, parsed.
 pub struct ParsedSelection {
-    /// In the user's words.
+    /// The user's words.
     pub words: Selection,
     /// The tracers; `id` is their index.
     pub tracers: Vec<TracerInfo>,
-    /// Their filters.
+    /// The filters of the tracers.
     pub selector: Selector,
 }
 
 impl ParsedSelection {
-    /// The selection that words make; if `later`, globs may match nothing.
+    /// Parses a selection. If `later`, globs may match no function.
     pub fn new(words: &Selection, later: bool) -> Result<ParsedSelection, Error> {
         ParsedSelection::about(words, later, &[])
     }
 
-    /// The same; a function of each of these globs must be among those that are traced.
+    /// Parses a selection as [`ParsedSelection::new`] does. For each glob of `about`, a matching
+    /// function must be traced.
     pub fn about(words: &Selection, later: bool, about: &[String]) -> Result<ParsedSelection, Error> {
         let mut selector = Selector::new(words, later)?;
         selector.about = about.iter().map(|glob| Word::new(glob)).collect();
         Ok(ParsedSelection { words: words.clone(), tracers: selector.tracers.clone(), selector })
     }
 
-    /// What its tracers want of a function, together.
+    /// Returns the combined request of the tracers for a function; None if none wants it.
     pub fn site_request(&self, function: &Function, module: &str, typed: Typed<'_>) -> Option<SiteRequest> {
         let is_added = || function.name == SAVE_THREAD && !self.is_filtered(function, module);
         if !self.words.python.is_empty() && (function.name == EVALUATOR || is_added()) {
@@ -65,38 +68,39 @@ impl ParsedSelection {
         }
         let tracers = self.selector.choose(function, module);
         let wanting = self.tracers.iter().filter(|tracer| tracers & 1 << tracer.id != 0);
-        let wanted = wanting.map(|tracer| match tracer.kind {
+        let hook_set = wanting.map(|tracer| match tracer.kind {
             TracerKind::Function => HookSet::FUNCTION,
             TracerKind::FunctionGraph => HookSet::GRAPH,
             TracerKind::Profile => HookSet::PROFILE,
         });
-        let wanted = wanted.reduce(HookSet::and)?;
-        if let Some(SiteForm::Checked { goid, .. }) = function.form {
-            let entry = self.entry((function, module), tracers, wanted, Reason::GoFunction);
+        let hook_set = hook_set.reduce(HookSet::and)?;
+        if let Some(SiteForm::Checked { goid, .. }) = function.form() {
+            let entry = self.entry((function, module), tracers, hook_set, Reason::GoFunction);
             if goid.is_none() {
                 return Some(entry);
             }
-            let returns = matches!(function.returns, Returns::Exits { unseen: None, .. });
-            let cut = wanted.returns() && !(returns && wanted == wanted.and(HookSet::GRAPH));
-            return Some(SiteRequest { wanted: wanted.on_goroutine(returns), cut, ..entry });
+            let returns = matches!(function.returns, Returns::Exits { unrecorded_end: None, .. });
+            let cut = hook_set.returns() && !(returns && hook_set == hook_set.and(HookSet::GRAPH));
+            return Some(SiteRequest { hook_set: hook_set.on_goroutine(returns), cut, ..entry });
         }
-        // A call that leaves by a tail call would stay open, with what its caller calls next inside it.
-        if let Returns::Exits { unseen, .. } = &function.returns
-            && let Some(unseen) = unseen
-            && wanted.returns()
+        // A call that leaves by a tail call would stay open, and the caller's next calls would be
+        // inside it.
+        if let Returns::Exits { unrecorded_end, .. } = &function.returns
+            && let Some(unrecorded_end) = unrecorded_end
+            && hook_set.returns()
         {
             return Some(SiteRequest {
                 cut: false,
                 ..self.entry(
                     (function, module),
                     tracers,
-                    wanted,
-                    Reason::Unseen { why: Box::new(unseen.clone()) },
+                    hook_set,
+                    Reason::Unseen { why: Box::new(unrecorded_end.clone()) },
                 )
             });
         }
         let known = || {
-            // What a compiler has made of a function for some of its callers takes other arguments than it says.
+            // A function specialised for some callers has other arguments than its signature says.
             let is_altered = ALTERED.iter().any(|part| function.name.contains(part));
             let types = typed().filter(|_| !is_altered)?;
             let signature = types.signature(function.address)?;
@@ -107,10 +111,10 @@ impl ParsedSelection {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, wanted, program, trouble, cut: false, evaluates: false })
+        Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, evaluates: false })
     }
 
-    /// Does a filter select a function that the user has given?
+    /// Whether a filter given by the user selects the function.
     fn is_filtered(&self, function: &Function, module: &str) -> bool {
         self.words
             .given_filter()
@@ -118,30 +122,31 @@ impl ParsedSelection {
             .any(|word| word.matches(&names_of(function, module)))
     }
 
-    /// What is wanted of CPython's evaluator: that its entry calls the agent.
+    /// Returns the request for CPython's evaluator, whose entry must call the agent.
     fn evaluator(&self) -> Option<SiteRequest> {
         let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
         let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
-        let wanted = HookSet::EVALUATOR;
+        let hook_set = HookSet::EVALUATOR;
         let request =
-            SiteRequest { tracers, wanted, program: None, trouble: None, cut: false, evaluates: true };
+            SiteRequest { tracers, hook_set, program: None, trouble: None, cut: false, evaluates: true };
         (tracers != 0 && self.words.traces_python()).then_some(request)
     }
 
-    /// What can be had of it where only its entry can be traced: nothing is read.
+    /// Returns the request for a function of which only the entry can be traced. No values are
+    /// read.
     fn entry(
         &self,
         (function, module): (&Function, &str),
         tracers: u32,
-        wanted: HookSet,
+        hook_set: HookSet,
         why: Reason,
     ) -> SiteRequest {
         let reads = !matches!(self.selector.values(function, module, &|| None), Ok(None));
         let trouble = reads.then(|| Trouble::from(why));
-        let cut = wanted != HookSet::FUNCTION;
+        let cut = hook_set != HookSet::FUNCTION;
         SiteRequest {
             tracers,
-            wanted: wanted.on_small_stack(),
+            hook_set: hook_set.on_small_stack(),
             program: None,
             trouble,
             cut,

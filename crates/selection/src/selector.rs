@@ -1,4 +1,4 @@
-//! Filters, notrace sets and values, compiled: which function is wanted by whom.
+//! Compiled filters, notrace sets and values: decides which tracers want a function.
 
 use crate::candidates::Candidates;
 use crate::error::Error;
@@ -16,34 +16,36 @@ pub struct Selector {
     /// The tracers; `id` is their index.
     pub(crate) tracers: Vec<TracerInfo>,
     filters: Vec<(GlobSet, GlobSet)>,
-    /// Globs may match nothing at the start.
+    /// Whether globs may match no function at the start.
     later: bool,
-    /// Python functions are traced.
+    /// Whether Python functions are traced.
     python: bool,
-    /// Of each of these a function must be traced.
+    /// Globs for each of which a function must be traced.
     pub(crate) about: Vec<Word>,
-    /// What polls futures is traced, also if no filter names it.
+    /// Whether functions that poll futures are traced, even if no filter names them.
     futures: bool,
-    /// Nothing else is.
+    /// Whether only functions that poll futures are traced.
     only_futures: bool,
-    /// The program's calls into libraries are.
+    /// Whether the program's calls into libraries are traced.
     libcalls: bool,
-    /// What is read of calls besides.
+    /// Rules for values that are read.
     rules: Rules,
-    /// What was found out about what there is to choose from.
+    /// Reach of the selection, once the candidates are known.
     reached: OnceLock<Reached>,
 }
 
-/// How far a selection reaches among functions that were not built for tracing. There are thousands of them in every process.
+/// Reach of a selection among functions that were not built for tracing, of which every process has
+/// thousands.
 #[derive(Debug)]
 struct Reached {
-    /// There are functions that were built for it: then the others are wanted only by name.
+    /// Whether any functions were built for tracing: then the others are wanted only by name.
     built: bool,
-    /// Of each tracer's filter the globs that match nothing else: they also mean functions of libraries.
+    /// For each tracer's filter, the globs that match nothing else: they also mean functions of
+    /// libraries.
     filters: Vec<GlobSet>,
 }
 
-/// Most tracers at a time: a site's are the bits of a word.
+/// Most tracers at a time: a word has a bit for each.
 const TRACERS: usize = 32;
 
 impl Selector {
@@ -98,9 +100,9 @@ impl Selector {
 }
 
 impl Selector {
-    /// The tracers that want a function (bit mask of [`TracerInfo::id`]s).
+    /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: &str) -> u32 {
-        if function.kind == SiteKind::Plt {
+        if function.kind() == SiteKind::Plt {
             return self.choose_library_call(function, module);
         }
         let polls = self.futures && function.poll.is_some();
@@ -108,8 +110,8 @@ impl Selector {
             return 0;
         }
         let reached = self.reached.get();
-        let by_name = function.on_demand
-            || function.kind == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
+        let by_name = function.is_on_demand()
+            || function.kind() == SiteKind::Prologue && reached.is_some_and(|reached| reached.built);
         let all = self.filters.iter().all(|(filter, notrace)| filter.is_empty() && notrace.is_empty());
         if all {
             return if by_name && !polls { 0 } else { ((1u64 << self.tracers.len()) - 1) as u32 };
@@ -127,14 +129,16 @@ impl Selector {
         bits.fold(0, |mask, (info, (n, filter))| if wanted(n, filter) { mask | 1 << info.id } else { mask })
     }
 
-    /// The same of a stub of the linker: all are wanted or none, but for those that are taken away.
+    /// Returns the tracers that want a linker's stub: all or none, except those whose notrace set
+    /// has it.
     fn choose_library_call(&self, function: &Function, module: &str) -> u32 {
         let names = names_of(function, module);
         let tracers = self.tracers.iter().zip(&self.filters).filter(|(_, (_, notrace))| !notrace.has(&names));
         tracers.filter(|_| self.libcalls).fold(0, |mask, (info, _)| mask | 1 << info.id)
     }
 
-    /// What is to be read of its calls; the reason if it cannot be.
+    /// Returns the program that reads values of a function's calls, or the reason why they cannot
+    /// be read.
     pub fn values(
         &self,
         function: &Function,
@@ -148,13 +152,14 @@ impl Selector {
         self.rules.of(&|word| word.matches(&names), function.poll.as_ref(), known)
     }
 
-    /// Given what there is to choose from: does it reach functions of libraries that were not built for tracing?
+    /// Determines the reach of the selection among the candidates. Returns whether it includes
+    /// functions of libraries that were not built for tracing.
     pub fn reach(&self, candidates: &Candidates) -> bool {
         let reached = self.reached.get_or_init(|| {
             let own: Vec<(&Function, &str)> =
-                candidates.traceable().filter(|(function, _)| !function.on_demand).collect();
+                candidates.traceable().filter(|(function, _)| !function.is_on_demand()).collect();
             let built: Vec<(&Function, &str)> =
-                own.iter().copied().filter(|(function, _)| function.kind != SiteKind::Prologue).collect();
+                own.iter().copied().filter(|(function, _)| function.kind() != SiteKind::Prologue).collect();
             let is_built = !built.is_empty();
             let first = if is_built { built } else { own };
             let first: Vec<FunctionNames<'_>> =
@@ -170,8 +175,8 @@ impl Selector {
         reached.filters.iter().any(|filter| !filter.is_empty())
     }
 
-    /// May a function that is known by this be chosen, if it can be traced? `library`: among those of libraries that were not built for
-    /// tracing. Asked before a file is decoded.
+    /// Whether functions so identified may be chosen, if they can be traced. Called before a file
+    /// is decoded. `library`: whether they are in a library that was not built for tracing.
     pub fn may_choose(&self, named: Named<'_>, library: bool) -> bool {
         let may_be_in = |set: &GlobSet| match named {
             Named::By(names, file) => {
@@ -188,7 +193,8 @@ impl Selector {
         self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
     }
 
-    /// The words by which functions may be chosen, of libraries or of the program: what is found with the same words is found again.
+    /// Returns the words by which functions may be chosen, of libraries or of the program. The same
+    /// words choose the same functions.
     pub fn choosing_words(&self, library: bool) -> Vec<Vec<String>> {
         let words = |set: &GlobSet| set.words().map(|word| word.text().to_owned()).collect();
         match self.reached.get().filter(|_| library) {
@@ -197,13 +203,14 @@ impl Selector {
         }
     }
 
-    /// The words of filters that name functions, without wildcards.
+    /// Returns the words of filters that name functions, without wildcards.
     pub fn names(&self) -> Vec<&Word> {
         let words = self.filters.iter().flat_map(|(filter, _)| filter.adding());
         words.filter(|word| word.is_exact()).collect()
     }
 
-    /// The words of filters that mean functions of the program, and might mean others: those without a module, that no library was asked for.
+    /// Returns the words of filters that mean functions of the program, but might mean others:
+    /// those without a module that reach no library.
     pub fn own_words(&self) -> Vec<&Word> {
         let reached = self.reached.get();
         let is_reaching = |n: usize, word: &Word| {
@@ -223,7 +230,7 @@ impl Selector {
         words
     }
 
-    /// The reason not to run the program at all, given what can be chosen from at its start.
+    /// Returns an error if the program should not be run at all, given the candidates at its start.
     pub fn check(&self, candidates: &Candidates) -> Result<(), Error> {
         if self.later {
             return Ok(());
@@ -231,7 +238,7 @@ impl Selector {
         if self.futures && !candidates.traceable().any(|(function, _)| function.poll.is_some()) {
             return Err(Error::Values { name: "futures".to_owned(), why: Reason::NoFutures });
         }
-        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind == SiteKind::Plt) {
+        if self.libcalls && !candidates.functions().any(|(function, _)| function.kind() == SiteKind::Plt) {
             return Err(Error::NoLibraryCalls);
         }
         let all: Vec<FunctionNames<'_>> = match self.filters.iter().all(|(filter, _)| filter.is_empty()) {
@@ -239,7 +246,8 @@ impl Selector {
             false => candidates.traceable().map(|(function, module)| names_of(function, module)).collect(),
         };
         for (filter, _) in &self.filters {
-            // A program may have no room for a jump there: then threads are known when they enter the evaluator.
+            // The program may have no room for a jump there. Threads are then found when they enter
+            // the evaluator.
             let may_miss = |word: &&Word| word.text() == SAVE_THREAD || is_go_wait(word.text());
             let unmatched = filter.unmatched(all.iter());
             if let Some(word) = unmatched.into_iter().find(|word| !may_miss(word)) {
@@ -250,7 +258,7 @@ impl Selector {
                 return Err(Error::NoMatch { glob, hint });
             }
         }
-        // Which Python functions there are is known when they are called.
+        // Python functions become known only when they are called.
         let about = self.about.iter().filter(|_| !self.python);
         for word in about.chain(self.rules.globs()) {
             let known = |(function, module): &(&Function, &str)| word.matches(&names_of(function, module));
@@ -265,7 +273,8 @@ impl Selector {
     }
 }
 
-/// May a pattern match the name of a function that is called by its place in a file, as in `libz.so.1+0x2470`? False only if some literal part of it is in no such name.
+/// Whether a pattern may match a function that is named by its position in a file, as in
+/// `libz.so.1+0x2470`. False only if no such name contains some literal part of it.
 fn may_be_place(pattern: &str, file: &str) -> bool {
     let start = format!("{file}+0x");
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -273,7 +282,7 @@ fn may_be_place(pattern: &str, file: &str) -> bool {
         let mut cuts = (0..=part.len()).filter(|cut| part.is_char_boundary(*cut));
         start.contains(part) || cuts.any(|cut| start.ends_with(&part[..cut]) && is_hex(&part[cut..]))
     };
-    // What a class or an escape stands for is not worked out: it may be anything.
+    // A class or an escape is not evaluated, and may match anything.
     pattern.contains(['[', '\\']) || pattern.trim_start_matches('!').split(['*', '?']).all(may_contain)
 }
 
@@ -281,7 +290,8 @@ fn may_be_place(pattern: &str, file: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether a pattern may match what has no name in `libz.so.1`. Where it may not, it matches no such name.
+    /// Checks whether a pattern may match functions without a name in `libz.so.1`. If not, it must
+    /// match no such name.
     fn check(pattern: &str, expected: bool) {
         assert_eq!(may_be_place(pattern, "libz.so.1"), expected, "{pattern}");
         let matches = calltap_names::Glob::new(pattern).matches("libz.so.1+0xfade0");

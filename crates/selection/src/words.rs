@@ -1,4 +1,4 @@
-//! What the user has selected, in words: tracers, filters, and values to read.
+//! The user's selection, in words: tracers, filters, and values to read.
 
 use crate::error::Error;
 use crate::ftraced::Ftraced;
@@ -7,7 +7,7 @@ use calltap_trace::TracerKind;
 use calltap_values::Rules;
 use serde::{Deserialize, Serialize};
 
-/// The names of the kinds, as users write them.
+/// Names of the kinds of tracers, as users write them.
 pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
     ("function", Some(TracerKind::Function)),
     ("function_graph", Some(TracerKind::FunctionGraph)),
@@ -18,18 +18,20 @@ pub(crate) const KINDS: [(&str, Option<TracerKind>); 4] = [
 /// CPython's function that runs Python functions.
 pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
-/// CPython's function by which a thread gives the interpreter's lock away, as it does before it waits. A thread that calls no Python function from C comes by there.
+/// CPython's function by which a thread releases the interpreter's lock before it waits. A thread
+/// that calls no Python function from C passes through it.
 pub const SAVE_THREAD: &str = "PyEval_SaveThread";
 
-/// The functions of the interpreter by which Python functions are traced.
+/// Functions of the interpreter by which Python functions are traced.
 const ADDED: [&str; 2] = [EVALUATOR, SAVE_THREAD];
 
-/// Is it one of them?
+/// Whether a word names one of these functions.
 fn is_added(word: &str) -> bool {
     ADDED.contains(&word)
 }
 
-/// Functions of the Go runtime that tell why and how long goroutines wait: the one that parks a goroutine, and those that say what for.
+/// Functions of the Go runtime that show why and how long goroutines wait: the one that parks a
+/// goroutine, and those that give the reason.
 const GO_WAITS: [&str; 13] = [
     "runtime.gopark",
     "runtime.chanrecv",
@@ -46,80 +48,87 @@ const GO_WAITS: [&str; 13] = [
     "runtime.gcParkAssist",
 ];
 
-/// Is it one of these?
+/// Whether a word names one of these functions.
 pub(crate) fn is_go_wait(word: &str) -> bool {
     GO_WAITS.contains(&word)
 }
 
-/// Has waits of goroutines traced besides what filters name, in programs that have them.
+/// Adds the waits of goroutines to a filter, for programs that have them.
 pub fn add_go_waits(words: &mut Selection) {
     if !words.filter.is_empty() {
         words.filter.extend(GO_WAITS.map(str::to_owned));
     }
 }
 
-/// The pattern that selects no Python function. Of functions in C, only those that a filter names are traced then, as with other patterns.
+/// Pattern that selects no Python function. Only those functions in C are then traced that a filter
+/// names, as with other patterns.
 const NO_PYTHON: &str = "!*";
 
 /// The user's selection: tracers, filters, and values to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Selection {
-    /// The tracers; a tracer's number is its place. None: one of the kind function_graph.
+    /// The tracers; a tracer's number is its index. If empty, there is one of the kind
+    /// function_graph.
     pub tracers: Vec<TracerSelection>,
-    /// Globs, for every tracer.
+    /// Globs of functions to trace, for every tracer.
     pub filter: Vec<String>,
-    /// Globs, for every tracer.
+    /// Globs of functions not to trace, for every tracer.
     pub notrace: Vec<String>,
-    /// Name of the tracer that the files of the control directory mean, if one was chosen.
+    /// Name of the tracer to which the files of the control directory refer, if one was chosen.
     pub default: Option<String>,
     /// Arguments that are read, as `FUNCTION@ITEM,...`.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Results that are read.
+    /// Results that are read, as `FUNCTION@ITEM,...`.
     #[serde(default)]
     pub results: Vec<String>,
-    /// Calls are recorded only if these hold.
+    /// Conditions: only calls for which they hold are recorded.
     #[serde(default)]
     pub conditions: Vec<String>,
-    /// What polls futures is traced, and which future it is.
+    /// Whether functions that poll futures are traced, with the future that they poll.
     #[serde(default)]
     pub futures: bool,
-    /// The program's calls into libraries are traced, at the linker's stubs.
+    /// Whether the program's calls into libraries are traced, at the linker's stubs.
     #[serde(default)]
     pub libcalls: bool,
-    /// Functions that have no room for a jump are traced by breakpoints that stay. Once allowed, they are for as long as the session lasts.
+    /// Whether functions without room for a jump are traced by breakpoints that stay. Once allowed,
+    /// this holds for the rest of the session.
     #[serde(default)]
     pub int3: bool,
-    /// Python functions that are traced: globs, those with a `!` in front take away again. None: Python functions are not traced.
+    /// Globs of Python functions to trace; those with a leading `!` deselect. If empty, Python
+    /// functions are not traced.
     #[serde(default)]
     pub python: Vec<String>,
-    /// No events are wanted for the time being (`tracing_on` is 0).
+    /// Whether events are off for the time being (`tracing_on` is 0).
     pub paused: bool,
-    /// How the daemon does that converts calls which were recorded when they were first made. None: sites are known at load, and there is none.
+    /// State of the daemon that converts calls which were recorded when first made. None: sites are
+    /// known at load, without a daemon.
     pub ftraced: Option<Ftraced>,
 }
 
 /// A tracer of a selection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TracerSelection {
-    /// Unique; the first that records events is `trace`, as in the control directory.
+    /// Unique name. The first tracer that records events is `trace`, as in the control directory.
     pub name: String,
-    /// None: it is not registered, and its filters wait.
+    /// Kind; None if the tracer is not registered, so that its filters wait.
     pub kind: Option<TracerKind>,
-    /// Globs, those with a `!` in front take away again: the last that matches counts. None: every function.
+    /// Globs of functions to trace; those with a leading `!` deselect, and the last that matches
+    /// counts. If empty, every function is traced.
     pub filter: Vec<String>,
-    /// The same.
+    /// Globs of functions not to trace, in the same form.
     pub notrace: Vec<String>,
 }
 
 impl Selection {
-    /// The functions that filters name without wildcards.
+    /// Returns the functions that filters name without wildcards.
     pub fn named(&self) -> GlobSet {
         let of_tracers = self.tracers.iter().flat_map(|tracer| &tracer.filter);
         GlobSet::new(self.filter.iter().chain(of_tracers)).only(Word::is_exact)
     }
 
-    /// What is given replaces what was set before, kind by kind; an empty word clears it. True if anything was given.
+    /// Replaces the words of each kind that is given; an empty word clears a kind. Returns whether
+    /// anything was given.
     pub fn change(&mut self, mut given: Selection) -> bool {
         if !given.python.is_empty() {
             given.filter.retain(|word| !is_added(word));
@@ -155,23 +164,23 @@ impl Selection {
         any
     }
 
-    /// Are Python functions traced?
+    /// Whether Python functions are traced.
     pub fn traces_python(&self) -> bool {
         !self.python.is_empty() && self.python != [NO_PYTHON]
     }
 
-    /// The filter, as the user has given it.
+    /// Returns the filter as the user has given it.
     pub fn given_filter(&self) -> impl Iterator<Item = &String> {
         self.filter.iter().filter(|word| self.is_given(word))
     }
 
-    /// Has the user given this word of a filter?
+    /// Whether the user has given this word of a filter.
     pub fn is_given(&self, word: &str) -> bool {
         self.python.is_empty() || !is_added(word)
     }
 }
 
-/// A tracer of `NAME[:GLOB,...]`; its name is none that those before have.
+/// Parses a tracer, `NAME[:GLOB,...]`. Its name differs from those of the tracers before.
 pub fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection, Error> {
     let (name, globs) = text.split_once(':').unwrap_or((text, ""));
     let Some((_, kind)) = KINDS.into_iter().find(|(known, _)| *known == name) else {
@@ -184,7 +193,8 @@ pub fn tracer(text: &str, before: &[TracerSelection]) -> Result<TracerSelection,
     Ok(TracerSelection { name, kind, filter, notrace: Vec::new() })
 }
 
-/// Has functions traced besides those that are chosen: also those that are traced only if a filter names them.
+/// Adds functions to those that are traced, including functions that are traced only if a filter
+/// names them.
 pub fn add(words: &mut Selection, globs: &[String]) {
     if globs.is_empty() {
         return;
@@ -203,7 +213,7 @@ pub fn add(words: &mut Selection, globs: &[String]) {
     }
 }
 
-/// Has the functions traced of which something is to be read.
+/// Adds the functions in which values are read.
 pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     let rules = Rules::new(&words.arguments, &words.results, &words.conditions).map_err(Error::Value)?;
     let globs: Vec<String> = rules.globs().map(|word| word.text().to_owned()).collect();
@@ -211,7 +221,8 @@ pub fn add_valued(words: &mut Selection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has Python functions traced: by the interpreter's evaluator, also where no filter names it. Functions in C are those that a filter names.
+/// Adds Python functions, which are traced by the interpreter's evaluator, even if no filter names
+/// it. Only those functions in C are traced that a filter names.
 pub fn add_python(words: &mut Selection, globs: &[String]) {
     if globs.is_empty() {
         return;
@@ -220,7 +231,7 @@ pub fn add_python(words: &mut Selection, globs: &[String]) {
     words.filter.extend(ADDED.map(str::to_owned));
 }
 
-/// Tracers of these kinds.
+/// Returns tracers of these kinds.
 pub fn tracers(kinds: &[TracerKind]) -> Vec<TracerSelection> {
     let mut all = Vec::new();
     for (name, _) in kinds.iter().filter_map(|kind| KINDS.iter().find(|(_, known)| *known == Some(*kind))) {

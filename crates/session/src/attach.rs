@@ -1,7 +1,8 @@
-//! Attaching: the agent is [brought in](crate::enter), then sites are switched while everything runs; only sites of several instructions need
-//! one look at all threads, which are stopped for it.
+//! Attach: [loads the agent](crate::load_agent), then enables sites while the process runs.
 //!
-//! All of it runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
+//! Threads are stopped once, and only for sites of several instructions, in which no thread may be
+//! when they are written. Everything runs in a thread that ends soon (see
+//! [`calltap_process::ptrace::threads`]).
 
 use crate::error::Error;
 use crate::options::Options;
@@ -9,8 +10,8 @@ use crate::plan::breakpoints::{self, Ours};
 use crate::plan::journal::{Entry, UNLISTED};
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::mapped;
-use crate::plan::planner::{Ahead, PatchMode, Planner, Tally, settle, switch, unarmed};
-use crate::{enter, setup};
+use crate::plan::planner::{PatchMode, Planner, PreparedSwitch, Tally, settle, switch, unarmed};
+use crate::{load_agent, setup};
 use calltap_abi::remote;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Demand, Site};
@@ -28,16 +29,17 @@ use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How long it is tried to stop all threads.
+/// How long calltap tries to stop all threads.
 const TRY: Duration = Duration::from_secs(10);
-/// How often they are stopped, if some are in the way.
+/// How often all threads are stopped at most if some are inside a site.
 const TRIES: usize = 5;
-/// The first instructions of a function take less than this,
+/// How long a thread is let run to leave the first instructions of a function.
 const MOMENT: Duration = Duration::from_micros(50);
-/// which a thread may need some rounds to get.
+/// How often threads are let run to leave the first instructions of a function.
 const ROUNDS: usize = 100;
 
-/// Attaches: finds out what can be traced, loads the agent, and switches on what is wanted. How far it came, and what it took.
+/// Attaches: finds out what can be traced, loads the agent, and enables the selected sites. Returns
+/// the result, and how long threads were stopped.
 pub fn attach(
     planner: &mut Planner<'_>,
     target: &Target,
@@ -49,28 +51,28 @@ pub fn attach(
     {
         return (Err(target.refuse(Reason::Breakpoints { why }).into()), Stops::default());
     }
-    // What takes long comes before anything is done to the process.
+    // The search takes long, so it comes before anything is done to the process.
     let load = |planner: &mut Planner<'_>| {
         let text = format!("finding out what can be traced in {} (Ctrl-C leaves it as it is)", target.name);
         setup::tell_if_long(options, text, || planner.check_first(target))?;
-        enter::load(target, planner.directory, planner.shared)
+        load_agent::load(target, planner.directory, planner.shared)
     };
     let work = || match load(planner) {
         Err(error) => (Err(error), Stops::default()),
         Ok(mut stops) => {
             let attached = planner.attach(target, &mut stops, emit);
             stops.add(planner.tally.stopped);
-            // What the trace will lack is known to the user from the beginning.
+            // The user learns at the start what the trace will lack.
             planner.warnings.iter().for_each(|text| (options.tell)(text));
             (attached, stops)
         }
     };
-    // In a thread that ends: the kernel then lets go of whatever is still held.
+    // In a thread that ends: the kernel then releases all threads that are still held.
     let failed = || (Err(Error::thread()), Stops::default());
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
-/// Has the process map what is in the plan area.
+/// Makes the process map the plan area's list of mappings.
 fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     let start = Instant::now();
     loop {
@@ -78,7 +80,7 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
         let mut thread = inferior.any_thread()?;
         let mapped = inferior.remote(&mut thread, remote::MAP, Path::new(""));
         inferior.put_back(&thread);
-        // Another will do.
+        // Another thread is tried if this one has ended.
         let again = mapped.is_err() && thread.has_ended() && target.lives() && start.elapsed() < TRY;
         stops.add(thread.release());
         if !again {
@@ -87,7 +89,8 @@ fn map(target: &Target, stops: &mut Stops) -> Result<(), Error> {
     }
 }
 
-/// Switches what no thread is inside of, with all threads stopped. What was made at run time is also enabled: it may be gone when its threads run again.
+/// Switches the sites that no thread is inside of, with all threads stopped. Code made at run time
+/// is also enabled now: it may be gone when the threads run again.
 fn switch_stopped(
     modules: &mut [Loaded],
     text: &mut ProcessText,
@@ -102,13 +105,13 @@ fn switch_stopped(
     modules.iter_mut().for_each(|module| module.hold_back(&|_| false));
 }
 
-/// Whether a process is a forked child that is in no table yet.
+/// Whether the index of a process stands for a forked child that is in no table yet.
 fn is_unlisted(index: u32) -> bool {
     index & UNLISTED != 0
 }
 
 impl Planner<'_> {
-    /// Switches on what is wanted in a process whose agent is there.
+    /// Enables the selected sites in a process that has the agent.
     fn attach(
         &mut self,
         target: &Target,
@@ -121,7 +124,7 @@ impl Planner<'_> {
         done
     }
 
-    /// Looks at what can be chosen from.
+    /// Decodes the mapped modules and checks the selection against them.
     fn check_first(&mut self, target: &Target) -> Result<(), Error> {
         if let Ok(regions) = maps::read(target.pid) {
             self.see_modules(0, target.pid, false, &regions, &mut Vec::new());
@@ -130,14 +133,15 @@ impl Planner<'_> {
         if self.interrupted.load(Acquire) {
             return Err(Error::Interrupted { program: target.name.clone() });
         }
-        // What ends meanwhile has nothing left that could be traced.
+        // An error about a process that ends meanwhile is replaced by the end as the reason.
         if checked.is_err() && !(target.lives() && proc::goes_on(target.pid)) {
             return Err(target.refuse(Reason::Ended).into());
         }
         checked.map(drop)
     }
 
-    /// Makes the sites of all processes of a session what they are wanted to be, also of children that have called nothing since they were forked.
+    /// Syncs the sites of all processes of a session with the selection, including forked children
+    /// that have not called a traced function yet.
     pub fn sync_all_processes(
         &mut self,
         first: &Target,
@@ -149,7 +153,7 @@ impl Planner<'_> {
         self.meet_new(&living)?;
         for (index, target) in living {
             let done = self.sync_sites(index, &target, &mut Stops::default(), emit);
-            // What has ended meanwhile needs nothing.
+            // A process that has ended meanwhile is skipped.
             if index == 0 || target.lives() {
                 done?;
             }
@@ -157,7 +161,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Makes the sites of a process what they are wanted to be.
+    /// Syncs the sites of a process with the selection.
     pub(crate) fn sync_sites(
         &mut self,
         index: u32,
@@ -194,8 +198,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Stops all threads for the sites that demand it: those that are written only then, and those in which no thread may be. Where a thread stays inside, they
-    /// are left alone.
+    /// Stops all threads for the sites that demand it: those that are written only then, and those
+    /// in which no thread may be. A site that a thread does not leave is not changed.
     pub(crate) fn stop_for_the_rest(&mut self, index: u32, target: &Target) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.is_undrained(index) {
@@ -220,28 +224,29 @@ impl Planner<'_> {
         ranges.sort();
         let Some(text) = &mut process.text else { return Ok(()) };
         let is_simple = !process.modules.iter().any(Loaded::is_made);
-        let ahead = is_simple.then(|| Ahead::new(&process.modules, text)).flatten();
+        let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();
         let mut held = Held::take_all_patiently(target.pid, TRY).map_err(|why| target.refuse(why))?;
-        // Hooks find their thread by this register, also that of a thread which the program has made
-        // without the C library.
+        // Hooks find their thread by this register, also a thread that the program has made without
+        // the C library.
         if held.iter().any(|thread| thread.regs.fs_base == 0) {
             return Err(target.refuse(Reason::NoControlBlock).into());
         }
-        // A thread that had its turn taken away between two NOPs may not get it back for long.
+        // A thread that was preempted between two NOPs may not be scheduled for long, so it is
+        // moved out of the site.
         for thread in held.iter_mut().filter(|thread| frames::find(&ranges, thread.regs.rip)) {
             let mut sites = process.modules.iter().flat_map(|module| module.undrained());
             if let Some(rip) = sites.find_map(|site| site.way_out(thread.regs.rip)) {
-                // Should that fail, it is still inside.
+                // If that fails, the thread counts as inside.
                 let _ = thread.set(user_regs_struct { rip, ..thread.regs });
             }
         }
-        // Others need a moment, which they may get while the rest stands still.
+        // Other threads need a moment, which they may get while the rest stands still.
         for _ in 0..ROUNDS {
             let Some(thread) = held.iter_mut().find(|thread| frames::find(&ranges, thread.regs.rip)) else {
                 break;
             };
-            // Should it have ended, it is in no thread's way.
+            // A thread that has ended is not inside a site.
             let _ = thread.run().and_then(|()| {
                 std::thread::sleep(MOMENT);
                 thread.halt()
@@ -250,18 +255,19 @@ impl Planner<'_> {
         let regions = maps::code_and_files(target.pid).unwrap_or_default();
         let stacks = Stacks::read(&held, text, &Mappings::asked(target.pid, &regions));
         let words = stacks.words_in(&ranges);
-        // A thread whose stack cannot be searched to its end may be inside any of them.
+        // A thread whose stack cannot be searched to its end may be inside any site.
         let is_known = stacks.are_whole();
         let inside = |site: &Site| !is_known || words.iter().any(|word| site.is_inside(*word));
         text.lease();
-        // Nothing is unloaded now; what was unloaded before is left alone.
+        // The dynamic linker unloads nothing now. Modules that were unloaded before are dropped.
         let now = mapped(&regions, session.parent().unwrap_or(Path::new("/")));
         process.modules.retain_mut(|module| module.is_there(&now, &regions));
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let mut tally = Tally::default();
-        // What was planned is right if no thread is inside and no module has gone.
+        // The prepared batch is valid if no thread is inside a site and no module is gone.
         let is_as_planned = is_known && words.is_empty() && process.modules.len() == count;
-        let written = ahead.filter(|_| is_as_planned).map(|ahead| ahead.write(&process.modules, text));
+        let written =
+            prepared.filter(|_| is_as_planned).map(|prepared| prepared.write(&process.modules, text));
         if written.is_none() {
             switch_stopped(&mut process.modules, text, &inside, &mut tally);
         }
@@ -275,7 +281,7 @@ impl Planner<'_> {
         (self.tally.on, self.tally.off) = (self.tally.on + tally.on, self.tally.off + tally.off);
         process.modules.iter_mut().for_each(|module| module.drain(&inside));
         if is_known && words.is_empty() && !is_unlisted(index) {
-            // If it cannot be written down, the next controller looks again.
+            // If the journal cannot be written, the next controller searches the stacks again.
             let _ = self.directory.journal.add(&[Entry::Drained { process: index }].iter().collect());
         }
         Ok(())

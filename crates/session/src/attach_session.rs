@@ -1,10 +1,10 @@
-//! A session that is set up: its process is found, and its files are there.
+//! A session that is set up: its process is found, and its files exist.
 
 use crate::error::Error;
 use crate::options::Options;
 use crate::plan::directory::Directory;
 use crate::settings::{Settings, Stage};
-use crate::{enter, live, setup};
+use crate::{live, load_agent, setup};
 use calltap_abi::Clock;
 use calltap_collect::shm::{self, Shared};
 use calltap_process::launch;
@@ -12,9 +12,10 @@ use calltap_process::target::Target;
 use calltap_trace::Session;
 use std::time::Duration;
 
-/// A session that is set up beside a process: nothing in the process was changed yet. Also that of a program which calltap has started.
+/// A session that is set up for a process in which nothing was changed yet, or for a program that
+/// calltap has started.
 pub struct AttachSession<'a> {
-    /// The command's options.
+    /// Options of the command.
     pub options: &'a Options,
     /// The process.
     pub target: Target,
@@ -22,23 +23,24 @@ pub struct AttachSession<'a> {
     pub directory: Directory,
     /// The session's shared memory.
     pub shared: Shared,
-    /// Where times come from.
+    /// Clock of the session's times.
     pub clock: Clock,
-    /// For the trace.
+    /// Session record for the trace.
     pub session: Session,
-    /// What was undone of an earlier session whose controller was killed.
+    /// Notes about an earlier session, whose controller was killed, that was undone.
     pub notes: Vec<String>,
 }
 
 impl<'a> AttachSession<'a> {
-    /// Finds the process, and undoes what a controller that was killed has left in it.
+    /// Finds the process, undoes the session of a killed controller, and creates the session's
+    /// files.
     pub fn new(options: &'a Options, pid: u32) -> Result<AttachSession<'a>, Error> {
         launch::survive_size_limit();
         let target = Target::find(pid)?;
         let mut notes = live::clear(&target)?;
         let size = shm::control_size(setup::chunks(options));
         let directory = Directory::create_for(&target, size, setup::CODE_SIZE)
-            .map_err(|error| enter::explain_no_place(&target, error))?;
+            .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         let (clock, clock_note) = setup::usable_clock_of(&target, options.clock);
         // A process that did not ask to be traced never waits for calltap.

@@ -1,9 +1,10 @@
-//! The controller of a session while its process is attached to: it answers agents and other commands, changes what is traced, and keeps within the limit.
+//! The controller of a session that is attached or started: answers agents and other commands,
+//! changes what is traced, and enforces the overhead limit.
 
 use crate::attach_session::AttachSession;
-use crate::became::Became;
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
+use crate::exec_watch::ExecWatch;
 use crate::follow::Follow;
 use crate::limits::Limits;
 use crate::live;
@@ -11,7 +12,7 @@ use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::{Planner, wait_until_known};
 use crate::requests::{Answer, Kept, Mailbox, Request, Requests};
 use crate::settings::{Settings, Status, profile_functions};
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use crate::started;
 use crate::{attach, detach, setup};
 use calltap_collect::governor::{self, Governor, Rates};
@@ -32,10 +33,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two checks whether to detach.
+/// Time between two checks whether to detach.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Switches and figures of a process that is attached to.
+/// Access of a live view to the sites and figures of a session.
 pub struct Controls<'s, 'p> {
     planner: &'s mut Planner<'p>,
     records: &'s Sender<Metadata>,
@@ -46,8 +47,8 @@ pub struct Controls<'s, 'p> {
 }
 
 impl Controls<'_, '_> {
-    /// Switches functions on or off, by their sites, while everything runs. What the governor has switched off may be switched on again; it
-    /// will judge anew. What is switched off here it does not give back.
+    /// Enables or disables functions, by their sites, while the process runs. The governor may
+    /// disable a site enabled here again; it does not enable one that was disabled here.
     pub fn switch(&mut self, sites: &HashSet<SiteId>, on: bool) {
         let stubs = sites.iter().map(|site| site.0).collect();
         let mut emit = |record| drop(self.records.send(record));
@@ -59,77 +60,78 @@ impl Controls<'_, '_> {
         self.limits.release(sites);
     }
 
-    /// Functions that are on, and all that ever were. All are looked at.
+    /// Counts the functions that are enabled, and those that ever were, in all processes.
     pub fn functions(&self) -> (usize, usize) {
         self.planner.count()
     }
 
-    /// The sites that are off because they cost too much.
+    /// Returns the sites that the governor has disabled.
     pub fn over_limit(&self) -> &HashSet<SiteId> {
         self.limits.off()
     }
 
-    /// What tracing costs at the moment, as a share of what the process spends by itself; known where that is limited.
+    /// Returns the overhead of tracing, relative to the process's own time. None without a limit.
     pub fn cost(&self) -> Option<f64> {
         self.cost
     }
 
-    /// Calls that were read until about a second ago.
+    /// Returns the number of calls that were read until about a second ago.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// What the profile tracer has summed up until now, by process and site.
+    /// Returns the sums of the profile tracer until now, by process and site.
     pub fn sums(&self) -> Vec<Profile> {
         (self.sums)()
     }
 }
 
-/// Whether attaching succeeded, the functions that were enabled, and how long it stopped the process.
+/// Whether attaching succeeded, the functions that were enabled, and how long it stopped the
+/// process.
 pub(crate) type AttachResult = (Result<(), Error>, u32, Stops);
 
 /// State of a session while its process is attached to.
 pub(crate) struct Controller<'a> {
     session: &'a AttachSession<'a>,
-    /// calltap has started the program.
+    /// Whether calltap has started the program.
     started: bool,
-    /// Processor time of the process, when it was last seen.
+    /// Processor time of the process, when it was last read.
     pub(crate) cpu: Duration,
     records: Sender<Metadata>,
-    /// What tracing may cost, and what is counted for that.
+    /// The overhead limit, and the counts for it.
     pub(crate) limit: Option<(f64, &'a Rates)>,
     pub(crate) limits: Limits,
     meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
-    /// Of other controllers.
+    /// Requests of other commands.
     requests: Requests,
-    /// Of a live view: it decides what is traced.
+    /// Requests of a live view, which decides what is traced.
     pub(crate) mailbox: Option<&'a Mailbox>,
-    /// Calls that the collector has read.
+    /// Number of calls that the collector has read.
     pub(crate) calls: Option<&'a AtomicU64>,
     pub(crate) settings: Settings,
-    /// Which calls are kept.
+    /// The calls that are kept.
     kept: Subtree,
-    /// What ended threads had summed up.
+    /// Sums of ended threads.
     sums: Arc<Mutex<Sums>>,
-    /// When the daemon wakes that converts recorded calls, if there is one.
+    /// Timer of the daemon that converts recorded calls.
     alarm: Alarm,
-    /// What it had to warn of.
+    /// Warnings of the planner.
     pub(crate) warnings: Vec<String>,
-    /// The user wants it to end.
+    /// Whether the user wants to end.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// Where the code is of a program that has next to none of its own.
+    /// The largest library of a program with next to no code of its own.
     pub(crate) code_is_in: Option<LargestLibrary>,
-    /// One of them asked to leave.
+    /// Whether a command requested to detach.
     detach_requested: bool,
 }
 
-/// What the threads of a session that began then have summed up: those that have ended, and those that live.
+/// Returns the sums of a session's threads, ended and living, since `began`.
 fn summed_up(ended: &Mutex<Sums>, shared: &Shared, began: ClockPair) -> Vec<Profile> {
     let sums = ended.lock().map(|sums| sums.with_living(shared)).unwrap_or_default();
     sums.rows(began, clock::pair())
 }
 
-/// What a trace says of a selection that took the place of another.
+/// Returns the trace's note about a changed selection.
 fn changed(words: &Selection, on: bool) -> String {
     let state = if on { "on" } else { "off" };
     let filter: Vec<&String> = words.given_filter().collect();
@@ -139,7 +141,7 @@ fn changed(words: &Selection, on: bool) -> String {
 }
 
 impl<'a> Controller<'a> {
-    /// Of a session whose process was not changed yet.
+    /// Creates the controller of a session whose process was not changed yet.
     pub(crate) fn new(
         session: &'a AttachSession<'a>,
         records: Sender<Metadata>,
@@ -168,21 +170,21 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// calltap has started the program, and the agents of its processes ask to be answered, until `ended`.
+    /// Serves a program that calltap has started, and the agents of its processes, until `ended`.
     pub(crate) fn attend(mut self, planner: &mut Planner<'_>, ended: &AtomicBool) -> Result<(), Error> {
         self.started = true;
         let AttachSession { options, target, shared, .. } = self.session;
         let records = self.records.clone();
-        let mut became = Became::new(options, target.pid, &target.name);
+        let mut exec_watch = ExecWatch::new(options, target.pid, &target.name);
         setup::answer_all(planner, options, &target.name, shared, &records, ended, &mut |planner| {
-            planner.warnings.extend(became.look());
+            planner.warnings.extend(exec_watch.look());
             self.look(planner, None);
             self.serve(planner);
             self.wake(planner);
         })
     }
 
-    /// From before the process is touched until it is as it was.
+    /// Attaches, serves until the end, and detaches.
     pub(crate) fn attach_and_detach(
         &mut self,
         arrived: &dyn Fn(),
@@ -190,7 +192,7 @@ impl<'a> Controller<'a> {
         over: &(dyn Fn() -> bool + Sync),
         detaching: &dyn Fn(),
         alive: &AtomicBool,
-    ) -> (AttachResult, Left) {
+    ) -> (AttachResult, DetachOutcome) {
         let AttachSession { options, target, directory, shared, .. } = self.session;
         let came = setup::with_planner(shared, directory, options, &target.name, &|| {}, |planner| {
             let records = self.records.clone();
@@ -213,15 +215,15 @@ impl<'a> Controller<'a> {
                 };
                 let follow = options.follow.then(follow);
                 attached = thread::scope(|scope| {
-                    let _let_go = SetAtLast(&let_go);
+                    let _let_go = SetOnDrop(&let_go);
                     let following = follow.map(|follow| follow.begin(scope));
                     let remained = self.remain(planner, &over);
-                    // No other process can stop a followed one, and to detach, all are stopped.
+                    // Detaching stops all processes; only its tracer can stop a followed one.
                     let_go.store(true, Release);
                     following.map(ScopedJoinHandle::join);
                     remained
                 });
-                // Leaving looks at other processes, and one of them may wait for the command that asks.
+                // Detaching reads other processes, one of which may wait for an answer.
                 self.mailbox.into_iter().for_each(Mailbox::close);
                 self.warnings = planner.take_warnings();
                 self.code_is_in = planner.code_is_in.take();
@@ -232,14 +234,14 @@ impl<'a> Controller<'a> {
         (came, detach::detach(target, directory, shared))
     }
 
-    /// Until it is over.
+    /// Serves the session until it is over.
     fn remain(&mut self, planner: &mut Planner<'_>, over: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
         let (shared, records, mailbox) = (&self.session.shared, self.records.clone(), self.mailbox);
         self.see_cpu();
         let mut governor = self.limit.map(|(limit, rates)| Governor::new(rates, limit, self.cpu));
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            let _ended = SetAtLast(&ended);
+            let _ended = SetOnDrop(&ended);
             scope.spawn(|| {
                 while !over() && !ended.load(Acquire) {
                     match mailbox {
@@ -269,13 +271,13 @@ impl<'a> Controller<'a> {
                     self.wake(planner);
                     ended.fetch_or(self.detach_requested, AcqRel);
                 });
-            // Also where that has failed.
+            // An error ends the session as well.
             ended.store(true, Release);
             result
         })
     }
 
-    /// Lets a live view see, and do.
+    /// Calls the live view's callback.
     fn look(&mut self, planner: &mut Planner<'_>, cost: Option<f64>) {
         let (shared, began, sums) = (&self.session.shared, self.settings.clocks, Arc::clone(&self.sums));
         let sums = || summed_up(&sums, shared, began);
@@ -284,10 +286,10 @@ impl<'a> Controller<'a> {
         (self.meanwhile)(&mut Controls { planner, records, limits, cost, sums: &sums, calls });
     }
 
-    /// Answers a live view, and another command, if one has asked.
+    /// Answers requests of a live view, and one of another command.
     fn serve(&mut self, planner: &mut Planner<'_>) {
         while let Some((request, sender)) = self.mailbox.and_then(Mailbox::next) {
-            // The process that has asked may be gone.
+            // The requesting process may be gone.
             let _ = sender.send(self.answer(request, planner));
         }
         let AttachSession { directory, target, .. } = self.session;
@@ -338,7 +340,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// The daemon wakes, if there is one and it is time; and looks whether calls were recorded.
+    /// Converts recorded calls if the daemon is enabled and its timer has expired.
     fn wake(&mut self, planner: &mut Planner<'_>) {
         let is_enabled = self.settings.words.ftraced.as_ref().is_some_and(|ftraced| ftraced.enabled);
         if is_enabled && self.alarm.rings() {
@@ -346,13 +348,13 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Has what was recorded converted now.
+    /// Converts recorded calls now.
     fn convert(&mut self, planner: &mut Planner<'_>) {
         let (Some(ftraced), target) = (&mut self.settings.words.ftraced, &self.session.target) else {
             return;
         };
         let mut records = Vec::new();
-        // In a thread that ends: the kernel then lets go of whatever is still held.
+        // In a thread that ends: the kernel then releases all threads that are still held.
         let work = || planner.convert(target, ftraced, &mut |record| records.push(record));
         let done = thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(Error::thread()));
         if let Err(error) = done {
@@ -361,7 +363,7 @@ impl<'a> Controller<'a> {
         records.into_iter().for_each(|record| drop(self.records.send(record)));
     }
 
-    /// Traces something else from now on.
+    /// Changes what is traced and which calls are kept.
     fn set(
         &mut self,
         planner: &mut Planner<'_>,
@@ -380,7 +382,7 @@ impl<'a> Controller<'a> {
         }
         self.check_kept()?;
         let kept = kept.instead_of(&self.kept);
-        // Whether a call lies beneath another is known where both are recorded.
+        // Nesting is known only if both functions are recorded.
         let about: Vec<String> = kept.functions().cloned().collect();
         let news: Vec<String> = about.iter().filter(|word| !words.filter.contains(word)).cloned().collect();
         calltap_selection::add(&mut words, &news);
@@ -397,7 +399,7 @@ impl<'a> Controller<'a> {
         Ok(answer)
     }
 
-    /// An error where it is not the user's words that say which calls are kept.
+    /// Refuses to change which calls are kept if something else decides it.
     fn check_kept(&self) -> Result<(), Error> {
         let AttachSession { options, target, .. } = self.session;
         let why = if self.mailbox.is_some() {
@@ -410,7 +412,7 @@ impl<'a> Controller<'a> {
         why.map_or(Ok(()), |why| Err(Error::Kept { program: target.name.clone(), why }))
     }
 
-    /// Has this wanted from now on.
+    /// Makes the session trace a new selection.
     fn select(
         &mut self,
         planner: &mut Planner<'_>,
@@ -418,13 +420,13 @@ impl<'a> Controller<'a> {
         about: &[String],
         (on, later): (bool, bool),
     ) -> Result<Answer, Error> {
-        // What the daemon has done meanwhile is its own.
+        // The daemon's own state is kept, whatever the request says.
         let written = std::mem::replace(&mut words.ftraced, self.settings.words.ftraced.clone());
         let later = later || words.ftraced.is_some();
         let target = &self.session.target;
         let selection = ParsedSelection::about(&words, later, about)
             .map_err(|why| target.refuse(Reason::Selection { why: why.to_string() }))?;
-        // The trace has their ids and names already.
+        // The trace already has the tracers' ids and names.
         let kinds = |tracers: &[TracerInfo]| tracers.iter().map(|tracer| tracer.kind).collect::<Vec<_>>();
         let paused = words.paused != self.settings.words.paused;
         let fixed = self.mailbox.is_none() && !paused;
@@ -456,8 +458,8 @@ impl<'a> Controller<'a> {
         records.push(Record::Note { text }.into());
         let mut send = |record| drop(self.records.send(record));
         records.into_iter().for_each(&mut send);
-        // What the process does after the answer is not read by a collector that does not know of the change: it would take a call of a function that was
-        // switched off for one that was left.
+        // Events after the answer must reach a collector that knows of the change. It would
+        // otherwise report a call of a disabled function as left.
         wait_until_known(&mut send);
         planner.resume_python(on, &words);
         (self.settings.words, self.settings.on) = (words, on);
@@ -479,7 +481,7 @@ impl<'a> Controller<'a> {
         })
     }
 
-    /// A process that has ended says nothing any more: what it said last counts.
+    /// Reads the process's CPU time. That of an ended process stays as last read.
     pub(crate) fn see_cpu(&mut self) {
         self.cpu = self.session.target.cpu().unwrap_or(self.cpu);
     }

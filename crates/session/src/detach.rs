@@ -1,16 +1,18 @@
 //! Detach, driven by the journal alone: it works after the calltap that attached has died.
 //!
-//! Sites are switched off while everything runs. Then all threads are stopped once: those in calltap's code are let run until they have left it, calls that
-//! are still open get their return addresses back, the file's bytes come back where that demands stillness, and what was
-//! mapped is unmapped. The agent itself stays loaded, inert, for the next time.
+//! 1. Sites are disabled while the process runs.
+//! 2. All threads are stopped. Threads in calltap's code are let run until they have left it.
+//! 3. Open calls get their return addresses back; sites that may only be written with all threads
+//!    stopped get the file's bytes back.
+//! 4. A thread unmaps calltap's mappings. The agent itself stays loaded, inert, for the next time.
 //!
-//! All of it runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
+//! Everything runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
 mod one;
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
-use crate::plan::past::Told;
+use crate::plan::journaled_changes::DetachNotes;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent;
@@ -25,30 +27,31 @@ use std::sync::atomic::Ordering::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long children are looked for that are forked while processes are left.
+/// How long to look for children that are forked while calltap detaches.
 const FORKING: Duration = Duration::from_secs(60);
 
-/// A process that ends takes no longer to do so, once it has begun.
+/// How long a process that is ending may take to end.
 const ENDING: Duration = Duration::from_millis(200);
 
-/// What leaving a process, or all of a session's, came to.
+/// Result of detaching from a process, or from all processes of a session.
 #[derive(Default, Debug)]
-pub struct Left {
-    /// How long it was stopped for.
+pub struct DetachOutcome {
+    /// How long threads were stopped.
     pub stops: Stops,
-    /// For people.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Nothing of calltap's is left.
+    /// Whether nothing of calltap's is left.
     pub whole: bool,
 }
 
 /// Detaches from a process and its children.
-pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> Left {
-    in_thread(|| leave_all(target, directory, shared))
+pub fn detach(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
+    in_thread(|| detach_all(target, directory, shared))
 }
 
-/// Removes the code that a calltap has injected which was killed while it asked for the clock, before its session existed. `None` if there is none.
-pub fn remove_injected(target: &Target) -> Option<Left> {
+/// Removes the code of a calltap that was killed while it had the process read its clock, before
+/// the session existed. `None` if there is none.
+pub fn remove_injected(target: &Target) -> Option<DetachOutcome> {
     let mut injected = Injected::Absent;
     let left = in_thread(|| {
         injected = await_tidy(target);
@@ -57,38 +60,42 @@ pub fn remove_injected(target: &Target) -> Option<Left> {
     (injected != Injected::Absent || !left.whole).then_some(left)
 }
 
-/// Works in a thread that ends: the kernel then lets go of all threads that are still held.
-fn in_thread(work: impl FnOnce() -> Left + Send) -> Left {
-    let failed = || Left { notes: vec![Error::thread().to_string()], ..Left::default() };
+/// Runs `work` in a thread that ends: the kernel then releases all threads that are still held.
+fn in_thread(work: impl FnOnce() -> DetachOutcome + Send) -> DetachOutcome {
+    let failed = || DetachOutcome { notes: vec![Error::thread().to_string()], ..DetachOutcome::default() };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| failed())
 }
 
-fn left_with(injected: Injected) -> Left {
+fn left_with(injected: Injected) -> DetachOutcome {
     let whole = injected != Injected::Runs;
     let notes = if whole { Vec::new() } else { vec![Reason::StillRuns.to_string()] };
-    Left { whole, notes, ..Left::default() }
+    DetachOutcome { whole, notes, ..DetachOutcome::default() }
 }
 
-fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
+fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
-    // A thread that a killed calltap has sent there may be about to load the agent, and to join this session.
+    // A thread that a killed calltap has hijacked may be about to load the agent and join this
+    // session.
     let mut left = left_with(await_tidy(target));
     let (start, mut done) = (Instant::now(), HashSet::new());
     loop {
         let mut new = processes_of(target, directory, shared);
         new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
         for (found, index) in &new {
-            let failed = |error| Told { ours: vec![format!("not detached: {error}")], ..Told::default() };
-            let told = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
-            left.notes.extend(told.others);
-            // Of a process at its end, only some is there any more.
-            if !told.ours.is_empty() && !ends(found) {
+            let failed = |error| DetachNotes {
+                ours: vec![format!("not detached: {error}")],
+                ..DetachNotes::default()
+            };
+            let notes = detach_one(directory, shared, *index, found, &mut left.stops).unwrap_or_else(failed);
+            left.notes.extend(notes.others);
+            // A process that is ending may have lost parts already, so its errors do not count.
+            if !notes.ours.is_empty() && !is_ending(found) {
                 left.whole = false;
-                left.notes.extend(told.ours);
+                left.notes.extend(notes.ours);
             }
         }
-        // A process may have forked between the list and its stop.
+        // A process may have forked between the listing and its stop.
         if new.is_empty() {
             return left;
         }
@@ -103,7 +110,7 @@ fn leave_all(target: &Target, directory: &Directory, shared: &Shared) -> Left {
     }
 }
 
-/// The processes that have the agent of a session, with their numbers in its table.
+/// Returns the processes that have the agent of a session, with their indices in its table.
 fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<(Target, Option<u32>)> {
     let ids = proc::Ids::default();
     let entries = shared.processes().filter_map(|index| Some((ids.pid_of(shared.process(index)?), index)));
@@ -111,10 +118,11 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     let registered: HashMap<u32, u32> = entries.iter().copied().collect();
     let (mut known, mut seen) = (vec![target.pid], HashSet::from([target.pid]));
     known.extend(entries.iter().map(|(pid, _)| *pid).filter(|pid| seen.insert(*pid)));
-    // Children that have called nothing since they were forked are in no table. An id may be another process's by now: those count that map the session's files.
+    // Children that have not called a traced function since their fork are in no table, and an id
+    // may by now be another process's: the processes that map the session's files count.
     let mut all: Vec<u32> = Vec::new();
     for pid in agent::who_maps(&directory.identity(), &known) {
-        // One that shares the memory of another is left with it.
+        // Of processes that share memory, one stands for all.
         if !all.iter().any(|other| sharing::share(*other, pid)) {
             all.push(pid);
         }
@@ -123,8 +131,8 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     all.into_iter().filter_map(|pid| Some((Target::of_child(pid)?, index(pid)))).collect()
 }
 
-/// Is a process at its end, in which something went wrong?
-fn ends(target: &Target) -> bool {
+/// Whether a process, in which something went wrong, is ending.
+fn is_ending(target: &Target) -> bool {
     let start = Instant::now();
     while target.lives() && start.elapsed() < ENDING {
         thread::sleep(Duration::from_millis(1));

@@ -1,12 +1,14 @@
-//! `record --snapshot-on`: a flight recorder. Nothing is written until something happens; then the last seconds of all threads are.
+//! `record --snapshot-on`: a flight recorder, which writes nothing until a trigger fires, and then
+//! the last seconds of all threads.
 //!
-//! The rings are read as for any recording, and the newest events kept in the recorder's memory: there they are compressed, so that many more fit than in the
-//! rings; whether a call was slow is seen by every event, not by what the rings still hold; the governor knows what is called most; and the process is not
-//! stopped, nor anything switched off, to take a snapshot.
+//! The rings are read as for any recording, and the recorder keeps the newest events in its own
+//! memory. They are compressed there, so that many more fit than in the rings. Every event, not
+//! only those still in the rings, shows whether a call was slow; the governor knows the most
+//! frequent functions; and taking a snapshot neither stops the process nor disables anything.
 
 use crate::error::Error;
-use crate::going_on::GoingOn;
 use crate::options::{Flight, Options, Outcome, Subject, Trigger};
+use crate::progress::ProgressReporter;
 use crate::watch::{Watch, watch};
 use calltap_collect::collector::Due;
 use calltap_collect::kept::chosen::Chosen;
@@ -27,18 +29,18 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Old events are forgotten, and calls that go on looked at, so often.
+/// How often old events are dropped, and open calls checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What has happened, until it is written.
+/// The reason for the next snapshot, until it is written.
 #[derive(Default)]
-struct Asked {
+struct PendingSnapshot {
     why: Mutex<Option<String>>,
     due: Due,
 }
 
-impl Asked {
-    /// The first reason is the one that is said.
+impl PendingSnapshot {
+    /// Requests a snapshot. Of several reasons, the first is reported.
     fn ask(&self, why: String) {
         if let Ok(mut asked) = self.why.lock() {
             asked.get_or_insert(why);
@@ -51,23 +53,24 @@ impl Asked {
     }
 }
 
-/// What is kept of an open call of a function that there is a rule for.
+/// The record of an open call of a function that has a rule.
 struct Mark {
     start: u64,
-    /// Nanoseconds.
+    /// Duration limit, nanoseconds.
     limit: u64,
-    /// A snapshot was asked for because of it.
-    told: bool,
+    /// Whether it has requested a snapshot.
+    reported: bool,
 }
 
 /// The open calls of a thread.
 #[derive(Default)]
-struct Lane {
+struct OpenCalls {
     calls: Calls<Option<Mark>>,
 }
 
-impl Lane {
-    /// The next event; a call that has ended with it and was too slow, with its duration in ticks.
+impl OpenCalls {
+    /// Takes an event. Returns a call that ended with it and was too slow, with its duration in
+    /// ticks.
     fn take(
         &mut self,
         event: &Event,
@@ -75,7 +78,7 @@ impl Lane {
         is_slow: &dyn Fn(u64, u64) -> bool,
     ) -> Option<(SiteId, u64)> {
         if let Some(tail) = event.kind.enters() {
-            let mark = limit.map(|limit| Mark { start: event.ticks, limit, told: false });
+            let mark = limit.map(|limit| Mark { start: event.ticks, limit, reported: false });
             self.calls.enter(event.site, tail, mark);
             return None;
         }
@@ -86,7 +89,7 @@ impl Lane {
         let closing = self.calls.end(event)?;
         let mut slow = None;
         while let Some((call, ending)) = self.calls.close(&closing) {
-            let Some(mark) = call.data.filter(|mark| !mark.told && !ending.is_cut()) else { continue };
+            let Some(mark) = call.data.filter(|mark| !mark.reported && !ending.is_cut()) else { continue };
             let took = event.ticks.saturating_sub(mark.start);
             if is_slow(took, mark.limit) {
                 slow = Some((call.site, took));
@@ -96,33 +99,33 @@ impl Lane {
     }
 }
 
-/// Keeps the newest events, and writes them when something happens.
+/// Keeps the newest events, and writes them on a trigger.
 struct Recorder<'a> {
     flight: &'a Flight,
     output: &'a Path,
-    asked: &'a Asked,
-    /// From the first record on.
+    asked: &'a PendingSnapshot,
+    /// The events, from the session record on.
     history: Option<History>,
     began_ns: u64,
     names: HashMap<SiteId, String>,
-    /// Nanoseconds.
+    /// Duration limits, nanoseconds.
     limits: Chosen<u64>,
-    /// Functions whose calls ask for a snapshot, as places in `calls`.
+    /// Functions whose calls request a snapshot, as indices into `calls`.
     called: Chosen<usize>,
-    /// How often each still does; None: always.
+    /// Remaining number of calls that request one, for each function. None means all.
     calls: Vec<Option<i64>>,
-    lanes: HashMap<ThreadId, Lane>,
+    lanes: HashMap<ThreadId, OpenCalls>,
     first: Option<ClockPair>,
     ns_per_tick: f64,
     files: Vec<PathBuf>,
     bytes: u64,
     left_out: u64,
-    /// The snapshots that could not be written.
+    /// Error of the first snapshot that could not be written.
     failed: Option<calltap_trace::Error>,
 }
 
 impl<'a> Recorder<'a> {
-    fn new(flight: &'a Flight, output: &'a Path, asked: &'a Asked) -> Recorder<'a> {
+    fn new(flight: &'a Flight, output: &'a Path, asked: &'a PendingSnapshot) -> Recorder<'a> {
         let rule = |trigger: &Trigger| match trigger {
             Trigger::Slow(rule) => Some((Word::new(&rule.function), rule.ns)),
             _ => None,
@@ -161,7 +164,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Writes a file, unless there are enough.
+    /// Writes a snapshot, unless the maximum number of files is written.
     fn snapshot(&mut self, why: String) {
         let Some(history) = &self.history else { return };
         if self.files.len() as u64 >= u64::from(self.flight.files) {
@@ -207,16 +210,16 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Calls that go on and have taken too long already.
+    /// Requests a snapshot for each open call that has taken too long already.
     fn look_at_open(&mut self, now: u64) {
         for lane in self.lanes.values_mut() {
             // A call that may have ended already is not reported as running.
             for call in lane.calls.open_mut().iter_mut().filter(|call| call.cut.is_none()) {
-                let Some(mark) = call.data.as_mut().filter(|mark| !mark.told) else { continue };
+                let Some(mark) = call.data.as_mut().filter(|mark| !mark.reported) else { continue };
                 let ns = now.saturating_sub(mark.start) as f64 * self.ns_per_tick;
-                // It will end, most likely, and is then there as a whole.
+                // Most calls end within this margin, and are then in the snapshot as a whole.
                 if ns > mark.limit as f64 + LOOK.as_nanos() as f64 {
-                    mark.told = true;
+                    mark.reported = true;
                     let name = self.names.get(&call.site).map_or("?", String::as_str);
                     self.asked.ask(format!("snapshot: {name} has been running for {:.3} ms", ns / 1e6));
                 }
@@ -288,12 +291,12 @@ impl Consumer for Recorder<'_> {
     }
 }
 
-/// Records, and writes a file whenever something happens.
+/// Records a subject and writes a file for each trigger.
 pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
-    let asked = Asked::default();
+    let asked = PendingSnapshot::default();
     let sent = launch::flag_for_snapshots(flight.on.contains(&Trigger::Signal))?;
     let mut recorder = Recorder::new(flight, &options.output, &asked);
-    let mut going_on = GoingOn::new(options);
+    let mut progress = ProgressReporter::new(options);
     let outcome = watch(
         options,
         Watch {
@@ -303,7 +306,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             over: &|| false,
             meanwhile: &mut |controls| {
                 if matches!(options.subject, Subject::Process { .. }) {
-                    going_on.look(controls.calls());
+                    progress.look(controls.calls());
                 }
                 if sent.swap(false, AcqRel) {
                     asked.ask("snapshot: asked for by SIGUSR1".to_owned());
@@ -313,7 +316,7 @@ pub fn record(options: &Options, flight: &Flight) -> Result<Outcome, Error> {
             due: Some(&asked.due),
         },
     )?;
-    // What was asked for last, and had no time.
+    // The last request may not have been written yet.
     let why = asked.take().or_else(|| {
         let on = |trigger| flight.on.contains(&trigger);
         let crashed = outcome.status.is_some_and(|status| status.signal().is_some());

@@ -1,8 +1,10 @@
-//! `--follow`: what the processes of a session become by execve is recorded, too, and what their children become.
+//! `--follow`: programs that processes of a session execute are recorded as well, and those of
+//! their children.
 //!
-//! One thread is the tracer of the whole tree. It lets everything pass but execve: there the new program stands still before its first
-//! instruction, and the agent is put into its LD_PRELOAD. From then on it is a process of the session like any other: the agent joins, asks, and the planner
-//! answers. Should calltap be killed, the kernel lets all processes go.
+//! One thread is the tracer of the whole tree. It passes all events on but execve: the new program
+//! stops before its first instruction, and the agent is added to its LD_PRELOAD. From then on it is
+//! a process of the session like any other: the agent joins and asks, and the planner answers. If
+//! calltap is killed, the kernel releases all processes.
 
 use crate::plan::directory::Directory;
 use calltap_collect::metadata::{Followed, Metadata};
@@ -30,31 +32,32 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// A signal tells of everything; should one be lost, after this time.
+/// Interval of looks in case a signal, which announces each event, was lost.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// A child of this process is waited for by another thread, which needs no longer than this.
+/// Time by when another thread has waited for a child of this process.
 const MOMENT: Duration = Duration::from_millis(1);
-/// The kernel has let go of everything after this time.
+/// Time limit for the kernel to release all threads.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// Whom to follow.
+/// The processes to follow.
 pub struct Follow<'a> {
-    /// Where the new programs find the agent.
+    /// Directory in which new programs find the agent.
     pub directory: &'a Directory,
-    /// What cannot be followed is told there.
+    /// Receives notes about programs that cannot be followed.
     pub records: Sender<Metadata>,
-    /// The first process,
+    /// The first process.
     pub first: u32,
-    /// which calltap has started.
+    /// Whether calltap has started it.
     pub started: bool,
     /// True from when all are followed until none is left.
     pub alive: &'a AtomicBool,
-    /// Lets all processes go.
+    /// Ends the following and releases all processes.
     pub stop: &'a AtomicBool,
 }
 
 impl Follow<'_> {
-    /// Follows until no process is left, or it is told to let go. When this returns, everything that happens from then on is seen.
+    /// Follows until no process is left or `stop` is set. All events after the return of this
+    /// function are seen.
     pub fn begin<'s>(self, scope: &'s Scope<'s, '_>) -> ScopedJoinHandle<'s, ()>
     where
         Self: 's,
@@ -71,7 +74,7 @@ impl Follow<'_> {
 
     fn run(self, begun: Sender<Result<(), String>>) {
         let follow = || self.follow(begun);
-        // In a thread that ends: the kernel then lets go of whatever is still held.
+        // In a thread that ends: the kernel then releases all threads that are still held.
         let followed = thread::scope(|scope| scope.spawn(follow).join()).unwrap_or_default();
         self.alive.store(false, Release);
         let start = Instant::now();
@@ -84,9 +87,9 @@ impl Follow<'_> {
         }
     }
 
-    /// The processes that are still there.
+    /// Follows the processes. Returns those that still exist.
     fn follow(&self, begun: Sender<Result<(), String>>) -> HashSet<u32> {
-        let (mut followed, mut told) = (HashSet::new(), HashSet::new());
+        let (mut followed, mut reported) = (HashSet::new(), HashSet::new());
         let mut bell = match UnixStream::pair().and_then(|ends| {
             ends.1.set_nonblocking(true)?;
             Ok((launch::ring_for_children(ends.0)?, ends.1))
@@ -109,9 +112,9 @@ impl Follow<'_> {
             let child = self.started.then_some(self.first);
             quiet = loop {
                 match tracee::next(child) {
-                    // It is there until its parent has seen it.
+                    // The child stays until its parent has waited for it.
                     Ok((_, Event::ChildEnded)) => thread::sleep(MOMENT),
-                    Ok((tid, event)) => self.pass(tid, event, &mut followed, &mut told),
+                    Ok((tid, event)) => self.handle(tid, event, &mut followed, &mut reported),
                     Err(quiet) => break quiet,
                 }
             };
@@ -119,7 +122,7 @@ impl Follow<'_> {
         followed
     }
 
-    /// Seizes all threads of the first process, also those that they begin meanwhile.
+    /// Seizes all threads of the first process, including those that they start meanwhile.
     fn seize_all(&self, followed: &mut HashSet<u32>) -> Result<(), String> {
         let _reaper = Reaper::start();
         let seized = self.seize_listed(followed);
@@ -140,9 +143,9 @@ impl Follow<'_> {
                         traced::add(tid);
                         followed.insert(tid);
                     }
-                    // Begun by a followed one.
+                    // The thread was started by a followed one.
                     Err(nix::errno::Errno::EPERM) if !followed.is_empty() => drop(followed.insert(tid)),
-                    // It has ended.
+                    // The thread has ended.
                     Err(_) if proc::state(tid).is_none_or(proc::is_end) => drop(followed.insert(tid)),
                     Err(errno) => return Err(errno.desc().to_lowercase()),
                 }
@@ -150,13 +153,13 @@ impl Follow<'_> {
         }
     }
 
-    /// Lets an event pass.
-    fn pass(
+    /// Handles an event and lets the thread go on.
+    fn handle(
         &self,
         tid: u32,
         event: Event,
         followed: &mut HashSet<u32>,
-        told: &mut HashSet<(String, String)>,
+        reported: &mut HashSet<(String, String)>,
     ) {
         match event {
             Event::Ended => {
@@ -171,10 +174,10 @@ impl Follow<'_> {
             Event::Stop => tracee::stay_stopped(tid),
             Event::Signal(signal) => tracee::run(tid, signal),
             Event::Exec(_) => {
-                if let Err(why) = self.enter(tid) {
+                if let Err(why) = self.preload_agent(tid) {
                     let name = program(tid);
-                    // Once: a tree runs the same program many times.
-                    if told.insert((name.clone(), why.clone())) {
+                    // Reported once: a tree runs the same program many times.
+                    if reported.insert((name.clone(), why.clone())) {
                         let text = format!("not followed: {name} (process {tid}): {why}");
                         let _ = self.records.send(Record::Note { text }.into());
                     }
@@ -185,8 +188,9 @@ impl Follow<'_> {
         }
     }
 
-    /// Has a program that stands at its first instruction load the agent. Why not, for people.
-    fn enter(&self, pid: u32) -> Result<(), String> {
+    /// Makes a program that is stopped at its first instruction load the agent. Returns why not,
+    /// for the user.
+    fn preload_agent(&self, pid: u32) -> Result<(), String> {
         let failed = |error: io::Error| error.to_string();
         if !target::is_64_bit(pid).map_err(failed)? {
             return Err("a 32-bit program".into());
@@ -231,13 +235,14 @@ impl Follow<'_> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent = proc::field(&status, "PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0);
         let _ = self.records.send(Metadata::Followed(Followed { pid, parent, comm: target.name }));
-        // From here on it has one more variable, or the stack as it was.
+        // From here on the program has the new LD_PRELOAD; if this fails, it has the stack as it
+        // was.
         regs.rsp = at;
         ptrace::setregs(Pid::from_raw(pid as i32), regs).map_err(|errno| errno.to_string())
     }
 }
 
-/// The file name of a process's program.
+/// Returns the file name of a process's program.
 fn program(pid: u32) -> String {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let name = path.file_name().unwrap_or_else(|| Path::new("?").as_os_str());

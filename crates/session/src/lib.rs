@@ -1,27 +1,28 @@
-//! The life of a session: start a program or attach to it, enable the sites that the selection names, collect its rings into a trace or a live view, leave.
+//! The life of a session: starts a program or attaches to a process, enables the sites that the
+//! selection names, collects the rings into a trace or a live view, and detaches.
 //!
 //! - `plan`: the session's files, modules, sites, stubs and journal.
-//! - the files beside it: attach, record, watch, follow, detach.
+//! - the other files: attach, record, watch, follow, detach.
 //!
-//! Beneath it lie `calltap-process`, another process's memory and threads, and `calltap-collect`, what its threads have written.
+//! It builds on `calltap-process`, for memory and threads of another process, and on
+//! `calltap-collect`, which reads the rings of its threads.
 #![deny(unsafe_code)]
 
 mod attach;
 mod attach_session;
-mod became;
 mod controller;
 mod detach;
-mod enter;
 mod error;
-mod first;
+mod exec_watch;
 mod flight;
 mod follow;
-mod going_on;
 mod limits;
 mod live;
+mod load_agent;
 mod options;
 mod plan;
 mod prepared;
+mod progress;
 mod python;
 mod record;
 mod requests;
@@ -29,6 +30,7 @@ mod run;
 mod settings;
 mod setup;
 mod started;
+mod static_start;
 mod watch;
 
 pub use calltap_abi::Clock;
@@ -52,11 +54,11 @@ pub use calltap_process::ptrace::traced::{is_asked_to_stop, stay};
 pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};
 pub use calltap_sites::Discovery;
 pub use controller::Controls;
-pub use detach::Left;
+pub use detach::DetachOutcome;
 pub use error::Error;
 pub use live::{Attached, Snapshot, attached, detach_process};
 pub use options::{Flight, Options, Outcome, Recording, Subject, Trigger};
-pub use plan::planner::{Elsewhere, LargestLibrary, PatchMode, Started, Tally, Untraceable};
+pub use plan::planner::{LargestLibrary, MatchesElsewhere, PatchMode, Started, Tally, UntraceableFunctions};
 pub use record::record;
 pub use requests::{Answer, Kept, Mailbox, Request, ask};
 pub use run::SessionOutcome;

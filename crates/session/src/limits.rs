@@ -1,4 +1,5 @@
-//! What tracing may cost in a session: which functions the governor has disabled, and which it has given back.
+//! The overhead limit of a session: the functions that the governor has disabled, and those that it
+//! has enabled again.
 
 use crate::plan::planner::Planner;
 use calltap_collect::governor::{Judgement, OverLimit};
@@ -9,26 +10,26 @@ use std::collections::HashSet;
 /// The functions that the governor has disabled.
 #[derive(Default)]
 pub(crate) struct Limits {
-    /// Those that are off, and that the user has neither enabled nor disabled since.
+    /// Sites that are disabled and that the user has not switched since.
     off: HashSet<SiteId>,
-    /// All that ever were.
+    /// All sites that the governor ever disabled.
     ever: HashSet<SiteId>,
-    /// Their names, and their events a second when each was disabled first.
+    /// Names of all these sites, with the events per second when each was first disabled.
     pub(crate) told: Vec<(String, f64)>,
 }
 
 impl Limits {
-    /// The sites that are off because they cost too much.
+    /// Returns the sites that the governor has disabled.
     pub(crate) fn off(&self) -> &HashSet<SiteId> {
         &self.off
     }
 
-    /// The user has enabled these sites, or disabled them: they are not the governor's any more.
+    /// Removes sites that the user has switched: they are not the governor's any more.
     pub(crate) fn release(&mut self, sites: &HashSet<SiteId>) {
         self.off.retain(|site| !sites.contains(site));
     }
 
-    /// Disables what the governor says, and gives back what it says.
+    /// Disables and enables the sites that the governor names.
     pub(crate) fn carry_out(
         &mut self,
         Judgement { disable, enable }: Judgement,
@@ -53,7 +54,7 @@ impl Limits {
         for OverLimit { site, rate } in sites {
             let Some(name) = names.get(&site.0) else { continue };
             self.off.insert(*site);
-            // One that was given back and is disabled again is told of once.
+            // A site that is disabled again is reported only the first time.
             if self.ever.insert(*site) {
                 functions.push(Limited { site: *site, events_per_s: *rate as u64 });
                 self.told.push((name.clone(), *rate));

@@ -1,7 +1,7 @@
-//! Attached to a process without a controller: its rings keep the newest events, and a command that opens its session can change what is traced,
-//! take a snapshot, or leave.
+//! A session without a controller: the rings keep the newest events, and a command that opens the
+//! session can change what is traced, take a snapshot, or detach.
 
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::{Error, KeptWhole};
 use crate::options::Options;
 use crate::plan::directory;
@@ -9,7 +9,7 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::{Planner, Tally};
 use crate::settings::{FILE, Settings, Stage, Status, profile_functions};
 use crate::started;
-use crate::{attach, detach, enter, setup};
+use crate::{attach, detach, load_agent, setup};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Totals};
 use calltap_collect::metadata::Metadata;
@@ -40,24 +40,25 @@ pub struct Attached {
     target: Target,
     directory: Directory,
     shared: Shared,
-    /// What the session was told.
+    /// Settings of the session.
     pub settings: Settings,
-    /// What the daemon that converts recorded calls had to say when it was woken.
+    /// Notes of the daemon that converts recorded calls, from when this was opened.
     pub notes: Vec<String>,
 }
 
 /// A trace that was taken.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Sums.
+    /// Totals of the trace.
     pub totals: Totals,
-    /// Bytes of the file.
+    /// Size of the file, bytes.
     pub file_size: u64,
-    /// Threads that used their chunks again faster than these could be copied: their events are not in the trace.
+    /// Number of threads that reused their chunks before these could be copied: their events are
+    /// not in the trace.
     pub too_fast: u32,
 }
 
-/// The processes that `calltap attach` has attached to.
+/// Returns the processes that `calltap attach` has attached to.
 pub fn attached() -> Vec<u32> {
     let is_attached = |pid: &u32| {
         let text = Target::known(*pid).ok().and_then(|target| Directory::peek(&target, FILE));
@@ -67,7 +68,7 @@ pub fn attached() -> Vec<u32> {
     directory::of_living().into_iter().filter(is_attached).collect()
 }
 
-/// Maps a session's control file. `None` if a calltap was killed before it had written that.
+/// Maps a session's control file. `None` if a calltap was killed before it had written the file.
 fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>, Error> {
     match Shared::open(&directory.control) {
         Ok(shared) => Ok(Some(shared)),
@@ -79,38 +80,38 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     }
 }
 
-/// Makes room for a session: undoes what a controller that was killed has left. An error if the session was made by `calltap attach`.
+/// Undoes the session of a killed controller. Fails if the session was made by `calltap attach`.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
     let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
     if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
         return Err(target.refuse(Reason::Attached).into());
     }
     let Some(shared) = open_shared(target, &directory)? else {
-        // The code that it has injected is removed, or waited for, by `Inferior::new`.
+        // `Inferior::new` removes its injected code, or waits for it.
         directory.keep(false);
         return Ok(Vec::new());
     };
-    let Left { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
+    let DetachOutcome { mut notes, whole, .. } = detach::detach(target, &directory, &shared);
     directory.keep(!whole);
     notes.push(format!("cleaned up what an earlier calltap had left in process {}", target.pid));
     Ok(notes)
 }
 
 impl Attached {
-    /// Attaches, and leaves the rings to themselves.
+    /// Attaches, and leaves the rings without a reader.
     pub fn attach(options: &Options, pid: u32) -> Result<(Attached, Stops, Vec<String>), Error> {
         launch::survive_size_limit();
         let target = Target::find(pid)?;
         let mut notes = clear(&target)?;
         let (clock, clock_note) = match setup::usable_clock_of(&target, options.clock) {
-            // No controller would keep the tick.
+            // A coarse clock needs a controller for its tick.
             (Clock::Coarse, why) => (Clock::Counter, Some(why.unwrap_or_default() + " (order only)")),
             other => other,
         };
         notes.extend(clock_note.clone());
         let mut directory =
             Directory::create_for(&target, shm::control_size(setup::chunks(options)), setup::CODE_SIZE)
-                .map_err(|error| enter::explain_no_place(&target, error))?;
+                .map_err(|error| load_agent::explain_no_place(&target, error))?;
         let shared = setup::map(&directory, options)?;
         setup::prepare(&shared, &directory, options, clock, Duration::ZERO);
         shared.control().listening.store(0, Relaxed);
@@ -149,7 +150,8 @@ impl Attached {
         Ok((Attached { target, directory, shared, settings, notes: Vec::new() }, stops, notes))
     }
 
-    /// Opens the session of a process. If calls are recorded when they are first made, opening the session wakes the daemon that converts them.
+    /// Opens the session of a process. If calls are recorded when they are first made, this wakes
+    /// the daemon that converts them.
     pub fn find(pid: u32) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
         let none = || target.refuse(Reason::NotAttached);
@@ -186,7 +188,7 @@ impl Attached {
         thread::scope(|scope| scope.spawn(|| work(&mut planner)).join()).map_err(|_| Error::thread())?
     }
 
-    /// Has what was recorded converted, if the daemon is enabled.
+    /// Converts recorded calls, if the daemon is enabled.
     fn wake(&mut self) -> Result<(), Error> {
         let Some(mut ftraced) = self.settings.words.ftraced.clone().filter(|ftraced| ftraced.enabled) else {
             return Ok(());
@@ -207,12 +209,12 @@ impl Attached {
         self.settings.save(&self.directory)
     }
 
-    /// Why it is not changed which calls are kept.
+    /// Returns the error for a request to change which calls are kept.
     pub fn refuse_kept(&self) -> Error {
         Error::Kept { program: self.target.name.clone(), why: KeptWhole::Overwritten }
     }
 
-    /// Changes what is traced; only the sites that differ are touched.
+    /// Changes what is traced. Writes only the sites that differ.
     pub fn set(&mut self, selection: ParsedSelection, on: bool) -> Result<(Tally, Vec<String>), Error> {
         let choose = |function: &Function, module: &str, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
@@ -248,23 +250,23 @@ impl Attached {
         Ok((tally, notes))
     }
 
-    /// What is known.
+    /// Returns the status of the session.
     pub fn status(&self) -> Result<Status, Error> {
         let (target, shared, settings) = (&self.target, &self.shared, &self.settings);
         self.with_planner(|_, _, _| None, |planner| Ok(Status::new(target, shared, settings, planner)))
     }
 
-    /// The functions that can be traced.
+    /// Returns the functions that can be traced.
     pub fn list(&self) -> Result<Vec<Listed>, Error> {
         self.with_planner(|_, _, _| None, |planner| Ok(planner.list()))
     }
 
-    /// What the profile tracer sums up begins at nothing.
+    /// Resets the sums of the profile tracer.
     pub fn reset_profile(&self) {
         profile::reset(&self.shared);
     }
 
-    /// What the profile tracer has summed up until now.
+    /// Returns the sums of the profile tracer until now.
     pub fn profile(&self) -> Result<Vec<Profiled>, Error> {
         self.with_planner(
             |_, _, _| None,
@@ -276,7 +278,7 @@ impl Attached {
         )
     }
 
-    /// Writes what the rings hold to a trace file. The program records on meanwhile.
+    /// Writes the contents of the rings to a trace file, while the program records on.
     pub fn snapshot(&self, output: &Path, selection: &ParsedSelection) -> Result<Snapshot, Error> {
         let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
@@ -314,14 +316,15 @@ impl Attached {
 }
 
 /// Detaches from a process, whatever state its session is in.
-pub fn detach_process(pid: u32) -> Result<Left, Error> {
+pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
     let target = Target::known(pid)?;
     let not_attached = || Error::from(target.refuse(Reason::NotAttached));
     let Some(mut directory) = Directory::open_for(&target)? else {
         return detach::remove_injected(&target).ok_or_else(not_attached);
     };
     let Some(shared) = open_shared(&target, &directory)? else {
-        let left = detach::remove_injected(&target).unwrap_or(Left { whole: true, ..Left::default() });
+        let left = detach::remove_injected(&target)
+            .unwrap_or(DetachOutcome { whole: true, ..DetachOutcome::default() });
         directory.keep(!left.whole);
         return Ok(left);
     };
@@ -330,7 +333,7 @@ pub fn detach_process(pid: u32) -> Result<Left, Error> {
     Ok(left)
 }
 
-/// The notes among news.
+/// Returns the notes among metadata.
 pub fn notes_in(news: &[Metadata]) -> Vec<String> {
     news.iter().filter_map(Metadata::note).map(str::to_owned).collect()
 }

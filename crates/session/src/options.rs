@@ -1,4 +1,4 @@
-//! What to record, how, and what came of it.
+//! Options and outcome of a recording.
 
 use crate::plan::planner::PatchMode;
 use crate::plan::planner::{LargestLibrary, Started};
@@ -17,80 +17,82 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
-/// What to record.
+/// The subject of a recording.
 pub enum Subject {
     /// A program, with its arguments: from its first instruction to its end.
     Program(Vec<OsString>),
-    /// A running process: for some time, or until it ends or calltap is told to end (SIGINT, SIGTERM).
+    /// A running process: for some time, or until it ends or calltap gets SIGINT or SIGTERM.
     Process {
-        /// Its id.
+        /// Process id.
         pid: u32,
-        /// For how long.
+        /// Duration, if it is limited.
         duration: Option<Duration>,
-        /// What tracing may cost, as a share of what the process spends by itself.
+        /// Overhead limit of tracing, relative to the process's own time.
         max_overhead: Option<f64>,
     },
 }
 
-/// What to record, and how.
+/// Subject and options of a recording.
 pub struct Options {
-    /// What.
+    /// The subject.
     pub subject: Subject,
-    /// The trace file.
+    /// Path of the trace file.
     pub output: PathBuf,
     /// The tracers and their filters.
     pub selection: ParsedSelection,
-    /// Where times come from.
+    /// Clock of the trace.
     pub clock: Clock,
-    /// Bytes of ring memory for all threads together, at most; None: as many threads need.
+    /// Maximum bytes of ring memory for all threads together; None: as many as the threads need.
     pub buffer_size: Option<u64>,
-    /// Keep the newest events instead of waiting for the recorder (flight recorder).
+    /// Whether to overwrite the oldest events instead of waiting for the recorder (flight
+    /// recorder).
     pub overwrite: bool,
-    /// How long a full buffer may hold up the program.
+    /// How long a full ring may block a thread.
     pub wait: Duration,
     /// How code that may be running is changed.
     pub patch_mode: PatchMode,
-    /// When calls of the profiling function are found that no list names.
+    /// When calls of the profiling function that no table lists are found.
     pub discovery: Discovery,
-    /// Only what lies beneath slow calls is written.
+    /// The rule of slow calls, if only those and their callees are written.
     pub slow: Option<Slow>,
-    /// Only calls of some functions and what they call are written.
+    /// The functions, if only their calls and callees are written.
     pub subtree: Option<Subtree>,
-    /// Nothing is written before something happens.
+    /// The flight recorder, if nothing is written before a trigger.
     pub flight: Option<Flight>,
-    /// Also what its processes become by execve, until none is left.
+    /// Whether to record programs that processes execute as well, until no process is left.
     pub follow: bool,
-    /// Also when its threads run and when they wait, as far as the kernel tells.
+    /// Whether to record when threads run and wait, as far as the kernel reports it.
     pub sched: bool,
-    /// Also who wakes them,
+    /// Whether to record which threads wake them.
     pub wakings: bool,
-    /// and their system calls.
+    /// Whether to record their system calls.
     pub system_calls: bool,
-    /// Also page faults, signals, and moves to other processors.
+    /// Whether to record page faults, signals, and moves to other processors.
     pub incidents: bool,
-    /// Also functions of the kernel, which another reads.
+    /// The reader of kernel functions, if these are recorded.
     pub kernel: Option<Weak<Mutex<Functions>>>,
-    /// Version that goes into the trace.
+    /// Version of calltap that goes into the trace.
     pub version: &'static str,
-    /// Tells the user a sentence while it goes on.
+    /// Reports a sentence to the user during the recording.
     pub tell: fn(&str),
-    /// Tells the user what was switched on at the start.
+    /// Reports to the user what was enabled at the start.
     pub started: fn(&Started),
-    /// Tells the user once a second what is recorded of a process that runs without calltap.
+    /// Reports the progress of the recording of a running process to the user, once a second.
     pub recording: fn(&Recording),
 }
 
-/// What a recording amounts to so far.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// Since everything was switched on.
+    /// Time since everything was enabled.
     pub elapsed: Duration,
     /// Calls that the recorder has read.
     pub calls: u64,
 }
 
 impl Options {
-    /// To record this, all of it, by the processor's clock; the user is told nothing.
+    /// Returns options to record everything of a subject with the processor's clock, without
+    /// reports to the user.
     pub fn new(subject: Subject, selection: ParsedSelection) -> Options {
         Options {
             subject,
@@ -119,70 +121,70 @@ impl Options {
     }
 }
 
-/// What came of a recording.
+/// Outcome of a recording.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the program ended, if it did.
+    /// Exit status of the program, if it has ended.
     pub status: Option<ExitStatus>,
-    /// What attaching and detaching took.
+    /// Stops of attaching and of detaching.
     pub stops: Option<[Stops; 2]>,
-    /// Functions that were switched off because they cost too much, with their events per second.
+    /// Functions that the overhead limit disabled, with their events per second.
     pub disabled: Vec<(String, f64)>,
-    /// Sums.
+    /// Totals of the trace.
     pub totals: Totals,
     /// Events that were left out on purpose.
     pub dropped: u64,
-    /// Functions that were switched on.
+    /// Number of functions that were enabled.
     pub sites: u32,
     /// Bytes of the trace file, or of all snapshots.
     pub file_size: u64,
-    /// The files of a flight recorder.
+    /// Files of a flight recorder.
     pub snapshots: Option<Vec<PathBuf>>,
-    /// Things the user should know, one sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
-    /// Where the code is of a program that has next to none of its own.
+    /// The largest library of a program with next to no code of its own.
     pub code_is_in: Option<LargestLibrary>,
-    /// Nothing was left behind in a process that was attached to.
+    /// Whether nothing was left behind in a process that was attached to.
     pub whole: bool,
-    /// Why the trace is not complete (full disk), if so.
+    /// Why the trace is incomplete, for example a full disk.
     pub failed: Option<calltap_trace::Error>,
 }
 
-/// When a snapshot is taken.
+/// An event that triggers a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trigger {
-    /// A call takes longer.
+    /// A call takes longer than its rule allows.
     Slow(SlowRule),
     /// A function is called.
     Called {
-        /// Which: a glob.
+        /// Glob of the function's name.
         function: String,
-        /// So often; None: always.
+        /// Number of calls that trigger; None: all.
         count: Option<i64>,
     },
-    /// calltap is sent SIGUSR1.
+    /// calltap gets SIGUSR1.
     Signal,
     /// The program ends by a signal.
     Crash,
-    /// It ends.
+    /// The program ends.
     Exit,
 }
 
-/// A flight recorder.
+/// Settings of a flight recorder.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    /// When snapshots are taken.
+    /// Triggers of snapshots.
     pub on: Vec<Trigger>,
-    /// What is older is forgotten.
+    /// Age beyond which events are dropped.
     pub last: Duration,
-    /// Bytes of compressed events, at most.
+    /// Maximum bytes of compressed events.
     pub memory: u64,
-    /// Files, at most.
+    /// Maximum number of files.
     pub files: u32,
 }
 
 impl Flight {
-    /// Is SIGUSR1 for calltap?
+    /// Whether SIGUSR1 is meant for calltap.
     pub fn takes_signal(&self) -> bool {
         self.on.contains(&Trigger::Signal)
     }

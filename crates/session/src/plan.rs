@@ -1,16 +1,17 @@
-//! What to change: the session's files, modules, the selection resolved to sites, stubs, and the journal of changes.
+//! The plan of changes: the session's files, modules, the selection resolved to sites, stubs, and
+//! the journal.
 
-pub mod ahead;
 pub mod breakpoints;
 pub mod cache;
 pub mod contents;
 pub mod directory;
 pub mod journal;
+pub mod journaled_changes;
 pub mod loaded;
 pub mod modules;
-pub mod past;
 pub mod planner;
 pub mod program;
+pub mod read_ahead;
 mod script;
 pub mod search;
 pub mod stubs;

@@ -1,4 +1,4 @@
-//! A program that is about to be started, and its run under trace.
+//! A program that is about to be started, and its traced run.
 
 use crate::attach_session::AttachSession;
 use crate::controller::{Controller, Controls};
@@ -9,9 +9,9 @@ use crate::plan::directory::Directory;
 use crate::plan::planner::LargestLibrary;
 use crate::plan::planner::Planner;
 use crate::plan::program::Program;
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use crate::started;
-use crate::{first, setup};
+use crate::{setup, static_start};
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Live, Totals};
 use calltap_collect::heartbeat;
@@ -41,42 +41,42 @@ pub struct Prepared<'a> {
     directory: Directory,
     shared: Shared,
     clock: Clock,
-    /// For the trace.
+    /// Session record for the trace.
     pub session: Session,
 }
 
-/// The threads that are there while a program runs.
-pub struct Company<'a> {
-    /// Takes its events.
+/// Consumer and callbacks for the run of a program.
+pub struct RunCallbacks<'a> {
+    /// Consumer of the events.
     pub consumer: &'a mut dyn Consumer,
-    /// They go there interval by interval.
+    /// Settings to deliver events interval by interval.
     pub live: Option<Live<'a>>,
-    /// The consumer tells times from the first event on.
+    /// Whether the consumer needs the relation of the clocks from the first event on.
     pub settled: bool,
-    /// Told when the filters make sense for what can be traced.
+    /// Called once the filters are valid for the traceable functions.
     pub accepted: &'a (dyn Fn() + Send + Sync),
-    /// Called again and again.
+    /// Called every few milliseconds.
     pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
 }
 
-/// What came of a program.
-pub struct Ran {
-    /// How it ended.
+/// Outcome of a program's run.
+pub struct RunOutcome {
+    /// Exit status.
     pub status: ExitStatus,
-    /// Sums.
+    /// Totals of the trace.
     pub totals: Totals,
-    /// Functions that were switched on.
+    /// Number of functions that were enabled.
     pub sites: u32,
-    /// Things the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// What the consumer failed at.
+    /// Error of the consumer.
     pub failed: Option<calltap_trace::Error>,
-    /// Where the code is of a program that has next to none of its own.
+    /// The largest library of a program with next to no code of its own.
     pub code_is_in: Option<LargestLibrary>,
 }
 
 impl<'a> Prepared<'a> {
-    /// Finds the program, and makes what its agent will share with calltap.
+    /// Finds the program, and creates the session's files and shared memory.
     pub fn new(options: &'a Options, command: &'a [OsString]) -> Result<Prepared<'a>, Error> {
         proc::check()?;
         launch::survive_size_limit();
@@ -93,8 +93,8 @@ impl<'a> Prepared<'a> {
         Ok(Prepared { options, program, directory, shared, clock, session })
     }
 
-    /// Runs it to its end.
-    pub fn run(self, company: Company<'_>) -> Result<Ran, Error> {
+    /// Runs the program to its end.
+    pub fn run(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
         let Prepared { options, program, directory, shared, clock, session } = self;
         let signals = Signals::take(options.flight.as_ref().is_some_and(Flight::takes_signal))?;
         let (child, held) = match start_program(&program, &directory, &shared)? {
@@ -104,7 +104,7 @@ impl<'a> Prepared<'a> {
                     "{} ended before its first thread was set up: nothing was traced",
                     program.name
                 )];
-                return Ok(Ran {
+                return Ok(RunOutcome {
                     status,
                     totals: Totals::default(),
                     sites: 0,
@@ -121,11 +121,11 @@ impl<'a> Prepared<'a> {
             name: program.name.clone(),
             start_time: 0,
         });
-        // Should that fail, there is no room for the trace either.
+        // If this fails, there is no space for the trace either.
         let _ = directory.belongs_to(&target);
         let session = AttachSession { options, target, directory, shared, clock, session, notes: Vec::new() };
         let running = Running { program: &program, session: &session, child, held, has_ended, let_go };
-        running.run_to_its_end(company)
+        running.run_to_its_end(callbacks)
     }
 }
 
@@ -136,18 +136,19 @@ struct Running<'a> {
     child: Child,
     held: Option<Box<Held>>,
     has_ended: Arc<AtomicBool>,
-    /// Nothing is followed any more.
+    /// Set to release all followed processes.
     let_go: Arc<AtomicBool>,
 }
 
-/// What the thread that has started the program does to it, and where it says how that went.
+/// An operation for the agent, carried out by the thread that started the program, and the channel
+/// for its result.
 type Remote = (u32, mpsc::Sender<Result<(), Error>>);
 
 impl Running<'_> {
-    fn run_to_its_end(self, company: Company<'_>) -> Result<Ran, Error> {
+    fn run_to_its_end(self, callbacks: RunCallbacks<'_>) -> Result<RunOutcome, Error> {
         let Running { program, session, mut child, mut held, has_ended, let_go } = self;
         let AttachSession { options, directory, shared, clock, .. } = session;
-        let Company { consumer, live, settled, accepted, meanwhile } = company;
+        let RunCallbacks { consumer, live, settled, accepted, meanwhile } = callbacks;
         let (child_id, sums) = (child.id(), Arc::new(Mutex::new(Sums::default())));
         let (sender, receiver) = mpsc::channel();
         let (stop, ended, alive) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
@@ -173,9 +174,9 @@ impl Running<'_> {
         let is_held = held.is_some();
         let planning = Planning { program, session, is_held, begun, sender, sums, meanwhile, ended: &ended };
         let result = thread::scope(|scope| {
-            let _stop = SetAtLast(&stop);
+            let _stop = SetOnDrop(&stop);
             let (early, late) = if is_held { (None, follow) } else { (follow, None) };
-            // Before it is answered, it runs nothing of its own.
+            // The program runs none of its own code before its agent is answered.
             let mut following = early.map(|follow| follow.begin(scope));
             let collecting = scope.spawn(|| {
                 heartbeat::hurry();
@@ -188,13 +189,13 @@ impl Running<'_> {
             if *clock == Clock::Coarse {
                 scope.spawn(|| setup::tick(shared, &stop));
             }
-            // The other end is gone when the functions are on, or the program has been killed.
+            // The sender is dropped when the functions are enabled, or the program has been killed.
             while let Ok((operation, done)) = beginning.recv() {
-                let remote = |thread: &mut Box<Held>| first::remote(child_id, thread, operation);
+                let remote = |thread: &mut Box<Held>| static_start::remote(child_id, thread, operation);
                 let _ = done.send(held.as_mut().map_or(Ok(()), remote));
             }
             drop(held);
-            // It has run nothing of its own but what its C library does first.
+            // Only start-up code of the C library has run so far.
             following = following.or_else(|| Some(late?.begin(scope)));
             let status = launch::wait(&mut child);
             has_ended.store(true, Relaxed);
@@ -212,23 +213,24 @@ impl Running<'_> {
         notes.extend(setup::trouble(shared, &program.name, totals));
         notes.extend(warnings);
         notes.extend(shared.check().err().map(|error| error.to_string()));
-        Ok(Ran { status, totals, sites, notes, failed, code_is_in })
+        Ok(RunOutcome { status, totals, sites, notes, failed, code_is_in })
     }
 }
 
-/// What came of planning.
+/// Outcome of planning.
 struct Planned {
-    /// Functions that were switched on.
+    /// Number of functions that were enabled.
     sites: u32,
     warnings: Vec<String>,
     code_is_in: Option<LargestLibrary>,
 }
 
-/// What the thread needs that decides what is traced in a program.
+/// The state of the thread that decides what is traced in a program.
 struct Planning<'a, 'm> {
     program: &'a Program,
     session: &'a AttachSession<'a>,
-    /// Only the thread that has started the program can have it do something.
+    /// Whether the program is held: only the thread that started it can then make it carry out
+    /// operations.
     is_held: bool,
     begun: mpsc::Sender<Remote>,
     sender: mpsc::Sender<Metadata>,
@@ -238,7 +240,8 @@ struct Planning<'a, 'm> {
 }
 
 impl Planning<'_, '_> {
-    /// Enables the functions that are asked for, and answers until the program has ended: how many there were, and what the user should know.
+    /// Enables the selected functions, and answers agents until the program has ended. Returns
+    /// their number, and warnings for the user.
     fn plan(self, planner: &mut Planner<'_>) -> Result<Planned, Error> {
         let waiting = setup::waiting(&self.program.name);
         let begun = setup::tell_if_long(self.session.options, waiting, || self.begin(planner));
@@ -252,7 +255,7 @@ impl Planning<'_, '_> {
             Err(error) => Err(error),
         };
         match planned {
-            // A program that has lost its trace runs on.
+            // A program whose session was truncated runs on.
             Ok(()) | Err(Error::Truncated(_)) => Ok(Planned {
                 sites: planner.tally.on,
                 warnings: planner.take_warnings(),
@@ -287,33 +290,35 @@ impl Planning<'_, '_> {
     }
 }
 
-/// What came of a start.
+/// Outcome of a start.
 enum Started {
     /// The program runs, or is held.
     Runs(Child, Option<Box<Held>>),
-    /// It ended by itself before it could be held.
+    /// The program ended by itself before it could be held.
     Ended(ExitStatus),
 }
 
-/// Starts the program; a static one is held until its functions are switched on.
+/// Starts the program; a static one is held until its functions are enabled.
 fn start_program(program: &Program, directory: &Directory, shared: &Shared) -> Result<Started, Error> {
     let command = &program.command[..];
     if !program.is_alone {
         let libraries = preload::list(&program.data, &directory.agent());
         return Ok(Started::Runs(launch::spawn(command, &libraries)?, None));
     }
-    let hold = |pid, begin: &mut dyn FnMut()| first::hold(pid, begin, directory, shared, program.is_static);
+    let hold =
+        |pid, begin: &mut dyn FnMut()| static_start::hold(pid, begin, directory, shared, program.is_static);
     let (mut child, held) = launch::spawn_held(command, hold)?;
     match held {
         Ok(held) => Ok(Started::Runs(child, Some(Box::new(held)))),
         Err(error) => {
-            // One that ran to its end without a thread library is none that can be traced; any other end is told by its status.
+            // A program that succeeded without a thread library cannot be traced. Any other end is
+            // reported by its status.
             if let Ok(Some(status)) = child.try_wait()
                 && !status.success()
             {
                 return Ok(Started::Ended(status));
             }
-            // It has not run an instruction of its own.
+            // The program has not run an instruction of its own.
             let _ = child.kill();
             let _ = child.wait();
             Err(error)

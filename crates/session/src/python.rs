@@ -1,4 +1,5 @@
-//! CPython in a process: whether its version is one that the agent knows, and what the agent has to know of it.
+//! CPython in a process: whether the agent knows its version, and the addresses that the agent
+//! needs.
 
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
@@ -10,14 +11,14 @@ use std::sync::Arc;
 
 /// Offset of the address of the current thread state in `_PyRuntime`, CPython 3.11.
 const CURRENT_STATE: u64 = 576;
-/// What `Py_Version` ends with in a final release.
+/// Last byte of `Py_Version` in a final release.
 const FINAL: u64 = 0xf0;
-/// Symbols that a version has and those before it have not, of versions without `Py_Version`; the newest first.
+/// Symbols that appeared with a version, for versions without `Py_Version`; the newest first.
 const OLDER: [(u8, &str); 3] =
     [(10, "PyModule_AddObjectRef"), (9, "PyObject_CallNoArgs"), (8, "PyCode_NewWithPosOnlyArgs")];
-/// What the evaluator was called up to CPython 3.5.
+/// Name of the evaluator up to CPython 3.5.
 const OLD_EVALUATOR: &str = "PyEval_EvalFrameEx";
-/// Symbols of debug builds, of some versions each.
+/// Symbols of debug builds, each of some versions.
 const DEBUG: [&str; 3] = ["_Py_RefTotal", "_Py_NegativeRefcount", "_Py_INCREF_IncRefTotal"];
 
 /// A symbol of free-threaded builds.
@@ -26,45 +27,45 @@ const FREE_THREADED: &str = "_Py_DecRefShared";
 /// Why Python functions of an interpreter are not traced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
-    /// Its file cannot be read.
+    /// The interpreter's file cannot be read.
     #[error("its file cannot be read")]
     Unreadable,
-    /// It is a version older than those that are known: its number, if its file has it.
+    /// The version is older than the known ones. Holds its number, if the file has it.
     #[error("it is {}; functions are traced of final releases of 3.8 to 3.13", .0.as_ref().map_or("older than CPython 3.8".to_owned(), |number| format!("CPython {number}")))]
     Older(Option<String>),
-    /// It is another version.
+    /// The version is not known.
     #[error("it is CPython {major}.{minor}.{micro}; functions are traced of final releases of 3.8 to 3.13")]
     Version {
-        /// 3,
+        /// Major version, as 3.
         major: u64,
-        /// 12,
+        /// Minor version, as 12.
         minor: u64,
-        /// 1.
+        /// Micro version, as 1.
         micro: u64,
     },
-    /// Its objects have other layouts.
+    /// The objects of a debug build have other layouts.
     #[error("it is a debug build of CPython, whose objects have other layouts")]
     Debug,
-    /// Its objects have other counts of references, and no lock protects them.
+    /// The objects of a free-threaded build have other reference counts, and no lock protects them.
     #[error("it is a free-threaded build of CPython")]
     FreeThreaded,
-    /// Its evaluator has a kind of site that the agent has no hook for.
+    /// The evaluator has a kind of site that the agent has no hook for.
     #[error(
         "its evaluator has a kind of entry or exit for which there are no hooks: 'calltap sites FILE' shows it"
     )]
     Site,
-    /// A symbol that is needed is missing.
+    /// A required symbol is missing.
     #[error("it has no symbol '{0}'")]
     NoSymbol(&'static str),
 }
 
-/// Why a session cannot have Python functions traced.
+/// Why a session cannot trace Python functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// None of its tracers records returns.
+    /// No tracer records returns.
     #[error("records calls and returns: it needs the function_graph tracer")]
     NoReturns,
-    /// Its events have no place of their calls.
+    /// Events do not hold the slots of their calls.
     #[error("tells calls apart by what there is no room for with '--clock sparse'")]
     Sparse,
 }
@@ -72,14 +73,14 @@ pub enum Unfit {
 /// An interpreter whose version is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interpreter {
-    /// The version: 8 for CPython 3.8.
+    /// Minor version: 8 for CPython 3.8.
     minor: u8,
-    /// What the agent has to know, in the order of [`program`]: link-time addresses.
+    /// Link-time addresses that the agent needs, in the order of [`program`].
     addresses: Vec<u64>,
 }
 
 impl Interpreter {
-    /// The interpreter in a file.
+    /// Identifies the interpreter in a file.
     pub fn read(file: Option<File>) -> Result<Interpreter, Reason> {
         let data = file.and_then(|file| calltap_sites::load_all(&file).ok()).ok_or(Reason::Unreadable)?;
         let file = object::File::parse(&*data).map_err(|_| Reason::Unreadable)?;
@@ -116,7 +117,7 @@ impl Interpreter {
         Ok(Interpreter { minor, addresses })
     }
 
-    /// The hooks of its evaluator.
+    /// Returns the hooks of its evaluator.
     pub fn hook_set(&self) -> HookSet {
         match self.minor {
             ..=10 => HookSet::EVALUATOR,
@@ -124,12 +125,13 @@ impl Interpreter {
         }
     }
 
-    /// The program of where a thread gives the interpreter's lock away, if the agent has something to do there.
+    /// Returns the program for the place where a thread releases the interpreter's lock, if the
+    /// agent needs one.
     pub fn waiting_program(&self, bias: Bias) -> Option<calltap_selection::Program> {
         (self.minor > 10).then(|| self.made(program::WAITS, bias))
     }
 
-    /// The program of its evaluator.
+    /// Returns the program of its evaluator.
     pub fn program(&self, bias: Bias) -> calltap_selection::Program {
         self.made(0, bias)
     }
@@ -141,7 +143,7 @@ impl Interpreter {
     }
 }
 
-/// An interpreter among what can be chosen from that is too old for its evaluator to have the name which is looked for, and its version.
+/// Returns an interpreter among the candidates whose evaluator has the old name, with its version.
 pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
     let is_old = |(_, binary): &&(String, Arc<Binary>)| {
         binary.functions.iter().any(|function| function.name == OLD_EVALUATOR)
@@ -153,7 +155,7 @@ pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
     Some((interpreter.clone(), Reason::Older(number)))
 }
 
-/// The version that the text of an interpreter says, as `3.7.16`.
+/// Returns the version in an interpreter's strings, as `3.7.16`.
 fn number_in(data: &[u8]) -> Option<String> {
     let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let major_and_minor = |rest: &[u8]| {
@@ -163,7 +165,8 @@ fn number_in(data: &[u8]) -> Option<String> {
         let is_number = major > 0 && minor > 0 && rest[major] == b'.' && rest.get(end) == Some(&0);
         is_number.then(|| rest[..end].to_vec())
     };
-    // It is the name of the directory of its library, and part of its number, which may be the end of a longer text.
+    // The version is in the name of the library directory, and in the full number, which may be the
+    // end of a longer string.
     let starts = |text: &'static [u8]| memchr::memmem::find_iter(data, text).map(|at| at + text.len());
     let start = starts(b"lib/python").find_map(|at| major_and_minor(&data[at..]))?;
     let is_whole = |at: usize| {
@@ -178,7 +181,7 @@ fn number_in(data: &[u8]) -> Option<String> {
     Some(found.unwrap_or_else(|| String::from_utf8_lossy(&start).into_owned()))
 }
 
-/// The version that `Py_Version` says, if it is known.
+/// Decodes `Py_Version`, if the version is known.
 fn minor(version: u64) -> Result<u8, Reason> {
     let [major, minor, micro] = [24, 16, 8].map(|shift| version >> shift & 0xff);
     match (major, minor, version & 0xf0) {

@@ -1,11 +1,12 @@
-//! `calltap record`: from the start of a program, or from when a running one is attached to, to the last byte of its trace.
+//! `calltap record`: records a program or a running process, from start or attach to the last byte
+//! of the trace.
 
 use crate::attach_session::AttachSession;
 use crate::error::Error;
 use crate::flight;
-use crate::going_on::GoingOn;
 use crate::options::{Options, Outcome, Subject};
-use crate::prepared::{Company, Prepared, Ran};
+use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
+use crate::progress::ProgressReporter;
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::Live;
 use calltap_collect::output::Consumer;
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What happens so long is held back until it is known whether the recording was on.
+/// Length of an interval for which events are held back until it is known whether recording was on.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records a program or a process.
@@ -44,7 +45,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
     // This process may have had children before its own execve.
     let before_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN);
     let (start, on) = (Instant::now(), AtomicBool::new(true));
-    let ran = prepared.run(Company {
+    let ran = prepared.run(RunCallbacks {
         consumer: keeper.consumer(),
         live: interval(options).map(|interval| Live { interval, on: &on, due: None }),
         settled: options.slow.is_some(),
@@ -52,7 +53,7 @@ fn record_program(options: &Options, command: &[OsString]) -> Result<Outcome, Er
         meanwhile: &mut |_| {},
     })?;
     file.keep();
-    let Ran { status, totals, sites, mut notes, failed, code_is_in } = ran;
+    let RunOutcome { status, totals, sites, mut notes, failed, code_is_in } = ran;
     notes.extend(file.note());
     let cpu_ns = launch::cpu_ns(UsageWho::RUSAGE_CHILDREN).saturating_sub(before_ns);
     let status_text = launch::describe(status);
@@ -83,7 +84,7 @@ fn record_process(
     let file = TraceFile::new(&options.output);
     let mut keeper = Keeper::create(file.path(), attach_session.session.clone(), options)?;
     let start = Instant::now();
-    let mut going_on = GoingOn::new(options);
+    let mut progress = ProgressReporter::new(options);
     let outcome = attach_session.run(RunOptions {
         consumer: keeper.consumer(),
         interval: interval(options),
@@ -92,7 +93,7 @@ fn record_process(
         arrived: &|| file.keep(),
         duration,
         over: &|| false,
-        meanwhile: &mut |controls| going_on.look(controls.calls()),
+        meanwhile: &mut |controls| progress.look(controls.calls()),
         mailbox: None,
         due: None,
     })?;
@@ -129,13 +130,14 @@ fn record_process(
     })
 }
 
-/// Triggers switch the recording at the call of whichever thread is first: what all threads did is read interval by interval.
+/// Returns the interval in which to read all threads if a trigger switches the recording: the call
+/// may be made by any thread.
 fn interval(options: &Options) -> Option<Duration> {
     let mut triggers = options.subtree.iter().flat_map(|subtree| &subtree.triggers);
     triggers.any(|trigger| trigger.action.switches()).then_some(INTERVAL)
 }
 
-/// Writes what is slow, or everything but for what the user has left out.
+/// The writer of slow calls, or of all calls except those that the user has left out.
 enum Keeper {
     Slow(Box<SlowWriter>),
     Subtree(Box<SubtreeFilter<TraceWriter>>),
@@ -160,7 +162,7 @@ impl Keeper {
         }
     }
 
-    /// Nothing more comes.
+    /// Tells the writer that no events follow.
     fn settle(&mut self) -> Result<(), calltap_trace::Error> {
         match self {
             Keeper::Subtree(writer) => writer.settle(),
@@ -168,7 +170,7 @@ impl Keeper {
         }
     }
 
-    /// The size of the file.
+    /// Finishes the trace. Returns the size of the file.
     fn finish(self, end: End) -> Result<u64, calltap_trace::Error> {
         match self {
             Keeper::Slow(writer) => writer.finish()?.finish(end),
@@ -177,7 +179,8 @@ impl Keeper {
     }
 }
 
-/// Events that were left out on purpose, the size of the file, and what has failed.
+/// Finishes the trace. Returns the events that were left out on purpose, the size of the file, and
+/// the error.
 fn finish(
     mut keeper: Keeper,
     status: String,

@@ -1,5 +1,5 @@
-//! Asking the controller of a session. One controller has a session at a time (it holds the lock); others that want something leave a request in the
-//! session directory, and find the answer there.
+//! Requests to the controller of a session. One controller has a session at a time: it holds the
+//! lock. Other commands leave a request in the session directory and find the answer there.
 
 use crate::error::Error;
 use crate::plan::directory::{Directory, Door};
@@ -17,26 +17,26 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What can be asked.
+/// A request to the controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// To trace something else from now on.
+    /// Changes what is traced.
     Set {
-        /// What replaces what was set before.
+        /// Parts of the selection to replace.
         given: Selection,
-        /// What of it is kept.
+        /// Changes of which calls are kept.
         #[serde(default)]
         kept: Kept,
-        /// Whether functions are on at all.
+        /// Whether functions are enabled at all.
         on: Option<bool>,
-        /// Globs may match nothing.
+        /// Whether globs may match nothing.
         later: bool,
     },
-    /// The session's status.
+    /// Asks for the session's status.
     Status,
-    /// The profile tracer's sums.
+    /// Asks for the profile tracer's sums.
     Profile,
-    /// The selection, and the functions that it names.
+    /// Asks for the selection, and the functions that it names.
     Selection,
     /// Replaces the selection.
     Select(Selection),
@@ -46,24 +46,24 @@ pub enum Request {
     Detach,
 }
 
-/// Which calls are kept instead, kind by kind; an empty word clears a kind.
+/// Changes of which calls are kept, kind by kind; an empty word clears a kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
-    /// Functions whose calls are kept with what they call.
+    /// Functions whose calls are kept with their callees.
     pub roots: Option<Vec<String>>,
-    /// Functions whose calls are kept with what leads to them.
+    /// Functions whose calls are kept with their callers.
     pub targets: Option<Vec<String>>,
-    /// Levels; 0: all.
+    /// Number of levels; 0 for all.
     pub depth: Option<usize>,
 }
 
 impl Kept {
-    /// Nothing is changed.
+    /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
         *self == Kept::default()
     }
 
-    /// What is kept then.
+    /// Applies the changes.
     pub(crate) fn instead_of(self, before: &Subtree) -> Subtree {
         let words = |given: Option<Vec<String>>, before: &Vec<String>| match given {
             Some(words) => words.into_iter().filter(|word| !word.is_empty()).collect(),
@@ -81,7 +81,7 @@ impl Kept {
 /// The controller's answer to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The selection was set.
+    /// The selection was changed.
     Set {
         /// Functions that were enabled.
         on: u32,
@@ -91,7 +91,7 @@ pub enum Answer {
         stopped_ns: u64,
         /// Nanoseconds from the first write to code until the last.
         written_ns: u64,
-        /// What the user should know.
+        /// Notes for the user.
         notes: Vec<String>,
     },
     /// The session's status.
@@ -102,15 +102,15 @@ pub enum Answer {
     Selection(Selection, Vec<Listed>),
     /// The controller detaches.
     Detaching,
-    /// Refused, for this reason.
+    /// The request was refused, for this reason.
     Refused(String),
 }
 
-/// Requests of a view in the same process as the controller: no files, no waiting for the next look.
+/// Requests of a view in the same process as the controller, without files or polling.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     letters: Mutex<Letters>,
-    come: Condvar,
+    arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ struct Letters {
 }
 
 impl Mailbox {
-    /// Asks, and waits for the answer. None: the controller has ended.
+    /// Sends a request and waits for the answer. None if the controller has ended.
     pub fn ask(&self, request: Request) -> Option<Answer> {
         let (sender, answer) = mpsc::channel();
         {
@@ -130,28 +130,28 @@ impl Mailbox {
             }
             letters.waiting.push_back((request, sender));
         }
-        self.come.notify_all();
+        self.arrived.notify_all();
         answer.recv().ok()
     }
 
     fn letters(&self) -> MutexGuard<'_, Letters> {
-        // A thread that panicked left whole letters behind.
+        // A thread that panicked left complete letters behind.
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that was not answered yet, and where its answer goes.
+    /// Takes the next request, with the channel for its answer.
     pub(crate) fn next(&self) -> Option<(Request, Sender<Answer>)> {
         self.letters().waiting.pop_front()
     }
 
-    /// Waits for one. True if there is one.
+    /// Waits for a request. Returns whether there is one.
     pub(crate) fn wait(&self, limit: Duration) -> bool {
         let none = |letters: &mut Letters| letters.waiting.is_empty();
-        let waited = self.come.wait_timeout_while(self.letters(), limit, none);
+        let waited = self.arrived.wait_timeout_while(self.letters(), limit, none);
         !waited.unwrap_or_else(PoisonError::into_inner).0.waiting.is_empty()
     }
 
-    /// No answer comes any more.
+    /// Drops waiting requests and refuses further ones.
     pub fn close(&self) {
         let mut letters = self.letters();
         letters.closed = true;
@@ -159,7 +159,7 @@ impl Mailbox {
     }
 }
 
-/// A request or an answer, and what tells it from an earlier one.
+/// A request or an answer, with an id to match them.
 #[derive(Serialize, Deserialize)]
 struct Letter<T> {
     id: u64,
@@ -168,21 +168,22 @@ struct Letter<T> {
 
 const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
-/// How long an answer is waited for while the controller shows no sign of life,
+/// How long to wait for an answer while the controller shows no sign of life.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// and at most: on a busy machine one that lives may take long.
+/// How long to wait at most, as a living controller may take long on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long the end is waited for, once it was promised: open calls may have to come to theirs.
-const LEAVING: Duration = Duration::from_secs(60);
+/// How long to wait for the promised end: open calls may have to return first.
+const DETACHING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
-/// Of a pause of the caller, or of the machine, no more than this counts as silence of the controller.
+/// Maximum time between two looks that counts as silence of the controller: the caller or the
+/// machine may have paused.
 const LONGEST_STEP_NS: u64 = 100_000_000;
 
-/// Asks the controller of a process's session. None: it has none.
+/// Sends a request to the controller of a process's session. None if there is none.
 pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let target = Target::known(pid)?;
     let start = Instant::now();
-    // Two that ask come one after the other.
+    // Another requester is waited for.
     let Some(door) = Directory::knock(&target, LONGEST)? else { return Ok(None) };
     let id = calltap_process::clock::monotonic_ns();
     let mut silence = Silence::new(door.heartbeat(), id, LONGEST_STEP_NS);
@@ -205,37 +206,37 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
         }
         std::thread::sleep(LOOK);
     }
-    // A request that is not waited for any more shall not be done.
+    // The request is withdrawn, so that it is not carried out later.
     door.remove(REQUEST);
     Err(target.refuse(Reason::Silent).into())
 }
 
 fn has_ended(door: &Door) -> bool {
     let start = Instant::now();
-    while door.is_busy() && start.elapsed() < LEAVING {
+    while door.is_busy() && start.elapsed() < DETACHING {
         std::thread::sleep(LOOK);
     }
     !door.is_busy()
 }
 
-/// The requests that come to a session.
+/// Reader of the requests to a session.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// The last that was answered.
+    /// Id of the last request that was answered.
     answered: u64,
 }
 
 impl Requests {
-    /// A request that was not answered yet.
+    /// Returns the request, if it was not answered yet.
     pub fn next(&mut self, directory: &Directory) -> Option<Request> {
         let letter = from_text::<Request>(&directory.read(REQUEST).ok()?)?;
         let new = std::mem::replace(&mut self.answered, letter.id) != letter.id;
         new.then_some(letter.text)
     }
 
-    /// Answers it.
+    /// Answers the last request.
     pub fn answer(&self, directory: &Directory, answer: &Answer) {
-        // The process that has asked will wait in vain if that fails.
+        // On failure the requester runs into its time limit.
         let _ = directory.write(ANSWER, &to_text(&Letter { id: self.answered, text: answer }));
     }
 }

@@ -1,13 +1,13 @@
-//! Running an attach session: its collector beside its controller, from attach to detach.
+//! Runs an attach session: its collector beside its controller, from attach to detach.
 
 use crate::attach_session::AttachSession;
 use crate::controller::{AttachResult, Controller, Controls};
-use crate::detach::Left;
+use crate::detach::DetachOutcome;
 use crate::error::Error;
 use crate::plan::planner::LargestLibrary;
 use crate::requests::Mailbox;
 use crate::setup;
-use crate::setup::SetAtLast;
+use crate::setup::SetOnDrop;
 use calltap_abi::Clock;
 use calltap_collect::collector::{Collector, Due, Live, Totals};
 use calltap_collect::governor::Rates;
@@ -23,23 +23,23 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How a session runs between attach and detach.
+/// Options of an attach session between attach and detach.
 pub struct RunOptions<'a> {
-    /// Where events go.
+    /// Consumer of the events.
     pub consumer: &'a mut dyn Consumer,
-    /// Events reach the consumer in intervals of this length; None: as they are read.
+    /// Interval in which events reach the consumer; None: as they are read.
     pub interval: Option<Duration>,
-    /// The consumer needs the relation of the clocks from the first event on.
+    /// Whether the consumer needs the relation of the clocks from the first event on.
     pub settled: bool,
-    /// What tracing may cost, as a share of the process's own processor time.
+    /// Overhead limit, relative to the process's own processor time.
     pub max_overhead: Option<f64>,
     /// Called when all requested sites are enabled.
     pub arrived: &'a dyn Fn(),
-    /// How long to run from then on.
+    /// How long to run after all sites are enabled.
     pub duration: Option<Duration>,
-    /// Whether to detach before that; asked every few milliseconds.
+    /// Whether to detach before `duration` has passed; called every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called every few milliseconds until then.
+    /// Called every few milliseconds between attach and detach.
     pub meanwhile: &'a mut dyn FnMut(&mut Controls<'_, '_>),
     /// Requests of the consumer's own thread.
     pub mailbox: Option<&'a Mailbox>,
@@ -50,31 +50,31 @@ pub struct RunOptions<'a> {
 /// The result of an attach session.
 #[derive(Debug)]
 pub struct SessionOutcome {
-    /// How the program ended, if calltap has started it.
+    /// Exit status of the program, if calltap has started it.
     pub status: Option<ExitStatus>,
     /// How long attach and detach stopped the process.
     pub stops: [Stops; 2],
     /// Functions that the overhead limit disabled, with their events per second.
     pub disabled: Vec<(String, f64)>,
-    /// Sums.
+    /// Totals of the trace.
     pub totals: Totals,
-    /// Functions that were enabled.
+    /// Number of functions that were enabled.
     pub sites: u32,
-    /// Where the code is of a program that has next to none of its own.
+    /// The largest library of a program with next to no code of its own.
     pub code_is_in: Option<LargestLibrary>,
-    /// Things the user should know, one sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
     /// The consumer's error, if it had one.
     pub failed: Option<calltap_trace::Error>,
-    /// The process has ended by itself.
+    /// Whether the process has ended by itself.
     pub ended: bool,
-    /// Detach left nothing in the process.
+    /// Whether detach left nothing in the process.
     pub whole: bool,
     /// Processor time of the process between attach and detach.
     pub cpu: Duration,
 }
 
-/// What the controller has seen of a session that is over.
+/// Results of the controller of an ended session.
 struct Seen {
     cpu: Duration,
     disabled: Vec<(String, f64)>,
@@ -83,7 +83,7 @@ struct Seen {
 }
 
 impl AttachSession<'_> {
-    /// Attaches, stays, and leaves the process as it was.
+    /// Attaches, runs, and detaches.
     pub fn run(&mut self, run: RunOptions<'_>) -> Result<SessionOutcome, Error> {
         self.settings().save(&self.directory)?;
         self.directory.keep(true);
@@ -95,7 +95,8 @@ impl AttachSession<'_> {
         let kernel = setup::from_kernel(self.options, self.clock, self.target.pid);
         self.notes.extend(kernel.notes);
         let threads = proc::count_threads(self.target.pid).unwrap_or(0);
-        // Before the process is stopped: allocating takes milliseconds. If there is no memory, the collector says so.
+        // Chunks are allocated before the process is stopped, as that takes milliseconds. The
+        // collector reports a lack of memory.
         self.shared.provide_chunks(u32::try_from(threads).unwrap_or(u32::MAX));
         let collector = Collector::new(&self.shared, &mut *run.consumer, receiver, self.clock)
             .expecting(threads)
@@ -116,7 +117,7 @@ impl AttachSession<'_> {
         controller.calls = Some(&calls);
         controller.interrupted = Arc::clone(&interrupted);
         let (((attached, sites, attaching), left), collected) = thread::scope(|scope| {
-            let _stop = SetAtLast(&stop);
+            let _stop = SetOnDrop(&stop);
             let collecting = scope.spawn(|| {
                 let _ = reader.set(gettid());
                 collector.run(&|| stop.load(Acquire))
@@ -126,8 +127,9 @@ impl AttachSession<'_> {
             }
             let arrived = || {
                 (run.arrived)();
-                // The threads of the process do not wait for the collector, and the governor limits what they have for it. Not before: it describes all
-                // functions while the process is stopped, whose threads would wait for the processor.
+                // From here on the collector has real-time priority: the process's threads do not
+                // wait for it, and the governor limits their events. Earlier it would take the
+                // processor from threads while it describes all functions.
                 if let Some(reader) = reader.get() {
                     heartbeat::hurry_most(*reader);
                 }
@@ -150,11 +152,11 @@ impl AttachSession<'_> {
         self.outcome((attached, sites, attaching), left, seen, collected)
     }
 
-    /// What is told of the session; the error of attaching, if that failed.
+    /// Assembles the outcome; fails if attaching has failed.
     fn outcome(
         &mut self,
         (attached, sites, attaching): AttachResult,
-        left: Left,
+        left: DetachOutcome,
         seen: Seen,
         collected: thread::Result<(Totals, Option<calltap_trace::Error>)>,
     ) -> Result<SessionOutcome, Error> {

@@ -1,4 +1,4 @@
-//! What a session was told, and what is known of it.
+//! Settings of a session, as stored in its directory, and its status.
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
@@ -15,38 +15,38 @@ use std::time::Duration;
 /// The file in the session directory that holds [`Settings`].
 pub(crate) const FILE: &str = "settings";
 
-/// How far a session has come; one that is not attached is over, once its controller is gone.
+/// Stage of a session. If it is not `Attached`, the session is over once its controller is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Stage {
     /// A controller was attaching.
     Coming,
     /// A controller was recording.
     Recording,
-    /// Attached, for commands that open the session.
+    /// The session is attached, for commands that open it.
     Attached,
 }
 
-/// What a session was told.
+/// Settings of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// How far it has come.
+    /// Stage of the session.
     pub(crate) stage: Stage,
-    /// For the traces that are taken of it.
+    /// Session record for traces.
     pub session: Session,
-    /// The clocks when it began.
+    /// The clocks at the start of the session.
     pub clocks: ClockPair,
-    /// Processor time that the process had used by then.
+    /// Processor time that the process had used at the start of the session.
     pub cpu: Duration,
-    /// What is traced, in the user's words.
+    /// Selection, in the user's words.
     pub words: Selection,
-    /// Are the sites switched on?
+    /// Whether sites are to be enabled.
     pub on: bool,
     /// How running code is changed.
     pub patch_mode: PatchMode,
 }
 
 impl Settings {
-    /// Of a session that begins.
+    /// Creates the settings of a new session.
     pub fn new(
         stage: Stage,
         target: &Target,
@@ -58,60 +58,60 @@ impl Settings {
         Settings { stage, session, clocks: clock::pair(), cpu, words, on: true, patch_mode }
     }
 
-    /// Writes them down.
+    /// Writes the settings to the session directory.
     pub fn save(&self, directory: &Directory) -> Result<(), Error> {
         let text = serde_json::to_string(self).unwrap_or_default();
         directory.write(FILE, &text).map_err(|source| Error::system("the session's settings", source))
     }
 
-    /// Reads them, if they are there.
+    /// Reads the settings, if they exist.
     pub(crate) fn load(directory: &Directory) -> Option<Settings> {
         serde_json::from_str(&directory.read(FILE).ok()?).ok()
     }
 }
 
-/// What is known of a session.
+/// Status of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// A controller reads the rings (`record -p`, `top`).
+    /// Whether a controller reads the rings (`record -p`, `top`).
     pub recording: bool,
-    /// Processes: it and its children.
+    /// Number of processes: the first one and its children.
     pub processes: u32,
-    /// Threads that have written events.
+    /// Number of threads that have written events.
     pub threads: u32,
-    /// Sites that lead to a stub.
+    /// Number of sites that lead to a stub.
     pub sites_on: usize,
-    /// Sites that were on at some time.
+    /// Number of sites that led to a stub at some time.
     pub sites_known: usize,
-    /// Are they meant to be on?
+    /// Whether sites are to be enabled.
     pub on: bool,
     /// Bytes of ring memory in use.
     pub ring_bytes: u64,
-    /// Bytes of stubs, veneers, and copies of instructions that gave way to jumps.
+    /// Bytes of stubs, veneers, and out-of-line copies.
     pub code_bytes: u64,
-    /// Nanoseconds since it was attached to.
+    /// Nanoseconds since the process was attached to.
     pub age_ns: u64,
-    /// How code is changed that may be running.
+    /// How code that may be running is changed.
     pub patch_mode: PatchMode,
     /// The tracers with their filters.
     pub tracers: Vec<TracerInfo>,
-    /// Patterns of the Python functions that are traced; none: they are not.
+    /// Patterns of traced Python functions; empty if none are traced.
     #[serde(default)]
     pub python: Vec<String>,
-    /// Functions in C are traced only where a filter names them.
+    /// Whether native functions are traced only if a filter names them.
     #[serde(default)]
     pub named_only: bool,
-    /// Which calls are kept, as a sentence says it; None: all.
+    /// Sentence about which calls are kept; None if all are.
     #[serde(default)]
     pub kept: Option<String>,
 }
 
 impl Status {
-    /// Of a session.
+    /// Collects the status of a session.
     pub(crate) fn new(
         target: &Target,
         shared: &Shared,
@@ -140,19 +140,19 @@ impl Status {
     }
 }
 
-/// A tracer with its filter as the user has given it.
+/// Returns a tracer with its filter as the user has given it.
 fn as_given(tracer: &TracerInfo, words: &Selection) -> TracerInfo {
     let is_given = |word: &&String| words.is_given(word);
     TracerInfo { filter: tracer.filter.iter().filter(is_given).cloned().collect(), ..tracer.clone() }
 }
 
-/// What was summed up, by function.
+/// Adds up the sums of the profile tracer by function.
 pub fn profile_functions(planner: &Planner<'_>, rows: &[Profile]) -> Vec<Profiled> {
     let mut by_site: HashMap<SiteId, Profile> = HashMap::new();
     for row in rows {
         by_site.entry(row.site).or_default().add(row);
     }
-    // A function has several sites if different things were wanted of it in turn.
+    // A function has several sites if it was requested with different hooks in turn.
     let (mut modules, mut all): (_, BTreeMap<(u32, u64), Profiled>) = (HashMap::new(), BTreeMap::new());
     planner.describe(&mut |news| {
         news.tell(&mut |record| match record {

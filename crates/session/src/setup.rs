@@ -1,11 +1,12 @@
-//! What every session begins with, and what it is kept by: shared memory, a clock, a planner that answers the agents.
+//! Setup of every session: shared memory, a clock, the kernel's events, and a planner that answers
+//! the agents.
 
 use crate::error::Error;
 use crate::options::{Options, Subject};
 use crate::plan::directory::Directory;
 use crate::plan::planner::Planner;
 use crate::python;
-use crate::{enter, started};
+use crate::{load_agent, started};
 use calltap_abi::plan::{Phase, Trouble};
 use calltap_abi::{CHUNK_SIZE, Clock, MAGIC, PATH_MAX, PROCESS_MAX, VERSION, stub};
 use calltap_collect::collector::Totals;
@@ -28,24 +29,25 @@ use std::sync::{PoisonError, Weak};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-/// Bytes of the code file.
+/// Size of the code file, bytes.
 pub const CODE_SIZE: u64 = (stub::REGION + stub::VENEERS) as u64;
 
 /// Bytes of ring memory that few threads may use, unless the user says otherwise.
 const BY_FEW: u64 = 256 << 20;
-/// Bytes of those that keep a process's newest events while no controller reads them, and what each of its threads adds: a thread that has one chunk
-/// only cannot keep its newest events.
+/// Bytes of rings that keep a process's newest events without a controller. Each thread adds
+/// [`KEPT_OF_EACH`]: with one chunk, a thread cannot keep its newest events.
 const KEPT: u64 = 64 << 20;
 const KEPT_OF_EACH: u64 = (NEWEST as usize * CHUNK_SIZE) as u64;
 const NEWEST: u32 = 2;
-/// What threads add, at most.
+/// Maximum bytes that threads add.
 const MOST_KEPT: u64 = 512 << 20;
-/// Threads of a program that is about to start that may then add a chunk each.
+/// Number of threads of a starting program that may add a chunk each.
 const PROGRAM_THREADS: u32 = 12 << 10;
-/// Threads of a running process from which on it may have twice as many chunks more.
+/// Number of threads of a running process from which it may use two more chunks for each thread.
 const MANY_THREADS: u32 = 64;
 
-/// Chunks that there is room for in the control file. Room is address space of the program and of the recorder, and the length of a file.
+/// Returns the number of chunks that the control file has space for. They take address space of the
+/// program and of the recorder, and count towards the file size limit.
 pub fn chunks(options: &Options) -> u32 {
     let is_limited = [Resource::As, Resource::Fsize].into_iter().any(|of| getrlimit(of).current.is_some());
     let threads = match options.subject {
@@ -59,19 +61,20 @@ pub fn chunks(options: &Options) -> u32 {
     by_few(options).saturating_add(threads)
 }
 
-/// Those that may be used however few threads there are.
+/// Returns the number of chunks that may be used however few threads there are.
 fn by_few(options: &Options) -> u32 {
     let bytes = options.buffer_size.unwrap_or(BY_FEW);
     u32::try_from((bytes / CHUNK_SIZE as u64).max(4)).unwrap_or(u32::MAX)
 }
 
-/// Bytes of ring memory for a process that no controller will read from.
+/// Returns the bytes of ring memory for a process without a controller.
 pub fn kept_size(pid: u32) -> u64 {
     let threads = proc::count_threads(pid).unwrap_or(0) as u64;
     KEPT + (threads * KEPT_OF_EACH).min(MOST_KEPT)
 }
 
-/// Provides all chunks at once, so many for each thread first. What is to be told if there are fewer.
+/// Provides all chunks at once, and reserves [`NEWEST`] for each thread. Returns a note if there
+/// are too few.
 pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
     shared.provide_all();
     let threads = u32::try_from(proc::count_threads(pid).unwrap_or(0)).unwrap_or(u32::MAX);
@@ -86,7 +89,7 @@ pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
     })
 }
 
-/// Maps what is shared with the agents.
+/// Maps the memory that is shared with the agents.
 pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
     let room = directory.control.metadata().map_or(0, |meta| shm::chunks_in(meta.len()));
     let shared = Shared::map(&directory.control, room, by_few(options)).and_then(|shared| {
@@ -102,7 +105,8 @@ pub fn map(directory: &Directory, options: &Options) -> Result<Shared, Error> {
     shared.map_err(|source| Error::system("the session's shared memory", source))
 }
 
-/// The clock asked for, or the one that takes its place where the time stamp counter cannot be trusted.
+/// Returns the requested clock, or its substitute and the reason if the time stamp counter cannot
+/// be trusted.
 pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     match (wanted, clock::tsc_distrust()) {
         (Clock::Tsc | Clock::Sparse, Some(why)) => (Clock::Coarse, Some(why)),
@@ -110,10 +114,11 @@ pub fn usable_clock(wanted: Clock) -> (Clock, Option<String>) {
     }
 }
 
-/// The same for a process that runs already, which may have forbidden itself to read the time stamp counter.
+/// Returns the clock for a running process, which may have forbidden itself to read the time stamp
+/// counter.
 pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<String>) {
     match usable_clock(wanted) {
-        (Clock::Tsc | Clock::Sparse, _) if !enter::may_read_tsc(target) => (
+        (Clock::Tsc | Clock::Sparse, _) if !load_agent::may_read_tsc(target) => (
             Clock::Coarse,
             Some("the process forbids itself to read the time stamp counter (PR_SET_TSC)".into()),
         ),
@@ -121,7 +126,7 @@ pub fn usable_clock_of(target: &Target, wanted: Clock) -> (Clock, Option<String>
     }
 }
 
-/// Writes down there what is wanted: from now on an agent may join.
+/// Writes the options to shared memory. From then on an agent may join.
 pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock: Clock, wait: Duration) {
     let control = shared.control();
     // The last byte stays 0.
@@ -141,7 +146,7 @@ pub fn prepare(shared: &Shared, directory: &Directory, options: &Options, clock:
     control.magic.store(MAGIC, Release);
 }
 
-/// What the trace says of itself.
+/// Returns the session record of the trace.
 pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note: Option<String>) -> Session {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -160,19 +165,20 @@ pub fn session(options: &Options, command: Vec<String>, clock: Clock, clock_note
     }
 }
 
-/// What is recorded of the kernel, and the user should know of that.
+/// Sources of kernel events that are recorded, and notes for the user.
 pub struct FromKernel {
-    /// When threads run and when they wait; None: not asked for.
+    /// When threads run and wait; None if not requested.
     pub sched: Option<Result<Sched, Refused>>,
-    /// Who wakes them, and their system calls.
+    /// Wakings of threads, and their system calls.
     pub tracepoints: Tracepoints,
-    /// Functions of the kernel, by the globs of their names.
+    /// Globs of the recorded functions of the kernel.
     pub functions: Option<String>,
-    /// Why something that was asked for is missing.
+    /// Why requested events are missing.
     pub notes: Vec<String>,
 }
 
-/// Begins to record what the kernel tells of a process. Without time, that says nothing.
+/// Begins to record a process's kernel events. With a clock without time, they would say nothing,
+/// so none are recorded.
 pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
     let has_time = clock != Clock::Counter;
     let sched = (options.sched && has_time).then(|| calltap_sched::switches(pid, options.follow));
@@ -200,7 +206,8 @@ pub fn from_kernel(options: &Options, clock: Clock, pid: u32) -> FromKernel {
     FromKernel { sched, tracepoints, functions, notes }
 }
 
-/// Begins to record functions of the kernel that a process's threads run: says which, if some were asked for.
+/// Begins to record functions of the kernel that a process's threads run. Returns their globs, if
+/// some were requested.
 fn watch_functions(options: &Options, clock: Clock, pid: u32) -> Result<Option<String>, NoFunctions> {
     let Some(functions) = options.kernel.as_ref().and_then(Weak::upgrade) else { return Ok(None) };
     if clock != Clock::Tsc {
@@ -211,7 +218,7 @@ fn watch_functions(options: &Options, clock: Clock, pid: u32) -> Result<Option<S
     Ok(Some(functions.globs().to_owned()))
 }
 
-/// Keeps the coarse clock.
+/// Advances the coarse clock.
 pub fn tick(shared: &Shared, stop: &AtomicBool) {
     while !stop.load(Acquire) {
         shared.control().tick.store(clock::monotonic_ns(), Relaxed);
@@ -219,15 +226,15 @@ pub fn tick(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-/// What takes longer takes long, for people.
+/// How long work takes before the user is told.
 const LONG: Duration = Duration::from_secs(2);
 
-/// What is told of a program that waits for it to be found out what can be traced in it.
+/// Returns the message about a program that waits until its traceable functions are known.
 pub fn waiting(name: &str) -> String {
     format!("{name} waits: it is being found out what can be traced in it")
 }
 
-/// Does something, and tells the user this if it takes long.
+/// Runs `work`, and reports `text` to the user if it takes long.
 pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T) -> T {
     let tell = options.tell;
     thread::scope(|scope| {
@@ -243,7 +250,7 @@ pub fn tell_if_long<T>(options: &Options, text: String, work: impl FnOnce() -> T
     })
 }
 
-/// Agents are answered until this is dropped; then those that wait go on.
+/// A guard: agents are answered until it is dropped; then waiting ones go on.
 struct Answering<'s>(&'s Shared);
 
 impl Drop for Answering<'_> {
@@ -252,7 +259,8 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// Lends out a planner for the tracers and filters asked for; `accepted` is told when they make sense for what can be traced.
+/// Calls `work` with a planner for the requested tracers and filters. `accepted` is called once
+/// they are valid for the traceable functions.
 pub fn with_planner<T>(
     shared: &Shared,
     directory: &Directory,
@@ -266,7 +274,7 @@ pub fn with_planner<T>(
         options.selection.site_request(function, module, typed)
     };
     let check = |candidates: &Candidates| {
-        // What is found later cannot be known now.
+        // Functions that are found later cannot be checked now.
         if options.discovery == Discovery::FirstCall || options.follow {
             return Ok(());
         }
@@ -290,7 +298,8 @@ pub fn with_planner<T>(
     work(&mut planner)
 }
 
-/// Has a selection looked at, given what there is to choose from. Of an interpreter whose evaluator has another name, its version is told.
+/// Checks a selection against the candidates. If an interpreter's evaluator has the old name, the
+/// error states its version.
 pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> Result<(), Error> {
     let Err(refused) = selector.check(candidates) else { return Ok(()) };
     let is_missing = refused == calltap_selection::Error::NoInterpreter;
@@ -300,7 +309,7 @@ pub(crate) fn check_selection(selector: &Selector, candidates: &Candidates) -> R
     }
 }
 
-/// Answers the agents' requests until `ended`; in between, something else.
+/// Answers the agents' requests until `ended`, and calls `meanwhile` between them.
 pub fn answer_all(
     planner: &mut Planner<'_>,
     options: &Options,
@@ -350,7 +359,7 @@ fn no_sites(program: &str, candidates: &Candidates) -> Error {
     Error::NoSites { program: program.to_owned(), advice }
 }
 
-/// What the agents had trouble with, for people.
+/// Returns notes about problems of the agents, for the user.
 pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     let mut notes = Vec::new();
     let unmapped = shared.control().unmapped.load(Relaxed);
@@ -379,17 +388,18 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     notes
 }
 
-/// No request will be [answered](answer_all) any more.
+/// Ends [answering](answer_all) of requests.
 pub fn end_planning(shared: &Shared, ended: &AtomicBool) {
     ended.store(true, Release);
     shared.control().doorbell.fetch_add(1, AcqRel);
     shm::wake(&shared.control().doorbell);
 }
 
-/// Sets a flag at last: also where what is done before panics, so that no thread waits for it for ever.
-pub struct SetAtLast<'a>(pub &'a AtomicBool);
+/// A guard that sets a flag when it is dropped, even by a panic, so that no thread waits for the
+/// flag for ever.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for SetAtLast<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Release);
     }

@@ -1,10 +1,11 @@
-//! `calltap top` and the answers: watching a process or a program, interval by interval, without a trace file.
+//! Watches a process or a program interval by interval, without a trace file: `calltap top` and the
+//! answers.
 
 use crate::attach_session::AttachSession;
 use crate::controller::Controls;
 use crate::error::Error;
 use crate::options::{Options, Subject};
-use crate::prepared::{Company, Prepared, Ran};
+use crate::prepared::{Prepared, RunCallbacks, RunOutcome};
 use crate::requests::Mailbox;
 use crate::run::{RunOptions, SessionOutcome};
 use calltap_collect::collector::{Due, Live};
@@ -17,27 +18,29 @@ use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How a process is watched.
+/// Options of watching.
 pub struct Watch<'a> {
-    /// Where its events go. First comes [`Record::Session`]; the first flush is when everything is switched on, then there is one at the end of every
-    /// interval, and the last is when it is over: what happens while calltap detaches is not watched.
+    /// Consumer of the events. It first gets [`Record::Session`]. The first flush is when
+    /// everything is enabled, then there is one at the end of every interval, and the last before
+    /// detaching, which is not watched.
     pub consumer: &'a mut dyn Consumer,
     /// Length of an interval.
     pub interval: Duration,
-    /// It tells times from the first event on: how long a tick is, it is told before.
+    /// Whether the consumer needs the duration of a tick before the first event.
     pub settled: bool,
-    /// Is it time to leave? Asked every few milliseconds.
+    /// Whether to detach; called every few milliseconds.
     pub over: &'a (dyn Fn() -> bool + Sync),
-    /// Called again and again until then.
+    /// Called every few milliseconds before detaching.
     pub meanwhile: &'a mut (dyn FnMut(&mut Controls<'_, '_>) + Send),
     /// Requests of the watcher.
     pub mailbox: Option<&'a Mailbox>,
-    /// Asks for what has happened before the interval ends.
+    /// Requests events before the interval ends.
     pub due: Option<&'a Due>,
 }
 
-/// Watches the process of `options` for its duration, or until it ends, calltap is told to end (SIGINT, SIGTERM, SIGHUP), or it is over. A program is
-/// started, and watched to its end, whatever is over.
+/// Watches the process of `options` for its duration, or until it ends, calltap gets SIGINT,
+/// SIGTERM or SIGHUP, or `over` returns true. A program is started, and watched to its end
+/// regardless of `over`.
 pub fn watch(options: &Options, watch: Watch<'_>) -> Result<SessionOutcome, Error> {
     let Watch { consumer, interval, settled, over, meanwhile, mailbox, due } = watch;
     let mut filter = SubtreeFilter::new(consumer, options.subtree.as_ref());
@@ -69,7 +72,7 @@ fn watch_program(options: &Options, command: &[OsString], watch: Watch<'_>) -> R
     let prepared = Prepared::new(options, command)?;
     watch.consumer.record(&Record::Session(prepared.session.clone()))?;
     let on = AtomicBool::new(true);
-    let Ran { status, totals, sites, notes, failed, code_is_in } = prepared.run(Company {
+    let RunOutcome { status, totals, sites, notes, failed, code_is_in } = prepared.run(RunCallbacks {
         consumer: watch.consumer,
         live: Some(Live { interval: watch.interval, on: &on, due: watch.due }),
         settled: watch.settled,

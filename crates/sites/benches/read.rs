@@ -1,7 +1,8 @@
-//! How long it takes to read a program's functions and sites, which it waits for at its start.
+//! Benchmark of reading a program's functions and sites. A program waits for this at its start.
 //!
-//! `cargo bench -p calltap-sites` reads a program of 20,000 functions that it builds, `-- FILE...` other files. "first" is
-//! with a fresh heap, as in a recording; "best" is the best of several rounds.
+//! `cargo bench -p calltap-sites` reads a program of 20,000 functions that it builds; `-- FILE...`
+//! reads other files. "first" is the time with a fresh heap, as in a recording; "best" is the best
+//! of several rounds.
 #![allow(missing_docs)]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const FUNCTIONS: usize = 20_000;
 const ROUNDS: usize = 30;
 
-/// Processor time of this thread: what reading costs, whatever else runs on the machine.
+/// Processor time of this thread, which does not depend on the load of the machine.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -33,7 +34,8 @@ fn times<T>(run: impl Fn() -> T) -> [Duration; 2] {
     [first, (1..ROUNDS).map(once).min().unwrap_or(first)]
 }
 
-/// What `gcc -O1 -fpatchable-function-entry=5` makes of many small functions. It would take long over them.
+/// Builds a program as `gcc -O1 -fpatchable-function-entry=5` would from many small functions. It
+/// is assembled, as compiling it takes long.
 fn build(folder: &Path) -> PathBuf {
     let mut source = String::new();
     for name in (0..FUNCTIONS).map(|n| format!("function_number_{n}")).chain(["main".to_owned()]) {

@@ -1,4 +1,4 @@
-//! What is known of an ELF file: itself, and its functions with their sites.
+//! Properties of an ELF file, and its functions with their sites.
 
 use crate::address::Svma;
 use crate::elf::image::Segment;
@@ -6,57 +6,61 @@ use crate::function::Function;
 use crate::site::JUMP;
 use serde::{Deserialize, Serialize};
 
-/// What an ELF file says about itself.
+/// An ELF file as read: its headers' properties, its segments and its functions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Binary {
     /// The linker's identifier of this build, in hexadecimal.
     pub build_id: Option<String>,
-    /// The dynamic loader the program asks for; a static program or an ordinary shared object asks for none.
+    /// The dynamic loader that the program requests (PT_INTERP); none for a static program or an
+    /// ordinary shared object.
     pub interpreter: Option<String>,
-    /// It may be loaded anywhere (ET_DYN).
+    /// Whether the file may be loaded at any address (ET_DYN).
     pub position_independent: bool,
-    /// A program rather than a shared object, as far as that can be told: not position independent, or marked
-    /// as a program by the linker, or with an interpreter and without a library's name.
+    /// Whether the file is a program rather than a shared object, as far as that can be told: it is
+    /// not position independent, or marked as a program by the linker, or has an interpreter and no
+    /// library's name.
     pub is_program: bool,
-    /// The libraries it needs (DT_NEEDED), in order.
+    /// Names of the libraries that the file needs (DT_NEEDED), in order.
     pub needed: Vec<String>,
-    /// The name others need it by (DT_SONAME).
+    /// Name by which other files need this one (DT_SONAME).
     pub soname: Option<String>,
-    /// Where execution begins.
+    /// Entry point.
     pub entry: Svma,
-    /// What the loader maps, in address order.
+    /// Segments that the loader maps, in address order.
     pub segments: Vec<Segment>,
     /// Every function, in address order, one per address.
     pub functions: Vec<Function>,
-    /// The profiling functions that it defines.
+    /// Profiling functions that the file defines.
     pub profilers: Vec<Profiler>,
-    /// The functions that choose others when the program is linked at run time (IFUNC), in address order.
+    /// Functions that choose other functions when the program is linked at run time (IFUNC), in
+    /// address order.
     pub resolvers: Vec<Resolver>,
-    /// Broken parts that were skipped, and what is missed for it.
+    /// Broken parts of the file that were skipped, each with the consequence.
     pub complaints: Vec<String>,
-    /// Functions of libraries, sorted, that the program can call without a stub, by their addresses: once its stubs were [looked for](crate::add_library_calls).
+    /// Names of library functions, sorted, that the program can call through their addresses,
+    /// without a linker's stub. Filled in by [`add_library_calls`](crate::add_library_calls).
     #[serde(skip)]
     pub called_without_stub: Vec<String>,
 }
 
 impl Binary {
-    /// Is it a program that was not built for tracing?
+    /// Whether the file is a program in which no function has a site.
     pub fn is_bare(&self) -> bool {
-        self.is_program && self.functions.iter().all(|function| function.form.is_none())
+        self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
 }
 
-/// Which profiling function a compiler has functions call.
+/// The profiling function that compiled functions call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Hook {
-    /// Before anything else.
+    /// `__fentry__`, called before anything else.
     Fentry,
-    /// After the prologue.
+    /// `mcount`, called after the prologue.
     Mcount,
 }
 
 impl Hook {
-    /// The one with a symbol.
+    /// Returns the profiling function with this symbol name.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"__fentry__" => Some(Hook::Fentry),
@@ -69,23 +73,25 @@ impl Hook {
 /// A profiling function that a file defines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Profiler {
-    /// Which.
+    /// The profiling function's kind.
     pub hook: Hook,
     /// Linker symbol.
     pub name: String,
-    /// Its first byte.
+    /// Address of the first byte.
     pub address: Svma,
-    /// Where a jump may take its place (behind an `endbr64`), and the bytes there; or why it may not.
+    /// Address where a jump may replace the function's code (behind an `endbr64`), and the bytes
+    /// there; or why no jump may.
     pub place: Result<(Svma, [u8; JUMP as usize]), String>,
 }
 
-/// A function that chooses others.
+/// A function that chooses others (IFUNC resolver).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Resolver {
-    /// Where it is.
+    /// Address of the resolver.
     pub address: Svma,
-    /// The symbols that it chooses for, sorted.
+    /// Symbols for which it chooses a function, sorted.
     pub names: Vec<String>,
-    /// What it chooses from, as far as it takes the addresses of functions of the same file; in address order.
+    /// Functions that it may choose, as far as it takes the addresses of functions of the same
+    /// file, in address order.
     pub choices: Vec<Svma>,
 }

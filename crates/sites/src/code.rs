@@ -1,4 +1,5 @@
-//! What machine code says: which instructions may be moved, where they lead, where a function keeps its return address.
+//! Analyses of machine code: which instructions can be relocated, where branches lead, where a
+//! function keeps its return address.
 
 pub(crate) mod addresses;
 pub(crate) mod branches;

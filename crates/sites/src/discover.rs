@@ -1,17 +1,19 @@
-//! Passes over a file, each of which decides something about its functions: where they may be patched, how they return, or why not.
+//! Passes over a file. Each decides something about the functions: their sites, how their returns
+//! are seen, or why they cannot be traced.
 //!
-//! Their order says which has the last word:
+//! A later pass overrides an earlier one:
 //!
-//! 1. `read.rs` gives every function a site where it was built with room for one, else a reason. `tail_jumps.rs` then takes the return stub from some of those
-//!    that have a site.
-//! 2. `unmodified.rs`, where it is asked for, decides anew about each function without a site: what it says replaces kind and reason. Of Go's code, `go.rs` has
-//!    decided before.
-//! 3. `libcalls.rs` adds stubs of the program's calls into libraries, `polls.rs` says which functions poll futures: neither changes what was decided.
+//! 1. `read.rs` gives a function that was built with room a site, and refuses every other one.
+//!    `tail_jumps.rs` then takes the return stub from some of the functions with a site.
+//! 2. `unmodified.rs`, on request, decides anew about each function without a site, and replaces
+//!    its [verdict](crate::Verdict). For Go's code, `go.rs` has decided before.
+//! 3. `libcalls.rs` adds the linker's stubs for calls into libraries, and `polls.rs` marks
+//!    functions that poll futures. Neither changes an earlier decision.
 //!
-//! A call of the profiling function that is found when it is first executed (`session/src/plan/planner/first.rs`) makes a site of a function that has none,
-//! whatever its reason. So what must never be patched has to be refused there, too.
+//! With `Discovery::FirstCall`, `session/src/plan/planner/first_calls.rs` gives a function a site
+//! when it first calls the profiling function, whatever its reason. A function that must never be
+//! patched has to be refused there, too.
 
-pub(crate) mod askers;
 pub(crate) mod calls;
 pub(crate) mod exits;
 pub(crate) mod functions;
@@ -29,6 +31,7 @@ pub(crate) mod profilers;
 pub(crate) mod read;
 pub(crate) mod records;
 pub(crate) mod resolvers;
+pub(crate) mod return_address_readers;
 pub(crate) mod rseq;
 pub(crate) mod scope;
 pub(crate) mod tail_jumps;

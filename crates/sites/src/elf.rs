@@ -1,4 +1,5 @@
-//! What an ELF file holds: headers, sections, symbols, tables of others. Nothing here decides what may be patched.
+//! Contents of an ELF file: headers, sections, symbols, and tables of other formats. No module here
+//! decides which bytes may be patched.
 
 pub(crate) mod dynamic;
 pub(crate) mod entries;

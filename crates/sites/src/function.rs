@@ -5,19 +5,21 @@ use crate::reason::Reason;
 use crate::site::{SiteForm, SiteKind};
 use serde::{Deserialize, Serialize};
 
-/// How it is seen that a function returns.
+/// The method by which a function's return is seen.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Returns {
-    /// While it runs, a stub's address is in the place of its return address. Why its exits are not rewritten instead; None where the compiler left room at its entry.
+    /// A stub's address replaces the return address while the function runs. Holds the reason why
+    /// its exits are not rewritten; None where the compiler left room at its entry.
     Stub(Option<Reason>),
-    /// Its exits give way to jumps, all of them.
+    /// All exits of the function are overwritten with jumps.
     Exits {
-        /// Offsets of those among the instructions that give way at its entry,
+        /// Offsets of exits among the instructions displaced at its entry.
         at_entry: Vec<u8>,
-        /// and those elsewhere.
+        /// The other exits.
         elsewhere: Vec<Exit>,
-        /// Why the end of a call is not seen that leaves by a tail call, a jump to another function; None if there is no such exit.
-        unseen: Option<Reason>,
+        /// The reason why the end of a call that leaves by a tail call is not seen; None if the
+        /// function has no tail call.
+        unrecorded_end: Option<Reason>,
     },
 }
 
@@ -27,111 +29,189 @@ impl Default for Returns {
     }
 }
 
-/// Where a function is left.
+/// An exit of a function.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Exit {
-    /// First byte that gives way.
+    /// First displaced byte.
     pub at: Svma,
-    /// Whole instructions, and perhaps padding: five bytes or more.
+    /// Displaced bytes: whole instructions, and perhaps padding; five bytes or more.
     pub old: Vec<u8>,
-    /// Offsets of the instructions that leave.
+    /// Offsets of the instructions that leave the function.
     pub leaves: Vec<u8>,
-    /// The compiler left it room: it is a `ret` with padding behind it, or a short jump to the end of `old`, behind which the function is left.
+    /// Whether the compiler left room at the exit: a `ret` with padding behind it, or a short jump
+    /// to the end of `old`, where the exit follows.
     pub is_sled: bool,
-    /// Its first instruction has four bytes, and the fifth byte, `pop %rbp`, stays: a goroutine may come back to it. It is the last byte of the jump's displacement, which
-    /// therefore leads 1.5 GB upwards.
+    /// Whether the fifth byte, `pop %rbp`, stays, behind a first instruction of four bytes: a
+    /// goroutine may resume there. It is the last byte of the jump's displacement, so the jump
+    /// leads 1.5 GB upwards.
     pub keeps_pop: bool,
 }
 
-/// One function of a binary, traceable or not.
+/// A function of a binary, traceable or not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Function {
     /// Linker symbol, or `module+0x...` when the binary has none for it.
     pub name: String,
-    /// Further linker symbols of the same address (aliases, identical-code folding), and of [resolvers](crate::Resolver) that may choose it, sorted.
+    /// Further linker symbols of the same address (aliases, identical-code folding), and of
+    /// [resolvers](crate::Resolver) that may choose it, sorted.
     pub aliases: Vec<String>,
     /// Entry address.
     pub address: Svma,
-    /// Bytes, 0 when unknown.
+    /// Bytes; 0 if unknown.
     pub size: u64,
-    /// A function, or a part of one.
+    /// Whether this is a function, or a part of one.
     pub role: Role,
-    /// What the compiler left at it.
-    pub kind: SiteKind,
-    /// What to patch, when it can be traced.
-    pub form: Option<SiteForm>,
-    /// How its return is seen.
+    /// Whether it can be traced.
+    pub verdict: Verdict,
+    /// The method by which its return is seen.
     pub returns: Returns,
-    /// Why it cannot be traced; None when it can.
-    pub reason: Option<Reason>,
-    /// It is traced only where a filter names it: it was not built to be traced, and there are thousands like it.
-    pub on_demand: bool,
-    /// It polls a future, or drops one, as far as that was [looked for](crate::find_polls).
+    /// Its relation to a future, if [`find_polls`](crate::find_polls) found one.
     pub poll: Option<Poll>,
 }
 
 impl Function {
-    /// Is it a part of another one, which the compiler moved away, and no function?
+    /// Whether this is a part of another function, which the compiler moved away.
     pub fn is_part(&self) -> bool {
         matches!(self.role, Role::ColdPart(_))
     }
 
+    /// Whether it can be traced.
+    pub fn is_traceable(&self) -> bool {
+        self.form().is_some()
+    }
+
+    /// The kind of room that the compiler left.
+    pub fn kind(&self) -> SiteKind {
+        match self.verdict {
+            Verdict::Open => SiteKind::None,
+            Verdict::Site { kind, .. } | Verdict::Refused { kind, .. } => kind,
+        }
+    }
+
+    /// The site, if the function can be traced.
+    pub fn form(&self) -> Option<&SiteForm> {
+        match &self.verdict {
+            Verdict::Site { form, .. } => Some(form),
+            Verdict::Open | Verdict::Refused { .. } => None,
+        }
+    }
+
+    /// The reason why it cannot be traced.
+    pub fn reason(&self) -> Option<&Reason> {
+        match &self.verdict {
+            Verdict::Refused { reason, .. } => Some(reason),
+            Verdict::Open | Verdict::Site { .. } => None,
+        }
+    }
+
+    /// Whether it can be traced, but only where a filter names it.
+    pub fn is_on_demand(&self) -> bool {
+        matches!(self.verdict, Verdict::Site { on_demand: true, .. })
+    }
+
     pub(crate) fn set_role(&mut self, role: Role) {
-        self.reason = role.reason();
+        self.verdict = role.verdict();
         self.role = role;
     }
 }
 
-/// What is listed.
+/// Whether a function can be traced. Each pass of `discover.rs` that decides about a function
+/// replaces the verdict as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Verdict {
+    /// No pass has decided: the file was not searched, or the code was made at run time.
+    #[default]
+    Open,
+    /// It can be traced.
+    Site {
+        /// The kind of room that the compiler left.
+        kind: SiteKind,
+        /// The bytes to patch.
+        form: SiteForm,
+        /// Whether it is traced only where a filter names it: it was not built to be traced, like
+        /// thousands of others.
+        on_demand: bool,
+    },
+    /// It cannot be traced.
+    Refused {
+        /// The kind of room that the compiler left, and that is not enough.
+        kind: SiteKind,
+        /// The reason.
+        reason: Reason,
+    },
+}
+
+impl Verdict {
+    /// The verdict on a function without room of a usable kind.
+    pub(crate) fn refused(reason: Reason) -> Verdict {
+        Verdict::Refused { kind: SiteKind::None, reason }
+    }
+
+    /// The verdict on a function that was not built to be traced, from what the search of its
+    /// prologue found.
+    pub(crate) fn unmodified(found: Result<SiteForm, Reason>, on_demand: bool) -> Verdict {
+        match found {
+            Ok(form) => Verdict::Site { kind: SiteKind::Prologue, form, on_demand },
+            Err(reason) => Verdict::refused(reason),
+        }
+    }
+}
+
+/// Kind of a listed entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Role {
     /// A function.
     #[default]
     Function,
-    /// Code that the compiler moved out of a function, entered by jumps only: of this one, if that is known.
+    /// Code that the compiler moved out of a function, entered by jumps only; with the function's
+    /// name if that is known.
     ColdPart(Option<String>),
 }
 
 impl Role {
-    /// Why it cannot be traced for that.
-    pub(crate) fn reason(&self) -> Option<Reason> {
+    /// Returns the verdict on a new entry: a part is refused, a function has none yet.
+    pub(crate) fn verdict(&self) -> Verdict {
         match self {
-            Role::Function => None,
-            Role::ColdPart(Some(function)) => Some(Reason::ColdPartOf { function: function.clone() }),
-            Role::ColdPart(None) => Some(Reason::ColdPart),
+            Role::Function => Verdict::Open,
+            Role::ColdPart(Some(function)) => {
+                Verdict::refused(Reason::ColdPartOf { function: function.clone() })
+            }
+            Role::ColdPart(None) => Verdict::refused(Reason::ColdPart),
         }
     }
 }
 
-/// How a function of a program in Rust polls a future.
+/// The relation of a Rust program's function to a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Poll {
-    /// What it is.
+    /// The kind of function.
     pub kind: PollKind,
-    /// Where the future says how far it has come.
+    /// Position of the future's state byte.
     pub state: Option<StateByte>,
 }
 
-/// What polls a future.
+/// Kind of a function that polls or drops a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PollKind {
     /// The body of an `async fn` or an `async` block.
     Body,
-    /// `Future::poll` of a type.
+    /// A hand-written `Future::poll`.
     Written,
-    /// What a worker of tokio calls for a task,
+    /// The function that a worker of tokio calls for a task.
     Task,
-    /// and what that calls for the future that was spawned, if its body has become a part of that. When it is ready, its memory is used for something else at once.
+    /// The function that a task calls for the spawned future, if the future's body was inlined into
+    /// it. When it returns ready, the future's memory is reused at once.
     Inlined,
-    /// It does not: it is called when one of the types that are polled is dropped.
+    /// A function that does not poll, but drops a polled type.
     Drop,
 }
 
-/// A byte of a future: 0 before it is polled, 1 when it is done, 2 when it has panicked, else where it waits.
+/// Position of a future's state byte: 0 before the first poll, 1 when finished, 2 after a panic,
+/// else the await point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StateByte {
-    /// The argument that leads to it, counted from 0.
+    /// The argument that points to the future, counted from 0.
     pub argument: u8,
-    /// How far behind.
+    /// Offset from that pointer.
     pub offset: i32,
 }

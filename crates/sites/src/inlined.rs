@@ -1,4 +1,5 @@
-//! Functions that were inlined, as the debugging information tells: where they were, nothing is called, so nothing can be traced.
+//! Inlined functions, from debugging information: where a function was inlined there is no call, so
+//! nothing can be traced.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,20 +17,21 @@ type Entry<'d> = DebuggingInformationEntry<Bytes<'d>>;
 /// A function that was inlined somewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inlined {
-    /// Linker symbol, or the name in the source where it has none.
+    /// Linker symbol, or the name in the source if it has none.
     pub name: String,
-    /// Places where it was inlined.
+    /// Number of places where it was inlined.
     pub places: u64,
-    /// There is a function of that name, too, which can be called.
+    /// Whether a function of that name, which can be called, exists, too.
     pub remains: bool,
 }
 
-/// A section is no larger than this when it is unpacked.
+/// Bytes of the largest unpacked section.
 const LARGEST: u64 = 1 << 30;
-/// A name is found behind no more references than this: instance, abstract instance, declaration.
+/// Most references that are followed to a name: instance, abstract instance, declaration.
 const LONGEST_WAY: usize = 4;
 
-/// The functions of a file that were inlined, by name; None if it has no debugging information.
+/// Returns the functions of a file that were inlined, by name; None if it has no debugging
+/// information.
 pub fn inlined(data: &[u8]) -> Option<Vec<Inlined>> {
     let file = ElfFile64::<Le, _>::parse(data).ok()?;
     let sections = DwarfSections::load(|id| Ok::<_, ()>(section(&file, id.name()))).ok()?;
@@ -37,7 +39,7 @@ pub fn inlined(data: &[u8]) -> Option<Vec<Inlined>> {
     let mut found = Found::default();
     let (mut units, mut any) = (dwarf.units(), false);
     while let Ok(Some(header)) = units.next() {
-        // What is broken says nothing about the others.
+        // A broken unit does not affect the others.
         let Ok(unit) = dwarf.unit(header) else { continue };
         any = true;
         let _ = found.read(&dwarf, &unit);
@@ -45,7 +47,7 @@ pub fn inlined(data: &[u8]) -> Option<Vec<Inlined>> {
     any.then(|| found.by_name())
 }
 
-/// What a section holds, unpacked; nothing if there is none.
+/// Returns the unpacked contents of a section; empty if it does not exist or cannot be unpacked.
 fn section<'d>(file: &ElfFile64<'d, Le>, name: &str) -> Cow<'d, [u8]> {
     let read = || {
         let found = file.section_by_name(name)?.compressed_data().ok()?;
@@ -60,14 +62,14 @@ fn section<'d>(file: &ElfFile64<'d, Le>, name: &str) -> Cow<'d, [u8]> {
     read().unwrap_or_default()
 }
 
-/// Functions by where their entries are.
+/// Functions, by the offsets of their debugging entries.
 #[derive(Default)]
 struct Found {
-    /// Its own name, or the entry that has it.
+    /// Name of the function, and the entry that it refers to.
     names: HashMap<usize, (Option<String>, Option<usize>)>,
-    /// How often it was inlined.
+    /// Number of times that it was inlined.
     places: HashMap<usize, u64>,
-    /// It has code of its own.
+    /// Functions with code of their own.
     whole: HashSet<usize>,
 }
 
@@ -108,7 +110,8 @@ impl Found {
     fn name(&self, mut at: usize) -> Option<&str> {
         for _ in 0..LONGEST_WAY {
             let (name, origin) = self.names.get(&at)?;
-            // A definition outside of its class may have the name alone, and its declaration that for the linker.
+            // A definition outside of its class may have only the plain name, and its declaration
+            // the linker symbol.
             let declared = origin.and_then(|origin| self.names.get(&origin)?.0.as_deref());
             if let Some(name) = declared.or(name.as_deref()) {
                 return Some(name);
@@ -135,7 +138,8 @@ impl Found {
     }
 }
 
-/// The entry that an attribute refers to, counted from the beginning of all. One in another file has none.
+/// Returns the entry that an attribute refers to, as an offset into the whole section; None if it
+/// is in another file.
 fn reference(unit: &Unit<Bytes<'_>>, entry: &Entry<'_>, name: gimli::DwAt) -> Option<usize> {
     match entry.attr_value(name)? {
         AttributeValue::UnitRef(offset) => global(unit, offset),

@@ -1,7 +1,7 @@
-//! Where a program can be traced: every function of an ELF file, and the bytes a tracer may patch in it.
+//! Finds every function of an ELF file, and the bytes in each that a tracer may patch.
 //!
-//! Safe code only; it reads a byte slice and never a process. All addresses here are *link-time* addresses
-//! ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
+//! Safe code only. Input is a byte slice or a file, never a process. All addresses are *link-time*
+//! addresses ([`Svma`], as the ELF file states them); the controller adds a module's load bias.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -31,7 +31,7 @@ pub use discover::unmodified::{find_landings, find_prologues, find_prologues_of}
 pub use elf::image::Segment;
 pub use elf::plt::slot_of as plt_slot;
 pub use error::Error;
-pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte};
+pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte, Verdict};
 pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open, open_itself};
 pub use quick::{

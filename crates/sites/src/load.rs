@@ -1,6 +1,7 @@
-//! A file in memory, without what no view shows.
+//! Loads a file into memory, without the parts that no view shows.
 //!
-//! Files belong to their users, and may have any size. The length of a file, the bytes that are read of it, and the share of holes are bounded.
+//! Users may put files of any size in front of calltap. So the length of a file, the bytes that are
+//! read of it, and its share of holes are bounded.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -14,29 +15,30 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::read::{ReadCache, ReadRef};
 
-/// A longer file is not read.
+/// Bytes of the longest file that is read.
 const LONGEST: u64 = 16 << 30;
-/// No more bytes of a file are read.
+/// Most bytes that are read of one file.
 pub(crate) const MOST: u64 = 2 << 30;
-/// A longer file is sparse if less than a sixteenth of it is allocated.
+/// A longer file is refused as sparse if less than a sixteenth of it is allocated.
 const MAY_BE_SPARSE: u64 = 64 << 20;
 
 const O_NONBLOCK: i32 = 0o4000;
 const O_NOFOLLOW: i32 = 0o400000;
 
-/// Opens a regular file to read. A pipe or a device under its name is refused and not waited for.
+/// Opens a regular file for reading. Refuses a pipe or a device instead of waiting for it.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, O_NONBLOCK)
 }
 
-/// The same, but not through a link: in another process's root directory it would lead to somewhere else.
+/// Opens a regular file as [`open`] does, but follows no symbolic link: in another process's root
+/// directory the link would lead elsewhere.
 pub fn open_itself(path: &Path) -> io::Result<File> {
     open_with(path, O_NONBLOCK | O_NOFOLLOW)
 }
 
 fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-    // Opening a device may have an effect of its own.
+    // Opening a device may have a side effect.
     if !fs::metadata(path)?.is_file() {
         return Err(no_file());
     }
@@ -44,18 +46,18 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
 }
 
-/// The bytes of an ELF file for [`crate::read`], with zeros for its debugging information, which may be many times as large
-/// as the program.
+/// Reads an ELF file for [`crate::read`]. Its debugging information, which may be many times as
+/// large as the program, is replaced by zeros.
 pub fn load(file: &File) -> io::Result<Vec<u8>> {
     load_but(file, |length| for_debuggers(file, length).unwrap_or_default())
 }
 
-/// All bytes of a file.
+/// Reads all bytes of a file.
 pub fn load_all(file: &File) -> io::Result<Vec<u8>> {
     load_but(file, |_| Vec::new())
 }
 
-/// The bytes of a file, with zeros in these places, which are sorted.
+/// Reads a file, with zeros in the left-out ranges, which are sorted.
 fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::Result<Vec<u8>> {
     let length = checked_length(file)?;
     let mut wanted = Vec::new();
@@ -70,7 +72,7 @@ fn load_but(file: &File, left_out: impl FnOnce(u64) -> Vec<Range<u64>>) -> io::R
         return Err(too_large(format!("more than {} MiB would have to be read of it", MOST >> 20)));
     }
     let length = usize::try_from(length).map_err(io::Error::other)?;
-    // An allocation that cannot succeed is an error here, and would abort below.
+    // An impossible allocation fails here with an error; below it would abort the process.
     Vec::<u8>::new().try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     // Pages of zeros that are never written take no memory.
     let mut data = vec![0; length];
@@ -86,7 +88,7 @@ fn too_large(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("too large to be read: {why}"))
 }
 
-/// The length of a file that may be read.
+/// Returns the length of a file, or an error if it must not be read.
 fn checked_length(file: &File) -> io::Result<u64> {
     let meta = file.metadata()?;
     let (length, allocated) = (meta.len(), meta.blocks().saturating_mul(512));
@@ -100,7 +102,7 @@ fn checked_length(file: &File) -> io::Result<u64> {
     Ok(length)
 }
 
-/// A file of which parts are read, [so much](MOST) in all.
+/// A file that is read in parts, within a [budget](MOST).
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'f> {
     cache: &'f ReadCache<&'f File>,
@@ -108,7 +110,7 @@ pub(crate) struct Parts<'f> {
 }
 
 impl<'f> Parts<'f> {
-    /// With `left` bytes to be read.
+    /// Creates a reader that may read `left` bytes.
     pub fn new(cache: &'f ReadCache<&'f File>, left: &'f Cell<u64>) -> Parts<'f> {
         Parts { cache, left }
     }
@@ -129,10 +131,11 @@ impl<'f> ReadRef<'f> for Parts<'f> {
     }
 }
 
-/// Where the names of stripped functions are, or where to find them.
+/// Sections that have the names of stripped functions, or refer to a file with them.
 const NAMES: [&[u8]; 2] = [b".gnu_debugdata", b".gnu_debuglink"];
 
-/// The places in the file, sorted, of what is not loaded and is no table of symbols or strings.
+/// Returns the file ranges, sorted, of sections that are neither loaded nor tables of symbols or
+/// strings.
 fn for_debuggers(file: &File, length: u64) -> object::Result<Vec<Range<u64>>> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
     let data = Parts::new(&cache, &left);

@@ -1,7 +1,7 @@
-//! A quick look: could this file have sites at all?
+//! A quick check whether a file may have sites at all.
 //!
-//! Most shared objects of a process have none, and listing their functions would be the larger part of a start; so would
-//! reading the whole of their files.
+//! Most shared objects of a process have none. Listing their functions, or reading their whole
+//! files, would take most of the time of a start.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -18,29 +18,30 @@ use crate::elf::image::string;
 use crate::load::{MOST, Parts};
 
 const SECTIONS: [&[u8]; 3] = [b"__patchable_function_entries", b"__mcount_loc", b"xray_instr_map"];
-/// As they stand in a string table.
+/// Profiling functions' names as a string table has them.
 const CALLED: [&[u8]; 3] = [b"mcount\0", b"_mcount\0", b"__fentry__\0"];
-/// Defined by the C library, which defines mcount for others and does not call it.
+/// A symbol of the C library, which defines mcount for other files and does not call it.
 const C_LIBRARY: &[u8] = b"__libc_start_main\0";
 
-/// Does it define a profiling function for others, as a C library does? Headers and symbols are read.
+/// Whether a file defines a profiling function for others, as a C library does. Reads headers and
+/// symbols.
 pub fn file_defines_profiler(file: &File) -> bool {
     look_at(file).is_ok_and(|found| found.defines)
 }
 
-/// What a look at a file shows.
+/// Result of the check.
 struct Found {
     may_have_sites: bool,
     defines: bool,
 }
 
-/// False only if [`crate::read`] would find no site, or if this is a C library without site sections. What has no section headers
-/// is not looked at.
+/// Returns false only if [`crate::read`] would find no site, or if this is a C library without site
+/// sections. A file without section headers is not checked, and may have sites.
 pub fn may_have_sites(data: &[u8]) -> bool {
     look(data).map_or(true, |found| found.may_have_sites)
 }
 
-/// The same of a file, of which it reads only headers, and symbols where it must.
+/// Checks a file as [`may_have_sites`] does. Reads only headers, and symbols where necessary.
 pub fn file_may_have_sites(file: &File) -> bool {
     look_at(file).map_or(true, |found| found.may_have_sites)
 }
@@ -50,20 +51,20 @@ fn look_at(file: &File) -> object::Result<Found> {
     look(Parts::new(&cache, &left))
 }
 
-/// The linker's identifier of this build, in hexadecimal. Headers and notes are read.
+/// Returns the linker's identifier of a file's build, in hexadecimal. Reads headers and notes.
 pub fn build_id_of_file(file: &File) -> Option<String> {
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
     build_id_in(Parts::new(&cache, &left))
 }
 
-/// Where names of functions may be besides the tables of symbols: packed, and in the tables of Go.
+/// Sections with names of functions other than symbol tables: packed, and Go's tables.
 const NAMES_ELSEWHERE: [&[u8]; 4] =
     [b".gnu_debugdata", b".gopclntab", b".data.rel.ro.gopclntab", b".go.buildinfo"];
-/// Longer names are not looked at.
+/// Length of the longest name that is checked.
 const LONGEST: usize = 1 << 16;
 
-/// False only if no symbol that this file defines has a name that passes, and no names of its functions are elsewhere in it. Headers and
-/// tables of symbols are read.
+/// Returns false only if no symbol that this file defines passes, and it has no names of functions
+/// in other sections. Reads headers and symbol tables.
 pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> bool {
     let cache = ReadCache::new(file);
     let mut defines = || -> object::Result<bool> {
@@ -78,7 +79,8 @@ pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> boo
     defines().unwrap_or(true)
 }
 
-/// How many names of functions pass, of those in a file's tables of symbols. 0 of a file that cannot be read.
+/// Counts the different names of functions in a file's symbol tables that pass. Returns 0 for a
+/// file that cannot be read.
 pub fn count_functions(file: &File, passes: impl Fn(&str) -> bool) -> usize {
     let (cache, mut found) = (ReadCache::new(file), HashSet::new());
     let mut note = |name: &str| {
@@ -91,7 +93,7 @@ pub fn count_functions(file: &File, passes: impl Fn(&str) -> bool) -> usize {
     if read.is_ok() { found.len() } else { 0 }
 }
 
-/// Does any name of a function pass, of those in the tables of symbols?
+/// Whether any name of a function in the symbol tables passes.
 fn any_function<'d>(
     file: &ElfFile64<'d, Le, &'d ReadCache<&File>>,
     cache: &'d ReadCache<&File>,
@@ -100,7 +102,7 @@ fn any_function<'d>(
     let sections = file.elf_section_table();
     let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
     for table in tables.into_iter().filter(|table| !table.is_empty()) {
-        // As a whole: asked for one by one, each name is read from the file.
+        // Reads the table as a whole: otherwise each name would be read from the file separately.
         let strings = sections.section(table.string_section())?.data(Le, cache)?;
         for symbol in table.symbols().iter().filter(|symbol| !symbol.is_undefined(Le)) {
             if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC) {
@@ -137,7 +139,7 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
                 }
                 defined = true;
             }
-            // A static program has the C library's symbols in it, but exports none.
+            // A static program contains the C library's symbols, but exports none.
             c_library |= name.starts_with(C_LIBRARY)
                 && table.section() == exported.section()
                 && symbol.is_definition(Le, table.strings());
@@ -150,7 +152,7 @@ fn look<'d>(data: impl ReadRef<'d>) -> object::Result<Found> {
 mod tests {
     use super::*;
 
-    /// Whether this test's own file, which has its symbols, may define a function of this name.
+    /// Checks whether this test's own file, which has symbols, may define a function of this name.
     fn check(name: &str, expected: bool) {
         let file = File::open(std::env::current_exe().expect("a test is a file")).expect("it can be read");
         assert_eq!(file_may_define(&file, |symbol| symbol == name), expected, "{name}");
@@ -161,7 +163,7 @@ mod tests {
         check("main", true);
         check("_start", true);
         check("no_function_of_this_name", false);
-        // It is called here, and defined elsewhere.
+        // `malloc` is called here, and defined elsewhere.
         check("malloc", false);
     }
 

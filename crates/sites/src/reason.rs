@@ -1,11 +1,13 @@
-//! Why a function is not traced, only its entry is recorded, or a return stub sees its return: code, text and advice of each reason.
+//! Reasons why a function is not traced, why only its entry is recorded, or why a return stub sees
+//! its return; each with code, text and advice.
 //!
 //! `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// Defines an enum of reasons: each variant with its code, its text, which may name the variant's fields, and what a user can do.
+/// Defines an enum of reasons. Each variant has a code, a text, which may name the variant's
+/// fields, and advice for the user.
 #[macro_export]
 macro_rules! reasons {
     ($(#[$head:meta])* pub enum $reason:ident; $($(#[$about:meta])* $name:ident $({ $($field:ident: $kind:ty),* })? = $code:literal, $text:literal, $advice:literal;)*) => {
@@ -15,17 +17,17 @@ macro_rules! reasons {
         }
 
         impl $reason {
-            /// Code, text and advice of every reason; the text names the values that it is given.
+            /// Code, text and advice of every reason; the text names its fields.
             pub const ALL: &[(&str, &str, &str)] = &[$(($code, $text, $advice)),*];
 
-            /// A name that does not change, for programs that read JSON.
+            /// Returns the stable name for programs that read JSON.
             pub fn code(&self) -> &'static str {
                 match self {
                     $($reason::$name $({ $($field: _),* })? => $code,)*
                 }
             }
 
-            /// What a user can do.
+            /// Returns what a user can do.
             pub fn advice(&self) -> &'static str {
                 match self {
                     $($reason::$name $({ $($field: _),* })? => $advice,)*
@@ -33,7 +35,7 @@ macro_rules! reasons {
             }
         }
 
-        /// One clause without a full stop.
+        /// Writes one clause without a full stop.
         impl ::std::fmt::Display for $reason {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 match self {
@@ -44,7 +46,8 @@ macro_rules! reasons {
     };
 }
 
-/// For tests: panics unless the codes of `all` differ and a table of `document`, which is `docs/reference/reasons.md`, has them all.
+/// For tests: panics unless all codes differ, and a table of `document`, which is
+/// `docs/reference/reasons.md`, has the rows of `all`.
 pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
     let codes: HashSet<&str> = all.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes.len(), all.len());
@@ -56,11 +59,11 @@ pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
 }
 
 reasons! {
-    /// Why something about a function is as it is. `at` is a link-time address.
+    /// A reason for the state of a function. `at` is a link-time address.
     #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
     pub enum Reason;
 
-    // Not a function.
+    // Entries that are not functions.
     ColdPart = "cold-part", "cold part of a function, not a function", "trace the function that it is a part of";
     ColdPartOf { function: String } = "cold-part-of", "cold part of {function}, not a function", "trace that function";
     SharedPart = "maybe-shared-part",
@@ -73,7 +76,7 @@ reasons! {
     Profiler = "profiling-function", "the profiling function itself", "trace other functions";
     EntryPoint = "entry-point", "the program's entry point: not called", "trace main";
 
-    // Not as a compiler leaves it.
+    // The compiler's room is missing or not as expected.
     NoRoom = "no-room",
         "no room left by the compiler: build with -fpatchable-function-entry=5 (or -pg)",
         "build with that flag, or name the function in a filter: it is then traced as unmodified";
@@ -104,7 +107,7 @@ reasons! {
         "expected a return and a NOP at {at:#x}, found {found}", "rebuild the file: its list of sleds is not that of its code";
     NoCode { at: u64 } = "no-code-at", "no code at {at:#x}", "rebuild the file: its list of sleds is not that of its code";
 
-    // No jump fits, or is safe, at its entry.
+    // A jump at the entry does not fit or is not safe.
     Short { bytes: u64 } = "short", "only {bytes} bytes long, a jump needs 5", "trace its callers";
     ShortAndRunsOn { bytes: u64 } = "short-and-runs-on",
         "only {bytes} bytes long, and it runs on into what follows", "trace its callers";
@@ -135,11 +138,14 @@ reasons! {
         "a Go function that does not have its goroutine in r14 (Go before 1.17), or of a version of Go that is not known", "none: its entry is traced";
     GoAssembly = "go-assembly", "Go assembly, which may use r14 for something else than its goroutine", "none: its entry is traced";
     GoEnds = "go-ends", "a Go function that ends its goroutine, and never returns", "none: its entry is traced";
+    GoOnlyEntry { why: Box<Reason> } = "go-only-entry",
+        "{why}; a Go function gets no return stub, as its stack may move",
+        "trace its callers for durations: of it only entries are recorded";
     GoStack = "go-stack", "a Go function, whose stack may move", "trace its callers";
     GoCheckLeadsOut = "go-check-leads-out", "its stack check leads out of the function", "trace its callers";
     GoCheckLost = "go-check-lost", "its stack check does not lead back to its beginning", "trace its callers";
 
-    // Its return address must stay.
+    // The return address must stay.
     ReadsReturnAddress { at: u64 } = "reads-return-address",
         "its own return address is looked at (at {at:#x})", "trace its callers, or it with --tracer function";
     MovesReturnAddress { at: u64 } = "moves-return-address",
@@ -150,7 +156,7 @@ reasons! {
         "{name} may look up its return address", "trace functions that the virtual machine calls";
     ReturnAddressReadThere = "return-address-read-there", "the return address is looked at there", "trace its callers";
 
-    // Why its exits are not rewritten, or the end of its calls is not seen.
+    // Why exits are not rewritten, or the end of calls is not seen.
     TailCall { at: u64 } = "tail-call", "it ends with a tail call (at {at:#x})", "none needed: a return stub sees the return";
     SledTailCall { at: u64 } = "sled-tail-call",
         "it ends with a tail call (behind XRay's sled at {at:#x})", "none needed: a return stub sees the return";
@@ -166,12 +172,23 @@ reasons! {
     NoRoomForJump { at: u64 } = "no-room-for-jump", "no room for a jump at {at:#x}", "none needed: a return stub sees the return";
     NoRoomAtExit { at: u64 } = "no-room-at-exit",
         "no room for a jump where it is left at {at:#x}",
-        "in C none is needed: a return stub sees the return; of a Go function, whose stack moves, only entries are recorded";
+        "none needed: a return stub sees the return";
     UnresolvedJump { at: u64 } = "unresolved-jump", "unresolved indirect jump at {at:#x}", "none needed: a return stub sees the return";
     OddJump { at: u64 } = "odd-jump", "no compiler jumps as it does at {at:#x}", "none needed: a return stub sees the return";
     JumpsInto { at: u64 } = "jumps-into", "it jumps into another function at {at:#x}", "none needed: a return stub sees the return";
     JumpsNowhere { at: u64 } = "jumps-nowhere",
         "it jumps to where no function is at {at:#x}", "none needed: a return stub sees the return";
+}
+
+impl Reason {
+    /// Returns the reason why only entries of a Go function are recorded, given the reason why its
+    /// exits are not rewritten.
+    pub(crate) fn of_go_function(self) -> Reason {
+        match self {
+            Reason::GoVersion | Reason::GoAssembly | Reason::GoEnds => self,
+            why => Reason::GoOnlyEntry { why: Box::new(why) },
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What of a function is patched, and what the compiler left for it.
+//! The site of a function: the bytes that are patched, and the room that the compiler left for
+//! them.
 
 use crate::address::Svma;
 use calltap_abi::isa::{Isa, X86_64};
@@ -10,7 +11,7 @@ pub const JUMP: u64 = X86_64::JUMP;
 /// `pop %rbp`.
 pub const POP: u8 = 0x5D;
 
-/// How the compiler left room for tracing in a function.
+/// Kind of room that the compiler left for tracing in a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum SiteKind {
     /// `-fpatchable-function-entry=N[,M]` (gcc, clang), `-Z patchable-function-entry` (rustc).
@@ -21,18 +22,20 @@ pub enum SiteKind {
     Fentry,
     /// A `call mcount` after the prologue, found by decoding (`-pg`, rustc `-Z instrument-mcount`).
     Mcount,
-    /// Sleds at its entry and where it is left, recorded in `xray_instr_map` (clang `-fxray-instrument`, rustc `-Z instrument-xray`).
+    /// Sleds at entry and exits, recorded in `xray_instr_map` (clang `-fxray-instrument`, rustc `-Z
+    /// instrument-xray`).
     Xray,
-    /// The compiler left nothing: the function's first instructions themselves, which are run elsewhere while it is traced.
+    /// No room: the function's first instructions are overwritten, and executed out of line while
+    /// it is traced.
     Prologue,
-    /// A stub of the linker, through which the program calls a library.
+    /// A stub of the linker through which the program calls a library.
     Plt,
-    /// There is nothing to patch.
+    /// No site.
     None,
 }
 
 impl SiteKind {
-    /// The name in listings and in trace files.
+    /// Returns the name in listings and in trace files.
     pub fn name(self) -> &'static str {
         match self {
             SiteKind::Patchable => "patchable",
@@ -53,77 +56,87 @@ impl fmt::Display for SiteKind {
     }
 }
 
-/// What is patched, and what must be there before.
+/// Form of a site: the bytes that are patched, and their expected contents.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SiteForm {
-    /// Before the prologue, the first five bytes of `old` become a jump to the site's stub. The rest of `old` stays,
-    /// is never run while the jump is there, and the body resumes at `at + old.len()`.
+    /// Room in front of the prologue: the first five bytes of `old` become a jump to the site's
+    /// stub. The rest of `old` stays, is never executed while the jump is there, and the body
+    /// resumes at `at + old.len()`.
     ///
-    /// `old` is whole instructions, five bytes or more: NOPs (one-byte ones, or up to 15 bytes each), `call rel32`,
-    /// `call *sym@GOTPCREL(%rip)`, `addr32 call rel32`, or a short jump to the end of `old`.
+    /// `old` is whole instructions of five bytes or more: NOPs (of one byte, or up to 15 bytes
+    /// each), `call rel32`, `call *sym@GOTPCREL(%rip)`, `addr32 call rel32`, or a short jump to the
+    /// end of `old`.
     Entry {
-        /// First patched byte.
+        /// Address of the first patched byte.
         at: Svma,
-        /// The bytes that must be there.
+        /// Bytes expected there.
         old: Vec<u8>,
     },
-    /// Fewer than five NOP bytes at the entry but at least two, and at least five NOP bytes in front of the
-    /// function: a 2-byte `jmp` at `entry` leads back to the 5-byte jump at `prefix`.
+    /// Two to four NOP bytes at the entry, and at least five in front of the function: a 2-byte
+    /// `jmp` at `entry` leads back to the 5-byte jump at `prefix`.
     Prefix {
-        /// First of the 5 bytes in front of the function.
+        /// Address of the five bytes in front of the function.
         prefix: Svma,
-        /// The 5 bytes that must be at `prefix`.
+        /// Bytes expected at `prefix`, five.
         prefix_old: Vec<u8>,
-        /// The 2 bytes at the entry (after any `endbr64`); the body resumes at `entry + 2`.
+        /// Address of the two bytes at the entry (behind any `endbr64`); the body resumes at `entry
+        /// + 2`.
         entry: Svma,
-        /// The 2 bytes that must be at `entry` (`66 90`, or two one-byte NOPs).
+        /// Bytes expected at `entry`, two (`66 90`, or two one-byte NOPs).
         entry_old: Vec<u8>,
     },
-    /// Whole instructions of the function's own, five bytes or more, of which the first five become a jump. A copy of them elsewhere is run instead,
-    /// and leads on to `at + old.len()`. Nothing in the file jumps to where the jump is but to its first byte.
+    /// The function's first instructions, whole and of five bytes or more: the first five bytes
+    /// become a jump. An out-of-line copy is executed instead, and leads on to `at + old.len()`.
+    /// Branches in the file may lead to the first byte of the jump, but not to the others.
     Prologue {
-        /// First patched byte.
+        /// Address of the first patched byte.
         at: Svma,
-        /// The bytes that must be there. Behind a function that is shorter than the jump, also padding.
+        /// Bytes expected there; behind a function shorter than the jump, they include padding.
         old: Vec<u8>,
     },
-    /// The same of a function that has no room for the jump, as it is shorter or something jumps behind its first instruction: a 2-byte `jmp` in the place of that leads
-    /// back to the 5-byte jump in the padding in front of the function. A copy of it is run elsewhere, and leads on to `at + old.len()`.
+    /// The first instruction of a function without room for a 5-byte jump, as it is too short or a
+    /// branch lands behind that instruction. A 2-byte `jmp` replaces the instruction, and leads
+    /// back to the 5-byte jump in the padding in front of the function. An out-of-line copy is
+    /// executed, and leads on to `at + old.len()`.
     PaddingJump {
-        /// First of the 5 bytes of padding.
+        /// Address of the five bytes of padding.
         front: Svma,
-        /// The bytes that must be there, up to `at`: the padding, and perhaps more of it and an `endbr64`, which stay.
+        /// Bytes expected from there up to `at`: the padding, and perhaps more padding and an
+        /// `endbr64`, which stay.
         front_old: Vec<u8>,
-        /// The first instruction.
+        /// Address of the first instruction.
         at: Svma,
-        /// Its bytes: two to four.
+        /// Bytes of that instruction, two to four.
         old: Vec<u8>,
     },
-    /// A Go function's check of its stack, whole instructions, of which the first five bytes become a jump. A
-    /// copy of them elsewhere is run *first*: where the check passes, the stub comes, and then the body at
-    /// `at + old.len()`. No return address is replaced: its returns are seen if its exits give way.
+    /// A Go function's stack check, whole instructions: its first five bytes become a jump. An
+    /// out-of-line copy is executed *first*. Where the check passes, the stub follows, and then the
+    /// body at `at + old.len()`. No return address is replaced: returns are seen only if the
+    /// function's exits can be overwritten.
     Checked {
-        /// First patched byte.
+        /// Address of the first patched byte.
         at: Svma,
-        /// The bytes that must be there.
+        /// Bytes expected there.
         old: Vec<u8>,
-        /// Where a goroutine has its number, in words from the `g` that r14 leads to while the function runs; None where r14 does not, or where that
-        /// is not known.
+        /// Offset of the goroutine's number, in words, from the `g` in r14 while the function runs;
+        /// None if r14 does not hold it, or the offset is unknown.
         goid: Option<u8>,
     },
-    /// The same of a function that has no room for any jump: a breakpoint, which stays, takes the place of its first byte. A handler of SIGTRAP in the program leads to the copy.
+    /// The first instruction of a function without room for any jump: a breakpoint, which stays,
+    /// replaces its first byte. A SIGTRAP handler in the program leads to the out-of-line copy.
     Trap {
-        /// The byte.
+        /// Address of that byte.
         at: Svma,
-        /// The bytes that must be there: the first instruction, and those behind it up to an exit that is near.
+        /// Bytes expected there: the first instruction, and those behind it up to a near exit.
         old: Vec<u8>,
     },
-    /// A call to mcount after a prologue that set up the frame pointer: the caller's return address is at `8(%rbp)`.
-    /// `old` is 5 bytes (`call rel32`, a NOP) or 6 (`call *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
+    /// A call of mcount behind a prologue that set up the frame pointer: the caller's return
+    /// address is at `8(%rbp)`. `old` has 5 bytes (`call rel32`, a NOP) or 6 (`call
+    /// *mcount@GOTPCREL(%rip)`, `addr32 call rel32`, a NOP).
     AfterPrologue {
-        /// First patched byte.
+        /// Address of the first patched byte.
         at: Svma,
-        /// The bytes that must be there.
+        /// Bytes expected there.
         old: Vec<u8>,
     },
 }

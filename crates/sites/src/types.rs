@@ -1,4 +1,5 @@
-//! What debugging information (DWARF) says of a function's parameters and result: names, types, and by the calling convention of x86-64 where they are.
+//! Parameters and results of functions from debugging information (DWARF): names, types, and
+//! positions by the calling convention of x86-64.
 
 mod cases;
 mod classes;
@@ -27,50 +28,50 @@ type Bytes = gimli::EndianArcSlice<LittleEndian>;
 type Unit = gimli::Unit<Bytes>;
 type Entry = gimli::DebuggingInformationEntry<Bytes>;
 
-/// Types that refer to types are followed no further: a file may say anything.
+/// Most references between types that are followed, as a file may hold any.
 const DEEPEST: usize = 32;
-/// Structures without a name in structures, and bases of bases.
+/// Deepest nesting of unnamed structures, and of base classes.
 const NESTED: usize = 6;
-/// Pieces of a function.
+/// Most ranges of one function.
 const PIECES: usize = 64;
 /// Bytes of a word of the calling convention.
 const WORD: u64 = 8;
 
-/// How a value is to be understood.
+/// Interpretation of a value's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// A number with a sign, of so many bytes.
+    /// A signed number of this many bytes.
     Signed(u8),
-    /// One without.
+    /// An unsigned number of this many bytes.
     Unsigned(u8),
-    /// True or false.
+    /// A truth value.
     Bool,
     /// A character of one byte.
     Char,
-    /// A floating-point number of so many bytes.
+    /// A floating-point number of this many bytes.
     Float(u8),
     /// An address.
     Pointer,
-    /// The address of a text that ends with a 0.
+    /// The address of a text that ends with a zero.
     Text,
     /// A structure that begins with the address of a text and its length: Rust's `&str`.
     Slice,
-    /// The address of such a structure: a C++ string.
+    /// The address of a C++ string, which begins with the address of a text and its length.
     String,
-    /// Something else of so many bytes.
+    /// Another value of this many bytes.
     Other(u64),
 }
 
 /// A type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Type {
-    /// What it is.
+    /// Interpretation of a value.
     pub shape: Shape,
-    /// Of a pointer: what it leads to; else itself.
+    /// For a pointer, the type that it points to; else this type.
     about: Option<Place>,
 }
 
-/// A description in the file.
+/// Position of an entry of the debugging information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     unit: usize,
@@ -80,22 +81,22 @@ struct Place {
 /// A parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// Its name, if it has one.
+    /// Name, if it has one.
     pub name: Option<String>,
-    /// Its type.
+    /// Type.
     pub of: Type,
-    /// Where it is.
+    /// Register or stack position.
     pub passed: Passed,
 }
 
-/// What a function takes and gives.
+/// Parameters and result of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Signature {
-    /// In order.
+    /// Parameters, in order.
     pub parameters: Vec<Parameter>,
-    /// None: it returns nothing.
+    /// Type of the result; None if there is none.
     pub result: Option<Type>,
-    /// Where the result is, when the function returns.
+    /// Position of the result when the function returns.
     pub returned: Option<Passed>,
 }
 
@@ -109,13 +110,13 @@ pub struct Types {
 }
 
 impl Types {
-    /// Reads it from an ELF file. None: it has none.
+    /// Reads the debugging information of an ELF file; None if it has none.
     pub fn read(file: &File) -> io::Result<Option<Types>> {
         let (cache, left) = (ReadCache::new(file), Cell::new(MOST));
         Types::parse(Parts::new(&cache, &left))
     }
 
-    /// The same of a file that is in memory.
+    /// Reads the debugging information of an ELF file in memory.
     pub fn parse<'d>(data: impl ReadRef<'d>) -> io::Result<Option<Types>> {
         let object = object::File::parse(data).map_err(io::Error::other)?;
         if object.section_by_name(".debug_info").is_none() {
@@ -139,7 +140,7 @@ impl Types {
     fn index(&mut self) -> gimli::Result<()> {
         let mut headers = self.dwarf.units();
         while let Some(header) = headers.next()? {
-            // What one unit gets wrong, another may have right.
+            // A broken unit does not affect the others.
             let Ok(unit) = self.dwarf.unit(header) else { continue };
             let number = self.units.len();
             let mut entries = unit.entries();
@@ -147,7 +148,7 @@ impl Types {
                 if entry.tag() != gimli::DW_TAG_subprogram {
                     continue;
                 }
-                // 0: the linker has thrown it away.
+                // The linker sets the address of a discarded function to 0.
                 let place = Place { unit: number, offset: entry.offset() };
                 let begins = self.begins(&unit, entry).into_iter().filter(|address| *address != 0);
                 self.functions.extend(begins.map(|address| (Svma(address), place)));
@@ -158,11 +159,11 @@ impl Types {
         Ok(())
     }
 
-    /// Where the code of a function begins, and where the parts of it do that the compiler moved away.
+    /// Addresses where ranges of a function's code begin, cold parts included.
     fn begins(&self, unit: &Unit, entry: &Entry) -> Vec<u64> {
         let altered = AttributeValue::CallingConvention(gimli::DW_CC_nocall);
         if entry.attr_value(DW_AT_calling_convention) == Some(altered) {
-            // The compiler has changed its arguments.
+            // The compiler has changed the function's arguments.
             return Vec::new();
         }
         let address = |value| self.dwarf.attr_address(unit, value).ok().flatten();
@@ -183,19 +184,19 @@ impl Types {
         begins
     }
 
-    /// The functions that it knows.
+    /// Addresses of all described functions.
     pub fn functions(&self) -> impl Iterator<Item = Svma> {
         self.functions.iter().map(|(address, _)| *address)
     }
 
-    /// The name in the source of the function at an address, with what it was made with.
+    /// Name in the source of the function at an address, with template arguments.
     pub fn name(&self, address: Svma) -> Option<String> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
         let (unit, value) = self.inherited(self.functions[at].1, DW_AT_name)?;
         self.text(unit, value)
     }
 
-    /// What is said of the function at an address.
+    /// Parameters and result of the function at an address.
     pub fn signature(&self, address: Svma) -> Option<Signature> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
         self.signature_of(self.functions[at].1)
@@ -220,7 +221,8 @@ impl Types {
         Some(Signature { parameters, result, returned: returned.map(|(passed, _)| passed) })
     }
 
-    /// A member of the structure that a pointer leads to, or of a structure: how far from its beginning, and its type.
+    /// Finds a member of a structure, or of the structure that a pointer points to. Returns its
+    /// offset and type.
     pub fn member(&self, of: Type, name: &str) -> Option<(u64, Type)> {
         self.member_at(of.about?, name, 0)
     }
@@ -239,7 +241,7 @@ impl Types {
                     let is_part = entry.attr_value(DW_AT_bit_size).is_some();
                     return (!is_part).then(|| (offset, self.type_of(kind)));
                 }
-                // Members of a structure without a name are its owner's.
+                // Members of an unnamed structure belong to the enclosing one.
                 None if depth < NESTED => {
                     if let Some((more, found)) = self.member_at(kind, name, depth + 1) {
                         return Some((offset.saturating_add(more), found));
@@ -257,7 +259,7 @@ impl Types {
         })
     }
 
-    /// Where a member of that name is, of the structure itself.
+    /// Returns the offset of a structure's own member.
     fn place_of(&self, place: Place, name: &str) -> Option<u64> {
         let named = |child: &Entry| {
             let found = child.attr_value(DW_AT_name).and_then(|value| self.text(place.unit, value));
@@ -268,14 +270,15 @@ impl Types {
         found.attr_value(DW_AT_data_member_location)?.udata_value()
     }
 
-    /// The names of the members of what a pointer leads to, for messages.
+    /// Names of the members of a structure, or of the structure that a pointer points to, for
+    /// messages.
     pub fn members(&self, of: Type) -> Vec<String> {
         let Some(place) = of.about.and_then(|place| self.plain(place)) else { return Vec::new() };
         let name = |child: Place| self.text(child.unit, self.entry(child)?.attr_value(DW_AT_name)?);
         self.children(place, gimli::DW_TAG_member).into_iter().filter_map(name).collect()
     }
 
-    /// What a pointer leads to.
+    /// Returns the type that a pointer points to.
     pub fn target(&self, of: Type) -> Option<Type> {
         matches!(of.shape, Shape::Pointer | Shape::Text | Shape::String)
             .then(|| Some(self.type_of(of.about?)))?
@@ -312,7 +315,7 @@ impl Types {
         found
     }
 
-    /// An attribute of it, or of what it is an instance or a definition of.
+    /// Returns an attribute of an entry, or of the entry that it is an instance or a definition of.
     fn inherited(&self, mut place: Place, name: DwAt) -> Option<(usize, AttributeValue<Bytes>)> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
@@ -345,7 +348,7 @@ impl Types {
         Some(calltap_names::printable(&text.to_string_lossy().ok()?).into_owned())
     }
 
-    /// Without its other names and qualifiers.
+    /// Strips typedefs and qualifiers from a type.
     fn plain(&self, mut place: Place) -> Option<Place> {
         for _ in 0..DEEPEST {
             let entry = self.entry(place)?;
@@ -389,7 +392,7 @@ impl Types {
         }
     }
 
-    /// Elements of an array.
+    /// Number of elements of an array.
     fn length(&self, array: Place) -> Option<u64> {
         let ranges = self.children(array, gimli::DW_TAG_subrange_type).into_iter().map(|range| {
             let entry = self.entry(range)?;
@@ -456,7 +459,8 @@ impl Types {
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => {
                 let Some(target) = self.target_of(place) else { return Some(Shape::Pointer) };
-                // Not the shape of what a pointer to a pointer leads to: there may be no end to that.
+                // The shape of a pointer's target is not computed for pointers to pointers, which
+                // may form a cycle.
                 let is_base = self.entry(target)?.tag() == gimli::DW_TAG_base_type;
                 let is_pointer = entry.tag() == gimli::DW_TAG_pointer_type;
                 if is_pointer && is_base && self.shape(target) == Some(Shape::Char) {

@@ -1,7 +1,7 @@
-//! Go functions: found by the runtime's own table in each of its layouts, and the forms of stack checks that
-//! compilers have written.
+//! Tests of Go functions: found by the runtime's own table in each of its layouts, and with every
+//! form of stack check that compilers have written.
 
-use calltap_sites::{Binary, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, Reason, Returns, SiteForm, SiteKind};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
@@ -9,24 +9,25 @@ use std::process::Command;
 
 const TEXT: u64 = 0x401000;
 const TABLE: u64 = 0x402000;
-/// `runtime.moduledata`.
+/// Address of `runtime.moduledata`.
 const MODULE: u64 = 0x403000;
 
-/// A part of the file at its place.
+/// Puts bytes into the file at an address.
 fn put(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     let at = (at - 0x400000) as usize;
     file.resize(file.len().max(at + bytes.len()), 0);
     file[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The module of a table, as far as it is read: the table, the functions, the text.
+/// Builds a `runtime.moduledata` with the words that are read: table, first function, text.
 fn module(table: u64, first: u64, text: u64) -> Vec<u8> {
     let mut words = [0u64; 24];
     (words[0], words[20], words[22]) = (table, first, text);
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// An ELF file at a fixed address with three segments, code, table and module, and the sections that tell whose it is.
+/// Builds an ELF file at a fixed address with three segments (code, table, module), and sections
+/// for table and module.
 fn program(functions: &[(&str, Vec<u8>)], table: &[u8]) -> Vec<u8> {
     program_of(functions, table, &module(TABLE, TEXT, TEXT))
 }
@@ -68,7 +69,7 @@ fn program_of(functions: &[(&str, Vec<u8>)], table: &[u8], module: &[u8]) -> Vec
     file
 }
 
-/// The table as Go's linkers have written it: 1.16, 1.18, 1.20 or 1.26.
+/// Builds the table as Go's linkers have written it: version 1.16, 1.18, 1.20 or 1.26.
 fn table(version: u32, functions: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let distances = version >= 18;
     let word = |number: u64| match distances {
@@ -106,8 +107,8 @@ fn table(version: u32, functions: &[(&str, Vec<u8>)]) -> Vec<u8> {
     [&magic.to_le_bytes()[..], &[0, 0, 1, 8], &header, &names, &list, &records].concat()
 }
 
-/// A function: what is in front of the branch of its check, which is two bytes long; its body; the way to a
-/// larger stack and back.
+/// Builds a function from the beginning of its check, in front of the branch of two bytes, and its
+/// body; behind it comes the call that grows the stack, and the jump back.
 fn checked(check: &[u8], body: &[u8]) -> Vec<u8> {
     let more = body.len() as u8;
     let start = check.len() + 2 + body.len() + 5 + 5;
@@ -146,7 +147,8 @@ fn every_layout_of_the_table_names_the_functions() {
     }
 }
 
-// Go 1.26 does not say in the table where the text begins; a module that belongs to another table does not say it either.
+// Go 1.26 does not write the text's beginning into the table, and a module of another table must
+// not be used for it.
 #[test]
 fn functions_are_where_the_module_of_the_table_has_them() {
     let functions = [("main.main", checked(SMALL, BODY))];
@@ -161,18 +163,18 @@ fn functions_are_where_the_module_of_the_table_has_them() {
     assert_eq!(names(vec![]), [0; 0]);
 }
 
-/// Whether a function can be traced: how long its check is, or why not.
+/// Bytes of a function's check, or why it cannot be traced.
 fn verdict(code: Vec<u8>) -> Result<usize, String> {
     let binary = read(&[("f", code), ("g", vec![0xCC; 16])], 20);
     let function = &binary.functions[0];
-    match &function.form {
+    match function.form() {
         Some(SiteForm::Checked { at, old, .. }) => {
-            assert_eq!((function.kind, *at), (SiteKind::Prologue, function.address));
+            assert_eq!((function.kind(), *at), (SiteKind::Prologue, function.address));
             Ok(old.len())
         }
         form => {
-            assert_eq!(*form, None);
-            Err(function.reason.as_ref().map(ToString::to_string).unwrap_or_default())
+            assert_eq!(form, None);
+            Err(function.reason().map(ToString::to_string).unwrap_or_default())
         }
     }
 }
@@ -193,7 +195,7 @@ fn stack_checks_of_all_compilers_are_known() {
     for check in forms {
         assert_eq!(verdict(checked(check, BODY)), Ok(check.len() + 2), "{check:02x?}");
     }
-    // A frame so large that the subtraction may wrap: two branches to the same place.
+    // In a frame so large that the subtraction may wrap, two branches lead to the same place.
     let huge = [&b"\x49\x89\xe4\x49\x81\xec\x00\x00\x10\x00\x72\x0f\x4d\x3b\x66\x10"[..]].concat();
     assert_eq!(verdict(checked(&huge, BODY)), Ok(huge.len() + 2));
 }
@@ -213,10 +215,10 @@ fn what_might_have_no_room_or_count_twice_is_not_traced() {
     why(checked(SMALL, b"\xeb\xf8\x90\xc3"), "jumps back to its own beginning");
     why(checked(SMALL, b"\xeb\xfb\x90\xc3"), "something jumps to where the jump would be");
     let fips = [("crypto/internal/fips140/sha256.block", checked(SMALL, BODY))];
-    assert_eq!(read(&fips, 20).functions[0].reason, Some(calltap_sites::Reason::GoFips));
+    assert_eq!(read(&fips, 20).functions[0].reason(), Some(&Reason::GoFips));
 }
 
-/// Builds a Go program; None if that cannot be done here.
+/// Builds a Go program; None if Go is not installed.
 fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let source = directory.join("program.go");
     std::fs::write(&source, "package main\nimport \"fmt\"\nfunc main() { fmt.Println(1) }\n").unwrap();
@@ -229,12 +231,17 @@ fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<Vec<u8>> {
     built.then(|| std::fs::read(directory.join(name)).unwrap())
 }
 
-/// A name as far as the table has it: without the ABI, and without what is in brackets.
+/// A symbol's name in the form of the table: without the ABI and type arguments.
 fn plain(name: &str) -> &str {
     name.trim_end_matches(".abi0").split('[').next().unwrap_or_default()
 }
 
-/// Sees to it that all sites are whole instructions to a disassembler, the last of them the branch. How many there are.
+fn is_checked(function: &Function) -> bool {
+    matches!(function.form(), Some(SiteForm::Checked { .. }))
+}
+
+/// Checks by a disassembler that all sites are whole instructions, the last of them the branch.
+/// Returns the number of sites.
 fn are_checks(path: &Path, binary: &Binary) -> usize {
     let listing = Command::new("objdump").args(["-dw", "--no-show-raw-insn"]).arg(path).output().unwrap();
     let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
@@ -243,7 +250,7 @@ fn are_checks(path: &Path, binary: &Binary) -> usize {
         Some((u64::from_str_radix(at.trim(), 16).ok()?, text.to_owned()))
     };
     let all: BTreeMap<u64, String> = listing.lines().filter_map(instruction).collect();
-    let sites = binary.functions.iter().filter_map(|function| match &function.form {
+    let sites = binary.functions.iter().filter_map(|function| match function.form() {
         Some(SiteForm::Checked { at, old, .. }) => Some((at.0, at.0 + old.len() as u64)),
         _ => None,
     });
@@ -256,8 +263,8 @@ fn are_checks(path: &Path, binary: &Binary) -> usize {
         .count()
 }
 
-// The table, of a program without symbols, against the symbols of the same program; the sites against a
-// disassembler.
+// Compares the table of a stripped program with the symbols of the same program, and the sites with
+// a disassembler.
 #[test]
 fn a_stripped_program_has_the_functions_that_its_symbols_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -268,6 +275,12 @@ fn a_stripped_program_has_the_functions_that_its_symbols_named() {
         let mut binary = calltap_sites::read(&data, "stripped").unwrap();
         calltap_sites::find_prologues(&data, &mut binary, false).unwrap();
         let traceable = are_checks(&directory.path().join("stripped"), &binary);
+        for function in binary.functions.iter().filter(|function| is_checked(function)) {
+            // A return stub never sees the return of a Go function.
+            let is_of_go = |reason: &Reason| reason.code().starts_with("go-");
+            let Returns::Stub(why) = &function.returns else { continue };
+            assert!(why.as_ref().is_some_and(is_of_go), "{}: {why:?}", function.name);
+        }
         let found: BTreeMap<u64, &str> =
             binary.functions.iter().map(|function| (function.address.0, function.name.as_str())).collect();
         let symbols = Command::new("nm").arg(directory.path().join("whole")).output().unwrap();
@@ -275,7 +288,7 @@ fn a_stripped_program_has_the_functions_that_its_symbols_named() {
         for line in String::from_utf8_lossy(&symbols.stdout).lines() {
             let [at, "t" | "T", name] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { continue };
             let at = u64::from_str_radix(at, 16).unwrap();
-            // What the linker puts there itself is no function; its symbols tell assembly from Go.
+            // The linker's own symbols are not functions; symbols distinguish assembly from Go.
             let is_mark = ["runtime.text", "runtime.etext", "go.buildid", "go:buildid"].contains(&name);
             if !is_mark && !name.starts_with('_') {
                 assert_eq!(found.get(&at).map(|found| plain(found)), Some(plain(name)), "{at:#x}");

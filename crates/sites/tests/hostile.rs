@@ -1,4 +1,5 @@
-//! Broken, foreign and hostile files: an error or a complaint, never a panic, never a long wait.
+//! Broken, foreign and hostile files: reading them results in an error or a complaint, never in a
+//! panic or a long wait.
 
 use std::io::Write;
 use std::sync::LazyLock;
@@ -8,12 +9,12 @@ use crate::support::{C, SLED, build, with_sled};
 use calltap_sites::{file_may_have_sites, find_prologues, interpreter_of, load, may_have_sites, read};
 use proptest::prelude::*;
 
-/// Has everything that is read: symbols, frames, records, relocations, notes.
+/// A file with everything that is read: symbols, frames, records, relocations, notes.
 static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let source = format!("{C} {}", with_sled(&format!("{SLED}; jmp main"), 2, 2));
     build("gcc -O2 -pg -fPIE -pie -fpatchable-function-entry=7,5", "c", &source).data()
 });
-/// The same without section headers' help.
+/// A library with records and relocations, but without symbols.
 static STRIPPED: LazyLock<Vec<u8>> =
     LazyLock::new(|| build("gcc -O2 -s -pg -fPIC -shared -mfentry -mrecord-mcount", "c", C).data());
 
@@ -24,7 +25,7 @@ fn check(data: &[u8]) {
     if let Ok(mut binary) = whole {
         assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address));
         let found = find_prologues(data, &mut binary, false);
-        assert!(found.is_ok() && binary.functions.iter().all(|f| f.form.is_some() || f.reason.is_some()));
+        assert!(found.is_ok() && binary.functions.iter().all(|f| f.is_traceable() || f.reason().is_some()));
     }
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(data).unwrap();
@@ -40,7 +41,7 @@ fn check_error(data: &[u8], expected: &str) {
     assert_eq!(read(data, "fixture").unwrap_err().to_string(), expected);
 }
 
-/// The fixture with some header bytes replaced.
+/// Returns the fixture with some header bytes replaced.
 fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut data = FILE.clone();
     data[at..at + bytes.len()].copy_from_slice(bytes);
@@ -94,7 +95,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) }
 }
 
-/// A place in the file, the headers at both ends more often than the rest.
+/// A position in the file, more often in the headers at both ends.
 fn place(length: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..1024.min(length), 0..length, length.saturating_sub(2500)..length]
 }
@@ -138,7 +139,7 @@ proptest! {
     }
 }
 
-/// Reads all there is to read of a file; within the time that a user would wait.
+/// Reads all of a file, within the time that a user would wait.
 #[track_caller]
 fn check_in_time(data: &[u8]) {
     let start = Instant::now();
@@ -200,7 +201,7 @@ fn a_section_that_is_larger_than_memory_is_not_read() {
     let mut data = build("gcc -g", "c", C).data();
     let word = |data: &[u8], at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap()) as usize;
     let (headers, count) = (word(&data, 40), usize::from(u16::from_le_bytes([data[60], data[61]])));
-    // All sections but the first and the last, whose names are needed, say that they are 12 GiB long.
+    // All sections but the first and the last, whose names are needed, claim a length of 12 GiB.
     for header in (1..count - 1).map(|n| headers + n * 64) {
         data[header + 24..header + 32].copy_from_slice(&0u64.to_le_bytes());
         data[header + 32..header + 40].copy_from_slice(&(12u64 << 30).to_le_bytes());

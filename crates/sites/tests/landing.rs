@@ -1,4 +1,5 @@
-//! Indirect jumps and cold parts: what they lead to is never overwritten, and is no exit and no function.
+//! Tests of indirect jumps and cold parts: jump targets are never overwritten and are no exits, and
+//! parts are no functions.
 
 use crate::support::{self, build, describe, find};
 use calltap_sites::{Binary, Function, Reason, Returns, find_prologues};
@@ -11,7 +12,7 @@ fn read(compiler: &str, source: &str) -> Binary {
     binary
 }
 
-/// How a function is entered and left, or why not: offsets from its beginning.
+/// Describes entry and exits of a function by their offsets, or why it has none.
 fn sites(function: &Function) -> String {
     let returns = match &function.returns {
         Returns::Stub(reason) => reason.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -23,7 +24,7 @@ fn sites(function: &Function) -> String {
     format!("{}; {returns}", describe(function))
 }
 
-/// The function `f` of this assembly, with a function behind it.
+/// Checks the function `f` of this assembly, with a function behind it.
 fn check(code: &str, expected: &str) {
     let code = code.replace("lea 9b", "lea .Lt").replace("9: ", ".Lt: ").replace("9b", ".Lt");
     let source = format!(
@@ -38,7 +39,7 @@ fn check(code: &str, expected: &str) {
     }
 }
 
-/// `f` switches over a table of distances from its beginning.
+/// Builds code for `f` that switches over a table of distances from its beginning.
 fn switch(table: &str, cases: &str) -> String {
     format!(
         "mov %edi, %edi; lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; jmp *%rcx; {cases}; \
@@ -62,13 +63,13 @@ fn a_computed_goto_on_a_bare_stack_is_no_exit() {
         "lea 1f(%rip), %rax; mov %rax, (%rsi); jmp *(%rdi); 1: inc %eax; nop; nop; nop; ret",
         "unresolved indirect jump",
     );
-    // Without any, the jump can only leave.
+    // Without a label, the jump can only leave the function.
     check("mov (%rdi), %rax; xor %esi, %esi; xor %edx, %edx; jmp *%rax", "ends with a tail call");
 }
 
 #[test]
 fn holes_of_a_table_do_not_end_it() {
-    // Case 2 falls into case 1, behind an exit that needs the room of both.
+    // Case 2 falls into case 1, behind an exit that needs the bytes of both.
     let cases = "1: mov $100, %eax; nop; ret; 3: inc %eax; 2: add $1, %eax; ret";
     for hole in [".Lend", "g", "f - 0x1000", "9b"] {
         let table = format!("1b - 9b, {hole} - 9b, 2b - 9b, 3b - 9b");
@@ -89,7 +90,8 @@ fn tables_are_found_wherever_and_however_they_are_read() {
     let data = "; .pushsection .rodata; .balign 4; 9: .long 1b - 9b, 2b - 9b; .popsection";
     let entered = "jumps to its byte 2";
     for read in [
-        // Loaded behind the base, added the other way round, through another register, without optimisation, by an address.
+        // Variants: loaded behind the base, added the other way round, moved to another register,
+        // unoptimized.
         "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rcx, %rdx; jmp *%rdx; ",
         "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; lea (%rdx,%rcx), %rcx; jmp *%rcx; ",
         "lea 9b(%rip), %rdx; movslq (%rdx,%rdi,4), %rcx; add %rdx, %rcx; mov %rcx, %rax; jmp *%rax; ",
@@ -112,7 +114,8 @@ fn tables_are_found_wherever_and_however_they_are_read() {
     );
 }
 
-// Distances of 8 and 16 bits, counted from a label or from the table, added or subtracted: no place that they could lead to is overwritten.
+// Distances of 8 and 16 bits, counted from a label or from the table, added or subtracted: no place
+// to which they could lead is overwritten.
 #[test]
 fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
     const BASES: &str = "lea 9b(%rip), %rsi; lea 2f(%rip), %rdx; ";
@@ -133,12 +136,13 @@ fn where_a_jump_is_unresolved_only_a_first_instruction_with_room_gives_way() {
         check(&format!("xor %eax, %eax; {narrow}"), "may lead behind its first instruction");
         check(&format!("mov $0, %eax; {narrow}"), "prologue+0 b800000000; unresolved indirect jump");
     }
-    // In .text, counted from itself.
+    // In .text, with distances from the table itself.
     let own = "lea 9b(%rip), %rdx; movzbl (%rdx,%rdi), %ecx; sub %rcx, %rdx; jmp *%rdx; 1: inc %eax; 2: nop; nop; nop; nop; ret; 9: .byte 9b - 1b, 9b - 2b; ";
     check(&format!("xor %eax, %eax; {own}"), "may lead behind its first instruction");
 }
 
-// clang without optimization keeps the target of every computed `goto` on the stack, and one jump takes all of them from there.
+// clang without optimization keeps the target of every computed `goto` on the stack, and one jump
+// takes all of them from there.
 #[test]
 fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
     const LABEL: &str =
@@ -152,7 +156,7 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
             expected,
         );
     }
-    // What only stores and compares the address counts none from it.
+    // Code that only stores and compares the address does not compute another one from it.
     check(
         "mov %rsp, %rbp; lea 1f(%rip), %rax; mov %rax, -8(%rsp); cmp %rax, -16(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; \
          jmp *%rdx; 1: inc %eax; nop; nop; nop; ret",
@@ -160,7 +164,7 @@ fn a_jump_is_unresolved_whose_target_was_computed_and_kept_in_memory() {
     );
     // Without a frame pointer, rbp leads to an object: its method is another function.
     check("mov %rdi, %rbp; lea f(%rip), %rdi; call g; mov 0(%rbp), %rax; jmp *%rax", "ends with a tail call");
-    // Without a label there is nothing to count from: it can only leave.
+    // Without a label there is no base for a target in the function: the jump can only leave.
     check("mov %rdi, -8(%rsp); xor %eax, %eax; mov -8(%rsp), %rdx; jmp *%rdx", "ends with a tail call");
 }
 
@@ -194,18 +198,18 @@ fn outlined_code_without_a_name_is_a_part() {
             let is_part = parts.contains(&function.address.0);
             assert_eq!(function.is_part(), is_part, "{compiler}: {}: {}", function.name, sites(function));
             let is_listed = function.is_part()
-                && function.form.is_none()
-                && matches!(function.reason, Some(Reason::ColdPart | Reason::ColdPartOf { .. }));
+                && !function.is_traceable()
+                && matches!(function.reason(), Some(Reason::ColdPart | Reason::ColdPartOf { .. }));
             assert!(!is_part || is_listed, "{compiler}: {}", sites(function));
         }
     }
-    // Sections for parts: their symbols are no functions'.
+    // Blocks with sections of their own: their symbols are not functions.
     if support::have("clang-16") {
         let binary = read("clang-16 -O2 -fbasic-block-sections=all", COLD);
         for function in &binary.functions {
             let is_own = !function.name.starts_with("fixture+");
             assert!(
-                is_own || function.is_part() || function.form.is_none(),
+                is_own || function.is_part() || !function.is_traceable(),
                 "{}: {}",
                 function.name,
                 sites(function)
@@ -214,7 +218,8 @@ fn outlined_code_without_a_name_is_a_part() {
     }
 }
 
-// A label may be where a block begins that has a section, and unwinding information, of its own: its address looks like a function's.
+// A label may begin a block with a section and unwinding information of its own: its address looks
+// like a function's.
 #[test]
 fn a_label_at_the_beginning_of_an_outlined_block_is_no_function() {
     if !support::have("clang-16") {
@@ -232,12 +237,13 @@ fn a_label_at_the_beginning_of_an_outlined_block_is_no_function() {
         let end = find(&binary, "main").address.0;
         let between = |function: &&Function| (f.address.0 + 1..end).contains(&function.address.0);
         for block in binary.functions.iter().filter(between) {
-            assert!(block.form.is_none(), "{flags}: {}: {}", block.name, sites(block));
+            assert!(!block.is_traceable(), "{flags}: {}: {}", block.name, sites(block));
         }
     }
 }
 
-// A function that others only jump to is one, if it has a name; without, it may be a part that they share.
+// Code to which others only jump is a function if it has a name; without one, it may be a part that
+// they share.
 #[test]
 fn what_several_functions_jump_to_is_no_function_without_a_name() {
     let source = "volatile int v; __attribute__((noinline)) static int shared(int x) { v = x; v += x; v *= 3; return x * 7; } \
@@ -246,9 +252,9 @@ fn what_several_functions_jump_to_is_no_function_without_a_name() {
                   int main(int c, char **v) { return a(c) + b(c); }";
     let named = read("gcc -O2 -fno-ipa-cp -rdynamic", source);
     let shared = find(&named, "shared");
-    assert!(shared.form.is_some(), "{}", sites(shared));
+    assert!(shared.is_traceable(), "{}", sites(shared));
     let stripped = read("gcc -O2 -fno-ipa-cp -rdynamic -s", source);
     let found =
         stripped.functions.iter().find(|function| function.address == shared.address).expect("a function");
-    assert!(!found.is_part() && found.reason == Some(Reason::SharedPart), "{}", sites(found));
+    assert!(!found.is_part() && found.reason() == Some(&Reason::SharedPart), "{}", sites(found));
 }

@@ -1,4 +1,4 @@
-//! Which functions are listed, under which names, and what the file says about itself.
+//! Tests of the listed functions, their names, and the properties of a file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,9 @@ fn cold_parts_are_listed_and_never_traced() {
         "risky patchable entry+0 9090909090
          risky.cold none (cold part of risky, not a function)",
     );
-    assert_eq!(find(&binary, "risky.cold").kind, SiteKind::None);
-    // Without symbols the frame that is already set up tells the part. One entered before that looks like a function.
+    assert_eq!(find(&binary, "risky.cold").kind(), SiteKind::None);
+    // Without symbols, a frame that is already set up identifies a part. A part entered before that
+    // looks like a function.
     let built = build(&format!("gcc {FIVE} -fPIC -shared"), "c", source);
     let cold = find(&built.read(), "risky.cold").address;
     let stripped = built.tool("strip").read();
@@ -36,7 +37,8 @@ fn cold_parts_are_listed_and_never_traced() {
 
 #[test]
 fn what_only_looks_like_a_function_is_not_listed() {
-    // A symbol of data in the segment of the code, and a signal trampoline, whose frame begins one byte early.
+    // A data symbol in the code's segment, and a signal trampoline, whose frame begins one byte
+    // early.
     let source = r#"
         __asm__(".section .rodata; .type data, @function; data: .quad 0; .size data, 8; .previous");
         __asm__(".text; .cfi_startproc; .cfi_signal_frame; nop; trampoline: ret; .cfi_endproc");
@@ -92,7 +94,7 @@ fn addresses_in_packed_relocations() {
         assert!(String::from_utf8_lossy(&packed.stdout).contains(".relr.dyn"), "{flags}");
         let binary = built.read();
         for name in ["main", "leaf", "mid"] {
-            assert_eq!(find(&binary, name).kind, SiteKind::Patchable, "{compiler} {name}");
+            assert_eq!(find(&binary, name).kind(), SiteKind::Patchable, "{compiler} {name}");
         }
         check_binary(compiler, &binary, "");
     }
@@ -108,7 +110,7 @@ fn addresses_only_in_relocations() {
     }
 }
 
-/// Address to site, of the whole functions.
+/// Sites of the functions that are not parts, by address.
 fn sites(functions: &[Function]) -> BTreeMap<u64, String> {
     let whole = functions.iter().filter(|function| !function.is_part());
     whole.map(|function| (function.address.0, describe(function))).collect()
@@ -141,7 +143,7 @@ fn local_functions_without_symbols_come_from_unwinding_information() {
     let built = build(&format!("gcc {FIVE}"), "c", C);
     let before = sites(&built.read().functions);
     let after = built.tool("strip --discard-all").read();
-    assert_eq!(find(&after, "main").kind, SiteKind::Patchable);
+    assert_eq!(find(&after, "main").kind(), SiteKind::Patchable);
     assert!(
         before
             .iter()
@@ -182,8 +184,9 @@ fn without_section_headers_functions_are_still_found() {
             ["no section headers: only what the loader needs can be found, no trace sites"]
         );
         let addresses = |functions: &[Function]| -> Vec<u64> {
-            let own = functions.iter().filter(|f| f.kind == SiteKind::Patchable || f.kind == SiteKind::None);
-            own.filter(|f| matches!(f.reason, None | Some(Reason::NoRoom))).map(|f| f.address.0).collect()
+            let own =
+                functions.iter().filter(|f| f.kind() == SiteKind::Patchable || f.kind() == SiteKind::None);
+            own.filter(|f| matches!(f.reason(), None | Some(Reason::NoRoom))).map(|f| f.address.0).collect()
         };
         let (all, found) = (addresses(&whole.functions), addresses(&cut.functions));
         for name in ["main", "leaf", "mid", "off"] {
@@ -205,10 +208,10 @@ fn without_section_headers_functions_are_still_found() {
 fn a_quick_look_sees_which_files_have_none() {
     for flags in ["", "-s", "-g -static", "-fPIC -shared", "-O0 -fcf-protection"] {
         let built = build(&format!("gcc {flags}"), "c", C);
-        assert!(built.read().functions.iter().all(|function| function.form.is_none()));
+        assert!(built.read().functions.iter().all(|function| !function.is_traceable()));
         assert!(!may_have_sites(&built.data()), "{flags}");
     }
-    // It has mcount for others.
+    // The C library defines mcount for other files.
     let libc = Command::new("gcc").arg("-print-file-name=libc.so.6").output().unwrap();
     let libc = String::from_utf8(libc.stdout).unwrap();
     assert!(!file_may_have_sites(&File::open(libc.trim()).unwrap()));
@@ -270,7 +273,7 @@ fn bytes_that_are_not_as_recorded_are_refused() {
 
 #[test]
 fn a_record_in_front_of_other_code_is_no_function_s() {
-    // The record's place is near enough to main, but a return lies between.
+    // The record is near enough to main, but a return lies between them.
     let source = r#"
         __asm__(".section .text.startup; stray: nop; ret; .previous\n"
                 ".pushsection __patchable_function_entries,\"awo\",@progbits,.text.startup; .quad stray; .popsection");

@@ -1,11 +1,11 @@
-//! Places in files that can be traced.
+//! Tests of the sites found in files.
 
 mod go;
-mod handed;
 mod hostile;
 mod landing;
 mod listing;
 mod matrix;
 mod selected;
 mod support;
+mod tail_jumps;
 mod unmodified;

@@ -1,4 +1,5 @@
-//! What each compiler's tracing switches leave in a function, in every kind of binary.
+//! Tests of the room that each compiler's tracing switches leave in a function, in every kind of
+//! binary.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +11,7 @@ use calltap_sites::{Binary, Exit, Function, Reason, Returns, SiteKind};
 const COMPILERS: [&str; 2] = ["gcc", "clang-16"];
 const KINDS: [&str; 3] = ["-fPIE -pie", "-fno-pie -no-pie", "-fPIC -shared"];
 
-/// The compilers of this machine with every kind of binary.
+/// Command lines of the installed compilers, for every kind of binary.
 fn commands() -> Vec<(&'static str, String)> {
     let compilers = COMPILERS.into_iter().filter(|compiler| have(compiler));
     compilers.flat_map(|c| KINDS.map(|kind| (c, format!("{c} -O2 {kind}")))).collect()
@@ -102,7 +103,8 @@ fn too_little_room_is_said_with_what_to_do() {
     check("gcc -O2 -fpatchable-function-entry=7,4", "c", C, &format!("main patchable ({reason})"));
 }
 
-/// gcc calls through the GOT in position-independent code; all else calls a stub.
+/// How a profiling function is called: gcc calls through the GOT in position-independent code, and
+/// all others through a stub.
 fn call(compiler: &str, command: &str) -> &'static str {
     if compiler == "gcc" && !command.contains("-no-pie") { "call-got" } else { "call" }
 }
@@ -155,7 +157,7 @@ fn profiling_in_static_programs() {
 
 #[test]
 fn calls_that_the_linker_fills_up_with_a_nop() {
-    // As mold does, and ld if told to.
+    // mold fills calls up like this, and ld on request.
     for static_ in ["-static", "-static-pie"] {
         let command = format!("gcc -O2 -fPIE {static_} -pg -Wl,-z,call-nop=prefix-0x90");
         check(&command, "c", C, "main mcount after-prologue call\n leaf mcount after-prologue call");
@@ -202,7 +204,8 @@ fn recorded_calls_and_nops() {
 
 #[test]
 fn a_copy_of_the_return_address_is_no_return_address() {
-    // Stack arguments and an aligned local: gcc realigns the stack first and pushes a copy above the frame.
+    // With stack arguments and an aligned local, gcc realigns the stack first and pushes a copy
+    // above the frame.
     let source = r#"
         #include <alloca.h>
         void use(void *, void *);
@@ -222,11 +225,11 @@ fn a_copy_of_the_return_address_is_no_return_address() {
          address: compile with -fpatchable-function-entry=5 or -pg -mfentry)
          plain mcount after-prologue call-got",
     );
-    assert_eq!(find(&binary, "aligned").form, None);
+    assert_eq!(find(&binary, "aligned").form(), None);
     check("gcc -O2 -fPIC -shared -pg -mfentry", "c", source, "aligned fentry entry+0 call-got");
 }
 
-/// What gives way where a function is left, by its distance from the beginning.
+/// Displaced bytes at a function's exits, with their offsets.
 fn exits(function: &Function) -> String {
     let (at_entry, elsewhere) = match &function.returns {
         Returns::Exits { at_entry, elsewhere, .. } => (at_entry, elsewhere),
@@ -242,7 +245,7 @@ fn exits(function: &Function) -> String {
 
 const XRAY: &str = "-fxray-instrument -fxray-instruction-threshold=1 -fnoxray-link-deps";
 
-/// The sleds are those that LLVM's own reader finds.
+/// Compares the sleds with those that LLVM's own reader finds.
 fn compare_sleds(path: &Path, binary: &Binary) {
     if !have("llvm-xray-16") {
         return;
@@ -261,8 +264,8 @@ fn compare_sleds(path: &Path, binary: &Binary) {
         Some((number(line, "function: ").ok()?, number(line, "address: ").ok()?, is_entry))
     };
     let (mut found, mut stubs) = (Vec::new(), BTreeSet::new());
-    for function in binary.functions.iter().filter(|function| function.kind == SiteKind::Xray) {
-        // What ends with a tail call has a return stub, so that only its entry is of interest.
+    for function in binary.functions.iter().filter(|function| function.kind() == SiteKind::Xray) {
+        // A function that ends with a tail call has a return stub, so only its entry is compared.
         let elsewhere = match &function.returns {
             Returns::Exits { elsewhere, .. } => &elsewhere[..],
             Returns::Stub(reason) => {
@@ -274,7 +277,7 @@ fn compare_sleds(path: &Path, binary: &Binary) {
                 &[]
             }
         };
-        let entry = function.form.iter().map(|form| (form.address().0, true));
+        let entry = function.form().into_iter().map(|form| (form.address().0, true));
         let all = entry.chain(elsewhere.iter().map(|exit| (exit.at.0, false)));
         found.extend(all.map(|(at, is_entry)| (function.address.0, at, is_entry)));
     }
@@ -316,17 +319,17 @@ fn sleds_of_xray_at_entries_and_exits() {
             assert_eq!(found("never"), "", "{command}");
         }
     }
-    // Where functions have odd addresses, sleds have not.
+    // Functions may have odd addresses; sleds have even ones.
     let small_code = source.replace("if (a > 2) return leaf(a); return 3;", "return leaf(a) + 3;");
     for flags in ["", "-fcf-protection"] {
         let built = build(&format!("clang-16 -Os {flags} {XRAY}"), "c", &small_code);
         let binary = built.read();
-        let behind = |function: &Function| function.form.as_ref().map(|form| form.address().0 & 1);
-        let odd = binary.functions.iter().filter(|f| f.kind == SiteKind::Xray && f.address.0 & 1 == 1);
+        let behind = |function: &Function| function.form().map(|form| form.address().0 & 1);
+        let odd = binary.functions.iter().filter(|f| f.kind() == SiteKind::Xray && f.address.0 & 1 == 1);
         assert!(odd.clone().count() > 0 && odd.clone().all(|function| behind(function) == Some(0)));
         compare_sleds(&built.path, &binary);
     }
-    // Small functions have none, unless told so.
+    // Small functions have no sleds, unless a flag requests them.
     let small = "-fxray-instrument -fnoxray-link-deps";
     check(&format!("clang-16 -O2 {small}"), "c", C, OFF);
 }
@@ -339,7 +342,7 @@ fn what_is_no_exit_for_all_that_xray_says_is_none() {
         assert_eq!(describe(find(&binary, "perhaps")), "xray entry+0 eb09660f1f840000020000");
         (exits(find(&binary, "perhaps")), binary.complaints)
     };
-    // Some versions of LLVM have it in front of a conditional jump.
+    // Some versions of LLVM put the sled of a tail call in front of a conditional jump.
     for jump in ["jmp main", "jmp *%rsi", "je main"] {
         let (found, complaints) = read(&format!("{SLED}; {jump}"), 2, 2);
         assert!(found.contains("it ends with a tail call") && complaints.is_empty(), "{jump}: {found}");
@@ -348,7 +351,7 @@ fn what_is_no_exit_for_all_that_xray_says_is_none() {
     assert!(short.contains("expected XRay's sled"), "{short}");
     let (bare, _) = read("ret", 1, 2);
     assert!(bare.contains("expected a return and a NOP"), "{bare}");
-    // Events of the program's own; addresses as older compilers wrote them.
+    // The program's own events, and addresses as older compilers wrote them.
     assert_eq!(read("nop", 4, 2), (String::new(), vec![]));
     let (_, complaints) = read("nop", 1, 1);
     assert_eq!(complaints, ["records of xray_instr_map in another version than 2: 1"]);
@@ -387,7 +390,7 @@ fn rust_programs() {
     for opt in ["-O", "-Copt-level=0"] {
         let command = format!("rustc {opt} -Zinstrument-mcount");
         let binary = check(&command, "rs", RUST, expected);
-        let instrumented = binary.functions.iter().filter(|function| function.kind == SiteKind::Mcount);
+        let instrumented = binary.functions.iter().filter(|function| function.kind() == SiteKind::Mcount);
         for function in instrumented {
             assert_eq!(describe(function), "mcount after-prologue call", "{function:?}");
         }
@@ -414,7 +417,7 @@ fn cpp_templates_in_several_sections() {
             format!("{compiler} -O2 -ffunction-sections -fpatchable-function-entry=5 -Wl,--gc-sections");
         let expected = format!("_Z5twiceIiET_S0_ patchable entry+0 {nops}\n main patchable entry+0 {nops}");
         let binary = check(&command, "cc", source, &expected);
-        let patchable = binary.functions.iter().filter(|f| f.kind == SiteKind::Patchable).count();
+        let patchable = binary.functions.iter().filter(|f| f.kind() == SiteKind::Patchable).count();
         assert!(patchable > 5, "only {patchable} functions of the templates were found");
     }
 }

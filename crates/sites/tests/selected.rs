@@ -1,4 +1,5 @@
-//! What is found of a few functions is what is found of them where all of the file is decoded.
+//! Tests that decoding only what a few functions need gives them the same sites as decoding the
+//! whole file.
 
 use crate::support::build;
 use calltap_sites::{
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -20,13 +21,13 @@ impl Numbers {
     }
 }
 
-/// All that is decided about a function.
+/// All decisions about a function.
 fn decided(function: &Function) -> impl PartialEq + std::fmt::Debug + '_ {
-    let Function { kind, form, returns, reason, on_demand, .. } = function;
-    (kind, form, returns, reason, on_demand)
+    (&function.verdict, &function.returns)
 }
 
-/// Of so many selections, of up to `most` functions each, how many needed less than all of the file.
+/// Checks `rounds` selections of up to `most` functions each. Returns how many did not need the
+/// whole file.
 fn check(path: &Path, rounds: usize, most: usize) -> usize {
     let data = open(path).and_then(|file| load(&file)).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     let listed = read(&data, "file").unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -66,13 +67,14 @@ fn check_one(
     }
     if !all {
         let others = (0..few.functions.len()).filter(|n| !chosen.contains(n));
-        let is_left = |n: usize| few.functions[n].form == listed.functions[n].form;
+        let is_left = |n: usize| few.functions[n].form() == listed.functions[n].form();
         assert!(others.into_iter().all(is_left), "{path:?}, {chosen:?}: a site that is not wanted");
     }
     !all
 }
 
-/// What is found of one function is what is found of it in the whole file.
+/// Checks that one function alone gets the same site as in the whole file. Returns it, and whether
+/// less than the whole file was decoded.
 fn check_alone(command: &str, source: &str, name: &str) -> (Function, bool) {
     let built = build(command, "s", source);
     let data = built.data();
@@ -84,7 +86,8 @@ fn check_alone(command: &str, source: &str, name: &str) -> (Function, bool) {
     (whole.functions[n].clone(), is_less)
 }
 
-/// An exit may take the padding behind a function, but not if the next function's jump is there.
+/// Checks that an exit takes the padding behind a function only if the next function's jump is not
+/// there.
 #[test]
 fn a_function_does_not_take_the_padding_of_the_next_one() {
     let source = |next: &str| {
@@ -116,8 +119,9 @@ fn a_function_does_not_take_the_padding_of_the_next_one() {
     assert_ne!(exits("ret"), exits("jmp 1b"), "the padding is used alike");
 }
 
-/// What follows the table of another function's jump may be taken for its entries. These are no labels then. No compiler makes such a jump in code that may be
-/// loaded anywhere: the table has a constant address.
+/// Checks labels whose words follow a table of another function's jump, and may be taken for its
+/// entries; then they do not count as labels. No compiler makes such a jump in position-independent
+/// code: the table has a constant address.
 #[test]
 fn labels_behind_a_table_of_another_function_are_decided_about_as_in_the_whole_file() {
     let source = ".text
@@ -140,14 +144,14 @@ fn labels_behind_a_table_of_another_function_are_decided_about_as_in_the_whole_f
         .section .data.rel.ro, \"aw\"
         .quad 3b, 4b, 1b, 2b
         .section .note.GNU-stack";
-    // The words of tables are in the file itself.
+    // With packed relocations, the words of tables are in the file itself.
     let place = "-Wl,--section-start=.data.rel.ro=0x10000";
     let command = format!("gcc -shared -nostdlib -Wl,-z,pack-relative-relocs {place}");
     check_alone(&command, source, "jumps");
     check_alone(&command, source, "other");
 }
 
-/// Those of these files that there are.
+/// The files of a list that exist.
 fn present<'a>(files: &'a [&'a str]) -> impl Iterator<Item = &'a Path> {
     files.iter().map(Path::new).filter(|path| {
         let is_there = path.exists();
@@ -173,7 +177,7 @@ fn a_few_functions_of_real_files_are_decided_about_as_in_the_whole_file() {
     assert!(less >= 40, "nearly all selections needed the whole file");
 }
 
-/// The test's own program has symbols, code of Rust, and parts.
+/// Uses the test's own program, which has symbols, Rust code, and parts.
 #[test]
 fn a_few_functions_of_a_program_with_symbols_are_decided_about_as_in_the_whole_file() {
     let own = std::env::current_exe().unwrap();

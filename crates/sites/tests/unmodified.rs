@@ -1,9 +1,10 @@
-//! Functions not built for tracing: whose prologue may be overwritten, and whose may not.
+//! Tests of functions not built for tracing: which prologues may be overwritten, and which not.
 
 use crate::support::{build, describe, find};
 use calltap_sites::{Reason, Returns, SiteForm, SiteKind, add_library_calls, find_prologues, inlined};
 
-/// As a compiler would have made it: unwinding information says that the return address is far away, once the first instruction has been run.
+/// Adds unwinding information as a compiler would: behind the first instruction, the return address
+/// is far away.
 fn unwound(code: &str) -> String {
     if code.contains(".cfi_startproc") || code.starts_with('.') {
         return code.to_owned();
@@ -12,7 +13,7 @@ fn unwound(code: &str) -> String {
     format!(".cfi_startproc; {first}; .cfi_def_cfa_offset 512; {rest}; .cfi_endproc")
 }
 
-/// Functions of these instructions, one right behind the other.
+/// Builds functions of these instructions, one directly behind the other.
 fn functions(all: &[(&str, &str)]) -> String {
     let function = |(name, code): &(&str, &str)| {
         format!(".globl {name}\n.type {name}, @function\n{name}: {code}\n.size {name}, . - {name}\n")
@@ -55,7 +56,7 @@ fn what_is_jumped_to_stays() {
     check("switches_far", addresses, "jumps to its byte 2");
 }
 
-// Only if that is allowed; else it is told.
+// Breakpoints are only used on request; otherwise the reason names them.
 #[test]
 fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
     for (name, code, trap, reason) in [
@@ -81,7 +82,7 @@ fn one_byte_gives_way_where_there_is_no_room_for_a_jump() {
     }
 }
 
-// As the C library's memcpy: others come in behind its first instruction.
+// Other code enters behind the first instruction, as in the C library's memcpy.
 #[test]
 fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     let joined = "mov %rdi, %rax; 1: cmp $32, %rdx; ja 1b; ret";
@@ -100,7 +101,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     assert_eq!(near("short", "15, 0x90", "xor %eax, %eax; ret"), "prologue beside-5 9090909090 entry+0 31c0");
     let marked = format!("endbr64; {joined}");
     assert_eq!(near("marked", "15, 0xcc", &marked), "prologue beside-5 ccccccccccf30f1efa entry+4 4889f8");
-    // The function in front runs on through the padding.
+    // The function in front falls through the padding.
     let unwound = unwound(joined);
     let run_on = |padding: &str| {
         let function = format!(
@@ -120,7 +121,8 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     let farther = ".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0; .byte 0x66,0x0f,0x1f,0x44,0,0";
     assert_eq!(run_on(farther), "prologue beside-11 0000000000660f1f440000 entry+0 4889f8");
     assert!(run_on("nopl 0x0(%rax); nopl 0x0(%rax)").contains("jumps to its byte 3"));
-    // Too near the function in front, whose own jump may need the room; something that is no padding; a first instruction of one byte.
+    // The function in front is too near, and its own jump may need the bytes; the bytes are no
+    // padding; the first instruction has one byte.
     assert!(near("close", "6, 0xcc", joined).contains("jumps to its byte 3"));
     assert!(near("data", "15, 0x41", joined).contains("jumps to its byte 3"));
     assert!(
@@ -129,7 +131,7 @@ fn padding_in_front_takes_the_jump_where_the_beginning_has_no_room() {
     );
 }
 
-/// What gives way where a function is left, by its distance from the beginning; or why nothing does.
+/// Displaced bytes at a function's exits, by their offsets, or why there are none.
 fn exits(name: &str, code: &str) -> String {
     exits_among(
         name,
@@ -150,13 +152,13 @@ fn exits_of(compiler: &str, name: &str, all: &[(&str, &str)]) -> String {
     let function = find(&binary, name);
     match &function.returns {
         Returns::Stub(reason) => reason.as_ref().map(ToString::to_string).unwrap_or_default(),
-        Returns::Exits { at_entry, elsewhere, unseen } => {
+        Returns::Exits { at_entry, elsewhere, unrecorded_end } => {
             let mut said = vec![format!("at entry {at_entry:?}")];
             for exit in elsewhere {
                 let bytes: String = exit.old.iter().map(|byte| format!("{byte:02x}")).collect();
                 said.push(format!("+{} {bytes} {:?}", exit.at.0 - function.address.0, exit.leaves));
             }
-            if let Some(Reason::UnseenTailCall { why, .. }) = unseen {
+            if let Some(Reason::UnseenTailCall { why, .. }) = unrecorded_end {
                 said.push(format!("unseen: {why}"));
             }
             said.join("; ")
@@ -174,7 +176,7 @@ fn exits_give_way_with_what_is_in_front_of_them_or_padding() {
         "{ENTERS}; dec %edi; jnz 1f; ret; .skip 4, 0xcc; 1: inc %edi; jz 1b; pop %rbp; pop %r15; ret"
     );
     assert_eq!(exits("padded", &padded), "at entry []; +10 c3cccccccc [0]; +17 74fc5d415fc3 [5]");
-    // A short function's is among its first instructions.
+    // The exit of a short function is among its first instructions.
     assert_eq!(exits("short", "lea 1(%rdi,%rdi,2), %eax; ret"), "at entry [4]");
     assert_eq!(exits("near", "lea 1(%rdi,%rdi,2), %eax; inc %eax; ret"), "at entry [6]");
 }
@@ -192,7 +194,8 @@ fn a_function_that_ends_with_a_tail_call_gets_a_return_stub() {
     }
 }
 
-// A return stub would be what they find: the jump stays, and only a call that returns has an end.
+// The called functions would find the return stub: the jump stays, and only a call that returns has
+// an end.
 #[test]
 fn a_tail_call_of_a_function_without_a_return_stub_stays() {
     let both = |jump: &str| {
@@ -214,7 +217,7 @@ fn a_tail_call_of_a_function_without_a_return_stub_stays() {
 fn where_something_lands_nothing_gives_way() {
     let between = format!("{ENTERS}; dec %edi; jnz 1f; inc %edi; 1: pop %r15; pop %rbp; ret");
     assert!(exits("between", &between).contains("no room for a jump"), "{}", exits("between", &between));
-    // Through an address that is stored somewhere, or taken.
+    // The label's address is stored in data, or taken by an instruction.
     let stored = format!(
         "{ENTERS}; .pushsection .data; .balign 8; .quad 1f; .popsection; inc %edi; 1: pop %r15; pop %rbp; ret"
     );
@@ -227,14 +230,14 @@ fn where_something_lands_nothing_gives_way() {
             assert!(found.contains("no room for a jump"), "{compiler}: {code}: {found}");
         }
     }
-    // The stack says that this jump stays.
+    // The depth of the stack shows that this jump stays in the function.
     let stays = "lea -64(%rsp), %rsp; .cfi_adjust_cfa_offset 64; mov %rsi, %rax; push %r12; .cfi_adjust_cfa_offset 8; jmp *(%rax,%rdi,8)";
     let unknown = format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .cfi_endproc");
     assert!(exits("unknown", &unknown).contains("no room for a jump"), "{}", exits("unknown", &unknown));
     let padded =
         format!(".cfi_startproc; {stays}; inc %eax; pop %r12; pop %rbx; ret; .skip 4, 0xcc; .cfi_endproc");
     assert_eq!(exits("padded", &padded), "at entry []; +18 c3cccccccc [0]");
-    // Of its first instructions, only one that has room for the jump alone may give way.
+    // Only a first instruction with room for the whole jump may be displaced.
     let late = unknown.replacen("lea -64(%rsp), %rsp", "push %rbx; nop; nop; nop; nop", 1);
     check("late", &late, "may lead behind its first instruction");
 }
@@ -249,7 +252,8 @@ fn who_leads_elsewhere_without_leaving_has_its_return_address_replaced() {
     assert!(exits_among("on", &[("on", &on), ("behind", "pop %r15; pop %rbp; ret")]).contains("leads on"));
 }
 
-// What a return stub would put in the place of the return address they would see; rewritten exits leave it there.
+// These functions would find a return stub instead of their return address; rewritten exits leave
+// it in place.
 #[test]
 fn a_function_that_looks_at_its_return_address_keeps_it() {
     assert_eq!(exits("keeps", "mov (%rsp), %rax; mov %rax, (%rdi); ret"), "at entry [7]");
@@ -265,16 +269,17 @@ fn a_function_that_looks_at_its_return_address_keeps_it() {
     for name in ["keeps", "leads"] {
         assert!(
             matches!(
-                find(&binary, name).reason,
+                find(&binary, name).reason(),
                 Some(Reason::ReadsReturnAddress { .. } | Reason::MovesReturnAddress { .. })
             ),
             "{name}: {:?}",
-            find(&binary, name).reason
+            find(&binary, name).reason()
         );
     }
 }
 
-// Without unwinding information, a return stub is put only where every way through a function shows that nothing else happens to its return address than the return.
+// Without unwinding information, a return stub is used only if on every path through a function
+// only the return uses its return address.
 #[test]
 fn without_unwinding_information_the_return_address_is_followed() {
     const PROVEN: &[&str] = &[
@@ -287,7 +292,7 @@ fn without_unwinding_information_the_return_address_is_followed() {
         "inc %edi; inc %edi; inc %edi; jz 1f; jmp *there(%rip); 1: ret",
     ];
     const MOVED: &[&str] = &[
-        // As the builtin functions of virtual machines, to put arguments in between.
+        // Builtin functions of virtual machines do this, to put arguments in between.
         "xor %eax, %eax; inc %eax; jmp 2f; 1: pop %rcx; push %rsi; push %rcx; jmp *%rdi; 2: inc %edi; jmp 1b",
         "push %rbp; mov %rsp, %rbp; sub $32, %rsp; jz 1f; mov 8(%rbp), %rax; 1: leave; ret",
         "push %rbx; inc %edi; inc %edi; inc %edi; jz 1f; mov %rdi, 8(%rsp); 1: pop %rbx; ret",
@@ -302,13 +307,13 @@ fn without_unwinding_information_the_return_address_is_followed() {
         "inc %edi; inc %edi; inc %edi; jz 1f; call 2f; 2: pop %rax; 1: ret",
         "inc %edi; inc %edi; inc %edi; jz 1f; add $8, %rsp; 1: ret",
         "push %rax; inc %edi; inc %edi; jz behind; pop %rax; inc %eax; jz 1f; 1: ret",
-        // It may have more arguments on the stack than it was given.
+        // The called function may have more arguments on the stack than this one.
         "inc %edi; inc %edi; inc %edi; jz 1f; jmp *%rax; 1: ret",
         "inc %edi; inc %edi; inc %edi; jz moves; jz 1f; inc %edi; 1: ret",
     ];
     for (codes, is_proven) in [(PROVEN, true), (MOVED, false)] {
         for code in codes {
-            // No room for a jump where it is left at once.
+            // An immediate exit has no room for a jump.
             let code = format!("test %edi, %edi; js 9f; {code}; 9: ret");
             let all = [("asked", &code[..]), ("behind", "nop; ret"), ("moves", MOVED[0])];
             let source = format!("{} __asm__(\".data; there: .quad behind; .text\");", functions(&all));
@@ -323,19 +328,19 @@ fn without_unwinding_information_the_return_address_is_followed() {
             }
         }
     }
-    // Exits of their own leave it alone.
+    // Rewritten exits leave the return address alone.
     let leaves = ".p2align 0; xor %eax, %eax; inc %eax; jmp 2f; 1: ret; .skip 4, 0xcc; 2: pop %rcx; push %rcx; xor %eax, %eax; ret";
     assert_eq!(
         exits_among("leaves", &[("leaves", leaves)]),
         "at entry []; +6 c3cccccccc [0]; +11 595131c0c3 [4]"
     );
-    // As all of OpenGL is called.
+    // All functions of OpenGL are called like this.
     let hands = ".p2align 0; mov %rdi, %rax; mov (%rax), %rax; jmp *64(%rax); nop; nop; nop; nop";
     let found = exits_among("hands", &[("hands", hands)]);
     assert!(found.starts_with("at entry []; unseen: it may move its return address"), "{found}");
 }
 
-// As node, chromium and java do, whose functions are called by code that they have made.
+// In node, chromium and java, generated code calls such functions.
 #[test]
 fn virtual_machines_find_no_return_address_but_their_own() {
     for (text, reason) in [
@@ -373,13 +378,17 @@ fn where_there_is_room_it_is_used_and_the_others_wait_to_be_asked_for() {
     let built = build("gcc -O1 -fpatchable-function-entry=5", "c", source);
     let mut binary = built.read();
     find_prologues(&built.data(), &mut binary, false).expect("a program");
-    assert_eq!(find(&binary, "other").kind, SiteKind::Patchable);
+    assert_eq!(find(&binary, "other").kind(), SiteKind::Patchable);
     let bare = find(&binary, "bare");
-    assert!(matches!(bare.form, Some(SiteForm::Prologue { .. })) && bare.on_demand, "{}", describe(bare));
-    assert!(!find(&binary, "other").on_demand);
+    assert!(
+        matches!(bare.form(), Some(SiteForm::Prologue { .. })) && bare.is_on_demand(),
+        "{}",
+        describe(bare)
+    );
+    assert!(!find(&binary, "other").is_on_demand());
 }
 
-// The symbol's address is that of the resolver; what was asked for is what it chooses.
+// The symbol has the resolver's address; a filter means the functions that it chooses.
 #[test]
 fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
     let source = r#"
@@ -393,7 +402,7 @@ fn the_name_of_what_is_chosen_at_run_time_means_all_that_may_be() {
     "#;
     for flags in ["-O2 -fPIE -pie", "-O2 -no-pie -fno-pie", "-O0", "-O2 -fPIC -shared", "-O2 -static"] {
         let built = build(&format!("gcc {flags}"), "c", source);
-        // The C library has some of its own, in tables that no address is taken of.
+        // A static C library has more resolvers, in tables whose address is not taken.
         let binary = calltap_sites::read(&built.data(), "fixture").expect("a program");
         for name in ["fast", "slow"] {
             assert_eq!(find(&binary, name).aliases, ["also", "picked"], "{flags}");
@@ -429,7 +438,8 @@ fn what_was_inlined_is_told() {
     assert_eq!(inlined(&build("gcc -O2", "c", source).data()), None);
 }
 
-/// The linker's stubs in a program built so: the names of those that return by a stub, and of those of which only the entry is traced.
+/// Adds the linker's stubs to a program. Returns the names of those that return by a stub, and of
+/// those whose entry alone is traced.
 fn library_calls(command: &str) -> (Vec<String>, Vec<String>) {
     let source = "#include <stdio.h>\n#include <setjmp.h>\nstatic jmp_buf place;\n\
                   int main(int argc, char **argv) { if (setjmp(place)) return puts(argv[0]); return remove(argv[1]); }";
@@ -441,8 +451,8 @@ fn library_calls(command: &str) -> (Vec<String>, Vec<String>) {
     assert_eq!(binary.functions.len(), before + number);
     assert!(binary.functions.is_sorted_by_key(|function| function.address), "{command}");
     let (mut whole, mut entries) = (Vec::new(), Vec::new());
-    for function in binary.functions.iter().filter(|function| function.kind == SiteKind::Plt) {
-        let Some(SiteForm::Prologue { at, old }) = &function.form else { panic!("{function:?}") };
+    for function in binary.functions.iter().filter(|function| function.kind() == SiteKind::Plt) {
+        let Some(SiteForm::Prologue { at, old }) = function.form() else { panic!("{function:?}") };
         let segment = binary.segments.iter().rev().find(|segment| segment.address <= *at).expect("a segment");
         let offset = (at.0 - segment.address.0 + segment.file_offset) as usize;
         assert_eq!(&built.data()[offset..offset + old.len()], &old[..], "{command}: {}", function.name);

@@ -1,7 +1,7 @@
-//! How fast events become chunks and chunks events, and how many bytes an event takes.
+//! Speed of encoding events to chunks and decoding them, and bytes per event.
 //!
-//! `cargo bench -p calltap-trace` prints millions of events per second for encoding alone, encoding with compression
-//! and writing, and reading with decoding; best of several rounds.
+//! `cargo bench -p calltap-trace` prints millions of events per second for encoding alone, encoding
+//! with compression and writing, and reading with decoding; best of several rounds.
 #![allow(missing_docs)]
 
 #[path = "../tests/synthetic/mod.rs"]
@@ -9,8 +9,8 @@
 mod synthetic;
 
 use calltap_trace::{
-    Batch, ClockKind, End, Event, EventKind, GraphEvent, SiteId, ThreadEncoder, ThreadId, TraceReader,
-    TraceWriter,
+    Batch, ClockKind, End, Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder, ThreadId,
+    TraceReader, TraceWriter,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -20,13 +20,15 @@ use synthetic::{Machine, Tracer};
 const EVENTS: usize = 1_000_000;
 const ROUNDS: u32 = 15;
 
-/// Processor time of this thread: what the recorder costs, whatever else runs on the machine.
+/// Returns the processor time of this thread: the cost of the recorder, whatever else runs on the
+/// machine.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// An event about as small as a recorder finds it; reading 32 bytes each would be a good part of what is measured.
+/// An event about as small as a recorder finds it; reading 32 bytes each would be a good part of
+/// the measured time.
 #[derive(Clone, Copy)]
 struct Raw {
     delta: u32,
@@ -51,7 +53,7 @@ fn pack(events: &[Event]) -> Vec<Raw> {
     events.iter().map(pack).collect()
 }
 
-/// Adds events from the first on that are of one sort; says how many.
+/// Adds the events at the start that are of one sort; returns how many.
 #[inline(always)]
 fn push(events: &[Raw], ticks: &mut u64, encoder: &mut ThreadEncoder) -> usize {
     let (mut now, kind) = (*ticks, events[0].site_and_kind & 3);
@@ -62,8 +64,8 @@ fn push(events: &[Raw], ticks: &mut u64, encoder: &mut ThreadEncoder) -> usize {
     };
     let count = match kind {
         0 | 1 => encoder.push_graph(events, |raw| {
-            let pops = (raw.site_and_kind & 3) as u8;
-            (pops < 2).then(|| GraphEvent { ticks: step(raw), site: site(raw), tail: false, pops })
+            let end = [GraphEnd::ENTRY, GraphEnd::RETURN].get(raw.site_and_kind as usize & 3)?;
+            Some(GraphEvent { ticks: step(raw), site: site(raw), end: *end })
         }),
         2 => encoder.push_calls(events, |raw| {
             (raw.site_and_kind & 3 == 2).then(|| (step(raw), site(raw), raw.parent))

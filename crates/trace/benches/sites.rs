@@ -1,4 +1,5 @@
-//! How long a program waits for the records of its functions at its start: 20,000 sites into a trace, and out of it.
+//! How long a program waits for the records of its functions at its start: 20,000 sites are written
+//! to a trace, and read from it.
 #![allow(missing_docs)]
 
 #[path = "../tests/synthetic/mod.rs"]
@@ -13,7 +14,7 @@ use std::time::Duration;
 const SITES: u32 = 20_000;
 const ROUNDS: u32 = 30;
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -34,7 +35,7 @@ fn sites() -> Vec<Site> {
     (0..SITES).map(site).collect()
 }
 
-/// The record is taken and handed to the operating system, as at the start of a recording.
+/// Takes the record and hands it to the operating system, as at the start of a recording.
 fn write(path: &Path, record: &Record) -> (Duration, u64) {
     let mut writer = TraceWriter::create(path, synthetic::session(ClockKind::Tsc)).unwrap();
     let start = now();

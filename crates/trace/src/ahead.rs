@@ -1,6 +1,8 @@
-//! Chunks of events, decoded ahead of their reader: decoding takes about as long as what is done with the events, and no chunk needs another
-//! one. Other threads decode those that come next, and the reader itself does while it would have to wait. Order, errors and contents are
-//! those of a reader that decodes one chunk after the other.
+//! Decodes chunks of events ahead of their reader: decoding takes about as long as processing the
+//! events, and no chunk needs another one.
+//!
+//! Other threads decode the next chunks, and so does the reader itself while it would have to wait.
+//! Order, errors and contents are those of a reader that decodes one chunk after the other.
 
 use crate::error::Error;
 use crate::event::Batch;
@@ -10,27 +12,28 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Chunks that are read before others are read ahead: a look at a moment needs no more, and a short trace has no more.
+/// Number of chunks that are read before others are read ahead: a view of a moment, or of a short
+/// trace, needs no more.
 const ALONE: usize = 4;
-/// The most threads besides the reader: it has as much to do with the events as decoding them takes.
+/// Most threads besides the reader: decoding takes about as long as the reader's own work.
 const MOST: usize = 3;
-/// Chunks that are decoded and not taken yet, for each thread.
+/// Number of chunks for each thread that are decoded and not taken yet.
 const AHEAD: usize = 3;
 
-/// Some chunks, one after the other.
+/// A sequence of chunks.
 pub(crate) struct Stream {
     chunks: Arc<EventChunks>,
-    /// Their numbers.
+    /// Numbers of the chunks.
     list: Arc<[u32]>,
-    /// How many were taken.
+    /// Number of chunks that were taken.
     taken: usize,
     crew: Option<Crew>,
-    /// Threads that it may start.
+    /// Number of threads that it may start.
     helpers: usize,
 }
 
 impl Stream {
-    /// With as many threads as there are other processors.
+    /// Creates a stream that uses as many threads as there are other processors.
     pub(crate) fn new(chunks: &Arc<EventChunks>, list: Vec<u32>) -> Stream {
         let processors = thread::available_parallelism().map_or(1, |count| count.get());
         Stream::helped(chunks, list, (processors - 1).min(MOST))
@@ -40,12 +43,12 @@ impl Stream {
         Stream { chunks: Arc::clone(chunks), list: list.into(), taken: 0, crew: None, helpers }
     }
 
-    /// How many were taken.
+    /// Returns the number of chunks that were taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// As [`crate::Batches::next_into`].
+    /// Reads like [`crate::Batches::next_into`].
     pub(crate) fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some(&at) = self.list.get(self.taken) else { return Ok(false) };
         if self.helpers > 0 && self.taken == ALONE && self.list.len() > 2 * ALONE {
@@ -67,26 +70,26 @@ struct Crew(Arc<Shared>);
 struct Shared {
     chunks: Arc<EventChunks>,
     list: Arc<[u32]>,
-    /// So many may be decoded and not taken.
+    /// Most chunks that may be decoded and not taken.
     window: usize,
     work: Mutex<Work>,
-    /// A chunk was decoded.
+    /// Signalled when a chunk was decoded.
     ready: Condvar,
-    /// A chunk was taken.
+    /// Signalled when a chunk was taken.
     room: Condvar,
 }
 
-/// What came of a chunk, and what was read of it; else the panic of the thread that decoded it.
+/// The result of decoding a chunk, and its events; or the panic of the thread that decoded it.
 type Decoded = thread::Result<(Result<(), Error>, Batch)>;
 
 struct Work {
-    /// The first chunk that is not begun.
+    /// First chunk that is not begun.
     next: usize,
-    /// The first one that was not taken.
+    /// First chunk that was not taken.
     taken: usize,
-    /// What became of those in between, as far as they are decoded.
+    /// Results of the chunks in between that are decoded.
     done: BTreeMap<usize, Decoded>,
-    /// Their memory can be used again.
+    /// Batches whose memory can be reused.
     spare: Vec<Batch>,
     is_over: bool,
 }
@@ -96,7 +99,7 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next chunk to decode, unless enough are decoded.
+    /// Returns the next chunk to decode, unless enough are decoded.
     fn claim(&self, work: &mut Work) -> Option<usize> {
         let next = work.next;
         let is_open = next < self.list.len() && next < work.taken + self.window;
@@ -104,7 +107,7 @@ impl Shared {
         is_open.then_some(next)
     }
 
-    /// Decodes a chunk while others work.
+    /// Decodes a chunk without holding the lock.
     fn decode<'a>(&'a self, mut work: MutexGuard<'a, Work>, place: usize) -> MutexGuard<'a, Work> {
         let mut batch = work.spare.pop().unwrap_or_default();
         drop(work);
@@ -112,14 +115,14 @@ impl Shared {
             let result = self.chunks.read(self.list[place], &mut batch);
             (result, batch)
         };
-        // A panic is the reader's, too.
+        // A panic is passed on to the reader.
         let result = panic::catch_unwind(AssertUnwindSafe(read));
         let mut work = self.lock();
         work.done.insert(place, result);
         work
     }
 
-    /// What each thread does.
+    /// Decodes chunks until the list or the reader ends: the work of each thread.
     fn help(&self) {
         let mut work = self.lock();
         while !work.is_over && work.next < self.list.len() {
@@ -136,7 +139,7 @@ impl Shared {
 }
 
 impl Crew {
-    /// None where there is no thread to be had.
+    /// Starts the threads; returns `None` if no thread can be started.
     fn start(stream: &Stream, helpers: usize) -> Option<Crew> {
         let first = stream.taken;
         let work =
@@ -157,7 +160,7 @@ impl Crew {
         (started > 0).then_some(Crew(shared))
     }
 
-    /// The chunk at this place of the list, the one after that which was taken last.
+    /// Takes the chunk at this place of the list, which follows the one taken last.
     fn take(&self, place: usize, batch: &mut Batch) -> Result<(), Error> {
         let shared = &*self.0;
         let mut work = shared.lock();

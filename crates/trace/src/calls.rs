@@ -1,32 +1,34 @@
-//! From the events of a thread to its calls: which are open, when each ends, and how.
+//! The calls of a thread, made of its events: which are open, when each ends, and how.
 //!
-//! The recorder keeps frames to decide which calls an event ends; calls, with when they began and how they end, are kept here alone. Every view, the slow-call filter, the flight recorder and the control directory feed it the
-//! events of a thread in order and keep what they need of a call beside it. The recorder has decided already which frames an event
-//! ends, from their places on the stack; here that is applied, and checked against what is open.
+//! The recorder keeps frames to decide which calls an event ends; calls, with their beginning and
+//! end, are kept here alone. Every view, the slow-call filter, the flight recorder and the control
+//! directory feed [`Calls`] the events of a thread in order and keep their own data beside each
+//! call. The recorder has decided already which frames an event ends, from their slots; this is
+//! applied here, and checked against the open calls.
 
 use crate::ending::Ending;
 use crate::event::{Event, EventKind};
 use crate::meta::SiteId;
 
-/// How many open calls are searched for the one of a return that does not fit.
+/// Number of open calls that are searched for the one of a return that does not fit.
 const SEARCH_LIMIT: usize = 4096;
 
 /// An open call.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCall<T> {
-    /// What the user of [`Calls`] keeps of it.
+    /// Data of the user of [`Calls`].
     pub data: T,
-    /// The function.
+    /// Function of the call.
     pub site: SiteId,
-    /// Entered by a tail call.
+    /// Whether the function was entered by a tail call.
     pub tail: bool,
-    /// It may have ended already, for this reason; if its return comes all the same, it has not. [`Ending::Resumed`]: it is the rest of a call, which ends as that
-    /// whatever comes.
+    /// Ending that the call may have had already; if its return comes all the same, it has not
+    /// ended. [`Ending::Resumed`]: this is the rest of a call, which ends so in any case.
     pub cut: Option<Ending>,
 }
 
 impl<T> OpenCall<T> {
-    /// Is it the rest of a call that was left before?
+    /// Whether this is the rest of a call that was left before.
     #[inline(always)]
     pub fn is_rest(&self) -> bool {
         self.cut == Some(Ending::Resumed)
@@ -45,69 +47,71 @@ impl<T> Default for Calls<T> {
     }
 }
 
-/// The calls that an event ends: taken one by one with [`Calls::close`], innermost first.
+/// The calls that an event ends; [`Calls::close`] removes them one by one, innermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closing {
-    /// So many calls stay open.
+    /// Number of calls that stay open.
     depth: usize,
-    /// The calls `depth..returned` end with the return. Those from `returned` on ended before it, without one.
+    /// Calls `depth..returned` end with the return. Those from `returned` on ended before it,
+    /// without one.
     returned: usize,
-    /// How the others ended, if nothing else is known of them.
+    /// Ending of the calls without a return, unless another one is known.
     otherwise: Ending,
 }
 
 impl Closing {
-    /// How many calls stay open.
+    /// Returns the number of calls that stay open.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The calls `depth..returned` end with the return. Those from `returned` on are cut.
+    /// Returns the end of the calls `depth..returned`, which end with the return. Those from
+    /// `returned` on are cut.
     pub fn returned(&self) -> usize {
         self.returned
     }
 
-    /// Is the call that has so many below it cut, rather than ended by the return?
+    /// Whether the call with `depth` outer calls is cut, rather than ended by the return.
     pub fn is_cut(&self, depth: usize) -> bool {
         depth >= self.returned
     }
 }
 
 impl<T> Calls<T> {
-    /// How many are open.
+    /// Returns the number of open calls.
     #[inline(always)]
     pub fn depth(&self) -> usize {
         self.open.len()
     }
 
-    /// The open calls, outermost first.
+    /// Returns the open calls, outermost first.
     pub fn open(&self) -> &[OpenCall<T>] {
         &self.open
     }
 
-    /// The same; what is kept of them may be changed.
+    /// Returns the open calls, outermost first, for changes of their data.
     pub fn open_mut(&mut self) -> &mut [OpenCall<T>] {
         &mut self.open
     }
 
-    /// The innermost open call.
+    /// Returns the innermost open call.
     #[inline(always)]
     pub fn innermost(&mut self) -> Option<&mut OpenCall<T>> {
         self.open.last_mut()
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline(always)]
     pub fn enter(&mut self, site: SiteId, tail: bool, data: T) {
         self.open.push(OpenCall { data, site, tail, cut: None });
     }
 
-    /// The rest of a call begins, which was left before.
+    /// Begins the rest of a call that was left before.
     pub fn resume(&mut self, site: SiteId, data: T) {
         self.open.push(OpenCall { data, site, tail: false, cut: Some(Ending::Resumed) });
     }
 
-    /// What an event other than an entry ends; None if that is nothing.
+    /// Returns the calls that an event other than an entry ends; `None` if it ends none.
     pub fn end(&mut self, event: &Event) -> Option<Closing> {
         match event.kind {
             EventKind::Exit { pops } => self.exit(event.site, pops),
@@ -131,20 +135,22 @@ impl<T> Calls<T> {
         }
     }
 
-    /// The newest `pops` calls end without a return.
+    /// Ends the newest `pops` calls without a return.
     fn cut_off(&self, pops: u32, otherwise: Ending) -> Option<Closing> {
         let depth = self.open.len().saturating_sub(pops as usize);
         (depth < self.open.len()).then_some(Closing { depth, returned: depth, otherwise })
     }
 
-    /// The innermost call, if a return ends it and nothing else: what nearly all returns do.
+    /// Removes and returns the innermost call, if a return ends just that call, as nearly all
+    /// returns do.
     #[inline(always)]
     pub fn return_innermost(&mut self, site: SiteId, pops: u32) -> Option<OpenCall<T>> {
         self.open.pop_if(|innermost| pops == 1 && innermost.site == site && !innermost.is_rest())
     }
 
-    /// What a return ends that claims to end `pops` calls: as many, if the outermost of them is of that function; else the newest call
-    /// of the function that has a frame of its own, and everything above it; else it belongs to no open call.
+    /// Returns the calls that a return ends which claims to end `pops` calls: that many, if the
+    /// outermost of them is of the function; else the newest call of the function that has its own
+    /// frame, with all inner calls; else none.
     #[inline(always)]
     pub fn exit(&self, site: SiteId, pops: u32) -> Option<Closing> {
         let top = self.open.len();
@@ -158,6 +164,7 @@ impl<T> Calls<T> {
         }
     }
 
+    /// Searches the open calls for the newest of a function that has its own frame.
     #[cold]
     fn search(&self, site: SiteId) -> Option<Closing> {
         let newest_first = self.open.iter().enumerate().rev().take(SEARCH_LIMIT);
@@ -165,23 +172,24 @@ impl<T> Calls<T> {
         newest_first.into_iter().find(own).map(|(depth, _)| self.closing(depth))
     }
 
-    /// The call at `depth` returns: with it end the tail calls that share its frame.
+    /// Returns the calls that end when the call at `depth` returns, including tail calls that share
+    /// its frame.
     fn closing(&self, depth: usize) -> Closing {
         let shared = self.open[depth + 1..].iter().take_while(|open| open.tail).count();
         Closing { depth, returned: depth + 1 + shared, otherwise: Ending::Left }
     }
 
-    /// Does the innermost open call end with the return, so that the time of its end is known?
+    /// Whether the innermost open call ends with the return, so that the time of its end is known.
     pub fn is_innermost_known(&self, closing: &Closing) -> bool {
         (closing.depth + 1..=closing.returned).contains(&self.open.len())
     }
 
-    /// The thread has no more events: everything ends.
+    /// Ends all calls, as the thread has no more events.
     pub fn finish(&self, otherwise: Ending) -> Closing {
         Closing { depth: 0, returned: 0, otherwise }
     }
 
-    /// The next call that ends, and how.
+    /// Removes and returns the next call that ends, and how it ends.
     #[inline(always)]
     pub fn close(&mut self, closing: &Closing) -> Option<(OpenCall<T>, Ending)> {
         let top = self.open.len();
@@ -201,7 +209,7 @@ impl<T> Calls<T> {
         Some((call, ending))
     }
 
-    /// The same, once those that are cut are closed.
+    /// Removes and returns the next call that ends with the return, once the cut ones are removed.
     #[inline(always)]
     pub fn close_returned(&mut self, closing: &Closing) -> Option<(OpenCall<T>, Ending)> {
         let above = self.open.len().checked_sub(closing.depth + 1)?;
@@ -214,6 +222,7 @@ impl<T> Calls<T> {
         Some((call, ending))
     }
 
+    /// Marks the open calls that `which` selects as possibly ended.
     fn cut(&mut self, ending: Ending, which: impl Fn(&OpenCall<T>) -> bool) {
         for open in self.open.iter_mut().filter(|open| open.cut.is_none() && which(open)) {
             open.cut = Some(ending);
@@ -226,7 +235,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `f` enters, `=f` is resumed, `~f` by a jump, `/f` returns and ends one call, `/f3` three; `left2`, `off:f`, `lost`, `thread_ended`, `end`. What is expected: the
+    /// Checks how calls end: `f` enters, `=f` resumes, `~f` enters by a jump, `/f` returns and ends
+    /// one call, `/f3` three; `left2`, `off:f`, `lost`, `thread_ended`, `end`. `expected`: the
     /// calls as they end.
     fn check(events: &str, expected: &str) {
         let mut calls = Calls::default();
@@ -303,7 +313,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the events are, every call that begins ends once.
+        /// Every call that begins ends once, whatever the events are.
         #[test]
         fn every_call_ends_once(events in prop::collection::vec((0..8_u8, 0..4_u32, 0..5_u32), 0..200)) {
             let mut calls = Calls::default();

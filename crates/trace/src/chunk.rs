@@ -1,4 +1,5 @@
-//! Chunks and what surrounds them, byte by byte (`docs/reference/trace-format.md` draws the same).
+//! The layout of a file: headers, chunks, index and trailer (`docs/reference/trace-format.md` draws
+//! the same).
 
 use crate::codec::sealed::Span;
 use crate::meta::ThreadId;
@@ -8,9 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 
-/// The format this crate writes, and the newest it reads.
+/// The format version that this crate writes, and the newest that it reads.
 pub(crate) const VERSION: u16 = 2;
-/// Start of a file: a byte no text has, the name, and line ends that a text-mode copy would change.
+/// Start of a file: a byte that no text has, the name, and line ends that a text-mode copy would
+/// change.
 const FILE_MAGIC: [u8; 8] = *b"\x89calltp\n";
 /// Start of a chunk.
 pub(crate) const CHUNK_MAGIC: [u8; 4] = *b"\xc7Tc\n";
@@ -23,11 +25,11 @@ pub(crate) const FILE_HEADER: usize = 16;
 pub(crate) const CHUNK_HEADER: usize = 56;
 /// Size of the trailer.
 pub(crate) const TRAILER: usize = 20;
-/// No chunk is larger than this, uncompressed or compressed: what a reader is willing to allocate.
+/// Largest size of a chunk, uncompressed or compressed: a reader allocates no more.
 pub(crate) const MAX_RAW: usize = 16 << 20;
-/// Entries of one index chunk.
+/// Number of entries of one index chunk.
 pub(crate) const INDEX_ENTRIES: usize = 1 << 16;
-/// The payload is not compressed (compression would have made it larger).
+/// Flag of a payload that is not compressed, as compression would have made it larger.
 const STORED: u16 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -39,7 +41,7 @@ struct FileHeader {
     crc: U32,
 }
 
-/// What stands before every payload.
+/// The header before every payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChunkHeader {
@@ -58,7 +60,7 @@ pub(crate) struct ChunkHeader {
     header_crc: U32,
 }
 
-/// Where a chunk is, and its header.
+/// The place of a chunk, and its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) offset: u64,
@@ -73,7 +75,7 @@ struct Trailer {
     crc: U32,
 }
 
-/// What a chunk holds. A reader skips kinds it does not know.
+/// The contents of a chunk. A reader skips kinds it does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub(crate) enum Kind {
@@ -83,9 +85,10 @@ pub(crate) enum Kind {
     Events = 2,
     /// The headers and places of all chunks.
     Index = 3,
-    /// Context switches of one thread, without those that calltap caused: what was written once.
+    /// Context switches of one thread, without those that calltap caused: written by former
+    /// versions.
     Switches = 4,
-    /// Who woke one thread.
+    /// Wakings of one thread.
     Wakings = 5,
     /// System calls of one thread.
     SystemCalls = 6,
@@ -96,21 +99,24 @@ pub(crate) enum Kind {
 }
 
 impl ChunkHeader {
-    /// The header at the start of `bytes`, if one is there and whole.
+    /// Returns the header at the start of `bytes`, if one is there and whole.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, _) = Self::read_from_prefix(bytes).ok()?;
         let sum = crc32fast::hash(&bytes[..CHUNK_HEADER - 4]);
         (header.magic == CHUNK_MAGIC && header.header_crc.get() == sum).then_some(header)
     }
 
+    /// Whether the chunk is of this kind.
     pub(crate) fn is(&self, kind: Kind) -> bool {
         self.kind.get() == kind as u16
     }
 
+    /// Returns the thread of the chunk.
     pub(crate) fn thread(&self) -> ThreadId {
         ThreadId(self.thread.get())
     }
 
+    /// Returns the header's fields about events.
     pub(crate) fn span(&self) -> Span {
         Span {
             events: self.events.get(),
@@ -120,20 +126,22 @@ impl ChunkHeader {
         }
     }
 
-    /// Bytes of the payload in the file.
+    /// Returns the size of the payload in the file, in bytes.
     pub(crate) fn stored(&self) -> usize {
         self.stored.get() as usize
     }
 
-    /// Bytes of the payload, uncompressed.
+    /// Returns the size of the uncompressed payload, in bytes.
     pub(crate) fn raw(&self) -> usize {
         self.raw.get() as usize
     }
 
+    /// Whether the payload is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.flags.get() & STORED == 0
     }
 
+    /// Whether the payload has the header's checksum.
     pub(crate) fn payload_is_whole(&self, payload: &[u8]) -> bool {
         crc32fast::hash(payload) == self.payload_crc.get()
     }
@@ -155,14 +163,14 @@ impl IndexEntry {
     }
 }
 
-/// Makes a chunk that of another thread.
+/// Assigns a chunk to another thread.
 pub(crate) fn give_to(chunk: &mut [u8], thread: ThreadId) {
     let Ok((header, _)) = ChunkHeader::mut_from_prefix(chunk) else { return };
     header.thread = thread.0.into();
     header.header_crc = crc32fast::hash(&header.as_bytes()[..CHUNK_HEADER - 4]).into();
 }
 
-/// The first bytes of every file.
+/// Returns the first bytes of every file.
 pub(crate) fn file_header() -> [u8; FILE_HEADER] {
     let mut header =
         FileHeader { magic: FILE_MAGIC, version: VERSION.into(), flags: 0.into(), crc: 0.into() };
@@ -170,10 +178,10 @@ pub(crate) fn file_header() -> [u8; FILE_HEADER] {
     zerocopy::transmute!(header)
 }
 
-/// What the first bytes of a file say.
+/// The meaning of a file's first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
-    /// Not a trace of calltap's.
+    /// Not a calltap trace.
     Foreign,
     /// A trace of this version.
     Version(u16),
@@ -181,7 +189,7 @@ pub(crate) enum Start {
     Damaged,
 }
 
-/// Judges the first bytes of a file.
+/// Checks the first bytes of a file.
 pub(crate) fn start(bytes: &[u8]) -> Start {
     let known = bytes.len().min(FILE_MAGIC.len());
     if bytes[..known] != FILE_MAGIC[..known] {
@@ -195,14 +203,14 @@ pub(crate) fn start(bytes: &[u8]) -> Start {
     }
 }
 
-/// The last bytes of a complete file: where its first index chunk is.
+/// Returns the last bytes of a complete file, which name the place of its first index chunk.
 pub(crate) fn trailer(index: u64) -> [u8; TRAILER] {
     let mut trailer = Trailer { magic: TRAILER_MAGIC, index: index.into(), crc: 0.into() };
     trailer.crc = crc32fast::hash(&trailer.as_bytes()[..TRAILER - 4]).into();
     zerocopy::transmute!(trailer)
 }
 
-/// Where the index is, if `bytes` are a trailer.
+/// Returns the place of the index, if `bytes` are a trailer.
 pub(crate) fn parse_trailer(bytes: &[u8]) -> Option<u64> {
     let trailer = Trailer::read_from_bytes(bytes).ok()?;
     let whole = trailer.magic == TRAILER_MAGIC && trailer.crc.get() == crc32fast::hash(&bytes[..TRAILER - 4]);
@@ -215,21 +223,22 @@ pub(crate) struct Press {
     ticks: TickPress,
 }
 
-/// Compresses ticks: Huffman codes for all of them, or for what a fast search for repetitions leaves. Most programs have none that are
-/// worth the time (0.6 to 1.5 ns an event); a loop that does nothing but call has. So both are tried, now and then.
+/// Compresses ticks: by Huffman codes for all of them, or for what a fast search for repetitions
+/// leaves. Most programs have no repetitions that are worth the time (0.6 to 1.5 ns an event); a
+/// loop that does nothing but call has. So both ways are tried now and then.
 struct TickPress {
     plain: Compressor<'static>,
     search: Compressor<'static>,
     searches: bool,
-    /// Chunks until both are tried.
+    /// Number of chunks until both are tried.
     wait: u32,
 }
 
-/// Chunks from one trial to the next.
+/// Number of chunks from one trial to the next.
 const TRIALS: u32 = 32;
-/// Smaller ones say too little.
+/// Least size of a chunk for a trial, in bytes; smaller ones tell too little.
 const TRIAL_BYTES: usize = 4096;
-/// A search is worth it if it makes this part smaller.
+/// A search is worth its time if it reduces the size by one part in this many.
 const WORTH: usize = 16;
 
 impl Press {
@@ -240,7 +249,8 @@ impl Press {
         Ok(Self { general, ticks: TickPress { plain: plain?, search: search?, searches: false, wait: 0 } })
     }
 
-    /// Appends a whole chunk to `out`: the payload is `a`, then `b`, each compressed in the way that suits it.
+    /// Appends a whole chunk to `out`. The payload is `a`, then `b`, each compressed in the way
+    /// that suits it.
     pub(crate) fn chunk(
         &mut self,
         kind: Kind,
@@ -289,7 +299,7 @@ impl Press {
     }
 }
 
-/// One that skips `step` bytes from one place to the next where it looks for a repetition.
+/// Creates a compressor that looks for a repetition at every `step`th byte.
 fn tick_compressor(step: u32) -> io::Result<Compressor<'static>> {
     let mut press = Compressor::new(1)?;
     for parameter in [
@@ -306,7 +316,7 @@ fn tick_compressor(step: u32) -> io::Result<Compressor<'static>> {
 }
 
 impl TickPress {
-    /// Appends one zstd frame.
+    /// Appends ticks as one zstd frame.
     fn squeeze(&mut self, ticks: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         if ticks.len() < TRIAL_BYTES || self.wait > 0 {
             self.wait = self.wait.saturating_sub(1);
@@ -327,7 +337,7 @@ impl TickPress {
     }
 }
 
-/// Appends one zstd frame.
+/// Appends bytes as one zstd frame.
 fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     let at = out.len();
     out.resize(at + zstd::zstd_safe::compress_bound(bytes.len()), 0);
@@ -340,7 +350,8 @@ fn squeeze(press: &mut Compressor, bytes: &[u8], out: &mut Vec<u8>) -> io::Resul
 mod tests {
     use super::*;
 
-    /// `docs/reference/trace-format.md` draws these; a file written today must be read for ever.
+    /// `docs/reference/trace-format.md` draws these; a file written today must be readable for
+    /// ever.
     #[test]
     fn sizes_are_as_drawn() {
         assert_eq!(size_of::<FileHeader>(), FILE_HEADER);

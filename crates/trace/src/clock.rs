@@ -1,11 +1,11 @@
-//! From clock ticks to nanoseconds of CLOCK_MONOTONIC and back.
+//! Converts clock ticks to nanoseconds of CLOCK_MONOTONIC and back.
 
 use serde::{Deserialize, Serialize};
 
-/// Fraction bits of a slope.
+/// Number of fraction bits of a slope.
 const SHIFT: u32 = 48;
 
-/// What the `ticks` of events count.
+/// The unit of events' `ticks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
@@ -13,32 +13,36 @@ pub enum ClockKind {
     Tsc,
     /// The time stamp counter, read once per block of events; times in between are interpolated.
     Sparse,
-    /// Nanoseconds of CLOCK_MONOTONIC, from a word the recorder updates about once a millisecond.
+    /// Nanoseconds of CLOCK_MONOTONIC, from a word that the recorder updates about once a
+    /// millisecond.
     Coarse,
-    /// A number that goes up by one at every event of the process: order, no time.
+    /// A number that increases by one at every event of the process: an order, not a time.
     Counter,
-    /// Nanoseconds of CLOCK_MONOTONIC, read at every event: traces that were imported.
+    /// Nanoseconds of CLOCK_MONOTONIC, read at every event, in imported traces.
     Monotonic,
-    /// Nanoseconds of another clock of the kernel's, which [`Session::clock_note`](crate::Session::clock_note) names: traces that were imported.
+    /// Nanoseconds of another kernel clock, which
+    /// [`Session::clock_note`](crate::Session::clock_note) names, in imported traces.
     Kernel,
 }
 
-/// One moment read on both clocks.
+/// A moment read on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClockPair {
-    /// The trace's clock.
+    /// Time of the trace's clock.
     pub ticks: u64,
-    /// CLOCK_MONOTONIC, nanoseconds.
+    /// Time of CLOCK_MONOTONIC in nanoseconds.
     pub monotonic_ns: u64,
 }
 
-/// The trace's clock against CLOCK_MONOTONIC: straight lines from pair to pair, the overall slope beyond the ends.
+/// Map from the trace's clock to CLOCK_MONOTONIC: straight lines from pair to pair, the overall
+/// slope beyond the ends.
 ///
-/// Later ticks never give an earlier time. Integers only: the same file gives the same numbers everywhere.
+/// Later ticks never give an earlier time. All arithmetic is integer, so that the same file gives
+/// the same numbers everywhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClockMap {
     kind: ClockKind,
-    /// Ascending in both; `slope` holds from here to the next.
+    /// The pairs, ascending in both; each `slope` is that of the line to the next.
     knots: Vec<Knot>,
     overall: u64,
 }
@@ -51,7 +55,8 @@ struct Knot {
 }
 
 impl ClockMap {
-    /// A map from the session's clock and the pairs read while recording, and what is wrong with them.
+    /// Creates a map from the session's clock and the pairs read while recording. Returns
+    /// complaints about these as well.
     pub fn new(kind: ClockKind, pairs: &[ClockPair]) -> (Self, Vec<String>) {
         let mut complaints = Vec::new();
         let identity = 1 << SHIFT;
@@ -86,12 +91,12 @@ impl ClockMap {
         (Self { kind, knots, overall }, complaints)
     }
 
-    /// Ticks are time, not just order.
+    /// Whether ticks are time, not just order.
     pub fn has_time(&self) -> bool {
         self.kind != ClockKind::Counter
     }
 
-    /// CLOCK_MONOTONIC in nanoseconds at `ticks`.
+    /// Returns CLOCK_MONOTONIC in nanoseconds at `ticks`.
     #[inline]
     pub fn to_ns(&self, ticks: u64) -> u64 {
         let at = self.knots.partition_point(|knot| knot.ticks <= ticks);
@@ -102,13 +107,13 @@ impl ClockMap {
         }
     }
 
-    /// How long `ticks` ticks last.
+    /// Returns the duration of `ticks` ticks in nanoseconds.
     #[inline]
     pub fn duration_ns(&self, ticks: u64) -> u64 {
         scale(ticks, self.overall)
     }
 
-    /// The ticks at `ns`: the inverse of [`Self::to_ns`], to within the length of a tick.
+    /// Returns the ticks at `ns`: the inverse of [`Self::to_ns`], to within the length of a tick.
     pub fn from_ns(&self, ns: u64) -> u64 {
         let at = self.knots.partition_point(|knot| knot.ns <= ns);
         match (at.checked_sub(1).and_then(|at| self.knots.get(at)), self.knots.first()) {
@@ -122,7 +127,7 @@ impl ClockMap {
     }
 }
 
-/// Rounded down, so that a line never passes the knot it leads to.
+/// Returns the slope of a line, rounded down so that the line never passes its end.
 fn slope(from: Knot, to: Knot) -> u64 {
     let exact = (u128::from(to.ns - from.ns) << SHIFT) / u128::from(to.ticks - from.ticks);
     u64::try_from(exact).unwrap_or(u64::MAX)

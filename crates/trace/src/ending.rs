@@ -1,6 +1,6 @@
-//! How a call ended.
+//! How calls end.
 
-/// How a call ended.
+/// The ending of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// It returned.
@@ -9,37 +9,37 @@ pub enum Ending {
     Tail,
     /// Cut: longjmp, an exception or a switch to another stack left it.
     Left,
-    /// Not the end of a call, but of the rest of one that was [`Ending::Left`] when its thread went to another stack, and went on when the
-    /// thread came back. The call was counted there.
+    /// The end of the rest of a call, which was [`Ending::Left`] when its thread went to another
+    /// stack, and continued when the thread came back. The call was counted there.
     Resumed,
-    /// Cut: tracing of the function was switched off while the call was open.
+    /// Cut: tracing of the function was disabled while the call was open.
     SwitchedOff,
     /// Cut: events were lost while it was open, and its return was not recorded.
     Lost,
-    /// Cut: the recording ended, and the program went on.
+    /// Cut: the recording ended, and the program continued.
     Detached,
-    /// Cut: it was open when its thread ended, and the program went on.
+    /// Cut: it was open when its thread ended, and the program continued.
     ThreadEnded,
-    /// Cut: it began before the part of the trace that is read, or went on after it.
+    /// Cut: it began before the part of the trace that is read, or continued after it.
     Outside,
-    /// Cut: it was open when the program ended, or when nothing more was heard of its thread.
+    /// Cut: it was open when the program ended, or behind the last event of its thread.
     Running,
 }
 
 impl Ending {
-    /// The time of its end is not known: it has no duration.
+    /// Whether the time of the end is not known, so that the call has no duration.
     #[inline(always)]
     pub fn is_cut(self) -> bool {
         !matches!(self, Ending::Returned | Ending::Tail)
     }
 
-    /// Is it the end of what was counted as a call? The rest of one that went on is not.
+    /// Whether this ends a counted call; the rest of a continued call is not counted.
     #[inline(always)]
     pub fn is_of_call(self) -> bool {
         self != Ending::Resumed
     }
 
-    /// As views and exports write it.
+    /// Returns the name in views and exports.
     pub fn name(self) -> &'static str {
         match self {
             Ending::Returned => "returned",

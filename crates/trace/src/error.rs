@@ -1,20 +1,20 @@
-//! Why a trace could not be written or read: one line each, always with the file's name.
+//! Errors of writing or reading a trace: one line each, always with the file's name.
 
 use crate::meta::ThreadId;
 use std::path::{Path, PathBuf};
 
-/// What went wrong with a trace file.
+/// An error of a trace file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system said no.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// The trace.
         path: PathBuf,
         /// `create`, `open`, `read`, `write`.
         action: &'static str,
-        /// Why.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// The file is something else.
@@ -29,50 +29,50 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A directory, a pipe, a device.
+    /// The path is a directory, a pipe, or a device.
     #[error("{}: not a calltap trace: not a regular file", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// Made by a calltap that is newer than this one.
+    /// The trace was written by a calltap that is newer than this one.
     #[error("{}: trace format {found} is newer than this calltap reads ({known})", path.display())]
     Newer {
         /// The trace.
         path: PathBuf,
-        /// Its version.
+        /// Version of its format.
         found: u16,
-        /// The newest this crate knows.
+        /// Newest version that this crate reads.
         known: u16,
     },
-    /// A record that no reader would accept.
+    /// A record is larger than any reader accepts.
     #[error("{}: a {size} byte record is larger than a chunk may be", path.display())]
     TooLarge {
         /// The trace.
         path: PathBuf,
-        /// The record's size.
+        /// Size of the record in bytes.
         size: usize,
     },
-    /// A record that is not JSON (cannot happen with the types of this crate).
+    /// A record cannot be written as JSON, which cannot happen with the types of this crate.
     #[error("{}: cannot write a record: {source}", path.display())]
     Json {
         /// The trace.
         path: PathBuf,
-        /// Why.
+        /// The error of the encoder.
         source: serde_json::Error,
     },
-    /// A chunk of events that cannot be read: these events are missing, those of the other chunks are not.
+    /// A chunk of events cannot be read: its events are missing, those of the other chunks are not.
     #[error("{}: {events} events of thread {} are missing: the chunk at byte {offset} is damaged: {what}", path.display(), thread.0)]
     BadChunk {
         /// The trace.
         path: PathBuf,
-        /// Where the chunk starts.
+        /// Place of the chunk in the file.
         offset: u64,
-        /// Whose events.
+        /// Thread of the events.
         thread: ThreadId,
-        /// How many.
+        /// Number of the events.
         events: u32,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
 }

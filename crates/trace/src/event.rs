@@ -1,29 +1,32 @@
-//! What happened in a thread: the decoded events every view is computed from.
+//! The decoded events of a thread, from which every view is computed.
 
 use crate::meta::{SiteId, ThreadId};
 
-/// One event of one thread.
+/// An event of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Clock ticks since the clock's own zero ([`crate::ClockMap`] makes nanoseconds of them). Almost always
-    /// ascending within a thread; a signal handler that ran between reading the clock and storing the event can
-    /// make one event up to the handler's duration older than its predecessor.
+    /// Clock ticks since the clock's own zero ([`crate::ClockMap`] makes nanoseconds of them).
+    /// Almost always ascending within a thread; a signal handler that ran between reading the clock
+    /// and storing the event can make one event up to the handler's duration older than its
+    /// predecessor.
     pub ticks: u64,
-    /// The function.
+    /// Function of the event.
     pub site: SiteId,
-    /// What it did.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
-/// What a function did.
+/// The kind of an event of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
-    /// function_graph: entered; an [`EventKind::Exit`] follows unless the frame is left by longjmp, an
-    /// exception, or the end of the thread.
+    /// function_graph: entered; an [`EventKind::Exit`] follows unless the frame is left by longjmp,
+    /// an exception, or the end of the thread.
     Entry,
-    /// function_graph: entered by a jump (a tail call): it shares its caller's frame, and the caller's exit closes both.
+    /// function_graph: entered by a jump (a tail call): it shares its caller's frame, and the
+    /// caller's exit closes both.
     TailEntry,
-    /// function: entered, from `parent` (a return address in the traced program; 0 when unknown). No exit follows.
+    /// function: entered, from `parent` (a return address in the traced program; 0 when unknown).
+    /// No exit follows.
     Call {
         /// Return address in the caller.
         parent: u64,
@@ -38,33 +41,38 @@ pub enum EventKind {
         /// Return address in the caller.
         parent: u64,
     },
-    /// Returned. It closes the newest `pops` open frames of the thread: 1, more where tail calls share the frame or
-    /// where frames above it were left without returning, 0 when its entry was not recorded.
+    /// Returned. It closes the newest `pops` open frames of the thread: 1, more where tail calls
+    /// share the frame or where inner frames were left without returning, 0 when its entry was not
+    /// recorded.
     Exit {
-        /// How many open frames end here.
+        /// Number of open frames that end here.
         pops: u32,
     },
-    /// The newest `pops` open frames of the thread ended at some time before this without returning: longjmp, an exception or a switch to
-    /// another stack left them, and the entry that follows (of the same site) lies where they cannot be any more.
+    /// The newest `pops` open frames of the thread ended at some earlier time without returning:
+    /// longjmp, an exception or a switch to another stack left them, and the entry that follows (of
+    /// the same site) lies where they cannot be open any more.
     Left {
-        /// How many open frames were left.
+        /// Number of open frames that were left.
         pops: u32,
     },
-    /// The function's frame is open again, on top of those that are: its thread is back on the stack that the frame lies on, having left it for another
-    /// one. Not a call: that was entered before, and was [`EventKind::Left`] at the latest where the thread was seen elsewhere.
+    /// The function's frame is open again, on top of the open ones: its thread is back on the
+    /// frame's stack, which it had left for another one. It is not a call: that was entered before,
+    /// and was [`EventKind::Left`] at the latest where the thread was seen on another stack.
     Resumed,
-    /// The newest `pops` open frames of the thread began before or go on after the part of the trace that is read: at this time they leave
-    /// it. No file holds such events: who reads a part makes them.
+    /// The newest `pops` open frames of the thread began before, or continue after, the part of the
+    /// trace that is read: at this time they leave it. No file has such events: a reader of a part
+    /// makes them.
     Outside {
-        /// How many open frames leave the part.
+        /// Number of open frames that leave the part.
         pops: u32,
     },
-    /// Tracing of this function was switched off: its open calls in this thread may have returned since without a record of it.
+    /// Tracing of this function was disabled: its open calls in this thread may have returned since
+    /// without a record.
     SwitchedOff,
-    /// The thread ended, and its process went on: what is open of it ended with it, by pthread_exit, cancellation or the return of its first
-    /// function. Nothing of the thread follows.
+    /// The thread ended, and its process continued: its open calls ended with it, by pthread_exit,
+    /// cancellation or the return of its first function. No event of the thread follows.
     ThreadEnded,
-    /// This many calls were lost right here (the buffer was full): `entries` and `exits` not recorded.
+    /// Events were lost right here, as the buffer was full.
     Lost {
         /// Entries not recorded.
         entries: u32,
@@ -74,18 +82,18 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Does a call begin with it, one that returns or not?
+    /// Whether a call begins with the event, whether it returns or not.
     #[inline(always)]
     pub fn begins_call(self) -> bool {
         self.enters().is_some() || matches!(self, EventKind::Call { .. })
     }
 
-    /// Is a frame open from it on, of a call that begins or goes on?
+    /// Whether a frame is open from the event on, of a call that begins or continues.
     pub fn opens_frame(self) -> bool {
         self == EventKind::Resumed || self.enters().is_some()
     }
 
-    /// Of an event that opens a call: was it entered by a jump?
+    /// For an event that opens a call, returns whether it was entered by a jump.
     #[inline(always)]
     pub fn enters(self) -> Option<bool> {
         match self {
@@ -106,29 +114,30 @@ impl EventKind {
 /// Events of one thread, in order, as one chunk of the file held them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
-    /// Whose events.
+    /// Thread of the events.
     pub thread: ThreadId,
     /// The events, oldest first.
     pub events: Vec<Event>,
-    /// What was read of them besides.
+    /// Values of the events.
     pub values: Values,
 }
 
-/// Arguments and results: the bytes that were stored of some events of a [`Batch`] ([`crate::Captured`] says what they mean).
+/// Arguments and results: the stored bytes of some events of a [`Batch`] ([`crate::Captured`] tells
+/// their meaning).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Values {
-    /// By place of the event, ascending; and where its bytes end.
+    /// Place of each event with values, ascending, and the end of its bytes.
     places: Vec<(u32, u32)>,
     bytes: Vec<u8>,
 }
 
 impl Values {
-    /// There are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Those of the event at a place; nearly always there are none.
+    /// Returns the values of the event at a place; nearly always there are none.
     pub fn of(&self, event: usize) -> &[u8] {
         if self.places.is_empty() {
             return &[];
@@ -139,13 +148,13 @@ impl Values {
         &self.bytes[start as usize..self.places[n].1 as usize]
     }
 
-    /// Adds those of an event, which comes behind all that have some.
+    /// Adds the values of an event, which comes behind all that have some.
     pub fn add(&mut self, event: usize, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.places.push((event as u32, self.bytes.len() as u32));
     }
 
-    /// Forgets them, and keeps the memory.
+    /// Removes all values, and keeps the memory.
     pub fn clear(&mut self) {
         self.places.clear();
         self.bytes.clear();

@@ -6,11 +6,11 @@ use crate::event::Batch;
 use crate::meta::ThreadId;
 use crate::source::{Source, Spares};
 
-/// All of them, and what reading them takes. Threads share it.
+/// All chunks of events, and the means of reading them, which threads share.
 pub(crate) struct EventChunks {
     pub(crate) source: Source,
     pub(crate) spares: Spares,
-    /// In file order.
+    /// The chunks in file order.
     chunks: Vec<IndexEntry>,
     /// Indices of `chunks`, by thread, then in file order.
     by_thread: Vec<u32>,
@@ -23,12 +23,12 @@ impl EventChunks {
         Self { source, spares, chunks, by_thread }
     }
 
-    /// How many there are.
+    /// Returns the number of chunks.
     pub(crate) fn count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// The numbers of those of a thread, oldest first.
+    /// Returns the numbers of a thread's chunks, oldest first.
     pub(crate) fn of_thread(&self, thread: ThreadId) -> &[u32] {
         let id = |&at: &u32| self.chunks[at as usize].header.thread();
         let start = self.by_thread.partition_point(|at| id(at) < thread);
@@ -36,19 +36,19 @@ impl EventChunks {
         &self.by_thread[start..end]
     }
 
-    /// The lowest and the highest ticks of a thread.
+    /// Returns the lowest and the highest ticks of a thread.
     pub(crate) fn span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let spans = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
         spans.map(|span| (span.low, span.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// How many events a thread has.
+    /// Returns the number of a thread's events.
     pub(crate) fn events(&self, thread: ThreadId) -> u64 {
         let chunks = self.of_thread(thread).iter().map(|&at| self.chunks[at as usize].header.span());
         chunks.map(|span| u64::from(span.events)).sum()
     }
 
-    /// Reads the chunk with this number; that number must be below the count.
+    /// Reads the chunk with this number, which must be below the count.
     pub(crate) fn read(&self, at: u32, batch: &mut Batch) -> Result<(), Error> {
         let entry = &self.chunks[at as usize];
         self.spares.lend(&self.source, |scratch| self.source.batch(entry, scratch, batch))

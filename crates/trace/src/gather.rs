@@ -1,4 +1,4 @@
-//! Records to [`Meta`]: every id that is used gets an entry, whatever the file says.
+//! Gathers records into [`Meta`]: every id that is used gets an entry, whatever the file contains.
 
 use crate::meta::{Loss, Meta, Module, Process, Record, Session, Site, SiteId, Thread, ThreadId};
 use crate::survey::Complaints;
@@ -6,15 +6,17 @@ use calltap_names::printable;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Missing entries of one kind that are made up before ids are taken for nonsense.
+/// Most missing entries of one kind that are made up; ids beyond count as nonsense.
 const MADE_UP: usize = 1 << 18;
 
-/// The name of what has no record.
+/// Name of an entry without a record.
 const UNKNOWN: &str = "?";
 
-/// Entries by id, some of which may never come.
+/// Entries by id, some of which may never be described.
 struct Table<T> {
+    /// Entries by id.
     rows: Vec<Option<T>>,
+    /// Number of rows without an entry.
     missing: usize,
 }
 
@@ -23,7 +25,7 @@ impl<T> Table<T> {
         Self { rows: Vec::new(), missing: 0 }
     }
 
-    /// Makes `id` valid, unless that would take too many empty rows.
+    /// Makes `id` valid, unless that would take too many empty rows. Returns its row.
     fn reach(&mut self, id: u32) -> Option<&mut Option<T>> {
         let id = id as usize;
         let new = (id + 1).saturating_sub(self.rows.len());
@@ -37,6 +39,7 @@ impl<T> Table<T> {
         Some(&mut self.rows[id])
     }
 
+    /// Sets an entry; returns whether its id is valid.
     fn put(&mut self, id: u32, row: T) -> bool {
         let Some(place) = self.reach(id) else { return false };
         let fresh = place.replace(row).is_none();
@@ -44,6 +47,7 @@ impl<T> Table<T> {
         true
     }
 
+    /// Returns all entries, with made-up ones in empty rows.
     fn fill(self, what: &str, complaints: &mut Complaints, make: impl Fn(u32) -> T) -> Vec<T> {
         if self.missing > 0 {
             complaints.add(format!("{} {what} are used but not described", self.missing));
@@ -52,19 +56,19 @@ impl<T> Table<T> {
     }
 }
 
-/// How a [`Record::Sites`] of this crate begins.
+/// Beginning of a [`Record::Sites`] as this crate writes it.
 const SITES: &[u8] = br#"{"record":"sites","#;
 
-/// The rest of it.
+/// The rest of such a record.
 #[derive(Deserialize)]
 struct Sites {
     sites: Vec<Site>,
 }
 
-/// Reads a record.
+/// Parses a record.
 ///
-/// Nearly all that is read for a large program is sites. Read as any record, they would be made into trees of values first, since the
-/// word that says what they are could come last.
+/// Nearly all data of a large program are sites. Parsed like any record, they would become trees of
+/// values first, as the field with the record's kind could come last.
 fn parse(line: &[u8]) -> serde_json::Result<Record> {
     if line.starts_with(SITES)
         && let Ok(Sites { sites }) = serde_json::from_slice(line)
@@ -74,7 +78,8 @@ fn parse(line: &[u8]) -> serde_json::Result<Record> {
     serde_json::from_slice(line)
 }
 
-/// Nothing that a trace says of itself does anything to a terminal, wherever it is shown.
+/// Makes all text of a record printable, so that it has no effect on a terminal, wherever it is
+/// shown.
 fn make_printable(record: &mut Record) {
     let one = |text: &mut String| {
         if let Cow::Owned(shown) = printable(text) {
@@ -106,7 +111,7 @@ fn make_printable(record: &mut Record) {
     }
 }
 
-/// Sums records up.
+/// Sums up records.
 pub(crate) struct Gather {
     meta: Meta,
     processes: Table<Process>,
@@ -131,7 +136,7 @@ impl Gather {
         }
     }
 
-    /// Adds the records of one chunk that starts at `offset`.
+    /// Adds the records of the chunk that starts at `offset`.
     pub(crate) fn lines(&mut self, lines: &[u8], offset: u64, complaints: &mut Complaints) {
         for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             match parse(line) {
@@ -143,6 +148,7 @@ impl Gather {
         }
     }
 
+    /// Adds a record.
     fn record(&mut self, mut record: Record, complaints: &mut Complaints) {
         make_printable(&mut record);
         let placed = match record {
@@ -154,7 +160,7 @@ impl Gather {
             Record::Thread(thread) => self.threads.put(thread.id.0, thread),
             Record::Module(module) => self.modules.put(module.id, module),
             Record::Sites { sites } => {
-                // Not `all`: it would stop at the first bad one.
+                // Not `all`, which would stop at the first bad one.
                 sites.into_iter().fold(true, |good, site| self.sites.put(site.id.0, site) & good)
             }
             Record::Clock(pair) => {
@@ -174,7 +180,7 @@ impl Gather {
                 true
             }
             Record::Limited { functions } => {
-                // A file that says nonsense of many sites must not take memory for them.
+                // A damaged file must not take memory for many sites.
                 let placed = functions.iter().all(|function| self.sites.reach(function.site.0).is_some());
                 self.meta.limited.extend(functions.into_iter().filter(|_| placed));
                 placed
@@ -210,12 +216,13 @@ impl Gather {
         }
     }
 
-    /// Events of this thread, with sites up to `max_site`, exist: makes both ids valid if that is reasonable.
+    /// Notes that there are events of this thread, with sites up to `max_site`. Makes both ids
+    /// valid if that is reasonable; returns whether it did.
     pub(crate) fn used(&mut self, thread: ThreadId, max_site: u32) -> bool {
         self.threads.reach(thread.0).is_some() && self.sites.reach(max_site).is_some()
     }
 
-    /// The sum. All ids in it are valid indices.
+    /// Returns the sum. All ids in it are valid indices.
     pub(crate) fn finish(self, complaints: &mut Complaints) -> Meta {
         let Self { mut meta, mut processes, threads, mut modules, sites, mut loss, of_kernel } = self;
         if let Some(functions) = of_kernel.filter(|_| meta.end.is_none()) {
@@ -284,14 +291,14 @@ impl Gather {
     }
 }
 
-/// Leaves the newest totals of each thread.
+/// Keeps only the newest totals of each thread.
 fn newest_of_threads(loss: &mut Vec<Loss>, threads: usize, complaints: &mut Complaints) {
     let count = loss.len();
     loss.retain(|loss| (loss.thread.0 as usize) < threads);
     if loss.len() < count {
         complaints.add(format!("{} totals are of threads that are not described", count - loss.len()));
     }
-    // Sorting is stable, so the last of equals is the newest.
+    // Sorting is stable, so the last of equal ones is the newest.
     loss.sort_by_key(|loss| loss.thread);
     loss.reverse();
     loss.dedup_by_key(|loss| loss.thread);

@@ -1,7 +1,9 @@
-//! The newest events of all threads in bounded memory, as chunks of a file that may never be written: a flight recorder.
+//! A flight recorder: the newest events of all threads in bounded memory, as chunks of a file that
+//! may never be written.
 //!
-//! Chunks are compressed as they come, which makes ten times as many fit, and a file of them is written as fast as memory is copied. Whole chunks
-//! are forgotten, the oldest first. What a file needs besides is kept too; of threads, only those that live or have events here.
+//! Chunks are compressed as they come, so that ten times as many fit, and a file of them is written
+//! as fast as memory is copied. Whole chunks are dropped, the oldest first. The other contents of a
+//! file are kept as well; of threads, only those that live or have events here.
 
 use crate::chunk::{self, Kind};
 use crate::clock::ClockPair;
@@ -15,10 +17,10 @@ use crate::writer::{ThreadEncoder, TraceWriter};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-/// Notes that are kept.
+/// Most notes that are kept.
 const NOTES: usize = 1000;
 
-/// Entries and returns.
+/// Numbers of entries and returns.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     entries: u64,
@@ -29,7 +31,7 @@ struct Counts {
 struct Piece {
     thread: ThreadId,
     bytes: Box<[u8]>,
-    /// Of its newest event.
+    /// Time of its newest event.
     high: u64,
     counts: Counts,
 }
@@ -38,23 +40,24 @@ struct Piece {
 #[derive(Default)]
 struct Known {
     thread: Option<Thread>,
-    /// All that it has done, and what of that is here.
+    /// Events that it has recorded in all.
     read: Counts,
+    /// Events of these that are kept here.
     here: Counts,
     pieces: usize,
     lost: Loss,
     ended: bool,
 }
 
-/// What was recorded last.
+/// The newest events and other contents of a recording.
 pub struct History {
     session: Session,
-    /// Bytes of chunks, at most.
+    /// Most bytes of chunks.
     limit: u64,
     bytes: u64,
     pieces: VecDeque<Piece>,
     threads: BTreeMap<ThreadId, Known>,
-    /// Threads that are not here any more, and their calls.
+    /// Numbers of threads that are not kept any more, and of their calls.
     forgotten: (u64, u64),
     processes: BTreeMap<u32, Process>,
     modules: BTreeMap<u32, Module>,
@@ -72,7 +75,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of a session that begins; chunks take `limit` bytes at most.
+    /// Creates the history of a session that begins; its chunks take at most `limit` bytes.
     pub fn new(session: Session, limit: u64) -> Result<History, Error> {
         let press =
             chunk::Press::new().map_err(|source| Error::io(Path::new("(memory)"), "create", source))?;
@@ -123,13 +126,13 @@ impl History {
                 }
             }
             Record::Scheduling(scheduling) => self.scheduling = Some(scheduling.clone()),
-            // Snapshots have no wakings and system calls.
+            // Snapshots have no wakings, system calls or incidents.
             Record::KernelEvents(_) | Record::KernelFunctions { .. } | Record::Addresses { .. } => {}
             Record::Session(_) | Record::Slow { .. } | Record::End(_) | Record::Unknown => {}
         }
     }
 
-    /// Takes what is in `encoder` and leaves it empty; shows it to `look`.
+    /// Takes the events of `encoder` and leaves it empty; shows them to `look`.
     pub fn events(&mut self, encoder: &mut ThreadEncoder, look: &mut dyn FnMut(&Batch)) -> Result<(), Error> {
         let thread = encoder.thread();
         self.batch.thread = thread;
@@ -137,7 +140,7 @@ impl History {
             self.raw.clear();
             self.raw.extend_from_slice(&sealed.structure);
             self.raw.extend_from_slice(&sealed.ticks);
-            // The bytes are this encoder's own: they can be decoded.
+            // The bytes are this encoder's own, so they can be decoded.
             if self.decoder.decode(&self.raw, &sealed.span, &mut self.batch).is_err() {
                 self.batch.events.clear();
                 self.batch.values.clear();
@@ -175,28 +178,29 @@ impl History {
         payload.map_or(Ok(()), |payload| self.keep(payload))
     }
 
-    /// Everything was taken until now.
+    /// Compresses the switches that were taken so far.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.switches.flush().into_iter().try_for_each(|payload| self.keep(payload))
     }
 
+    /// Keeps a chunk of context switches.
     fn keep(&mut self, Payload { thread, span, bytes: raw }: Payload) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.press
             .chunk(Kind::States, thread, &span, &raw, &[], &mut bytes)
             .map_err(|source| Error::io(Path::new("(memory)"), "compress for", source))?;
         self.bytes += bytes.len() as u64;
-        // Its times are not ticks. The newest comparison of the clocks is hardly older than it.
+        // Its times are not ticks. The newest clock pair is about as old.
         let high = self.clocks.back().map_or(0, |pair| pair.ticks);
         self.pieces.push_back(Piece { thread, bytes: bytes.into(), high, counts: Counts::default() });
         self.threads.entry(thread).or_default().pieces += 1;
         Ok(())
     }
 
-    /// A thread has no more events.
+    /// Notes that a thread has no more events.
     pub fn end(&mut self, thread: ThreadId) {
         if let Some(payload) = self.switches.end(thread) {
-            // Without memory for them, they are unknown.
+            // Without memory for them, the switches are unknown.
             let _ = self.keep(payload);
         }
         if let Some(known) = self.threads.get_mut(&thread) {
@@ -205,7 +209,7 @@ impl History {
         self.forget_thread(thread);
     }
 
-    /// Lets go of a thread that has ended, if nothing is left of it.
+    /// Drops a thread that has ended, if no chunk of it is left.
     fn forget_thread(&mut self, thread: ThreadId) {
         if let Some(known) = self.threads.get(&thread).filter(|known| known.pieces == 0 && known.ended) {
             let calls = known.read.entries + known.lost.lost_entries;
@@ -214,17 +218,18 @@ impl History {
         }
     }
 
-    /// Forgets chunks whose newest event is older than that.
+    /// Drops chunks whose newest event is older than `ticks`.
     pub fn forget_before(&mut self, ticks: u64) {
         while self.pieces.front().is_some_and(|piece| piece.high < ticks) {
             self.forget_oldest();
         }
-        // The first comparison tells, with the last, how long a tick is.
+        // The first clock pair stays: with the last it gives the length of a tick.
         while self.clocks.get(2).is_some_and(|pair| pair.ticks < ticks) {
             self.clocks.remove(1);
         }
     }
 
+    /// Drops the oldest chunk.
     fn forget_oldest(&mut self) {
         let Some(Piece { thread, bytes, counts, .. }) = self.pieces.pop_front() else { return };
         self.bytes -= bytes.len() as u64;
@@ -235,12 +240,12 @@ impl History {
         self.forget_thread(thread);
     }
 
-    /// Writes what is here to a file, and keeps it. The size of the file.
+    /// Writes the history to a file, and keeps it. Returns the size of the file.
     pub fn write(&self, path: &Path, end: End) -> Result<u64, Error> {
         let mut writer = TraceWriter::create(path, self.session.clone())?;
         let mut record = |record: Record| writer.record(&record);
         self.processes.values().cloned().try_for_each(|process| record(Record::Process(process)))?;
-        // In a file they are numbered without gaps.
+        // In a file threads are numbered without gaps.
         let numbers: BTreeMap<ThreadId, ThreadId> =
             self.threads.keys().copied().zip((0..).map(ThreadId)).collect();
         for (known, id) in self.threads.values().zip(numbers.values()) {

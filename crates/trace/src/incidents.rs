@@ -1,44 +1,44 @@
-//! What happens to a thread without its doing: page faults, signals, moves to another processor.
+//! Incidents of a thread that it did not request: page faults, signals, moves to another processor.
 
 use crate::codec::Damage;
 use crate::codec::streams::{Cursor, narrow, put_varint};
 use crate::kernel_log::Entry;
 
-/// Something that happened to a thread.
+/// An incident of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incident {
-    /// When, as in `Waking::at`.
+    /// Time, as in `Waking::at`.
     pub at: u64,
-    /// What.
+    /// The kind of the incident, with its data.
     pub what: IncidentKind,
 }
 
-/// What happens to threads.
+/// The kinds of incidents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IncidentKind {
-    /// A page was not there, or not yet the thread's own.
+    /// A page was not mapped, or not yet the thread's own.
     PageFault {
-        /// What the thread wanted to read or write.
+        /// Address that the thread read or wrote.
         address: u64,
-        /// The page had to be read from a disk.
+        /// Whether the page had to be read from a disk.
         major: bool,
     },
     /// A signal reached the thread.
     Signal {
-        /// Its number.
+        /// Number of the signal.
         number: u32,
     },
-    /// It goes on on another processor.
+    /// The thread moved to another processor.
     Migration {
-        /// Where it was,
+        /// Former processor.
         from: u32,
-        /// and where it is.
+        /// New processor.
         to: u32,
     },
 }
 
 impl IncidentKind {
-    /// What it is called in JSON and in other programs' formats.
+    /// Returns the name in JSON and in other programs' formats.
     pub fn name(&self) -> &'static str {
         match self {
             IncidentKind::PageFault { major: false, .. } => "page fault",

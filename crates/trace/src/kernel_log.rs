@@ -1,7 +1,7 @@
-//! Entries of the kernel about one thread, as they are gathered, written and read.
+//! The kernel's entries about one thread, as they are gathered, written and read.
 //!
-//! A chunk says all that happened to its thread from the chunk's lowest to its highest time. What lies between two chunks, before the first and
-//! behind the last is not known.
+//! A chunk has all entries of its thread from the chunk's lowest to its highest time. What happened
+//! between two chunks, before the first and behind the last is not known.
 
 use crate::chunk::Kind;
 use crate::codec::Damage;
@@ -11,22 +11,25 @@ use crate::meta::ThreadId;
 use crate::switches::Payload;
 use std::collections::BTreeMap;
 
-/// One thing that the kernel tells of a thread.
+/// An entry of the kernel about a thread.
 pub(crate) trait Entry: Sized {
+    /// Returns the time.
     fn at(&self) -> u64;
+    /// Sets the time.
     fn set_at(&mut self, at: u64);
     /// Appends everything but the time.
     fn put(&self, out: &mut Vec<u8>);
-    /// What [`Entry::put`] has written, of that time.
+    /// Reads what [`Entry::put`] has written, with the time `at`.
     fn get(at: u64, cursor: &mut Cursor<'_>) -> Result<Self, Damage>;
 }
 
-/// What the kernel tells of a thread, and of which times it does.
+/// The kernel's entries about a thread, and the times for which they are complete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelLog<T> {
-    /// Oldest first.
+    /// The entries, oldest first.
     pub entries: Vec<T>,
-    /// From when to when everything is among them, oldest first; they do not overlap.
+    /// Start and end of the times for which all entries are there, oldest first; they do not
+    /// overlap.
     pub known: Vec<(u64, u64)>,
 }
 
@@ -37,7 +40,7 @@ impl<T> Default for KernelLog<T> {
 }
 
 impl<T> KernelLog<T> {
-    /// Is everything among the entries that happened from `start` to `end`?
+    /// Whether all entries from `start` to `end` are there.
     pub fn knows(&self, start: u64, end: u64) -> bool {
         let at = self.known.partition_point(|(from, _)| *from <= start);
         at.checked_sub(1).and_then(|at| self.known.get(at)).is_some_and(|(_, to)| end <= *to)
@@ -54,9 +57,9 @@ struct Gathered {
     age: u32,
 }
 
-/// Bytes of a chunk, after which another begins.
+/// Bytes of a chunk from which the next begins.
 const FULL: usize = 256 << 10;
-/// Flushes after which it is written that nothing has happened.
+/// Number of flushes after which a chunk without entries is written.
 const OLD: u32 = 8;
 
 /// Gathers the entries of one kind of all threads into chunks.
@@ -70,12 +73,13 @@ impl Gatherer {
         Gatherer { kind, threads: BTreeMap::new() }
     }
 
-    /// Which chunks it makes.
+    /// Returns the kind of its chunks.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// From `from` to `until` this happened to `thread`, and nothing else of the kind.
+    /// Adds the entries of `thread` from `from` to `until`, which are all of the kind. Returns
+    /// chunks that are full.
     pub(crate) fn add<T: Entry>(
         &mut self,
         thread: ThreadId,
@@ -105,7 +109,8 @@ impl Gatherer {
         payloads
     }
 
-    /// Everything taken so far is about to be in the file: new entries at once, and now and then that there are none.
+    /// Returns the chunks to write before the file is flushed: new entries at once, and now and
+    /// then that there are none.
     pub(crate) fn flush(&mut self) -> Vec<Payload> {
         let due = |(thread, gathered): (&ThreadId, &mut Gathered)| {
             gathered.age += 1;
@@ -115,12 +120,12 @@ impl Gatherer {
         self.threads.iter_mut().filter_map(due).collect()
     }
 
-    /// The thread has ended.
+    /// Returns the last chunk of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId) -> Option<Payload> {
         self.threads.remove(&thread).and_then(|mut gathered| gathered.seal(thread))
     }
 
-    /// All that is left.
+    /// Returns the last chunks of all threads.
     pub(crate) fn finish(&mut self) -> Vec<Payload> {
         let all = std::mem::take(&mut self.threads).into_iter();
         all.filter_map(|(thread, mut gathered)| gathered.seal(thread)).collect()
@@ -128,7 +133,7 @@ impl Gatherer {
 }
 
 impl Gathered {
-    /// A chunk of what there is; the next goes on where it ends.
+    /// Makes a chunk of the gathered entries; the next chunk begins where it ends.
     fn seal(&mut self, thread: ThreadId) -> Option<Payload> {
         if self.until == self.low && self.entries == 0 {
             return None;
@@ -140,7 +145,7 @@ impl Gathered {
     }
 }
 
-/// Adds a chunk to a log; its times are nanoseconds. One that is damaged adds nothing.
+/// Adds a chunk to a log; its times are nanoseconds. A damaged chunk adds nothing.
 pub(crate) fn add_chunk<T: Entry>(log: &mut KernelLog<T>, span: &Span, bytes: &[u8]) -> Result<(), Damage> {
     let start = log.entries.len();
     let read = read_chunk(log, span, bytes);
@@ -155,6 +160,7 @@ pub(crate) fn add_chunk<T: Entry>(log: &mut KernelLog<T>, span: &Span, bytes: &[
     Ok(())
 }
 
+/// Adds the entries of a chunk to a log, up to the damage if there is any.
 fn read_chunk<T: Entry>(log: &mut KernelLog<T>, span: &Span, bytes: &[u8]) -> Result<(), Damage> {
     let (mut cursor, mut at) = (Cursor(bytes), span.low);
     if log.known.last().is_some_and(|(_, until)| *until > span.low) {
@@ -168,7 +174,7 @@ fn read_chunk<T: Entry>(log: &mut KernelLog<T>, span: &Span, bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// The log with all times converted.
+/// Converts all times of a log.
 pub(crate) fn convert<T: Entry>(mut log: KernelLog<T>, convert: impl Fn(u64) -> u64) -> KernelLog<T> {
     log.entries.iter_mut().for_each(|entry| entry.set_at(convert(entry.at())));
     log.known.iter_mut().for_each(|(from, to)| (*from, *to) = (convert(*from), convert(*to)));
@@ -216,7 +222,8 @@ mod tests {
         assert_eq!((payloads.len(), join(&payloads).known), (2, vec![(10, 30)]));
     }
 
-    /// Entries from 1 to 10 are read as they were written, and no half of their chunk is.
+    /// Checks that entries from 1 to 10 are read as they were written, and that no part of their
+    /// chunk is.
     #[track_caller]
     fn check_kept<E: Entry + Clone + PartialEq + Debug>(kind: Kind, entries: &[E]) {
         let mut gatherer = Gatherer::new(kind);

@@ -1,57 +1,60 @@
-//! Records about what the kernel told: context switches, wakings, system calls, and the addresses that threads wait at.
+//! Records about the kernel's entries: context switches, wakings, system calls, and the addresses
+//! that threads wait at.
 
 use serde::{Deserialize, Serialize};
 
 /// Whether the context switches of the threads were recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Scheduling {
-    /// Why not, in a sentence, if they were not.
+    /// The reason as a sentence, if they were not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Records of the kernel that were lost: what all threads did around them is not known.
+    /// Number of the kernel's records that were lost: the states of all threads around them are not
+    /// known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
 }
 
-/// Whether it was recorded who woke the threads, and their system calls.
+/// Whether wakings, system calls and incidents of the threads were recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEvents {
-    /// Wakings were recorded.
+    /// Whether wakings were recorded.
     #[serde(default)]
     pub wakings: bool,
-    /// System calls were recorded.
+    /// Whether system calls were recorded.
     #[serde(default)]
     pub system_calls: bool,
-    /// Page faults and moves to other processors were recorded,
+    /// Whether page faults and moves to other processors were recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incidents: bool,
-    /// and signals.
+    /// Whether signals were recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub signals: bool,
-    /// Why not, a sentence each, where they were asked for and were not.
+    /// The reasons, a sentence each, where they were requested and not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
-    /// Records of the kernel that were lost: what they cover is not known.
+    /// Number of the kernel's records that were lost: the events around them are not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
-    /// The recorder's process id: whom it woke had waited for it.
+    /// Process id of the recorder: a thread that it woke had waited for it.
     #[serde(default)]
     pub recorder: u32,
 }
 
-/// What is at an address that threads have waited at.
+/// The object at an address that threads have waited at.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Address {
     /// Index in `Meta::processes`.
     pub process: u32,
     /// The address.
     pub address: u64,
-    /// The object there (`queue.lock`, or with an offset `queue+16`), as the symbol table of its file has it.
+    /// The object (`queue.lock`, or with an offset `queue+16`), as the symbol table of its file
+    /// names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What is mapped there: the path of a file, or `heap`, `stack`, `anonymous memory`.
+    /// The mapping there: the path of a file, or `heap`, `stack`, `anonymous memory`.
     pub place: String,
-    /// The memory is calltap's own: who waits there waits for the recorder.
+    /// Whether the memory is calltap's own: a thread that waits there waits for the recorder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorder: bool,
 }

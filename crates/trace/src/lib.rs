@@ -1,8 +1,9 @@
-//! The trace file: what is in it, how it is written while a program runs, and how it is read back.
+//! The trace file: its contents, how it is written while a program runs, and how it is read back.
 //!
-//! A file is a sequence of self-contained, checksummed, compressed chunks (`docs/reference/trace-format.md` draws them).
-//! Any prefix of a file is readable: a damaged or missing tail yields a result and a list of complaints, not a
-//! refusal. Nothing read from a file is trusted.
+//! A file is a sequence of self-contained, checksummed, compressed chunks
+//! (`docs/reference/trace-format.md` draws them). Any prefix of a file is readable: a damaged or
+//! missing tail yields a result and a list of complaints, not an error. No data of a file is
+//! trusted.
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -51,4 +52,4 @@ pub use trigger::{Action, uses};
 pub use unpack::Unpacker;
 pub use values::{Callers, Datum};
 pub use wakings::{Edge, SystemCall, Waking};
-pub use writer::{GraphEvent, ThreadEncoder, TraceWriter};
+pub use writer::{GraphEnd, GraphEvent, ThreadEncoder, TraceWriter};

@@ -1,7 +1,8 @@
-//! What a trace knows besides events: the session, its processes, threads, modules, sites, clock and losses.
+//! The contents of a trace besides events: the session, its processes, threads, modules, sites,
+//! clock and losses.
 //!
-//! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip what it does
-//! not know; [`Meta`] is their sum.
+//! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip
+//! records that it does not know; [`Meta`] is their sum.
 
 use crate::clock::{ClockKind, ClockPair};
 use crate::ending::Ending;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SiteId(pub u32);
 
-/// A thread in a trace: index into [`Meta::threads`]. Not the kernel's thread id, which may be used again.
+/// A thread in a trace: index into [`Meta::threads`]. It differs from the kernel's thread id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadId(pub u32);
 
@@ -21,22 +22,22 @@ pub struct ThreadId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TracerKind {
-    /// Entry and caller.
+    /// Records entry and caller.
     Function,
-    /// Entry, return, duration.
+    /// Records entry, return and duration.
     FunctionGraph,
-    /// Calls and their time together, summed up in the program: [`Profile`].
+    /// Sums up calls and their time in the program: [`Profile`].
     Profile,
 }
 
-/// One tracer of the session.
+/// A tracer of the session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TracerInfo {
-    /// Its bit in [`Site::tracers`].
+    /// Bit of the tracer in [`Site::tracers`].
     pub id: u32,
-    /// Unique name.
+    /// Unique name of the tracer.
     pub name: String,
-    /// What it records.
+    /// Kind of the tracer.
     pub kind: TracerKind,
     /// Filter globs; empty means every function.
     pub filter: Vec<String>,
@@ -57,20 +58,20 @@ pub struct Session {
     pub kernel: String,
     /// Processor model.
     pub cpu: String,
-    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start; 0 where it is not known, as in traces that were imported.
+    /// Nanoseconds since the epoch (CLOCK_REALTIME) at the start; 0 where not known.
     pub start_realtime_ns: u64,
     /// CLOCK_MONOTONIC at the same moment.
     pub start_monotonic_ns: u64,
-    /// What ticks are.
+    /// Unit of ticks.
     pub clock: ClockKind,
-    /// Why the clock is not the one asked for, if it is not.
+    /// The reason why the clock is not the requested one, if it is not.
     pub clock_note: Option<String>,
     /// The tracers.
     pub tracers: Vec<TracerInfo>,
 }
 
 impl Session {
-    /// Of which nothing is known but the clock.
+    /// Creates a session of which only the clock is known.
     pub fn of(clock: ClockKind) -> Session {
         Session {
             calltap: String::new(),
@@ -94,13 +95,15 @@ pub struct Process {
     pub id: u32,
     /// Process id as the recorder saw it.
     pub pid: u32,
-    /// The process it was forked from, or that ran its program, when that is traced too.
+    /// Process from which this one was forked, or that executed its program, when that is traced
+    /// too.
     pub parent: Option<u32>,
-    /// It was forked and runs on in its parent's program: calls that were open there at that moment are open in it, too, and have no
-    /// entries in its trace.
+    /// Whether it was forked and runs on in its parent's program: calls that were open at that
+    /// moment are open in it, too, and have no entries in its trace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forked: bool,
-    /// Those calls are known: they are [`EventKind::Resumed`](crate::EventKind::Resumed) in front of the first event of its first thread.
+    /// Whether those calls are known: they are [`EventKind::Resumed`](crate::EventKind::Resumed) in
+    /// front of the first event of its first thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
     /// Command name.
@@ -112,13 +115,13 @@ pub struct Process {
 pub struct Thread {
     /// Index in [`Meta::threads`].
     pub id: ThreadId,
-    /// Its process.
+    /// Index of its process in [`Meta::processes`].
     pub process: u32,
-    /// Kernel thread id. Of a goroutine, its number as far as it has room.
+    /// Kernel thread id. For a goroutine, its number, truncated.
     pub tid: u32,
     /// Thread name.
     pub comm: String,
-    /// It is a goroutine of a Go program, which has this number, and which threads of the process run in turns.
+    /// Number of the goroutine, which threads of the process run in turns; `None` for a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goroutine: Option<u64>,
 }
@@ -128,13 +131,13 @@ pub struct Thread {
 pub struct Module {
     /// Index in [`Meta::modules`].
     pub id: u32,
-    /// The process that loaded it (its forked children have it too).
+    /// Process that loaded it; its forked children have it, too.
     pub process: u32,
     /// File path in the traced program's view.
     pub path: String,
     /// GNU build-id, hexadecimal.
     pub build_id: Option<String>,
-    /// What the loader added to the file's addresses.
+    /// Difference between run-time addresses and those of the file.
     pub bias: u64,
     /// First and one-past-last address of its mapping.
     pub range: (u64, u64),
@@ -142,7 +145,7 @@ pub struct Module {
     pub unloaded_ticks: Option<u64>,
 }
 
-/// A function that was switched on.
+/// A function that was enabled.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Site {
     /// Index in [`Meta::sites`].
@@ -162,30 +165,32 @@ pub struct Site {
     pub kind: String,
     /// Bit mask of tracers ([`TracerInfo::id`]).
     pub tracers: u32,
-    /// What is read of its calls.
+    /// The values that are read of its calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Arc<Captured>>,
 }
 
 impl Site {
-    /// All its linker symbols.
+    /// Returns all its linker symbols.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.aliases.iter().chain([&self.name]).map(String::as_str)
     }
 }
 
-/// What is read of a function's calls: the meaning of the bytes that come with its events.
+/// The values that are read of a function's calls: the meaning of the bytes that come with its
+/// events.
 ///
-/// The bytes of a side begin with two that have a bit for each value that could not be read, in their order; the others follow in the widths of their forms.
+/// The bytes of an event begin with two that have a bit for each value that could not be read, in
+/// order; the other values follow in the widths of their forms.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Captured {
-    /// With entries.
+    /// Values of entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Value>,
-    /// With returns.
+    /// Values of returns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<Value>,
-    /// They are about a future, and come before others.
+    /// The future that the first values are about, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub future: Option<Future>,
 }
@@ -193,79 +198,84 @@ pub struct Captured {
 /// A poll of a future.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Future {
-    /// What its values are.
+    /// Meaning of the values.
     pub values: FutureValues,
-    /// The type, where debugging information knows it and the function's name does not say it.
+    /// Type of the future, where debugging information has it and the function's name does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// How a future is known by the values of a call.
+/// The way in which the values of a call identify a future.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FutureValues {
-    /// A poll of an async body: its address; the state before and, as result, after it.
+    /// A poll of an async body: its address; its state before and, as result, after the poll.
     State,
-    /// A poll of a future by a function written by hand: the first two arguments and the result. If that is the first argument, the future is the second, as a larger result is written to where
-    /// the first one says.
+    /// A poll of a future by a hand-written function: the first two arguments and the result. If
+    /// the result equals the first argument, the future is the second one, as a larger result is
+    /// written to the address in the first.
     Written,
-    /// The same, and as second result the number by which it is known: the future waits if that is equal to (or, if not `equal`, different from) this one.
+    /// A poll like [`FutureValues::Written`], with a second result that tells whether the future
+    /// waits: it does if that is equal to `pending`, or, if not `equal`, different from it.
     Told {
-        /// The number.
+        /// Number to compare with.
         pending: u64,
-        /// How it is compared.
+        /// Whether the future waits if the numbers are equal.
         equal: bool,
-        /// The result is written to where the first argument says.
+        /// Whether the result is written to the address in the first argument.
         elsewhere: bool,
     },
-    /// A poll of an async body in a function of tokio's: address and state before it; as result what that function returns, if that is in a register.
+    /// A poll of an async body inlined in a function of tokio: address and state before it; as
+    /// result what that function returns, if that is in a register.
     Inlined,
-    /// A task of tokio is polled: its address,
+    /// A poll of a task of tokio: its address.
     Task,
-    /// and the state of its future before that.
+    /// A poll of a task of tokio: its address, and the state of its future before that.
     TaskState,
-    /// A future is dropped: its address.
+    /// A drop of a future: its address.
     Dropped,
 }
 
-/// One value.
+/// A value of a call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Value {
-    /// What it is called: by debugging information, or as the user wrote it.
+    /// Name of the value, from debugging information or from the user.
     pub name: String,
-    /// How it is stored, and shown.
+    /// Encoding of the value, which decides how it is shown.
     pub form: ValueForm,
 }
 
-/// How a value is stored.
+/// The encoding of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueForm {
-    /// A number with a sign, of so many bytes.
+    /// A signed integer of this many bytes.
     Signed(u8),
-    /// One without,
+    /// An unsigned integer of this many bytes.
     Unsigned(u8),
-    /// that is shown in hexadecimal.
+    /// An integer of this many bytes that is shown in hexadecimal.
     Hex(u8),
     /// An address, shown as a function where it is one.
     Pointer,
-    /// A floating-point number.
+    /// A floating-point number of this many bytes.
     Float(u8),
-    /// 0 or not, of one byte.
+    /// A boolean of one byte, false if 0.
     Bool,
     /// A character of one byte.
     Char,
-    /// A text: a byte with its length, of which the top bit says that there was more (alone: that its address is 0), then as many bytes.
+    /// A text: a byte with its length, of which the top bit tells that it was cut off (alone: that
+    /// its address is 0), then as many bytes.
     Text,
-    /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and, in the lowest bit, whether they are
-    /// all of them; then eight for each, innermost first.
+    /// The callers ([`crate::Callers`]), behind all other values: two bytes with their number and,
+    /// in the lowest bit, whether they are all of them; then eight bytes for each, innermost first.
     Callers,
 }
 
-/// What a thread did in all; written when it ends and when the recording ends. `entered = entries + lost_entries + dropped_entries`.
+/// The totals of a thread; written when it ends and when the recording ends. `entered = entries +
+/// lost_entries + dropped_entries`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Loss {
-    /// Whose.
+    /// Thread of the totals.
     pub thread: ThreadId,
     /// Entries recorded.
     pub entries: u64,
@@ -287,36 +297,36 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Only what lies beneath such calls was kept.
+/// A rule for slow calls: only those and what they call were kept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SlowRule {
     /// Functions, as a glob.
     pub function: String,
-    /// Calls of them that took longer, nanoseconds.
+    /// Nanoseconds above which their calls were kept.
     pub ns: u64,
 }
 
-/// What a tracer of the kind [`TracerKind::Profile`] has summed up of one function in one process, all threads together.
+/// The sums of a [`TracerKind::Profile`] tracer for one function in one process, over all threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// Index in [`Meta::processes`].
     pub process: u32,
     /// The function.
     pub site: SiteId,
-    /// Calls.
+    /// Number of calls.
     pub hits: u64,
-    /// Calls of which the time is known: those that have returned, and were not entered by a jump.
+    /// Number of calls whose time is known: they have returned, and not begun by a jump.
     pub timed: u64,
-    /// Their time together, nanoseconds.
+    /// Sum of their times, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them.
+    /// Longest of their times, in nanoseconds.
     pub max_ns: u64,
-    /// The sum of the squares of their times.
+    /// Sum of the squares of their times.
     pub squares_ns2: f64,
 }
 
 impl Profile {
-    /// Adds what another process or site has.
+    /// Adds the sums of another process or site.
     pub fn add(&mut self, other: &Profile) {
         self.hits += other.hits;
         self.timed += other.timed;
@@ -325,12 +335,12 @@ impl Profile {
         self.squares_ns2 += other.squares_ns2;
     }
 
-    /// The mean time, nanoseconds.
+    /// Returns the mean time in nanoseconds.
     pub fn average_ns(&self) -> Option<u64> {
         self.total_ns.checked_div(self.timed)
     }
 
-    /// The sample variance of the times (n - 1), nanoseconds squared; 0 for a single one.
+    /// Returns the sample variance of the times (n - 1), in ns squared; 0 for a single one.
     pub fn variance_ns2(&self) -> f64 {
         if self.timed < 2 {
             return 0.0;
@@ -341,7 +351,7 @@ impl Profile {
 }
 
 impl Meta {
-    /// Why calls are open that are open at the end.
+    /// Returns the ending of calls that are open at the end.
     pub fn open_at_end(&self) -> Ending {
         match &self.end {
             Some(end) if matches!(end.status.as_str(), End::DETACHED | End::SNAPSHOT) => Ending::Detached,
@@ -351,9 +361,9 @@ impl Meta {
 }
 
 impl End {
-    /// The status of a recording that was over before the program was.
+    /// Status of a recording that ended before the program.
     pub const DETACHED: &str = "detached";
-    /// The status of what the rings held at some moment.
+    /// Status of a snapshot of the rings.
     pub const SNAPSHOT: &str = "snapshot";
 }
 
@@ -370,18 +380,19 @@ pub struct End {
     pub recorder_cpu_ns: u64,
 }
 
-/// A function that the recorder disabled while it recorded, as its events cost more than allowed (`--max-overhead`).
+/// A function that the recorder disabled while it recorded, as its events cost more than allowed
+/// (`--max-overhead`).
 ///
 /// Its later calls have no events; their time counts as their callers' own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limited {
     /// The function.
     pub site: SiteId,
-    /// Its events a second, when it was disabled.
+    /// Events per second of the function when it was disabled.
     pub events_per_s: u64,
 }
 
-/// One metadata record.
+/// A metadata record.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
@@ -393,12 +404,12 @@ pub enum Record {
     Thread(Thread),
     /// See [`Module`]; a second record of the same id replaces the first (unload).
     Module(Module),
-    /// Sites switched on, many at a time.
+    /// Sites that were enabled, many at a time.
     Sites {
         /// The sites.
         sites: Vec<Site>,
     },
-    /// Only slow calls were kept, those of any of these rules.
+    /// Rules for slow calls: only those and what they call were kept.
     Slow {
         /// The rules.
         rules: Vec<SlowRule>,
@@ -407,23 +418,24 @@ pub enum Record {
     Clock(ClockPair),
     /// See [`Loss`]; the newest of a thread counts.
     Loss(Loss),
-    /// What was summed up in the program, when the recording ended.
+    /// The sums of profile tracers, when the recording ended.
     Profile {
-        /// By process and function.
+        /// The sums by process and function.
         rows: Vec<Profile>,
     },
     /// Functions disabled by the overhead limit, many at a time.
     Limited {
-        /// In the order in which they were disabled.
+        /// The functions, in the order in which they were disabled.
         functions: Vec<Limited>,
     },
     /// See [`Scheduling`]; the newest counts.
     Scheduling(Scheduling),
     /// See [`KernelEvents`]; the newest counts.
     KernelEvents(KernelEvents),
-    /// Functions of the kernel were recorded beside it, and are added when the recording has ended. A trace that has them has no such record.
+    /// Names of kernel functions that were recorded separately, and are added when the recording
+    /// has ended. A trace that has them has no such record.
     KernelFunctions {
-        /// Globs of their names, by commas.
+        /// Globs of their names, separated by commas.
         functions: String,
     },
     /// See [`Address`].
@@ -431,9 +443,9 @@ pub enum Record {
         /// The addresses.
         addresses: Vec<Address>,
     },
-    /// Something the user should know about this recording.
+    /// A note for the user about this recording.
     Note {
-        /// One sentence.
+        /// The note as a sentence.
         text: String,
     },
     /// See [`End`].
@@ -451,7 +463,7 @@ pub(crate) struct SomeSites<'a> {
     pub(crate) sites: &'a [Site],
 }
 
-/// Everything a trace says besides events.
+/// Everything in a trace besides events.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Meta {
     /// The session, if its record was readable.
@@ -468,20 +480,21 @@ pub struct Meta {
     pub clock: Vec<ClockPair>,
     /// Totals by thread, the newest of each.
     pub loss: Vec<Loss>,
-    /// What was summed up in the program.
+    /// Sums of profile tracers.
     pub profile: Vec<Profile>,
-    /// Only slow calls were kept, those of any of these rules; if there are any.
+    /// Rules for slow calls, if only those and what they call were kept.
     pub slow: Vec<SlowRule>,
     /// Functions disabled by the overhead limit.
     pub limited: Vec<Limited>,
-    /// Whether context switches were recorded; absent where that was not asked for.
+    /// Whether context switches were recorded; absent where they were not requested.
     pub scheduling: Option<Scheduling>,
-    /// Whether wakings and system calls were; absent where that was not asked for.
+    /// Whether wakings, system calls and incidents were recorded; absent where they were not
+    /// requested.
     pub kernel_events: Option<KernelEvents>,
     /// Addresses that threads have waited at.
     pub addresses: Vec<Address>,
     /// Notes.
     pub notes: Vec<String>,
-    /// How it ended; absent in a cut-off file.
+    /// End of the recording; absent in a file that was cut off.
     pub end: Option<End>,
 }

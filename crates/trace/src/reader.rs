@@ -1,4 +1,4 @@
-//! Reads a trace back, whole or cut off, intact or not.
+//! Reads a trace, whole or cut off, intact or damaged.
 
 use crate::ahead::Stream;
 use crate::chunk::{FILE_HEADER, IndexEntry, Kind, Start, start};
@@ -22,7 +22,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Chunks of what the kernel tells of threads.
+/// The kinds of chunks of the kernel's entries.
 const KERNEL: [Kind; 5] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
@@ -34,15 +34,15 @@ pub struct TraceReader {
     complaints: Vec<String>,
     clock: ClockMap,
     events: u64,
-    /// Chunks of context switches, wakings and system calls, by thread, then in file order.
+    /// Chunks of the kernel's entries, by thread, then in file order.
     kernel: Vec<IndexEntry>,
 }
 
 impl TraceReader {
-    /// Does the file begin as traces do? False if it cannot be read.
+    /// Returns whether the file begins like a trace; false if it cannot be read.
     pub fn is_trace(path: &Path) -> bool {
         let mut first = Vec::new();
-        // A pipe would wait for its writer.
+        // Opening a pipe would wait for its writer.
         let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
         let read = |file: File| file.take(FILE_HEADER as u64).read_to_end(&mut first);
         is_file && File::open(path).and_then(read).is_ok_and(|n| n > 0) && start(&first) != Start::Foreign
@@ -96,41 +96,43 @@ impl TraceReader {
         Ok(Self { chunks, meta, complaints: complaints.finish(), clock, events, kernel })
     }
 
-    /// What the trace says besides events. Ids in it, and those of all events, are valid indices.
+    /// Returns the contents of the trace besides events. Ids in them, and those of all events, are
+    /// valid indices.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// What is wrong with the file, as far as it shows without reading the events.
+    /// Returns the complaints about the file that can be found without reading the events.
     pub fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// From ticks to time.
+    /// Returns the map from ticks to time.
     pub fn clock(&self) -> &ClockMap {
         &self.clock
     }
 
-    /// Events in the file, by the headers of its chunks.
+    /// Returns the number of events in the file, by the headers of its chunks.
     pub fn event_count(&self) -> u64 {
         self.events
     }
 
-    /// The lowest and the highest ticks of a thread, by the headers of its chunks; `None` if it has no events.
+    /// Returns the lowest and the highest ticks of a thread, by the headers of its chunks; `None`
+    /// if it has no events.
     pub fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         self.chunks.span(thread)
     }
 
-    /// Events of a thread, by the headers of its chunks.
+    /// Returns the number of events of a thread, by the headers of its chunks.
     pub fn events_of(&self, thread: ThreadId) -> u64 {
         self.chunks.events(thread)
     }
 
-    /// What a thread did when, in ticks of the trace's clock; empty where context switches were not recorded. What cannot be read is
-    /// [`crate::RunState::Unknown`].
+    /// Returns the states of a thread over time, in ticks of the trace's clock; empty where context
+    /// switches were not recorded. Times that cannot be read are [`crate::RunState::Unknown`].
     pub fn switches(&self, thread: ThreadId) -> Result<Vec<Switch>, Error> {
         let mut joined = Joined::default();
-        // What is missing is seen as a gap.
+        // A damaged chunk leaves a gap.
         self.kernel_chunks(&switches::KINDS, thread, &mut |kind, entry, bytes| {
             let _ = joined.add(kind, &entry.header.span(), bytes);
         })?;
@@ -140,25 +142,29 @@ impl TraceReader {
         Ok(switches)
     }
 
-    /// Who woke a thread, in ticks of the trace's clock; empty where that was not recorded.
+    /// Returns the wakings of a thread, in ticks of the trace's clock; empty where they were not
+    /// recorded.
     pub fn wakings(&self, thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
         self.kernel_log(Kind::Wakings, thread)
     }
 
-    /// The system calls of a thread, likewise.
+    /// Returns the system calls of a thread, in ticks of the trace's clock; empty where they were
+    /// not recorded.
     pub fn system_calls(&self, thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
         self.kernel_log(Kind::SystemCalls, thread)
     }
 
-    /// What happened to a thread, likewise.
+    /// Returns the incidents of a thread, in ticks of the trace's clock; empty where they were not
+    /// recorded.
     pub fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         self.kernel_log(Kind::Incidents, thread)
     }
 
+    /// Returns the kernel's entries of one kind about a thread.
     fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
         let mut log = KernelLog::default();
         self.kernel_chunks(&[kind], thread, &mut |_, entry, bytes| {
-            // What is missing is not known.
+            // The times of a damaged chunk are not known.
             let _ = kernel_log::add_chunk(&mut log, &entry.header.span(), bytes);
         })?;
         Ok(kernel_log::convert(log, |ns| self.clock.from_ns(ns)))
@@ -191,12 +197,14 @@ impl TraceReader {
         self.kernel.iter().any(|entry| switches::KINDS.iter().any(|kind| entry.header.is(*kind)))
     }
 
-    /// All events, chunk by chunk, in file order: per thread oldest first, threads interleaved. Of many chunks some are decoded ahead, by other threads.
+    /// Returns all events, chunk by chunk, in file order: per thread oldest first, threads
+    /// interleaved. If there are many chunks, other threads decode some ahead.
     pub fn batches(&self) -> Batches {
         Batches(Stream::new(&self.chunks, (0..).take(self.chunks.count()).collect()))
     }
 
-    /// The events of some threads, one thread after the other, as [`Self::thread_batches`] has them. Of many chunks some are decoded ahead, by other threads.
+    /// Returns the events of some threads, one thread after the other, like
+    /// [`Self::thread_batches`]. If there are many chunks, other threads decode some ahead.
     pub fn batches_of(&self, threads: &[ThreadId]) -> BatchesOf {
         let (mut list, mut ends) = (Vec::new(), VecDeque::new());
         for thread in threads {
@@ -206,18 +214,18 @@ impl TraceReader {
         BatchesOf { stream: Stream::new(&self.chunks, list), ends }
     }
 
-    /// The events of one thread, oldest first.
+    /// Returns the events of one thread, oldest first.
     pub fn thread_batches(&self, thread: ThreadId) -> ThreadBatches<'_> {
         ThreadBatches { chunks: &self.chunks, rest: self.chunks.of_thread(thread) }
     }
 }
 
-/// See [`TraceReader::batches`]. After an error it goes on with the next chunk.
+/// See [`TraceReader::batches`]. After an error it continues with the next chunk.
 pub struct Batches(Stream);
 
 impl Batches {
-    /// The next chunk into `batch`, whose memory is used again; `false` at the end. After an error the next call
-    /// goes on with the next chunk.
+    /// Reads the next chunk into `batch`, whose memory is reused; returns `false` at the end. After
+    /// an error the next call continues with the next chunk.
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         self.0.next_into(batch)
     }
@@ -235,12 +243,13 @@ impl Iterator for Batches {
 /// See [`TraceReader::batches_of`].
 pub struct BatchesOf {
     stream: Stream,
-    /// How many chunks there are up to the end of each thread.
+    /// Number of chunks up to the end of each thread.
     ends: VecDeque<usize>,
 }
 
 impl BatchesOf {
-    /// As [`Batches::next_into`], but `false` at the end of each thread; behind that it goes on with the next thread.
+    /// Reads like [`Batches::next_into`], but returns `false` at the end of each thread; behind
+    /// that it continues with the next thread.
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         if self.ends.front().is_none_or(|end| *end == self.stream.taken()) {
             self.ends.pop_front();
@@ -250,19 +259,19 @@ impl BatchesOf {
     }
 }
 
-/// See [`TraceReader::thread_batches`]. After an error it goes on with the next chunk.
+/// See [`TraceReader::thread_batches`]. After an error it continues with the next chunk.
 pub struct ThreadBatches<'a> {
     chunks: &'a EventChunks,
     rest: &'a [u32],
 }
 
 impl ThreadBatches<'_> {
-    /// Leaves out so many chunks, unread.
+    /// Skips `chunks` chunks without reading them.
     pub fn skip(&mut self, chunks: usize) {
         self.rest = self.rest.get(chunks..).unwrap_or_default();
     }
 
-    /// As [`Batches::next_into`].
+    /// Reads like [`Batches::next_into`].
     pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         let Some((&at, rest)) = self.rest.split_first() else { return Ok(false) };
         self.rest = rest;

@@ -1,9 +1,10 @@
-//! The events of one thread that belong to a part of what it did: [`Sieve`] lets them pass, for views of a part of a trace, and for a recorder that
-//! writes only a part.
+//! [`Sieve`] lets the events of one thread pass that belong to a part of a trace: for views of a
+//! part, and for a recorder that writes only a part.
 //!
-//! The calls of a part are calls of the whole trace: open calls are kept by [`Calls`], as in the tree builder, and what passes is written
-//! again as events that open and end the same calls. Those that are shown are always consecutive: from the outermost call of the part's
-//! functions, as deep as asked for, as far as they are known to be long enough. A longer call never lies within a shorter one.
+//! The calls of a part are calls of the whole trace: [`Calls`] keeps the open ones, as in the tree
+//! builder, and the sieve writes new events that open and end the shown ones. The shown calls are
+//! always consecutive: from the outermost call of the part's functions, to the given depth, as far
+//! as they are known to be long enough. A longer call never lies within a shorter one.
 
 use crate::calls::{Calls, Closing};
 use crate::ending::Ending;
@@ -11,38 +12,38 @@ use crate::event::{Batch, Event, EventKind};
 use crate::meta::SiteId;
 use std::collections::VecDeque;
 
-/// What belongs to a part. Times in ticks.
+/// The rules for a part. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Sifting {
-    /// The first tick of the part.
+    /// First tick of the part.
     pub from: u64,
-    /// The first tick behind it.
+    /// First tick behind the part.
     pub to: u64,
-    /// Only calls of some functions, and what they call.
+    /// Whether only calls of some functions, and what they call, belong to it.
     pub rooted: bool,
-    /// Only calls of some functions, and the calls that lead to them.
+    /// Whether only calls of some functions, and the calls that lead to them, belong to it.
     pub targeted: bool,
-    /// Levels that are shown.
+    /// Number of levels that are shown.
     pub depth: usize,
-    /// Only calls that take longer.
+    /// Ticks above which calls are shown; `None`: all.
     pub longer: Option<u64>,
 }
 
-/// What the rules say of the function of an event.
+/// The rules' verdict on the function of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
-    /// Its calls are shown with what they call.
+    /// Whether its calls are shown with what they call.
     pub is_root: bool,
-    /// Its calls are shown with the calls that lead to them.
+    /// Whether its calls are shown with the calls that lead to them.
     pub is_target: bool,
-    /// Within its calls only so many levels are shown, itself the first.
+    /// Number of levels that are shown within its calls, itself the first.
     pub levels: Option<usize>,
 }
 
-/// No call returns: see [`Sieve::judge`].
+/// Argument of [`Sieve::judge`] when no call returns.
 const ALL_OPEN: (usize, usize) = (usize::MAX, usize::MAX);
 
-/// What is kept of an open call: its entry, as it is written when the call turns out to be part of what is shown.
+/// The entry of an open call, to be written when the call turns out to be shown.
 #[derive(Debug)]
 struct Held {
     start: u64,
@@ -50,29 +51,32 @@ struct Held {
     values: Box<[u8]>,
 }
 
-/// One thread.
+/// The sieve of one thread.
 #[derive(Debug)]
 pub struct Sieve {
     rules: Sifting,
     calls: Calls<Held>,
     last: u64,
-    /// How many open calls lie below the outermost one that is of the part's functions.
+    /// Number of open calls around the outermost one that is of the part's functions.
     root: Option<usize>,
-    /// So many calls from there on are shown.
+    /// Number of calls from there on that are shown.
     shown: usize,
-    /// Open calls beneath which fewer levels are shown: how many were open below, and may be open at most.
+    /// For open calls with a limit of levels: the number of calls around each, and the most open
+    /// calls within it.
     limits: Vec<(usize, usize)>,
-    /// Open calls that are shown with what leads to them: how many are open below.
+    /// For open calls that are shown with what leads to them: the number of calls around each.
     targets: Vec<usize>,
-    /// What may have ended calls, and how many were open then: see [`Sieve::hold_mark`].
+    /// Events that may have ended calls, and the number of calls open then: see
+    /// [`Sieve::hold_mark`].
     marks: VecDeque<(usize, Event)>,
-    /// An event of the part, or behind it, was seen.
+    /// Whether an event in the part, or behind it, was seen.
     begun: bool,
+    /// Whether the part has ended, so that no more events pass.
     over: bool,
 }
 
 impl Sieve {
-    /// Of a thread that has done nothing yet.
+    /// Creates the sieve of a thread that has done nothing yet.
     pub fn new(rules: Sifting) -> Sieve {
         Sieve {
             rules,
@@ -88,12 +92,13 @@ impl Sieve {
         }
     }
 
-    /// Nothing more passes.
+    /// Whether no more events pass.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Nothing passes from `at` on, until it [goes on](Sieve::go_on): what is open then goes on behind what is shown. No event later than that was taken.
+    /// Pauses at `at`: no events pass until [`Sieve::go_on`], and calls that are open now end
+    /// outside of what is shown. No event later than `at` was taken.
     pub fn pause(&mut self, at: u64, out: &mut Batch) {
         if self.begun {
             self.judge(self.last.max(at.min(self.rules.to)), ALL_OPEN, out);
@@ -103,14 +108,15 @@ impl Sieve {
         (self.begun, self.rules.from, self.shown) = (false, u64::MAX, 0);
     }
 
-    /// What happens from `at` on passes again; what is open then began before.
+    /// Lets events pass again from `at` on. Calls that are open then began outside.
     pub fn go_on(&mut self, at: u64) {
         self.rules.from = at;
-        // What may have ended calls meanwhile had no time.
+        // Events that may have ended calls during the pause had no time.
         self.marks.iter_mut().for_each(|(_, mark)| mark.ticks = at);
     }
 
-    /// Other rules from `at` on, for calls that begin then: what is open goes on behind what was shown, and is not followed any more.
+    /// Applies other rules to calls that begin from `at` on. Open calls end outside of what was
+    /// shown, and are not followed any more.
     pub fn begin_anew(&mut self, rules: Sifting, at: u64, out: &mut Batch) {
         let (at, is_paused) = (at.max(self.last), self.rules.from == u64::MAX);
         self.pause(at, out);
@@ -118,7 +124,8 @@ impl Sieve {
         *self = Sieve { last: at, ..Sieve::new(Sifting { from, ..rules }) };
     }
 
-    /// The thread's next event, and what the rules say of its function; what passes is added to `out`.
+    /// Takes the thread's next event, and the rules' verdict on its function; events that pass are
+    /// added to `out`.
     pub fn take(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         if self.over {
             return;
@@ -128,7 +135,8 @@ impl Sieve {
             self.limits.push((depth, self.limit().min(depth.saturating_add(levels))));
         }
         let now = event.ticks.max(self.last);
-        // Calls are known to be open until an event of theirs, or until the one before where an event tells that they ended earlier.
+        // Calls are known to be open until their next event, or until the last one where an event
+        // tells that they ended earlier.
         let known = match event.kind {
             EventKind::Left { .. }
             | EventKind::Lost { .. }
@@ -152,6 +160,7 @@ impl Sieve {
         self.pass(&Event { ticks: now, ..*event }, said, values, out);
     }
 
+    /// Applies an event to the open calls, and passes it on if it is shown.
     fn pass(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         if event.kind.opens_frame() {
             return self.enter(event, said, values, out);
@@ -174,13 +183,14 @@ impl Sieve {
         }
     }
 
-    /// The thread has no more events; its open calls are as open as in the whole trace.
+    /// Ends the thread: its open calls are as open as in the whole trace.
     pub fn finish(&mut self, out: &mut Batch) {
         self.begun = true;
         self.judge(self.last, ALL_OPEN, out);
         self.over = true;
     }
 
+    /// Begins a call.
     fn enter(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         let depth = self.calls.depth();
         if self.root.is_none() && (said.is_root || !self.rules.rooted) {
@@ -197,17 +207,18 @@ impl Sieve {
         self.judge(event.ticks, ALL_OPEN, out);
     }
 
-    /// How many calls may be open, of those that are shown.
+    /// Returns how many calls may be open, by the innermost limit.
     fn limit(&self) -> usize {
         self.limits.last().map_or(usize::MAX, |(_, limit)| *limit)
     }
 
-    /// How many calls may be open, of those that are shown above this one.
+    /// Returns how many calls may be open above this root.
     fn last_level(&self, root: usize) -> usize {
         root.saturating_add(self.rules.depth).min(self.limit())
     }
 
-    /// Shows the open calls that are known by now to belong to the part. Calls from `ends.0` to `ends.1` return now; those above are cut.
+    /// Shows the open calls that are known at `now` to belong to the part. Calls from `ends.0` to
+    /// `ends.1` return now; those above are cut.
     fn judge(&mut self, now: u64, ends: (usize, usize), out: &mut Batch) {
         let (Some(root), true) = (self.root, self.begun) else { return };
         let open = self.calls.open();
@@ -236,16 +247,19 @@ impl Sieve {
         self.pass_marks(out);
     }
 
-    /// Is a call that has so many below it, or one above it, of a function whose callers are shown? True where all functions are.
+    /// Whether the call with `depth` calls around it, or an inner one, is of a function whose
+    /// callers are shown; true where all functions are.
     fn leads_to_target(&self, depth: usize) -> bool {
         !self.rules.targeted || self.targets.last().is_some_and(|target| *target >= depth)
     }
 
-    /// Something happened that may have ended calls: losses, or a function that was switched off. It is passed on behind the entries that came before it.
+    /// Holds back an event that may have ended calls: a loss, or the disabling of a function. It
+    /// passes behind the entries in front of it.
     fn hold_mark(&mut self, event: &Event) {
         let mut event = *event;
         if !self.begun {
-            // What was lost before the part is not lost in it, but what was open then may have ended since.
+            // A loss before the part is not a loss in it, but calls that were open then may have
+            // ended since.
             event.ticks = self.rules.from;
             if let EventKind::Lost { entries, exits } = &mut event.kind {
                 (*entries, *exits) = (0, 0);
@@ -257,7 +271,7 @@ impl Sieve {
         }
     }
 
-    /// Passes on what is held back, unless entries before it are held back.
+    /// Passes the marks on that are held back, unless entries in front of them are held back.
     fn pass_marks(&mut self, out: &mut Batch) {
         if !self.begun || self.marks.is_empty() {
             return;
@@ -273,7 +287,7 @@ impl Sieve {
         }
     }
 
-    /// Calls end: those that are shown are ended in what passes.
+    /// Ends calls, and passes the ends of shown ones on.
     fn end(&mut self, event: &Event, values: &[u8], closing: &Closing, out: &mut Batch) {
         let ticks = event.ticks;
         // Tail calls, innermost first, that end with the frame they share.
@@ -283,7 +297,7 @@ impl Sieve {
             while self.limits.last().is_some_and(|(below, _)| *below >= depth) {
                 self.limits.pop();
             }
-            // They are in the order of their depths, as each is clamped where calls end.
+            // Marks are in the order of their depths, as each is clamped where calls end.
             let deeper = self.marks.iter_mut().rev().take_while(|(before, _)| *before > depth);
             deeper.for_each(|(before, _)| *before = depth);
             self.targets.pop_if(|target| *target >= depth);
@@ -309,7 +323,7 @@ impl Sieve {
                     end_tails(&mut tails, ticks, out);
                     push(out, Event { ticks, site, kind: EventKind::Outside { pops: 1 } }, &[]);
                 }
-                // The thread's end is passed on itself.
+                // The end of the thread passes as an event of its own.
                 _ if event.kind == EventKind::ThreadEnded => {}
                 _ => push(out, Event { ticks, site, kind: EventKind::Left { pops: 1 } }, &[]),
             }
@@ -317,7 +331,7 @@ impl Sieve {
         end_tails(&mut tails, ticks, out);
     }
 
-    /// A return without an entry.
+    /// Passes on a return without an entry.
     fn orphan(&mut self, event: &Event, values: &[u8], out: &mut Batch) {
         if self.begun
             && self.rules.longer.is_none()
@@ -329,7 +343,7 @@ impl Sieve {
         }
     }
 
-    /// A call that has no duration.
+    /// Passes on a call that has no duration.
     fn mark(&mut self, event: &Event, said: Said, values: &[u8], out: &mut Batch) {
         let is_inside = self.root.is_some() || said.is_root || !self.rules.rooted;
         let is_inside = is_inside && (said.is_target || !self.rules.targeted);
@@ -338,18 +352,19 @@ impl Sieve {
         }
     }
 
-    /// Would a call that begins now be as deep as is shown?
+    /// Whether a call that begins now would be shown, by its depth.
     fn has_level(&self) -> bool {
         let depth = self.calls.depth();
         self.root.map_or(depth < self.limit(), |root| depth < self.last_level(root))
     }
 
-    /// The part is over: what is open goes on after it.
+    /// Ends the part: open calls continue behind it.
     fn leave(&mut self, out: &mut Batch) {
         self.over = true;
         self.cut(self.rules.to, out);
     }
 
+    /// Writes that the shown calls continue outside of the part.
     fn cut(&self, at: u64, out: &mut Batch) {
         let innermost = self.calls.open().last();
         if let (Some(call), true) = (innermost, self.shown > 0) {
@@ -359,7 +374,7 @@ impl Sieve {
     }
 }
 
-/// Tail calls end whose frame's owner is not shown, or began before the part.
+/// Ends tail calls whose frame's owner is not shown, or began before the part.
 fn end_tails(tails: &mut Vec<SiteId>, ticks: u64, out: &mut Batch) {
     if let Some(&site) = tails.last() {
         let kind = EventKind::Exit { pops: tails.len() as u32 };
@@ -368,6 +383,7 @@ fn end_tails(tails: &mut Vec<SiteId>, ticks: u64, out: &mut Batch) {
     }
 }
 
+/// Adds an event with its values to a batch.
 fn push(out: &mut Batch, event: Event, values: &[u8]) {
     if !values.is_empty() {
         out.values.add(out.events.len(), values);

@@ -1,4 +1,4 @@
-//! Reading chunks from the file: at an offset, checked, uncompressed into buffers that are used again.
+//! Reads chunks from the file: at an offset, checked, uncompressed into buffers that are reused.
 
 use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, IndexEntry};
 use crate::codec::Damage;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zstd::bulk::Decompressor;
 
-/// The file.
+/// The trace file.
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
     file: File,
 }
 
-/// What reading a chunk takes: buffers, tables and a decompressor.
+/// The buffers, tables and decompressor for reading a chunk.
 pub(crate) struct Scratch {
     file: Vec<u8>,
     pub(crate) raw: Vec<u8>,
@@ -33,9 +33,10 @@ impl Scratch {
     }
 }
 
-/// Scratches that are not in use. They are lent chunk by chunk, not kept by each reading loop: a recording of thousands of threads is read by as
-/// many loops, and a new one costs as much as a thousand events (a decompressor asks what processor it runs on, and in a virtual machine
-/// each such question stops it), besides a quarter of a megabyte.
+/// Scratches that are not in use. They are lent for a chunk at a time, not kept by each reading
+/// loop: a recording of thousands of threads is read by as many loops, and a new scratch costs as
+/// much as a thousand events (a decompressor executes CPUID, and in a virtual machine each CPUID
+/// exits to the hypervisor), besides a quarter of a megabyte.
 pub(crate) struct Spares(Mutex<Vec<Scratch>>);
 
 impl Spares {
@@ -43,7 +44,7 @@ impl Spares {
         Self(Mutex::new(vec![first]))
     }
 
-    /// Does `work` with a scratch that no other thread has meanwhile.
+    /// Runs `work` with a scratch that no other thread uses meanwhile.
     pub(crate) fn lend<T>(
         &self,
         source: &Source,
@@ -64,7 +65,7 @@ impl Spares {
 impl Source {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let io = |source| Error::io(path, "open", source);
-        // Asked before opening: opening a pipe would wait for a writer.
+        // Checked before opening: opening a pipe would wait for a writer.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(Error::NotAFile { path: path.to_owned() });
         }
@@ -126,7 +127,7 @@ impl Source {
             Err(damage) => Err(damage),
         };
         result.map_err(|Damage(what)| {
-            // Half a chunk is not shown as if it were whole.
+            // An incomplete chunk is not shown as if it were whole.
             batch.events.clear();
             let (thread, events) = (batch.thread, span.events);
             Error::BadChunk { path: self.path.clone(), offset: entry.offset, thread, events, what }

@@ -1,16 +1,17 @@
-//! The first pass over a file: where its chunks are, by the index or, without one, by walking.
+//! The first pass over a file: finds its chunks by the index or, without one, by walking from chunk
+//! to chunk.
 
 use crate::chunk::VERSION;
 use crate::chunk::{self, CHUNK_HEADER, ChunkHeader, FILE_HEADER, IndexEntry, Kind, Start, TRAILER};
 use crate::error::Error;
 use crate::source::{Scratch, Source};
 
-/// Complaints kept; a file of nothing but damage must not fill the memory with them.
+/// Most complaints that are kept; a thoroughly damaged file must not fill the memory with them.
 const COMPLAINTS: usize = 100;
-/// Bytes looked at in one go while searching for the next chunk.
+/// Number of bytes that are searched at a time for the next chunk.
 const WINDOW: usize = 64 << 10;
 
-/// What is wrong with a file, in sentences.
+/// Complaints about a file, as sentences.
 #[derive(Default)]
 pub(crate) struct Complaints {
     kept: Vec<String>,
@@ -34,7 +35,7 @@ impl Complaints {
     }
 }
 
-/// Finds all chunks. Fails only if this is not a trace this crate can read.
+/// Finds all chunks. Fails only if the file is not a trace that this crate can read.
 pub(crate) fn survey(
     source: &Source,
     scratch: &mut Scratch,
@@ -74,12 +75,14 @@ pub(crate) fn survey(
     Ok(chunks)
 }
 
+/// Outcome of reading the index.
 enum Found {
     Intact(Vec<IndexEntry>),
     Broken,
     Missing,
 }
 
+/// Reads the index from the end of the file.
 fn by_index(source: &Source, scratch: &mut Scratch) -> Result<Found, Error> {
     let Some(end) = source.len.checked_sub(TRAILER as u64) else { return Ok(Found::Missing) };
     let mut trailer = [0; TRAILER];
@@ -114,6 +117,7 @@ fn by_index(source: &Source, scratch: &mut Scratch) -> Result<Found, Error> {
     Ok(if next == start && at == end { Found::Intact(chunks) } else { Found::Broken })
 }
 
+/// Reads the header of a chunk; `None` if there is none at this place.
 fn header(source: &Source, at: u64, end: u64) -> Result<Option<ChunkHeader>, Error> {
     if end.saturating_sub(at) < CHUNK_HEADER as u64 {
         return Ok(None);
@@ -123,6 +127,7 @@ fn header(source: &Source, at: u64, end: u64) -> Result<Option<ChunkHeader>, Err
     Ok(ChunkHeader::parse(&bytes))
 }
 
+/// Finds chunks by walking from each to the next, skipping damage.
 fn walk(source: &Source, complaints: &mut Complaints, chunks: &mut Vec<IndexEntry>) -> Result<(), Error> {
     let mut at = FILE_HEADER as u64;
     while at < source.len {
@@ -154,7 +159,7 @@ fn walk(source: &Source, complaints: &mut Complaints, chunks: &mut Vec<IndexEntr
     Ok(())
 }
 
-/// The next whole header at or after `from`.
+/// Returns the place of the next whole header at or after `from`.
 fn search(source: &Source, from: u64) -> Result<Option<u64>, Error> {
     let mut window = vec![0; WINDOW];
     let mut at = from;

@@ -1,7 +1,7 @@
-//! When a thread had a processor: its context switches, as they are gathered, written and read.
+//! The context switches of threads, as they are gathered, written and read.
 //!
-//! A chunk of switches says what its thread did from the chunk's lowest to its highest time, and nothing else: what lies between two chunks, or
-//! behind the last one, is not known.
+//! A chunk of switches has the states of its thread from the chunk's lowest to its highest time
+//! only: between two chunks, and behind the last one, the state is not known.
 
 use crate::chunk::Kind;
 use crate::codec::Damage;
@@ -10,28 +10,28 @@ use crate::codec::streams::{Cursor, put_varint};
 use crate::meta::ThreadId;
 use std::collections::BTreeMap;
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum RunState {
     /// It has a processor.
     Running = 0,
-    /// It was preempted, or has yielded: it could run and has no processor.
+    /// It was preempted, or has yielded: it is ready to run and has no processor.
     Runnable = 1,
-    /// It sleeps: in a system call, or for a page. This includes the wait for a processor after it was woken, of which context switches do
-    /// not tell.
+    /// It sleeps: in a system call, or for a page. This includes the wait for a processor after it
+    /// was woken, as context switches do not tell when that was.
     Blocked = 2,
-    /// Not recorded.
+    /// Its state was not recorded.
     Unknown = 3,
     /// calltap has stopped it, or it waits for calltap: the program itself would not have waited.
     Tracing = 4,
 }
 
 impl RunState {
-    /// All of them, by number.
+    /// All states, by number.
     pub const ALL: [RunState; 5] =
         [Self::Running, Self::Runnable, Self::Blocked, Self::Unknown, Self::Tracing];
 
-    /// Its name in JSON and for people.
+    /// Returns the name in JSON and in views.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -43,43 +43,45 @@ impl RunState {
     }
 }
 
-/// From a time on, a thread does this.
+/// A change of a thread's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// Since when: nanoseconds of CLOCK_MONOTONIC where switches are written, ticks of the trace's clock where they are read.
+    /// Time: nanoseconds of CLOCK_MONOTONIC where switches are written, ticks of the trace's clock
+    /// where they are read.
     pub at: u64,
-    /// What it does from then on.
+    /// State from then on.
     pub to: RunState,
 }
 
 /// Switches of a thread that are not in a chunk yet.
 #[derive(Clone)]
 struct Gathered {
-    /// From here on it is known what the thread did, nanoseconds,
+    /// Time from which the states are known, in nanoseconds.
     low: u64,
-    /// which was this at first,
+    /// State at that time.
     first: RunState,
-    /// then these,
+    /// Switches since.
     switches: Vec<Switch>,
-    /// to here.
+    /// Time until which the states are known.
     until: u64,
-    /// Flushes since the last chunk.
+    /// Number of flushes since the last chunk.
     age: u32,
 }
 
-/// Bits of a state in a chunk,
+/// Bits of a state in a chunk of [`Kind::States`].
 const BITS: u32 = 3;
-/// and in one of [`Kind::Switches`].
+/// Bits of a state in a chunk of [`Kind::Switches`].
 const FORMER_BITS: u32 = 2;
 /// The kinds of chunks that have switches.
 pub(crate) const KINDS: [Kind; 2] = [Kind::Switches, Kind::States];
 
-/// Switches of a thread in a chunk.
+/// Number of a thread's switches from which a chunk is made.
 const MOST: usize = 4096;
-/// Flushes after which it is written that a thread still sleeps: that is lost with a recorder that is killed.
+/// Number of flushes after which it is written that a thread still sleeps, as a recorder that is
+/// killed loses what is not written.
 const OLD: u32 = 8;
 
-/// A chunk of switches that only waits to be compressed.
+/// A chunk of switches, or of another kind of the kernel's entries, that is ready to be compressed.
 pub(crate) struct Payload {
     pub(crate) thread: ThreadId,
     pub(crate) span: Span,
@@ -91,13 +93,13 @@ pub(crate) struct Payload {
 pub(crate) struct Gathering(BTreeMap<ThreadId, Gathered>);
 
 impl Gathering {
-    /// `thread` made these switches, and no others before `until`.
+    /// Adds the switches of `thread` until `until`, which are all. Returns a chunk if one is full.
     pub(crate) fn add(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Option<Payload> {
         let mut switches = switches.iter();
         let gathered = match self.0.entry(thread) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                // What it did before the first of them is not known.
+                // The state before the first switch is not known.
                 let first = switches.next()?;
                 let (low, first) = (first.at, first.to);
                 entry.insert(Gathered { low, first, switches: Vec::new(), until: low, age: 0 })
@@ -108,7 +110,8 @@ impl Gathering {
         (gathered.switches.len() >= MOST).then(|| gathered.seal(thread))
     }
 
-    /// Everything taken so far is about to be in the file: new switches, and that a thread has run on, at once; that it sleeps, now and then.
+    /// Returns the chunks to write before the file is flushed: new switches, and that a thread
+    /// runs, at once; that it sleeps, now and then.
     pub(crate) fn flush(&mut self) -> Vec<Payload> {
         let due = |(thread, gathered): (&ThreadId, &mut Gathered)| {
             gathered.age += 1;
@@ -118,13 +121,13 @@ impl Gathering {
         self.0.iter_mut().filter_map(due).collect()
     }
 
-    /// The thread has ended.
+    /// Returns the last chunk of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId) -> Option<Payload> {
         let mut gathered = self.0.remove(&thread)?;
         gathered.has_news().then(|| gathered.seal(thread))
     }
 
-    /// All that is left.
+    /// Returns the last chunks of all threads.
     pub(crate) fn finish(&mut self) -> Vec<Payload> {
         let all = std::mem::take(&mut self.0).into_iter();
         all.filter_map(|(thread, mut rest)| rest.has_news().then(|| rest.seal(thread))).collect()
@@ -132,10 +135,12 @@ impl Gathering {
 }
 
 impl Gathered {
+    /// Whether there is a known state that is not in a chunk.
     fn has_news(&self) -> bool {
         self.until > self.low && (self.first != RunState::Unknown || !self.switches.is_empty())
     }
 
+    /// Makes a chunk of the gathered switches; the next chunk begins where it ends.
     fn seal(&mut self, thread: ThreadId) -> Payload {
         let mut bytes = Vec::new();
         let mut before = self.low;
@@ -184,7 +189,7 @@ impl Joined {
             match result {
                 Ok(to) => self.push(Switch { at, to }),
                 Err(damage) => {
-                    // Half a chunk is not shown as if it were whole.
+                    // An incomplete chunk is not shown as if it were whole.
                     self.switches.truncate(start);
                     self.end();
                     return Err(damage);
@@ -195,14 +200,14 @@ impl Joined {
         Ok(())
     }
 
-    /// Beyond what came, nothing is known.
+    /// Makes the state behind the last chunk unknown.
     pub(crate) fn end(&mut self) {
         if let Some(until) = self.until.take() {
             self.push(Switch { at: until, to: RunState::Unknown });
         }
     }
 
-    /// Whatever a file says, times do not go backwards.
+    /// Adds a switch; times never go backwards, whatever the file contains.
     fn push(&mut self, switch: Switch) {
         let last = self.switches.last();
         if last.is_none_or(|last| last.to != switch.to) {
@@ -238,7 +243,7 @@ mod tests {
         payloads.extend(gathering.finish());
         let all = [switch(100, Running), switch(150, Blocked), switch(200, Running), switch(1000, Unknown)];
         assert_eq!(join(&payloads), all);
-        // Without the first chunk, the second says by itself how it begins.
+        // Without the first chunk, the second tells how it begins.
         assert_eq!(join(&payloads[1..]), [switch(170, Blocked), all[2], all[3]]);
     }
 

@@ -1,26 +1,28 @@
-//! Triggers: what is done when a function is called, and how often still. The control directory and a recorder have them in common.
+//! Triggers: actions on a call of a function, and how often they may still happen. The control
+//! directory and a recorder share them.
 
-/// What is done.
+/// The action of a trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The recording goes on,
+    /// The recording resumes.
     TraceOn,
-    /// or pauses.
+    /// The recording pauses.
     TraceOff,
     /// The callers are recorded.
     StackTrace,
-    /// What was recorded is put aside.
+    /// The recording so far is put aside.
     Snapshot,
-    /// What was recorded is written out, once.
+    /// The recording so far is written out, once.
     Dump,
-    /// The same of one processor.
+    /// The recording of one processor so far is written out, once.
     CpuDump,
-    /// While the call is open, so many levels of calls are kept, the first of which is the call itself.
+    /// While the call is open, this many levels of calls are kept, the first of which is the call
+    /// itself.
     Depth(usize),
 }
 
 impl Action {
-    /// Is there anything to do for it in a recording that is on, or that is not?
+    /// Whether the action has an effect in a recording that is on, or that is off.
     pub fn applies(self, is_on: bool) -> bool {
         match self {
             Action::TraceOn => !is_on,
@@ -29,7 +31,7 @@ impl Action {
         }
     }
 
-    /// Is the recording on behind it?
+    /// Whether the recording is on after the action.
     pub fn leaves(self, is_on: bool) -> bool {
         match self {
             Action::TraceOn => true,
@@ -38,13 +40,14 @@ impl Action {
         }
     }
 
-    /// Can it change whether the recording is on?
+    /// Whether the action can turn the recording on or off.
     pub fn switches(self) -> bool {
         matches!(self, Action::TraceOn | Action::TraceOff)
     }
 }
 
-/// May a trigger do what it does, that has so many uses left, or any number? That is one use less.
+/// Uses up one of a trigger's uses, or one of any number if there is no limit. Returns whether one
+/// was left.
 pub fn uses(left: &mut Option<i64>) -> bool {
     match left {
         None => true,

@@ -1,11 +1,12 @@
-//! The events of an encoder, without a file in between: for views that read them as they come.
+//! Decodes the events of an encoder without a file in between, for views that read them as they
+//! come.
 
 use crate::codec::Damage;
 use crate::codec::decode::Decoder;
 use crate::event::Batch;
 use crate::writer::ThreadEncoder;
 
-/// Reads encoders; keeps its buffers from one to the next.
+/// Decoder of encoders' events; it keeps its buffers from one to the next.
 #[derive(Default)]
 pub struct Unpacker {
     decoder: Decoder,
@@ -14,8 +15,8 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
-    /// Empties `encoder`, as [`crate::TraceWriter::events`] does, and hands its events to `take`, a chunk at a time. An idle encoder gives its
-    /// memory back.
+    /// Empties `encoder`, as [`crate::TraceWriter::events`] does, and hands its events to `take`, a
+    /// chunk at a time. An idle encoder frees its memory.
     pub fn events(&mut self, encoder: &mut ThreadEncoder, mut take: impl FnMut(&Batch)) {
         self.batch.thread = encoder.thread();
         for sealed in encoder.take() {
@@ -24,7 +25,8 @@ impl Unpacker {
             self.raw.extend_from_slice(&sealed.ticks);
             match self.decoder.decode(&self.raw, &sealed.span, &mut self.batch) {
                 Ok(()) => take(&self.batch),
-                // The bytes are this encoder's own, and what is encoded can be decoded: a test of the codec says so.
+                // The bytes are this encoder's own, and all encoded events can be decoded: a test
+                // of the codec checks that.
                 Err(Damage(what)) => debug_assert!(false, "{what}"),
             }
             encoder.recycle(sealed);

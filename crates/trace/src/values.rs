@@ -1,4 +1,4 @@
-//! What the bytes that come with events mean.
+//! Decodes the bytes of values that come with events.
 
 use crate::meta::{Captured, Value, ValueForm};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 /// A value of a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Datum<'a> {
-    /// It could not be read.
+    /// The value could not be read.
     Unreadable,
-    /// A whole number.
+    /// A signed integer.
     Signed(i64),
-    /// One without a sign.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// One that is shown in hexadecimal.
+    /// An integer that is shown in hexadecimal.
     Hex(u64),
     /// An address.
     Pointer(u64),
@@ -22,29 +22,30 @@ pub enum Datum<'a> {
     Bool(bool),
     /// A character.
     Char(u8),
-    /// In the place of a text: its address is 0.
+    /// A null pointer instead of a text.
     Null,
-    /// A text, and whether there was more of it.
+    /// A text, and whether it was cut off.
     Text(&'a [u8], bool),
-    /// Callers: eight bytes each, and whether they are all of them.
+    /// Callers of eight bytes each, and whether they are all of them.
     Callers(&'a [u8], bool),
 }
 
 /// The callers of a call, unwound when it was made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Callers {
-    /// Where each goes on, innermost first. Of one that a signal interrupted, one byte behind that instruction's first: so each lies
-    /// behind an address that belongs to its function.
+    /// Return addresses, innermost first. For a caller that a signal interrupted, the address
+    /// behind the first byte of the interrupted instruction: so the address before each belongs to
+    /// the caller's function.
     pub addresses: Vec<u64>,
-    /// The last is where the thread began. Otherwise it is not known what has called the last.
+    /// Whether the last is where the thread began. Otherwise its caller is not known.
     pub whole: bool,
 }
 
 impl Callers {
-    /// The most that are kept of a call.
+    /// Most callers that are kept of a call.
     const MOST: usize = 1 << 15;
 
-    /// Adds them behind the bytes of other values.
+    /// Writes the callers behind the bytes of other values.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let kept = &self.addresses[..self.addresses.len().min(Self::MOST - 1)];
         let whole = self.whole && kept.len() == self.addresses.len();
@@ -54,7 +55,7 @@ impl Callers {
 }
 
 impl Captured {
-    /// The values that come with an entry or a return, as far as the bytes go.
+    /// Returns the values that come with an entry or a return, as far as the bytes go.
     pub fn read<'a>(&'a self, returns: bool, bytes: &'a [u8]) -> impl Iterator<Item = (&'a str, Datum<'a>)> {
         let values = if returns { &self.results } else { &self.arguments };
         let (mask, mut rest) = bytes.split_at_checked(2).unwrap_or((&[0, 0], &[]));
@@ -68,12 +69,12 @@ impl Captured {
 }
 
 impl Captured {
-    /// Are callers unwound when the function is entered?
+    /// Whether callers are unwound when the function is entered.
     pub fn unwinds(&self) -> bool {
         self.arguments.iter().any(|value| value.form == ValueForm::Callers)
     }
 
-    /// The callers that come with an entry.
+    /// Returns the callers that come with an entry.
     pub fn callers(&self, bytes: &[u8]) -> Option<Callers> {
         self.read(false, bytes).find_map(|(_, datum)| match datum {
             Datum::Callers(all, whole) => {
@@ -192,7 +193,7 @@ mod tests {
             assert_eq!(captured.callers(&bytes), Some(callers));
             let all: Vec<String> = captured.read(false, &bytes).map(|(_, datum)| datum.to_string()).collect();
             assert_eq!(all, ["7", shown]);
-            // A copy that was lost leaves the other values as they are.
+            // Without the bytes of the callers, the other values can still be read.
             assert_eq!((captured.callers(&bytes[..3]), captured.read(false, &bytes[..3]).count()), (None, 1));
         }
         let deep = Callers { addresses: vec![1; 40_000], whole: true };

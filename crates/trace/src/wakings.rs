@@ -1,46 +1,48 @@
-//! What the kernel says of a thread besides its context switches: who woke it, and its system calls.
+//! Records of the kernel about a thread besides its context switches: wakings, and system calls.
 
 use crate::codec::Damage;
 use crate::codec::streams::{Cursor, narrow, put_varint, unzigzag, zigzag};
 use crate::kernel_log::Entry;
 use calltap_names::printable_bytes;
 
-/// A thread was woken.
+/// A waking of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waking {
-    /// When: nanoseconds of CLOCK_MONOTONIC where wakings are written, ticks of the trace's clock where they are read.
+    /// Time: nanoseconds of CLOCK_MONOTONIC where wakings are written, ticks of the trace's clock
+    /// where they are read.
     pub at: u64,
-    /// An interrupt woke it, of which the thread below, which happened to run, knows nothing.
+    /// Whether an interrupt woke it. `pid` and `tid` then are of the interrupted thread, which is
+    /// not involved.
     pub interrupt: bool,
     /// The process that woke it.
     pub pid: u32,
-    /// The thread of it.
+    /// The thread that woke it.
     pub tid: u32,
-    /// The process's name, where that was known; else empty.
+    /// Name of that process; empty where it is not known.
     pub comm: String,
 }
 
-/// A thread entered or left the kernel by a system call.
+/// An entry to or an exit from a system call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SystemCall {
-    /// When, as in `Waking::at`.
+    /// Time, as in `Waking::at`.
     pub at: u64,
-    /// Its number, as the kernel of the machine counts them.
+    /// Number of the system call on the machine's kernel.
     pub number: u32,
-    /// What happened.
+    /// Entry or exit, with its data.
     pub edge: Edge,
 }
 
 /// An end of a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Edge {
-    /// It begins, with these arguments.
+    /// The system call begins, with these arguments.
     Enter([u64; 6]),
-    /// It returns this.
+    /// The system call returns this.
     Exit(i64),
 }
 
-/// Bytes of a name that are kept.
+/// Most bytes of a name that are kept.
 const NAME: usize = 64;
 
 impl Entry for Waking {

@@ -13,22 +13,24 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub use crate::codec::encode::{GraphEvent, ThreadEncoder};
+pub use crate::codec::encode::{GraphEnd, GraphEvent, ThreadEncoder};
 
-/// Whole chunks wait in memory up to this size, so that a chunk of two events is not a system call.
+/// Size up to which whole chunks wait in memory, so that a chunk of two events is not a system
+/// call.
 const OUT_BYTES: usize = 64 << 10;
-/// When the file takes no more, this much waits for a better moment; then nothing more is taken.
+/// Size up to which chunks wait when the file takes no more; beyond it no data is taken.
 const OUT_LIMIT: usize = 4 << 20;
-/// Metadata records are gathered up to this size.
+/// Size up to which metadata records are gathered.
 const META_BYTES: usize = 64 << 10;
-/// Sites per record, so that no record comes near the size limit of a chunk, and each is in the cache when it is compressed.
+/// Most sites in a record, so that no record comes near the size limit of a chunk, and each is in
+/// the cache when it is compressed.
 const SITES_PER_RECORD: usize = 1024;
 
 /// A trace being written.
 pub struct TraceWriter {
     file: File,
     path: PathBuf,
-    /// Bytes of whole chunks made so far; those of `out` are not in the file yet.
+    /// Size of all chunks made so far, in bytes; those in `out` are not in the file yet.
     made: u64,
     out: Vec<u8>,
     records: Vec<u8>,
@@ -63,7 +65,7 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Adds a record. It may wait in memory, but never behind events that come later.
+    /// Adds a record. It may wait in memory, but never behind later events.
     pub fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
             Record::Sites { sites } => {
@@ -73,7 +75,7 @@ impl TraceWriter {
         }
     }
 
-    /// Adds a record as it stands in the file.
+    /// Adds a record in the form that it has in the file.
     fn line(&mut self, record: &impl Serialize) -> Result<(), Error> {
         self.check_room()?;
         let start = self.records.len();
@@ -92,8 +94,8 @@ impl TraceWriter {
         if start + size < META_BYTES { Ok(()) } else { self.close_first(start) }
     }
 
-    /// Writes what is pending in `encoder` and leaves it empty; an idle one gives its memory back. If the file takes no more and too much waits
-    /// already, the encoder is left as it is.
+    /// Writes the pending events of `encoder` and leaves it empty; an idle encoder frees its
+    /// memory. If the file takes no more and too much waits already, the encoder stays as it is.
     pub fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
         self.check_room()?;
         if encoder.is_empty() {
@@ -108,14 +110,15 @@ impl TraceWriter {
         self.relieve(OUT_BYTES)
     }
 
-    /// Takes the context switches of a thread, nanoseconds of CLOCK_MONOTONIC: it made no others before `until`. What it did before the
-    /// first of all is not known.
+    /// Takes the context switches of a thread, in nanoseconds of CLOCK_MONOTONIC: it made no others
+    /// before `until`. Its state before the first of all is not known.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) -> Result<(), Error> {
         let payload = self.switches.add(thread, switches, until);
         self.payloads(Kind::States, payload)
     }
 
-    /// Takes who woke a thread, nanoseconds of CLOCK_MONOTONIC: nothing else did from `from` to `until`.
+    /// Takes the wakings of a thread, in nanoseconds of CLOCK_MONOTONIC: there were no others from
+    /// `from` to `until`.
     pub fn wakings(
         &mut self,
         thread: ThreadId,
@@ -127,7 +130,8 @@ impl TraceWriter {
         self.payloads(self.wakings.kind(), payloads)
     }
 
-    /// Takes the system calls of a thread, likewise.
+    /// Takes the system calls of a thread, in nanoseconds of CLOCK_MONOTONIC: there were no others
+    /// from `from` to `until`.
     pub fn system_calls(
         &mut self,
         thread: ThreadId,
@@ -139,7 +143,8 @@ impl TraceWriter {
         self.payloads(self.system_calls.kind(), payloads)
     }
 
-    /// Takes what happened to a thread, likewise.
+    /// Takes the incidents of a thread, in nanoseconds of CLOCK_MONOTONIC: there were no others
+    /// from `from` to `until`.
     pub fn incidents(
         &mut self,
         thread: ThreadId,
@@ -151,7 +156,7 @@ impl TraceWriter {
         self.payloads(self.incidents.kind(), payloads)
     }
 
-    /// The kernel has no more to tell of the thread.
+    /// Writes the last of the kernel's entries about a thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
         self.payloads(Kind::States, payload)?;
@@ -163,13 +168,14 @@ impl TraceWriter {
         self.payloads(Kind::Incidents, payload)
     }
 
+    /// Adds chunks of the kernel's entries.
     fn payloads(&mut self, kind: Kind, payloads: impl IntoIterator<Item = Payload>) -> Result<(), Error> {
         payloads
             .into_iter()
             .try_for_each(|Payload { thread, span, bytes }| self.kernel_chunk(kind, thread, span, &bytes))
     }
 
-    /// Adds a chunk of what the kernel tells of a thread.
+    /// Adds a chunk of the kernel's entries about a thread.
     pub(crate) fn kernel_chunk(
         &mut self,
         kind: Kind,
@@ -183,7 +189,7 @@ impl TraceWriter {
         self.relieve(OUT_BYTES)
     }
 
-    /// Hands everything taken so far to the operating system. What encoders hold is not the writer's.
+    /// Hands everything taken so far to the operating system. Events in encoders were not taken.
     pub fn flush(&mut self) -> Result<(), Error> {
         let due = self.switches.flush();
         self.payloads(Kind::States, due)?;
@@ -197,7 +203,7 @@ impl TraceWriter {
         self.relieve(0)
     }
 
-    /// The size of the file once everything taken so far is in it.
+    /// Returns the size of the file once everything taken so far is in it.
     pub fn bytes_written(&self) -> u64 {
         self.made
     }
@@ -224,6 +230,7 @@ impl TraceWriter {
         Ok(self.made)
     }
 
+    /// Makes a chunk of the pending records.
     fn close_records(&mut self) -> Result<(), Error> {
         self.close_first(self.records.len())
     }
@@ -241,6 +248,7 @@ impl TraceWriter {
         self.relieve(OUT_BYTES)
     }
 
+    /// Compresses a payload to a chunk, behind those that wait.
     fn append(&mut self, kind: Kind, thread: ThreadId, span: Span, a: &[u8], b: &[u8]) -> Result<(), Error> {
         let at = self.out.len();
         self.press
@@ -269,13 +277,13 @@ impl TraceWriter {
         self.made += bytes.len() as u64;
     }
 
-    /// Before taking anything: is there a chance to get rid of it?
+    /// Checks that data may be taken, and writes waiting chunks if there are too many.
     fn check_room(&mut self) -> Result<(), Error> {
         if self.out.len() < OUT_LIMIT { Ok(()) } else { self.relieve(0) }
     }
 
-    /// Writes until at most `keep` bytes wait. What could not be written stays and is tried again next time, so
-    /// the file is always a prefix of a valid one.
+    /// Writes until at most `keep` bytes wait. Data that cannot be written stays and is tried again
+    /// next time, so the file is always a prefix of a valid one.
     fn relieve(&mut self, keep: usize) -> Result<(), Error> {
         if self.out.len() <= keep {
             return Ok(());

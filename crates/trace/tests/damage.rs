@@ -1,4 +1,5 @@
-//! Cut off, flipped, foreign, hostile: a file gives what is whole in it, says what is not, and never more.
+//! Files that are cut off, changed, foreign or hostile: the reader gives their whole parts,
+//! complains about the rest, and makes up nothing.
 #![allow(missing_docs)]
 
 use crate::synthetic::{self, Machine, Tracer, session};
@@ -119,7 +120,7 @@ fn flipped_bits_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, damaged) = place(&folder);
     let (mut bytes, events) = small(&whole);
-    // Every byte where headers are dense, every third elsewhere.
+    // Every byte where headers are dense, every third byte elsewhere.
     for at in (0..200).chain((200..bytes.len() - 100).step_by(3)).chain(bytes.len() - 100..bytes.len()) {
         let bit = 1 << (at * 5 % 8);
         bytes[at] ^= bit;
@@ -136,8 +137,8 @@ fn flipped_bits_are_reported() {
     }
 }
 
-/// Damage with right checksums, as a hostile file has it, is what the codec's own tests are for; here whole parts
-/// are missing, doubled, swapped or overwritten.
+/// Parts of a file are missing, doubled, swapped or overwritten. Damage with valid checksums, as in
+/// a hostile file, is tested with the codec.
 #[test]
 fn parts_that_are_missing_or_doubled_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +184,8 @@ fn other_files_are_refused_by_name() {
     assert!(text.starts_with(&format!("{}: cannot create: ", folder.path().display())), "{text}");
 }
 
-/// Events whose site and thread records never came: names are made up, indices are valid, and it is said.
+/// Events whose site and thread records are missing: names are made up, indices are valid, and
+/// there is a complaint.
 #[test]
 fn what_is_not_described_gets_a_placeholder() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +210,8 @@ fn what_is_not_described_gets_a_placeholder() {
     assert!(reader.complaints().iter().any(|text| text.contains("is nonsense")), "{:?}", reader.complaints());
 }
 
-/// A full disk: the error names the file, and the file stays readable. `/dev/full` is a disk that is always full.
+/// A full disk: the error names the file, and the file stays readable. `/dev/full` is a disk that
+/// is always full.
 #[test]
 fn a_full_disk_is_an_error_with_the_name() {
     if Path::new("/dev/full").exists() {
@@ -218,7 +221,7 @@ fn a_full_disk_is_an_error_with_the_name() {
     }
 }
 
-/// What a stream gives up to its end: batches, and the errors in between.
+/// Returns all that a stream gives up to its end: batches, and the errors in between.
 fn stream(mut next: impl FnMut(&mut Batch) -> Result<bool, Error>) -> Vec<Result<Batch, String>> {
     let mut all = Vec::new();
     loop {
@@ -231,7 +234,7 @@ fn stream(mut next: impl FnMut(&mut Batch) -> Result<bool, Error>) -> Vec<Result
     }
 }
 
-/// Enough chunks that some are decoded ahead, one of them broken.
+/// Enough chunks that some are decoded ahead, one of them damaged.
 #[test]
 fn what_is_decoded_ahead_is_what_one_chunk_after_the_other_gives() {
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +277,7 @@ fn what_is_decoded_ahead_is_what_one_chunk_after_the_other_gives() {
             assert!(in_order.iter().filter(own).eq(alone.iter().filter(|batch| batch.is_ok())), "{thread:?}");
         }
         assert_eq!(in_order.len(), 42);
-        // Given up in the middle.
+        // The stream is dropped in the middle.
         let mut some = reader.batches();
         assert!((0..9).all(|_| some.next_into(&mut Batch::default()).unwrap_or(true)));
     }

@@ -1,6 +1,8 @@
-//! A file recorded once is read for ever: `data/v1.calltap`, `data/v2.calltap` and what is in them.
+//! A file recorded once is readable for ever: `data/v1.calltap`, `data/v2.calltap` and their
+//! contents.
 //!
-//! `BLESS=1` records the newest anew, which is only right while no version 2 has been released.
+//! `BLESS=1` records the newest one again, which is only right while no version 2 has been
+//! released.
 #![allow(missing_docs)]
 
 use crate::synthetic::{self, Machine, Tracer, session};
@@ -29,7 +31,7 @@ fn events() -> Vec<Event> {
     events
 }
 
-/// What version 2 has besides.
+/// Returns the events of version 2, among them those that version 1 did not have.
 fn newer_events() -> Vec<Event> {
     let mut events = events();
     let kinds = [
@@ -90,7 +92,7 @@ fn system_calls() -> [SystemCall; 3] {
     ]
 }
 
-/// What the kernel told of a thread, with a time of which nothing is known.
+/// Writes the kernel's entries about a thread, with a gap in their times.
 fn record_kernel(path: &Path) {
     // Ticks are nanoseconds.
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();

@@ -1,4 +1,4 @@
-//! The newest events in memory: what is written of them, and what is said of the rest.
+//! The newest events in memory: which of them are written, and the totals of the rest.
 #![allow(missing_docs)]
 
 use crate::synthetic;
@@ -27,7 +27,7 @@ fn history(limit: u64) -> History {
     history
 }
 
-/// A call of `f` at this time, in a chunk of its own.
+/// Adds a call of `f` at this time, in a chunk of its own.
 fn call(history: &mut History, thread: u32, ticks: u64) {
     let mut encoder = ThreadEncoder::new(ThreadId(thread));
     let mut seen = 0;
@@ -59,10 +59,10 @@ fn all_there_is_while_it_fits() {
     let all: Vec<(u32, u64)> = (0..30).map(|n| (n % THREADS, 1000 * u64::from(n))).collect();
     all.iter().for_each(|(thread, ticks)| call(&mut history, *thread, *ticks));
     let reader = written(&history);
-    // One site is used without a description.
+    // A site is used without a description.
     assert_eq!(ticks(&reader), all.iter().map(|(thread, ticks)| (100 + thread, *ticks)).collect::<Vec<_>>());
     assert!(reader.meta().loss.iter().all(|loss| (loss.entries, loss.dropped_entries) == (10, 0)));
-    // It stays, to be written again.
+    // The history stays, to be written again.
     assert_eq!(written(&history).event_count(), 60);
 }
 
@@ -76,7 +76,7 @@ fn the_oldest_goes_first_and_is_counted() {
     assert_eq!(last.last(), Some(&(101, 29_000)));
     let sums = |loss: &Loss| (loss.entries + loss.dropped_entries, loss.exits + loss.dropped_exits);
     assert_eq!(reader.meta().loss.iter().map(sums).collect::<Vec<_>>(), [(20, 20), (10, 10), (0, 0)]);
-    // Of a thread that has ended nothing is left but its number.
+    // Only the number of a thread that has ended is left.
     history.end(ThreadId(0));
     let reader = written(&history);
     assert_eq!(reader.meta().threads.iter().map(|thread| thread.tid).collect::<Vec<_>>(), [101, 102]);

@@ -4,6 +4,6 @@ mod damage;
 mod golden;
 mod history;
 mod round_trip;
-// Benchmarks use the rest of it.
+// Benchmarks use the other items of the module.
 #[allow(dead_code)]
 mod synthetic;

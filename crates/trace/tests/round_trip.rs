@@ -1,4 +1,4 @@
-//! What goes in comes out: any events of any threads, and every kind of record.
+//! Written traces are read unchanged: any events of any threads, and every kind of record.
 #![allow(missing_docs)]
 
 use crate::synthetic::{self, Machine, Tracer, session};
@@ -45,7 +45,8 @@ fn events_of(reader: &TraceReader) -> BTreeMap<ThreadId, Vec<Event>> {
     all
 }
 
-/// Writes `events` of thread 0 with a chunk at every `chunk` events, and reads them back.
+/// Writes `events` of thread 0 with a chunk at every `chunk` events, and checks that they are read
+/// back.
 fn check(path: &Path, events: &[Event], chunk: usize) {
     let mut writer = TraceWriter::create(path, session(ClockKind::Tsc)).unwrap();
     let mut encoder = ThreadEncoder::new(ThreadId(0));
@@ -131,7 +132,8 @@ fn synthetic_traces_survive() {
     }
 }
 
-/// Small steps around the end of the clock are backwards, wherever in a row of events they are and whatever follows.
+/// Small steps in which the clock wraps around go backwards, wherever in a row of events they are
+/// and whatever follows.
 #[test]
 fn a_clock_that_wraps_around() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +154,7 @@ fn a_clock_that_wraps_around() {
     }
 }
 
-/// Many more events than a chunk holds, pushed without ever asking [`ThreadEncoder::is_full`].
+/// Many more events than a chunk holds, pushed without calling [`ThreadEncoder::is_full`].
 #[test]
 fn an_encoder_that_is_not_emptied_splits_by_itself() {
     let events = synthetic::lua(Tracer::Graph, Machine::Amd, 300_000);
@@ -207,7 +209,8 @@ fn three_thousand_threads_of_two_events() {
     assert_eq!(reader.thread_span(ThreadId(3000)), None);
 }
 
-/// Loops share what reading takes; whichever loop reads in between, each gets the events of its own thread.
+/// Loops share the means of reading; each gets the events of its own thread, whichever loop reads
+/// in between.
 #[test]
 fn many_loops_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,7 +239,7 @@ fn many_loops_at_once() {
     });
 }
 
-/// An idle encoder is its own struct and nothing else, and gives everything back with its chunk.
+/// An idle encoder is only its own struct, and frees everything with its chunk.
 #[test]
 fn idle_encoders_are_small() {
     assert!(size_of::<ThreadEncoder>() <= 384, "{}", size_of::<ThreadEncoder>());
@@ -312,7 +315,8 @@ fn functions_of_the_kernel_that_were_never_added_are_missed() {
     }
 }
 
-/// Measured 0.22 and 0.60 (see `docs/reference/trace-format.md`); the bounds leave room for another zstd.
+/// Measured 0.22 and 0.60 (see `docs/reference/trace-format.md`); the bounds leave room for another
+/// zstd.
 #[test]
 fn bytes_per_event_stay_low() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,27 +1,27 @@
-//! `trace_clock`: the clocks, and a moment by each of them.
+//! `trace_clock`: the clocks, and the conversion of CLOCK_MONOTONIC times to them.
 
 use calltap_trace::{ClockKind, ClockPair};
 
 /// A clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
-    /// CLOCK_MONOTONIC, by the names that the kernel has for what is the same here.
+    /// CLOCK_MONOTONIC, under each of the kernel's names for clocks that do not differ here.
     Mono,
-    /// No time: a number for each record.
+    /// No time: the number of the record.
     Counter,
     /// Hundredths of a second since the system came up.
     Uptime,
-    /// CLOCK_MONOTONIC_RAW.
+    /// CLOCK_MONOTONIC_RAW, nanoseconds.
     Raw,
-    /// CLOCK_BOOTTIME.
+    /// CLOCK_BOOTTIME, nanoseconds.
     Boot,
-    /// CLOCK_TAI.
+    /// CLOCK_TAI, nanoseconds.
     Tai,
-    /// The processor's, as it was read.
+    /// The processor's time stamp counter, as the agent read it.
     Tsc,
 }
 
-/// All, as the kernel lists them.
+/// All clocks by name, in the kernel's order.
 pub const CLOCKS: [(&str, Clock); 10] = [
     ("local", Clock::Mono),
     ("global", Clock::Mono),
@@ -36,59 +36,60 @@ pub const CLOCKS: [(&str, Clock); 10] = [
 ];
 
 impl Clock {
-    /// Does it count nanoseconds, or what is shown as if it did?
+    /// Whether times of the clock are printed as nanoseconds are.
     pub fn in_ns(self) -> bool {
         !matches!(self, Clock::Counter | Clock::Tsc)
     }
 
-    /// Can it be shown of events that have another clock?
+    /// Whether the clock can be shown for events that were stamped by `recorded`.
     pub fn exists(self, recorded: ClockKind) -> bool {
         self != Clock::Tsc || recorded == ClockKind::Tsc
     }
 }
 
-/// The system's clocks, read at the same time.
+/// The system's clocks, read at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Moment {
-    /// CLOCK_MONOTONIC, nanoseconds,
+    /// CLOCK_MONOTONIC, nanoseconds.
     pub monotonic_ns: u64,
-    /// and ticks of the clock that events have.
+    /// The clock that stamps events, in ticks.
     pub ticks: u64,
     /// CLOCK_MONOTONIC_RAW, nanoseconds.
     pub raw_ns: u64,
-    /// CLOCK_BOOTTIME.
+    /// CLOCK_BOOTTIME, nanoseconds.
     pub boot_ns: u64,
-    /// CLOCK_TAI.
+    /// CLOCK_TAI, nanoseconds.
     pub tai_ns: u64,
 }
 
 impl Moment {
-    /// What is known of the event clock.
+    /// Returns the event clock and CLOCK_MONOTONIC of this moment.
     pub fn pair(&self) -> ClockPair {
         ClockPair { ticks: self.ticks, monotonic_ns: self.monotonic_ns }
     }
 }
 
-/// When something happened.
+/// The time of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub ns: u64,
-    /// Ticks of the event clock, where they were read.
+    /// Ticks of the event clock, if they were read.
     pub ticks: Option<u64>,
 }
 
-/// The stretch of time that events come from: how clocks ran in it.
+/// A stretch of time with the clocks at both ends.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stretch {
-    /// Its begin,
+    /// The clocks at the beginning.
     pub from: Moment,
-    /// and its end.
+    /// The clocks at the end.
     pub to: Moment,
 }
 
 impl Stretch {
-    /// A time by a clock that was read at both ends; how far it is ahead of CLOCK_MONOTONIC changes evenly between them.
+    /// Converts a CLOCK_MONOTONIC time to another clock, by linear interpolation of the offset
+    /// between both clocks.
     fn by(&self, read: impl Fn(&Moment) -> u64, ns: u64) -> u64 {
         let Stretch { from, to } = self;
         let ahead = |moment| i128::from(read(moment)) - i128::from(moment.monotonic_ns);
@@ -98,7 +99,7 @@ impl Stretch {
         u64::try_from(i128::from(ns) + ahead(from) + change).unwrap_or(0)
     }
 
-    /// A time by a clock. None of its own: [`Clock::Counter`].
+    /// Returns a time by a clock. [`Clock::Counter`] has none: its time is CLOCK_MONOTONIC.
     pub fn time(&self, clock: Clock, when: When) -> u64 {
         match clock {
             Clock::Mono | Clock::Counter => when.ns,
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!([1000, 1500, 2000].map(|ns| time(Clock::Raw, ns)), [900, 1401, 1902]);
         assert_eq!([1000, 1500, 2000].map(|ns| time(Clock::Tsc, ns)), [5000, 6500, 8000]);
         assert_eq!((time(Clock::Boot, 1234), time(Clock::Tai, 1234)), (11_234, 71_234));
-        // What happened before keeps its distance.
+        // Times before the stretch keep the offset of its beginning.
         assert_eq!(time(Clock::Raw, 700), 600);
         assert_eq!(stretch.time(Clock::Tsc, When { ns: 1, ticks: Some(77) }), 77);
     }

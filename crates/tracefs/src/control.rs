@@ -1,8 +1,10 @@
-//! The control files: what `current_tracer`, `set_ftrace_filter`, `function_tracers` and their like read as, and what writing to them does.
+//! The control files: contents of `current_tracer`, `set_ftrace_filter`, `function_tracers` and
+//! similar files, and the effect of writing to them.
 //!
-//! They are a view of the same words that the command line makes ([`Selection`]); this module only computes: it is given what is wanted
-//! and which functions there are, and says what is wanted now. Names, formats and errors are those of the kernel's tracing directory, and of the patches that
-//! began it.
+//! They are a view of the same [`Selection`] that the command line makes. This module only
+//! computes: from a selection and the list of functions it makes the text of a file, or the new
+//! selection. Names, formats and errors are those of the kernel's tracing directory, and of the
+//! patches that began it.
 
 mod ftraced;
 mod lists;
@@ -22,11 +24,11 @@ use rustix::io::Errno;
 /// A control file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// Its name.
+    /// Name of the file.
     pub name: &'static str,
-    /// One sentence.
+    /// Description in one sentence.
     pub about: &'static str,
-    /// What it is.
+    /// Contents of the file.
     kind: Kind,
 }
 
@@ -52,7 +54,7 @@ const fn file(name: &'static str, kind: Kind, about: &'static str) -> File {
     File { name, about, kind }
 }
 
-/// All of them.
+/// All control files.
 pub const FILES: &[File] = &[
     file("available_tracers", Kind::AvailableTracers, "what can be written to current_tracer"),
     file(
@@ -91,7 +93,7 @@ pub const FILES: &[File] = &[
 ];
 
 impl File {
-    /// The file with a name, or why there is none.
+    /// Returns the file with a name, or an error with the nearest names.
     pub fn named(name: &str) -> Result<File, Refusal> {
         let none = || {
             let near = calltap_names::nearest_names(name, FILES.iter().map(|file| file.name), 3);
@@ -102,18 +104,18 @@ impl File {
         FILES.iter().find(|file| file.name == name).copied().ok_or_else(none)
     }
 
-    /// Does reading it need what was summed up?
+    /// Whether reading the file needs the profile.
     pub fn reads_profile(self) -> bool {
         matches!(self.kind, Kind::Stat)
     }
 }
 
-/// Why a file cannot be read or written.
+/// The reason why a file cannot be read or written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// As the system call says it.
+    /// Error number of the system call.
     pub errno: Errno,
-    /// For people.
+    /// Explanation in words.
     pub why: String,
 }
 
@@ -127,35 +129,35 @@ impl Refusal {
     }
 }
 
-/// What the files are about.
+/// The state that the files show and change.
 #[derive(Clone, Debug)]
 pub struct Model<'a> {
-    /// What is wanted.
+    /// The selection.
     pub words: Selection,
-    /// The functions that can be traced, the program's own first, by address.
+    /// The functions that can be traced: the program's own first, by address.
     pub functions: &'a [Listed],
-    /// What was summed up, where that is asked for.
+    /// The sums of the profile tracer, for the files that need them.
     pub profile: &'a [Profiled],
 }
 
 /// How a file is opened for writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Open {
-    /// With `>`: what was there goes.
+    /// Opened with `>`: the contents are cleared.
     Truncate,
-    /// With `>>`.
+    /// Opened with `>>`.
     Append,
 }
 
-/// What has to be done after a write, besides having the new words carried out.
+/// The effect of a write, besides the new selection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effect {
-    /// What was summed up begins at nothing.
+    /// Whether the profile is reset.
     pub resets_profile: bool,
 }
 
 impl Model<'_> {
-    /// What a file reads as.
+    /// Returns the contents of a file.
     pub fn read(&self, file: File) -> String {
         match file.kind {
             Kind::AvailableTracers => "function_graph function nop\n".into(),
@@ -175,7 +177,8 @@ impl Model<'_> {
         }
     }
 
-    /// Writes a text. If that is refused, nothing has changed (the kernel leaves a filter empty where a wrong name follows a truncation, and traces everything).
+    /// Writes a text. A refused text changes nothing. The kernel differs: where a wrong name
+    /// follows a truncation, it leaves the filter empty and traces everything.
     pub fn write(&mut self, file: File, text: &str, open: Open) -> Result<Effect, Refusal> {
         let before = self.words.clone();
         let result = self.try_write(file, text, open);
@@ -199,7 +202,7 @@ impl Model<'_> {
         Ok(Effect::default())
     }
 
-    /// The tracers that are registered.
+    /// Returns the registered tracers.
     fn registered(&self) -> impl Iterator<Item = &TracerSelection> {
         self.words.tracers.iter().filter(|tracer| tracer.kind.is_some())
     }

@@ -1,31 +1,31 @@
-//! `error_log`: what was wrong with what was written.
+//! `error_log`: the refused writes.
 
 use crate::control::Refusal;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// So many are kept, as in the kernel.
+/// Number of errors that are kept, as in the kernel.
 const KEPT: usize = 8;
 
-/// Why something written was refused.
+/// The reason why a write was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wrong {
-    /// As the system call says it.
+    /// Error number of the system call.
     pub errno: Errno,
-    /// For people; what says nothing is not logged.
+    /// Explanation in words; an error without one is not logged.
     pub why: String,
-    /// Byte of what was written that it is about.
+    /// Byte offset of the error in the written text.
     pub at: usize,
 }
 
 impl Wrong {
-    /// An argument that is none, for this reason.
+    /// Returns the error of an invalid argument.
     pub fn argument(why: impl Into<String>) -> Wrong {
         Wrong { errno: Errno::INVAL, why: why.into(), at: 0 }
     }
 
-    /// It is about what stands there.
+    /// Sets the byte offset of the error.
     pub fn at(self, at: usize) -> Wrong {
         Wrong { at, ..self }
     }
@@ -48,7 +48,8 @@ impl From<Refusal> for Wrong {
 pub struct ErrorLog(VecDeque<String>);
 
 impl ErrorLog {
-    /// Adds one: when it was, in which file, what was written there (nothing: it was understood, and could not be done).
+    /// Adds an error: its time, its file and the written text. The text is empty if the write was
+    /// valid but could not be carried out.
     pub fn add(&mut self, ns: u64, file: &str, written: &str, wrong: &Wrong) {
         if wrong.why.is_empty() {
             return;
@@ -66,12 +67,12 @@ impl ErrorLog {
         self.0.push_back(text);
     }
 
-    /// Forgets all.
+    /// Removes all errors.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What the file reads as.
+    /// Returns the contents of the file.
     pub fn text(&self) -> String {
         self.0.iter().map(String::as_str).collect()
     }

@@ -1,4 +1,4 @@
-//! What small files read as.
+//! Contents of the files that are read as a whole.
 
 use crate::clocks::CLOCKS;
 use crate::control::{File, Model, TRACE, Which};
@@ -12,7 +12,7 @@ use calltap_ringbuffer::formats;
 use calltap_selection::{Selection, TracerSelection};
 use std::fmt::Write;
 
-/// Threads whose names are kept, as the kernel's default.
+/// Number of threads whose names are kept, the kernel's default.
 const CMDLINES: u64 = 6552;
 
 const README: &str = "\
@@ -43,12 +43,12 @@ fn lines<T: std::fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
     })
 }
 
-/// A set of a model, and what waits for its library.
+/// Returns a set's contents, with the words that wait for their libraries.
 fn set_of(mut model: Model<'_>, which: Which) -> String {
     let words = model.set_mut(which).clone();
     let waiting: Vec<&String> = waiting(&words).collect();
     let name = if which == Which::Filter { "set_ftrace_filter" } else { "set_ftrace_notrace" };
-    // A notrace set in which all waits disables nothing yet, and says so.
+    // A notrace set whose words all wait disables no function yet, and its text says so.
     if which == Which::Notrace && waiting.len() == words.len() {
         model.set_mut(which).clear();
     }
@@ -79,7 +79,7 @@ impl Tracefs {
         set_of(Model { words, functions: self.symbols.functions(), profile: &[] }, Which::Filter)
     }
 
-    /// What a file reads as that is read as a whole.
+    /// Returns the contents of a file that is read as a whole.
     pub(crate) fn text(&self, instance: &Instance, kind: Kind, arg: u16) -> String {
         match kind {
             Kind::Control(n) => self.control(instance, CONTROL[usize::from(n)]),
@@ -137,7 +137,7 @@ impl Tracefs {
         }
     }
 
-    /// `name (2)` and the tracers it leads to: functions that have users now, or ever had.
+    /// Lists the functions that have users now, or ever had: `name (2)` and the tracers.
     fn users(&self, ever: bool) -> String {
         let all: Vec<_> = self.instances.iter().map(Instance::users).collect();
         let measured = self.stack_tracer.sets();
@@ -159,7 +159,7 @@ fn number(n: u64) -> String {
     format!("{n}\n")
 }
 
-/// The same of files that say what an instance knows by itself.
+/// Returns the contents of a file that depend on one instance alone.
 fn own_text(instance: &Instance, kind: Kind, arg: u16) -> String {
     match kind {
         Kind::CurrentTracer => format!("{}\n", instance.tracer_name()),
@@ -195,7 +195,7 @@ fn own_text(instance: &Instance, kind: Kind, arg: u16) -> String {
     }
 }
 
-/// The number of an event, as its format says it.
+/// Returns an event's id from its format.
 fn id((_, text): &formats::Event) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("ID: "));
     line.and_then(|id| id.parse().ok()).unwrap_or(0)

@@ -11,31 +11,33 @@ pub(crate) struct Handle {
     pub node: Node,
     pub kind: Kind,
     pub arg: u16,
-    /// Something was written since it was last flushed.
+    /// Whether there was a write since the last flush.
     pub written: bool,
-    /// By this thread.
+    /// The thread of the last write.
     pub writer: u32,
+    /// Whether the instance records nothing while the file is open (`pause-on-trace`).
+    pub pauses: bool,
     pub content: Content,
 }
 
-/// What is kept of it.
+/// The state of an open file.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// What it read as when it was opened.
+    /// Contents as of opening the file.
     Text(String),
     Records(Box<Reader>),
     Pipe(Box<Pipe>),
     Pages(Pages),
     PendingFilter(Box<PendingFilter>),
-    /// Only written to.
+    /// None: the file is only written to.
     Nothing,
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// This; nothing at the end of the file.
+    /// The bytes; none at the end of the file.
     Data(Vec<u8>),
-    /// There is nothing yet.
+    /// No bytes yet: the reader has to wait.
     Wait,
 }

@@ -1,9 +1,13 @@
-//! From the events of threads to the records of instances: which instance wants which functions, calls and their returns, triggers.
+//! Turns the events of threads into the records of instances.
+//!
+//! Events of several threads are collected, sorted by time, and followed as calls and returns. Each
+//! call is offered to the instances that trace its function: to the function and graph tracers, to
+//! triggers, and to the stack tracer.
 
 use crate::clocks::When;
 use crate::control::TRACE;
 use crate::instance::{Instance, STACK_TRACE, wants};
-use crate::ring::What;
+use crate::ring::Payload;
 use crate::stack::{Call, levels};
 use crate::stack_tracer::{StackTracer, slot};
 use crate::symbols::Symbols;
@@ -13,31 +17,33 @@ use calltap_trace::{Batch, Calls, Event, EventKind, ThreadId, TracerKind};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// What is kept of an open call.
+/// The record of an open call. Instances are bits, by their index.
 #[derive(Clone, Copy, Default, Debug)]
 struct Frame {
     call: Call,
     start_ns: u64,
-    /// The instances that have its entry, by place.
+    /// The instances that have recorded the entry.
     recorded: u32,
-    /// In these, everything beneath it is wanted, or nothing is.
+    /// The instances of which this call is in `set_graph_function`, and in `set_graph_notrace`.
     begins: u32,
     hides: u32,
 }
 
-/// A thread.
+/// The state of a thread.
 #[derive(Default, Debug)]
 struct Task {
     tid: u32,
     calls: Calls<Frame>,
-    /// By place of the instance.
+    /// Counts by the index of the instance.
     counts: Vec<Counts>,
-    /// Where its stack is; as long as that is not known, an address somewhere in it.
+    /// The mapping of the thread's stack; while it is not known, `within` is an address in it, or
+    /// 0.
     stack: Option<Range<u64>>,
     within: u64,
 }
 
-/// Open calls of an instance: those that are recorded, those that begin what is wanted, those that hide it.
+/// The open calls of an instance: depth of the recorded ones, number of those in
+/// `set_graph_function`, number of those in `set_graph_notrace`.
 #[derive(Clone, Copy, Default, Debug)]
 struct Counts {
     depth: u16,
@@ -45,7 +51,7 @@ struct Counts {
     hidden: u32,
 }
 
-/// What instances want of a site, by their places.
+/// The instances with an interest in a site, as bits by their index.
 #[derive(Clone, Copy, Default, Debug)]
 struct Interest {
     function: u32,
@@ -53,113 +59,113 @@ struct Interest {
     triggers: u32,
     begins: u32,
     hides: u32,
-    /// The stack tracer looks there.
+    /// Whether the stack tracer looks at the function's calls.
     measured: bool,
 }
 
 impl Interest {
-    /// The instances that want anything.
+    /// Returns the instances with any interest.
     fn any(&self) -> u32 {
         self.function | self.graph | self.triggers | self.begins | self.hides
     }
 }
 
-/// An instance's selection, ready to be asked.
+/// An instance's selection, prepared for lookups.
 struct InstanceFilter<'a> {
-    /// Functions with triggers.
+    /// Linker symbols of the functions with triggers.
     triggers: HashSet<&'a str>,
     bit: u32,
     kind: Option<TracerKind>,
     sets: Option<(GlobSet, GlobSet)>,
 }
 
-/// What was written to an instance's `trace_marker`.
+/// A write to an instance's `trace_marker`.
 #[derive(Debug)]
 struct Mark {
     instance: u32,
     ns: u64,
     tid: u32,
-    what: What,
+    payload: Payload,
 }
 
-/// An event of a thread.
+/// A pending event of a thread.
 #[derive(Clone, Copy, Debug)]
-struct Met {
+struct PendingEvent {
     thread: ThreadId,
     event: Event,
-    /// Where its return address lies, 0 if that was not asked for.
+    /// Address of the slot of the return address, 0 if it was not read.
     slot: u64,
 }
 
-/// Sorts events out.
+/// The events that wait, and the state of all threads.
 #[derive(Default, Debug)]
 pub struct Ingest {
-    /// Events since the last time, as they came.
-    pending: Vec<Met>,
+    /// Events since the last call of `settle`, in the order of arrival.
+    pending: Vec<PendingEvent>,
     marks: Vec<Mark>,
     tasks: HashMap<ThreadId, Task>,
     ended: Vec<ThreadId>,
-    /// By site.
+    /// The interests, by site.
     wanted: Vec<Interest>,
-    /// In these instances calls are only wanted beneath certain functions.
+    /// The instances with a `set_graph_function`: they record only calls beneath its functions.
     beneath: u32,
 }
 
 impl Ingest {
-    /// A thread was found.
+    /// Adds a thread.
     pub fn add_thread(&mut self, thread: ThreadId, tid: u32) {
         self.tasks.insert(thread, Task { tid, ..Task::default() });
     }
 
-    /// A thread has no more events than those that are pending.
+    /// Marks a thread as ended: it has no events except the pending ones.
     pub fn end_thread(&mut self, thread: ThreadId) {
         self.ended.push(thread);
     }
 
-    /// The threads that have ended and have nothing pending any more.
+    /// Removes the ended threads whose events are all settled, and returns them.
     pub fn take_ended(&mut self) -> Vec<u32> {
         let ended = std::mem::take(&mut self.ended);
         ended.into_iter().filter_map(|thread| self.tasks.remove(&thread)).map(|task| task.tid).collect()
     }
 
-    /// Those that have not ended.
+    /// Returns the threads that have not ended.
     pub fn threads(&self) -> Vec<u32> {
         self.tasks.values().map(|task| task.tid).collect()
     }
 
-    /// Events of one thread.
+    /// Adds events of one thread.
     pub fn add(&mut self, batch: &Batch) {
         let (before, thread) = (self.pending.len(), batch.thread);
         let slots = (0..).map(|n| slot(batch.values.of(n)));
         let events = batch.events.iter().zip(slots);
-        self.pending.extend(events.map(|(event, slot)| Met { thread, event: *event, slot }));
+        self.pending.extend(events.map(|(event, slot)| PendingEvent { thread, event: *event, slot }));
         if !batch.values.is_empty()
             && let Some(task) = self.tasks.get_mut(&thread).filter(|task| task.stack.is_none())
         {
-            let first = self.pending[before..].iter().find(|met| met.slot != 0);
-            task.within = first.map_or(task.within, |met| met.slot);
+            let first = self.pending[before..].iter().find(|waiting| waiting.slot != 0);
+            task.within = first.map_or(task.within, |waiting| waiting.slot);
         }
     }
 
-    /// The threads of which it has to be found out where their stacks are, each with an address in it.
+    /// Returns the threads whose stack mappings are sought, each with an address in its stack.
     pub fn sought(&self) -> Vec<(ThreadId, u32, u64)> {
         let tasks = self.tasks.iter().filter(|(_, task)| task.within != 0);
         tasks.map(|(thread, task)| (*thread, task.tid, task.within)).collect()
     }
 
-    /// There it is, or it is not known.
+    /// Sets the mapping of a thread's stack; `None` if it is not known.
     pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
         if let Some(task) = self.tasks.get_mut(&thread) {
             (task.stack, task.within) = (stack, 0);
         }
     }
 
-    /// A process wrote to the `trace_marker` of an instance.
-    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, what: What) {
-        self.marks.push(Mark { instance, ns, tid, what });
+    /// Adds a write to the `trace_marker` of an instance.
+    pub fn mark(&mut self, instance: u32, ns: u64, tid: u32, payload: Payload) {
+        self.marks.push(Mark { instance, ns, tid, payload });
     }
 
-    /// An instance is taken away: those behind it move up.
+    /// Removes an instance; the indexes of those behind it decrease by one.
     pub fn forget(&mut self, place: usize) {
         let shut = |mask: &mut u32| *mask = *mask & ((1 << place) - 1) | *mask >> 1 & !((1u32 << place) - 1);
         for task in self.tasks.values_mut() {
@@ -172,7 +178,8 @@ impl Ingest {
         }
     }
 
-    /// What the instances want has changed, or there are more sites.
+    /// Computes the interests in all sites anew, after a change of the instances' selections or of
+    /// the sites.
     pub fn choose(&mut self, instances: &[Instance], stack_tracer: &StackTracer, symbols: &Symbols) {
         let measured = stack_tracer.sets();
         let selections: Vec<InstanceFilter<'_>> = instances
@@ -226,7 +233,7 @@ impl Ingest {
         }
     }
 
-    /// Everything has come that happened until now: it goes to the instances in the order of time.
+    /// Passes all collected events to the instances, in the order of time.
     pub fn settle(
         &mut self,
         instances: &mut [Instance],
@@ -235,29 +242,29 @@ impl Ingest {
         to_ns: &dyn Fn(u64) -> u64,
     ) {
         let mut pending = std::mem::take(&mut self.pending);
-        // Stable: a thread's events keep their order.
-        pending.sort_by_key(|met| met.event.ticks);
+        // The sort is stable: events of a thread keep their order.
+        pending.sort_by_key(|waiting| waiting.event.ticks);
         let mut marks = std::mem::take(&mut self.marks).into_iter().peekable();
         let write = |mark: Mark, instances: &mut [Instance]| {
             if let Some(own) = instances.iter_mut().find(|instance| instance.id == mark.instance) {
-                own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.what);
+                own.record(When { ns: mark.ns, ticks: None }, mark.tid, mark.payload);
             }
         };
-        for met in pending.drain(..) {
-            let ticks = met.event.ticks;
+        for waiting in pending.drain(..) {
+            let ticks = waiting.event.ticks;
             let ns = to_ns(ticks);
             while let Some(mark) = marks.next_if(|mark| mark.ns < ns) {
                 write(mark, instances);
             }
-            self.take(met, When { ns, ticks: Some(ticks) }, instances, stack_tracer, symbols);
+            self.dispatch(waiting, When { ns, ticks: Some(ticks) }, instances, stack_tracer, symbols);
         }
         marks.for_each(|mark| write(mark, instances));
         self.pending = pending;
     }
 
-    fn take(
+    fn dispatch(
         &mut self,
-        Met { thread, event, slot }: Met,
+        PendingEvent { thread, event, slot }: PendingEvent,
         when: When,
         instances: &mut [Instance],
         stack_tracer: &mut StackTracer,
@@ -310,9 +317,9 @@ impl Ingest {
             if wanted.function & bit != 0
                 && let Some(parent) = parent
             {
-                instance.record(when, task.tid, What::Function { site, parent });
+                instance.record(when, task.tid, Payload::Function { site, parent });
                 if instance.options.has(STACK_TRACE) {
-                    instance.record(when, task.tid, What::Stack(levels(call, task.open(), symbols)));
+                    instance.record(when, task.tid, Payload::Stack(levels(call, task.open(), symbols)));
                 }
             }
             if !graph {
@@ -328,7 +335,7 @@ impl Ingest {
 }
 
 impl Task {
-    /// Its open calls, innermost first.
+    /// Returns the open calls, innermost first.
     fn open(&self) -> impl Iterator<Item = Call> {
         self.calls.open().iter().rev().map(|call| call.data.call)
     }
@@ -340,7 +347,9 @@ impl Task {
         &mut self.counts[place]
     }
 
-    /// A call for the graph of an instance: counted whether it is recorded or not, as its return undoes it. `anywhere`: not only beneath some functions.
+    /// Enters a call for the graph tracer of an instance. Calls are counted even while they are not
+    /// recorded, as their returns are counted as well. `anywhere`: there is no
+    /// `set_graph_function`.
     fn enter_graph(
         &mut self,
         instance: &mut Instance,
@@ -365,11 +374,11 @@ impl Task {
         if wanted.graph & bit != 0 && is_beneath && counts.hidden == 0 && !deep && instance.is_on {
             frame.recorded |= bit;
             counts.depth = depth.saturating_add(1);
-            instance.record(when, tid, What::Enter { site: frame.call.site, depth });
+            instance.record(when, tid, Payload::Enter { site: frame.call.site, depth });
         }
     }
 
-    /// Calls end. Of one that was cut nothing is recorded: how long it took is not known.
+    /// Ends the calls that an event ends. A cut call has no record, as its duration is not known.
     fn end_calls(&mut self, event: &Event, when: When, instances: &mut [Instance]) {
         let Some(closing) = self.calls.end(event) else { return };
         while let Some((call, ending)) = self.calls.close(&closing) {
@@ -385,7 +394,7 @@ impl Task {
                     let depth = counts.depth;
                     if !ending.is_cut() {
                         let ns = when.ns.saturating_sub(frame.start_ns);
-                        instance.record(when, tid, What::Exit { site: frame.call.site, depth, ns });
+                        instance.record(when, tid, Payload::Exit { site: frame.call.site, depth, ns });
                     }
                 }
             }
@@ -393,7 +402,7 @@ impl Task {
     }
 }
 
-/// The places whose bits are set.
+/// Returns the indexes of the bits that are set.
 fn places(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = mask.trailing_zeros();
@@ -402,7 +411,7 @@ fn places(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A function of a library that was not looked at yet.
+/// Returns a function of a library that is not in the list of functions yet.
 fn unknown(name: &str, address: u64) -> Listed {
     Listed { function: name.to_owned(), address, ..Listed::default() }
 }

@@ -1,11 +1,15 @@
-//! An instance: a tracer with its filters, options and buffer. The directory itself is the first.
+//! An instance: a tracer with its filters, options and buffer. The top directory itself is the
+//! first instance.
+//!
+//! It has the settings that its files show and change. [`Ingest`](crate::ingest::Ingest) passes the
+//! calls to it that its settings select, and it writes them into its ring, which readers read.
 
 use crate::clocks::{CLOCKS, Clock, Stretch, When};
 use crate::control::{PROFILE, TRACE, has};
 use crate::errors::ErrorLog;
 use crate::options::{Flag, Options};
 use crate::reader::Pipe;
-use crate::ring::{Record, Ring, SUBBUF, What};
+use crate::ring::{Payload, Record, Ring, SUBBUF};
 use crate::stack::Level;
 use crate::symbols::Symbols;
 use crate::text::Format;
@@ -16,85 +20,86 @@ use calltap_trace::TracerKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Kilobytes of a processor's buffer, once it is in use.
+/// Size of a processor's buffer once it is in use, in kilobytes.
 const BUFFER_KB: u64 = 1408;
-/// Sub-buffers at least.
+/// Minimum number of sub-buffers.
 const FEWEST: u64 = 2;
 
 const OVERWRITE: Flag = Flag::named("overwrite");
 pub const STACK_TRACE: Flag = Flag::named("func_stack_trace");
 const NO_REPEATS: Flag = Flag::named("func-no-repeats");
 
-/// What was put aside.
+/// The snapshot buffer.
 #[derive(Debug)]
 pub enum Snapshot {
     /// There is no memory for it.
     Freed,
-    /// There is, and this is in it.
+    /// The buffer with its records.
     Allocated(Ring),
 }
 
-/// Functions that a set of words names, by name: `set_graph_function` and `set_graph_notrace`.
+/// The names of the functions in `set_graph_function` or `set_graph_notrace`.
 pub type Functions = BTreeSet<String>;
 
-/// An instance.
+/// An instance of the tracing directory.
 #[derive(Debug)]
 pub struct Instance {
-    /// Never used again.
+    /// Number that is never reused.
     pub id: u32,
-    /// Its directory's name; the first has none.
+    /// Name of its directory; empty for the first instance.
     pub name: String,
-    /// The tracers, with their filters.
+    /// The tracers with their filters.
     pub words: Selection,
     /// `tracing_on`.
     pub is_on: bool,
-    /// Its options.
+    /// `trace_options`.
     pub options: Options,
-    /// What was recorded.
+    /// The buffer of records.
     pub ring: Ring,
-    /// What was put aside.
+    /// The snapshot buffer.
     pub snapshot: Snapshot,
-    /// Sub-buffers of each processor; none before the first use.
+    /// Number of sub-buffers of each processor; `None` before the first use.
     subbufs: Option<u64>,
-    /// Pages of a sub-buffer.
+    /// `buffer_subbuf_size_kb`: kilobytes of a sub-buffer.
     pub subbuf_kb: u64,
     /// `buffer_percent`.
     pub percent: u64,
     /// Index into [`CLOCKS`].
     pub clock: usize,
-    /// What its clock showed when the buffer was last cleared.
+    /// Time of the instance's clock when the buffer was last cleared.
     pub start: u64,
     stretch: Stretch,
     counter: u64,
-    /// What was wrong with what was written to its files.
+    /// `error_log`.
     pub errors: ErrorLog,
-    /// What triggers have written out.
+    /// Text that the trigger `dump` has written.
     pub dumped: String,
-    /// `tracing_cpumask`. Events are on processor 0, as the agent does not record which one it was.
+    /// `tracing_cpumask`. All events are on processor 0, as the agent does not record the
+    /// processor.
     pub mask: u64,
     /// `tracing_thresh`, microseconds.
     pub threshold_us: u64,
-    /// `set_ftrace_pid`, `set_ftrace_notrace_pid`: threads.
+    /// `set_ftrace_pid` and `set_ftrace_notrace_pid`: threads.
     pub pids: [BTreeSet<u32>; 2],
     /// `max_graph_depth`.
     pub max_depth: u32,
-    /// `set_graph_function`, `set_graph_notrace`.
+    /// `set_graph_function` and `set_graph_notrace`.
     pub graph: [Functions; 2],
-    /// What is done when functions are called.
+    /// The triggers of functions.
     pub triggers: Triggers,
-    /// A reader has `trace_pipe`.
+    /// Whether `trace_pipe` is open for reading.
     pub piped: bool,
-    /// Open files `trace_pipe_raw`.
+    /// Number of open files `trace_pipe_raw` and `snapshot_raw`.
     pub raw_pipes: u32,
-    /// Readers of `trace`, while the option `pause-on-trace` is on.
+    /// Number of readers of `trace` while the option `pause-on-trace` is on.
     pub paused: u32,
-    /// Open files.
+    /// Number of open files.
     pub open: u32,
     processors: u64,
 }
 
 impl Instance {
-    /// A new one.
+    /// Returns a new instance.
     pub fn new(id: u32, name: &str, options: Options, processors: usize) -> Instance {
         let tracer =
             TracerSelection { name: TRACE.into(), kind: None, filter: Vec::new(), notrace: Vec::new() };
@@ -135,26 +140,27 @@ impl Instance {
         instance
     }
 
-    /// Is it the directory itself?
+    /// Whether this is the instance of the top directory.
     pub fn is_top(&self) -> bool {
         self.id == 0
     }
 
-    /// The buffer gets its size when it is first needed.
+    /// Gives the buffer its default size, at the first use.
     pub fn expand(&mut self) {
         if self.subbufs.is_none() {
             self.set_kb(BUFFER_KB);
         }
     }
 
-    /// Sets the size of a processor's buffer. There is one for all processors together.
+    /// Sets the size of a processor's buffer. One ring has the size of the buffers of all
+    /// processors.
     pub fn set_kb(&mut self, kb: u64) {
         let subbufs = (kb.saturating_mul(1024)).div_ceil(SUBBUF).max(FEWEST);
         self.subbufs = Some(subbufs);
         self.ring.resize(subbufs.saturating_mul(SUBBUF).saturating_mul(self.processors));
     }
 
-    /// `buffer_size_kb`, or `buffer_total_size_kb`.
+    /// Returns the contents of `buffer_size_kb`, or of `buffer_total_size_kb`.
     pub fn kb(&self, total: bool) -> String {
         let factor = if total { self.processors } else { 1 };
         match self.subbufs {
@@ -163,12 +169,12 @@ impl Instance {
         }
     }
 
-    /// What records events.
+    /// Returns the kind of the current tracer.
     pub fn tracer(&self) -> Option<TracerKind> {
         self.words.tracers.iter().find(|tracer| tracer.name == TRACE).and_then(|tracer| tracer.kind)
     }
 
-    /// The same in words.
+    /// Returns the name of the current tracer.
     pub fn tracer_name(&self) -> &'static str {
         match self.tracer() {
             Some(TracerKind::Function) => "function",
@@ -177,7 +183,7 @@ impl Instance {
         }
     }
 
-    /// These are its tracers now.
+    /// Takes over the tracers that are already registered in the process.
     pub fn adopt(&mut self, words: Selection) {
         self.is_on = !words.paused;
         let own = std::mem::replace(&mut self.words, Selection { paused: false, ..words });
@@ -189,7 +195,7 @@ impl Instance {
         }
     }
 
-    /// All tracers have the sets of the first.
+    /// Copies the sets of the first tracer to all others.
     pub fn share_sets(&mut self) {
         let first = self.words.tracers.iter().find(|tracer| tracer.name == TRACE).cloned();
         let Some(TracerSelection { filter, notrace, .. }) = first else { return };
@@ -199,7 +205,7 @@ impl Instance {
         self.words.default = Some(TRACE.into());
     }
 
-    /// How its records are written.
+    /// Returns the format of the records.
     pub fn format(&self) -> Format {
         Format {
             tracer: self.tracer_name(),
@@ -211,17 +217,17 @@ impl Instance {
         }
     }
 
-    /// Its clock.
+    /// Returns the clock.
     pub fn clock(&self) -> Clock {
         CLOCKS[self.clock].1
     }
 
-    /// What is recorded from now on happened in this stretch of time.
+    /// Sets the stretch of time in which the next records happened.
     pub fn reach(&mut self, stretch: Stretch) {
         self.stretch = stretch;
     }
 
-    /// What its clock shows at the last moment that is known.
+    /// Returns the time of the instance's clock at the end of the present stretch.
     pub fn now(&self) -> u64 {
         let to = &self.stretch.to;
         match self.clock() {
@@ -230,16 +236,16 @@ impl Instance {
         }
     }
 
-    /// Empties the buffer.
+    /// Clears the buffer.
     pub fn clear(&mut self) {
         self.ring.clear();
         self.start = self.now();
     }
 
-    /// The tracers that have to be registered in the process for it.
+    /// Returns the tracers to register in the process.
     pub fn tracers(&self) -> Vec<TracerSelection> {
         let place = if self.is_top() { String::new() } else { format!("{}/", self.name) };
-        // Without any, the default would be meant.
+        // Without any tracer, the session's default would be registered.
         let is_default = |tracer: &TracerSelection| self.is_top() && tracer.name == TRACE;
         let registered =
             self.words.tracers.iter().filter(|tracer| tracer.kind.is_some() || is_default(tracer));
@@ -254,24 +260,24 @@ impl Instance {
         tracers
     }
 
-    /// Does it record callers?
+    /// Whether the instance records stacks.
     pub fn wants_stacks(&self) -> bool {
         let by_trigger = || self.triggers.all().iter().any(|trigger| trigger.command == Command::StackTrace);
         self.tracer() == Some(TracerKind::Function) && self.options.has(STACK_TRACE) || by_trigger()
     }
 
-    /// The sets of a tracer, if it is registered.
+    /// Returns the sets of a tracer, if it is registered.
     pub fn sets(&self, name: &str) -> Option<(GlobSet, GlobSet)> {
         let tracer = self.words.tracers.iter().find(|tracer| tracer.name == name && tracer.kind.is_some())?;
         Some((GlobSet::new(&tracer.filter), GlobSet::new(&tracer.notrace)))
     }
 
-    /// Are calls summed up?
+    /// Whether the profile tracer is registered.
     pub fn profiles(&self) -> bool {
         self.words.tracers.iter().any(|tracer| tracer.kind == Some(TracerKind::Profile))
     }
 
-    /// How many of its users a function has: tracer, profiler, triggers by command.
+    /// Returns a function that counts a function's users: tracer, profiler, triggers by command.
     pub fn users<'a>(&'a self) -> impl Fn(&Listed) -> usize + 'a {
         let sets: Vec<(GlobSet, GlobSet)> =
             [TRACE, PROFILE].into_iter().filter_map(|name| self.sets(name)).collect();
@@ -289,14 +295,14 @@ impl Instance {
         }
     }
 
-    /// Are a thread's calls wanted?
+    /// Whether calls of a thread are recorded.
     pub fn lists(&self, tid: u32) -> bool {
         let [only, never] = &self.pids;
         (only.is_empty() || only.contains(&tid)) && !never.contains(&tid)
     }
 
-    /// Records something, if it is on.
-    pub fn record(&mut self, when: When, tid: u32, what: What) {
+    /// Adds a record to the buffer, if the instance is on.
+    pub fn record(&mut self, when: When, tid: u32, payload: Payload) {
         if !self.is_on || self.paused > 0 || self.mask & 1 == 0 {
             return;
         }
@@ -305,41 +311,43 @@ impl Instance {
             self.counter += 1;
         }
         let time = if clock == Clock::Counter { self.counter } else { self.stretch.time(clock, when) };
-        let record = Record { time, tid, what };
-        if let What::Function { site, parent } = record.what
+        let record = Record { time, tid, payload };
+        if let Payload::Function { site, parent } = record.payload
             && self.options.has(NO_REPEATS)
-            && self.repeats(&record, site, parent)
+            && self.count_repetition(&record, site, parent)
         {
             return;
         }
         self.ring.push(record, self.options.has(OVERWRITE));
     }
 
-    /// The same function was called from the same place by the same thread, just before: that is counted.
-    fn repeats(&mut self, record: &Record, site: u32, parent: u64) -> bool {
+    /// Whether a record repeats the thread's last one, with the same function and caller; if so,
+    /// the repetition is counted there.
+    fn count_repetition(&mut self, record: &Record, site: u32, parent: u64) -> bool {
         let tid = record.tid;
         let Some(last) = self.ring.last_mut().filter(|last| last.tid == tid) else { return false };
-        match &mut last.what {
-            What::Repeats { site: of, parent: from, count, last } if (*of, *from) == (site, parent) => {
+        match &mut last.payload {
+            Payload::Repeats { site: of, parent: from, count, last } if (*of, *from) == (site, parent) => {
                 *count += 1;
                 *last = record.time;
                 true
             }
-            What::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
-                let what = What::Repeats { site, parent, count: 1, last: record.time };
-                self.ring.push(Record { what, ..record.clone() }, self.options.has(OVERWRITE));
+            Payload::Function { site: of, parent: from } if (*of, *from) == (site, parent) => {
+                let payload = Payload::Repeats { site, parent, count: 1, last: record.time };
+                self.ring.push(Record { payload, ..record.clone() }, self.options.has(OVERWRITE));
                 true
             }
             _ => false,
         }
     }
 
-    /// Puts the buffer aside; what was aside becomes the buffer, empty.
+    /// Moves the records to the snapshot buffer, whose old records are discarded.
     pub fn take_snapshot(&mut self) {
         self.snapshot = Snapshot::Allocated(self.ring.put_aside());
     }
 
-    /// Switches to another clock: times before and after could not be compared.
+    /// Changes the clock, and clears the buffers: times before and after the change could not be
+    /// compared.
     pub fn set_clock(&mut self, clock: usize) {
         self.clock = clock;
         self.clear();
@@ -348,7 +356,7 @@ impl Instance {
         }
     }
 
-    /// A function with triggers was called.
+    /// Executes the triggers of a function that was called.
     pub fn trigger(
         &mut self,
         when: When,
@@ -368,7 +376,7 @@ impl Instance {
         }
         for command in due {
             match command {
-                Command::StackTrace => self.record(when, tid, What::Stack(stack())),
+                Command::StackTrace => self.record(when, tid, Payload::Stack(stack())),
                 Command::Snapshot => self.take_snapshot(),
                 Command::Dump | Command::CpuDump => self.dump(symbols),
                 Command::TraceOn | Command::TraceOff | Command::Depth(_) => {}
@@ -376,7 +384,8 @@ impl Instance {
         }
     }
 
-    /// Writes the buffer out, for the file `dump`: where the kernel has a console, a directory has no place that all look at.
+    /// Moves the buffer's records as text to the file `dump`, which stands for the kernel's
+    /// console.
     fn dump(&mut self, symbols: &Symbols) {
         let format = self.format();
         self.dumped = Pipe::default().all(&mut self.ring, &format, symbols);
@@ -387,7 +396,7 @@ fn has_trace(words: &Selection) -> bool {
     words.tracers.iter().any(|tracer| tracer.name == TRACE)
 }
 
-/// Is a function in the filter, and not in the notrace set?
+/// Whether a function is in the filter and not in the notrace set.
 pub fn wants((filter, notrace): &(GlobSet, GlobSet), function: &Listed) -> bool {
     (filter.is_empty() || has(filter, function)) && !has(notrace, function)
 }

@@ -1,8 +1,9 @@
 //! The control directory: ftrace's files, formats, errors, buffers and instances, for one process.
 //!
-//! This crate only computes. It is told what the process has and what happened in it ([`Tracefs::record`], [`Tracefs::events`],
-//! [`Tracefs::settle`]), and answers what a file system asks: look up, open, read, write, close. What it wants of the process in
-//! return it says in [`Effects`].
+//! This crate only computes. Its input is the metadata and events of a process:
+//! [`Tracefs::record`], [`Tracefs::events`], [`Tracefs::settle`]. It answers the requests of a file
+//! system: look up, open, read, write, close. Changes for the process to carry out are returned as
+//! [`Effects`].
 #![forbid(unsafe_code)]
 
 mod clocks;

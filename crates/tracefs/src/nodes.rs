@@ -1,14 +1,14 @@
-//! What there is: directories and files, their names and modes.
+//! The nodes of the tree: directories and files, their names and modes.
 
 use crate::options::OPTIONS;
 use calltap_ringbuffer::formats;
 
-/// A directory or file of an instance (by its id).
+/// A directory or file of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
-    /// Which instance.
+    /// Id of the instance.
     pub instance: u32,
-    /// What in it.
+    /// The entry of the instance.
     pub entry: Entry,
 }
 
@@ -17,14 +17,14 @@ pub struct Node {
 pub enum Entry {
     /// A directory.
     Dir(Dir),
-    /// A file. The number: of an option; one more than that of a processor, where it is a processor's file.
+    /// A file. The number is that of an option, or of a processor plus one; 0 for other files.
     File(Kind, u16),
 }
 
 /// A directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dir {
-    /// Of the instance.
+    /// The instance's own directory.
     Root,
     Options,
     PerCpu,
@@ -33,14 +33,14 @@ pub enum Dir {
     TraceStat,
     Events,
     EventsFtrace,
-    /// By its place in [`calltap_ringbuffer::formats::EVENTS`].
+    /// An event, by its index in [`calltap_ringbuffer::formats::EVENTS`].
     Event(u16),
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// One of the files that [`crate::control`] knows, by its place there.
+    /// A file of [`crate::control`], by its index in [`CONTROL`].
     Control(u8),
     CurrentTracer,
     AvailableTracers,
@@ -103,7 +103,7 @@ const RO: u16 = 0o440;
 const RW: u16 = 0o640;
 const WO: u16 = 0o220;
 
-/// A file: name, what it is, mode; whether only the first instance has it.
+/// A file: name, kind, mode, and whether only the first instance has it.
 type File = (&'static str, Kind, u16, bool);
 
 const FILES: &[File] = &[
@@ -176,10 +176,10 @@ const DIRS: &[(&str, Dir, bool)] = &[
     ("trace_stat", Dir::TraceStat, true),
 ];
 
-/// Names in [`crate::control`] of [`Kind::Control`].
+/// Names in [`crate::control`] of the files of [`Kind::Control`].
 pub const CONTROL: [&str; 3] = ["available_filter_functions", "dyn_ftrace_total_info", "failures"];
 
-/// What is in a directory, besides instances.
+/// Returns the entries of a directory, except instances.
 pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)> {
     let file = |files: &[File], arg: u16| -> Vec<(String, Entry)> {
         let there = files.iter().filter(|(_, _, _, top)| is_top || !top);
@@ -220,7 +220,7 @@ pub fn entries(dir: Dir, is_top: bool, processors: usize) -> Vec<(String, Entry)
     }
 }
 
-/// The mode of an entry at first.
+/// Returns the default mode of an entry.
 pub fn mode(entry: Entry) -> u16 {
     match entry {
         Entry::Dir(Dir::Events | Dir::EventsFtrace | Dir::Event(_)) => 0o755,
@@ -233,7 +233,7 @@ pub fn mode(entry: Entry) -> u16 {
     }
 }
 
-/// What a file is called that can be written to.
+/// Returns the name of a writable file.
 pub fn name(kind: Kind) -> &'static str {
     let known = FILES.iter().find(|(_, known, ..)| *known == kind);
     known.map_or(if kind == Kind::Option { "options" } else { "calltap" }, |(name, ..)| *name)

@@ -1,14 +1,14 @@
-//! `trace_options` and `options/`.
+//! `trace_options` and `options/`: the options of tracers, and which of them are on.
 
-/// An option: its name, whose it is, and whether it is on at first.
+/// An option of tracers.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceOption {
-    /// Its name.
+    /// Name of the option.
     pub name: &'static str,
-    /// The tracer that alone has it; none: all.
+    /// The only tracer with this option; `None` if all have it.
     pub tracer: Option<&'static str>,
     default: bool,
-    /// Instances do not have it.
+    /// Whether only the top instance has it.
     pub top_only: bool,
 }
 
@@ -24,7 +24,7 @@ const fn of(tracer: &'static str, name: &'static str, default: bool) -> TraceOpt
     TraceOption { name, tracer: Some(tracer), default, top_only: false }
 }
 
-/// Those that exist, in the kernel's order.
+/// All options, in the kernel's order.
 pub const OPTIONS: &[TraceOption] = &[
     core("print-parent", true),
     core("sym-offset", false),
@@ -72,12 +72,12 @@ pub const OPTIONS: &[TraceOption] = &[
     of("nop", "test_nop_refuse", false),
 ];
 
-/// An option that is asked for at every record: its place is known when this is compiled.
+/// The index of an option, computed at compile time, for options that are read for every record.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag(usize);
 
 impl Flag {
-    /// The option of that name.
+    /// Returns the option with a name.
     pub const fn named(name: &str) -> Flag {
         let mut at = 0;
         while at < OPTIONS.len() {
@@ -98,7 +98,8 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// Is an option on that is named in the source? Looked up by the compiler: a million lines ask for several each.
+/// Whether the option with a literal name is on. The compiler looks up the name: printing a million
+/// lines reads several options for each.
 macro_rules! on {
     ($options:expr, $name:literal) => {
         $options.has(const { $crate::options::Flag::named($name) })
@@ -106,7 +107,7 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-/// What is on.
+/// The options that are on, as bits.
 #[derive(Clone, Debug)]
 pub struct Options(u64);
 
@@ -122,25 +123,26 @@ fn place(name: &str) -> Option<usize> {
 }
 
 impl Options {
-    /// Is it on?
+    /// Whether an option is on.
     pub fn has(&self, flag: Flag) -> bool {
         self.0 >> flag.0 & 1 != 0
     }
 
-    /// The same by name.
+    /// Whether the option with a name is on.
     pub fn is_on(&self, name: &str) -> bool {
         debug_assert!(place(name).is_some(), "{name}");
         place(name).is_some_and(|n| self.0 >> n & 1 != 0)
     }
 
-    /// Switches it. False if there is no such option, or it refuses.
+    /// Switches an option. False if it does not exist, or refuses.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         let Some(n) = place(name).filter(|_| !(name == "test_nop_refuse" && on)) else { return false };
         self.0 = self.0 & !(1 << n) | u64::from(on) << n;
         true
     }
 
-    /// The file `trace_options`: those of all tracers, then the current one's own.
+    /// Returns the contents of `trace_options`: the options of all tracers, then the current
+    /// tracer's own.
     pub fn list(&self, tracer: &str, is_top: bool) -> String {
         let shown = |option: &&TraceOption| {
             option.tracer.is_none_or(|own| own == tracer) && (is_top || !option.top_only)
@@ -152,7 +154,8 @@ impl Options {
         OPTIONS.iter().filter(shown).map(line).collect()
     }
 
-    /// A word written there: false if it names no option that the current tracer has.
+    /// Applies a word written to `trace_options`. False if it names no option of the current
+    /// tracer.
     pub fn change(&mut self, word: &str, tracer: &str, is_top: bool) -> bool {
         let known = |name: &str| {
             OPTIONS.iter().any(|option| {

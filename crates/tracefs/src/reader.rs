@@ -1,41 +1,43 @@
-//! Readers of records: `trace` and `snapshot`, which stay as they were when they were opened, and `trace_pipe`, which takes out what it reads.
+//! Readers of records as text: `trace` and `snapshot`, which show the records as of opening the
+//! file, and `trace_pipe`, whose reads consume the records.
 
-use crate::ring::{Ring, View, What};
+use crate::ring::{Payload, Ring, View};
 use crate::symbols::Symbols;
-use crate::text::{Format, Shown};
+use crate::text::{Format, PrintState};
 use std::collections::VecDeque;
 
-/// Records of other threads between an entry and its return that still make one line.
+/// Number of records of other threads that may lie between an entry and its return for both to make
+/// one line.
 const AHEAD: usize = 64;
-/// Bytes kept of what was read already, for a second read of them.
+/// Number of bytes of earlier text that are kept for reading them again.
 const BEHIND: usize = 1 << 20;
 
-/// A reader that changes nothing.
+/// A reader that leaves the records in the buffer.
 #[derive(Debug)]
 pub struct Reader {
     records: View,
     format: Format,
     header: String,
     at: usize,
-    shown: Shown,
-    /// Places of returns that were shown with their entries.
+    shown: PrintState,
+    /// Indexes of returns that were printed with their entries.
     told: VecDeque<usize>,
-    /// What was made of it, from this offset on.
+    /// A part of the text, which begins at offset `start`.
     window: String,
     start: u64,
-    /// Where in it the last read has come to.
+    /// The end of the last read, within the window.
     reached: usize,
 }
 
 impl Reader {
-    /// Of records, with what stands above them.
+    /// Returns a reader of records, with a header above them.
     pub fn new(records: View, format: Format, header: String) -> Reader {
         let window = header.clone();
         let (shown, told) = Default::default();
         Reader { records, format, header, at: 0, shown, told, window, start: 0, reached: 0 }
     }
 
-    /// The bytes from an offset on.
+    /// Returns bytes from an offset on.
     pub fn read(&mut self, symbols: &Symbols, offset: u64, size: usize) -> Vec<u8> {
         if offset < self.start {
             (self.at, self.start) = (0, 0);
@@ -43,7 +45,7 @@ impl Reader {
             self.window.clone_from(&self.header);
         }
         loop {
-            // What lies in between is made and forgotten.
+            // Text before the offset is made and forgotten.
             self.forget(((offset - self.start) as usize).min(self.window.len()));
             let skip = (offset - self.start) as usize;
             if self.window.len() >= skip + size || self.at == self.records.len() {
@@ -56,13 +58,13 @@ impl Reader {
         }
     }
 
-    /// Makes so many bytes that follow those that were read last.
+    /// Makes `size` bytes of text behind the last read.
     pub fn read_ahead(&mut self, symbols: &Symbols, size: usize) {
         self.forget(self.reached);
         self.fill(symbols, self.reached + size.min(BEHIND));
     }
 
-    /// Keeps only some of what is in front of a place in the window.
+    /// Removes the text far in front of a position in the window.
     fn forget(&mut self, place: usize) {
         if place > BEHIND {
             let cut =
@@ -89,9 +91,9 @@ impl Reader {
         let Some(record) = self.records.get(at) else { return };
         let after = self.records.get(at + 1);
         self.shown.next = after.map(|next| next.time);
-        let next = match (&record.what, after) {
-            (What::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
-            (What::Enter { .. }, _) => {
+        let next = match (&record.payload, after) {
+            (Payload::Enter { .. }, Some(next)) if next.tid == record.tid => Some((at + 1, next)),
+            (Payload::Enter { .. }, _) => {
                 let mut later = (at + 2..=at + AHEAD).map_while(|at| Some((at, self.records.get(at)?)));
                 later.find(|(_, next)| next.tid == record.tid)
             }
@@ -105,18 +107,18 @@ impl Reader {
     }
 }
 
-/// A reader that takes out.
+/// A reader that consumes records.
 #[derive(Default, Debug)]
 pub struct Pipe {
-    shown: Shown,
-    /// What was taken out and not read yet.
+    shown: PrintState,
+    /// Text of consumed records that was not read yet.
     text: String,
-    /// Something was read.
+    /// Whether a read has returned any text.
     any: bool,
 }
 
 impl Pipe {
-    /// Something to read: None if there is nothing now.
+    /// Reads at most `size` bytes; `None` if there are none now.
     pub fn read(
         &mut self,
         ring: &mut Ring,
@@ -147,18 +149,18 @@ impl Pipe {
         Some(bytes)
     }
 
-    /// All that is there, as text.
+    /// Returns the text of all records.
     pub fn all(&mut self, ring: &mut Ring, format: &Format, symbols: &Symbols) -> String {
         let bytes = self.read(ring, format, symbols, usize::MAX).unwrap_or_default();
         String::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Was something read, ever?
+    /// Whether a read has returned any text.
     pub fn any(&self) -> bool {
         self.any
     }
 
-    /// Is something left that was taken out?
+    /// Whether all text of consumed records was read.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }

@@ -1,112 +1,112 @@
-//! The ring buffer of an instance: what was recorded, oldest first.
+//! The ring buffer of an instance: its records, oldest first.
 
 use crate::stack::Level;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of data in a sub-buffer of the kernel's, of which `buffer_size_kb` is made up.
+/// Number of data bytes in one of the kernel's sub-buffers, the unit of `buffer_size_kb`.
 pub const SUBBUF: u64 = 4080;
 
-/// Something that was recorded.
+/// A record of the buffer.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// By the instance's clock.
+    /// Time by the instance's clock.
     pub time: u64,
     /// Thread id.
     pub tid: u32,
-    /// What.
-    pub what: What,
+    /// The contents.
+    pub payload: Payload,
 }
 
-/// What was recorded. A site is a number in [`crate::symbols::Symbols`].
+/// The contents of a record. A site is a number in [`crate::symbols::Symbols`].
 #[derive(Clone, Debug)]
-pub enum What {
-    /// The function tracer: a function was called.
+pub enum Payload {
+    /// A call, of the function tracer.
     Function {
         /// The function.
         site: u32,
         /// Return address in the caller.
         parent: u64,
     },
-    /// It was called so many times more, the last time then.
+    /// Repetitions of the call before, with the same function and caller.
     Repeats {
         /// The function.
         site: u32,
         /// Return address in the caller.
         parent: u64,
-        /// Calls.
+        /// Number of repetitions.
         count: u32,
-        /// When the last was.
+        /// Time of the last one.
         last: u64,
     },
-    /// The function_graph tracer: entered,
+    /// An entry, of the function_graph tracer.
     Enter {
         /// The function.
         site: u32,
-        /// Traced functions that it is inside of.
+        /// Number of recorded calls around it.
         depth: u16,
     },
-    /// and returned.
+    /// A return, of the function_graph tracer.
     Exit {
         /// The function.
         site: u32,
-        /// As in its entry.
+        /// Number of recorded calls around it, as in its entry.
         depth: u16,
-        /// How long that took, in nanoseconds.
+        /// Duration of the call in nanoseconds.
         ns: u64,
     },
-    /// The callers, innermost first.
+    /// A stack, innermost function first.
     Stack(Arc<[Level]>),
-    /// A process wrote to `trace_marker`,
+    /// A text written to `trace_marker`.
     Mark(Arc<str>),
-    /// or to `trace_marker_raw`.
+    /// Bytes written to `trace_marker_raw`.
     RawMark(Arc<[u8]>),
 }
 
 impl Record {
-    /// Bytes that the kernel's record has, with its header.
+    /// Returns the size of the kernel's record, with its header.
     fn size(&self) -> u64 {
-        let payload = match &self.what {
-            What::Function { .. } => 24,
-            What::Repeats { .. } => 32,
-            What::Enter { .. } => 20,
-            What::Exit { .. } => 40,
-            What::Stack(levels) => 16 + 8 * levels.len() as u64,
-            What::Mark(text) => 17 + text.len() as u64,
-            What::RawMark(bytes) => 8 + bytes.len() as u64,
+        let payload = match &self.payload {
+            Payload::Function { .. } => 24,
+            Payload::Repeats { .. } => 32,
+            Payload::Enter { .. } => 20,
+            Payload::Exit { .. } => 40,
+            Payload::Stack(levels) => 16 + 8 * levels.len() as u64,
+            Payload::Mark(text) => 17 + text.len() as u64,
+            Payload::RawMark(bytes) => 8 + bytes.len() as u64,
         };
         (4 + payload).next_multiple_of(4)
     }
 }
 
-/// Records of a chunk.
+/// Number of records of a chunk.
 const CHUNK: usize = 4096;
 
-/// The buffer. Its records lie in chunks, so that a reader can have them all without a copy.
+/// A ring buffer. Its records lie in chunks, which readers share instead of copying them.
 #[derive(Debug)]
 pub struct Ring {
-    /// Those that are full,
+    /// The full chunks.
     full: VecDeque<Arc<Vec<Record>>>,
-    /// and the one that is being filled.
+    /// The chunk that is being filled.
     last: Vec<Record>,
-    /// Records of the first one that are out already.
+    /// Number of records of the first chunk that were removed.
     out: usize,
     bytes: u64,
     capacity: u64,
-    /// Written since it was cleared.
+    /// Records written since the buffer was cleared.
     written: u64,
-    /// Oldest records that made room for others.
+    /// Records that were overwritten.
     overrun: u64,
-    /// Records that found no room, or that the program's own buffer had none for.
+    /// Records that were refused by the full buffer, or lost in the program's own buffer.
     dropped: u64,
-    /// Taken out by readers.
+    /// Records consumed by readers.
     read: u64,
-    /// Lost since a reader last took something out.
+    /// Records lost since a reader last consumed one.
     missed: u64,
 }
 
 impl Ring {
-    /// An empty one of so many bytes.
+    /// Returns an empty buffer of `capacity` bytes.
     pub fn new(capacity: u64) -> Ring {
         Ring {
             full: VecDeque::new(),
@@ -122,7 +122,8 @@ impl Ring {
         }
     }
 
-    /// Adds a record; in a full buffer it takes the place of the oldest, or (`overwrite` off) is dropped.
+    /// Adds a record. In a full buffer it overwrites the oldest, or is dropped if `overwrite` is
+    /// off.
     pub fn push(&mut self, record: Record, overwrite: bool) {
         let size = record.size();
         if !overwrite && self.bytes + size > self.capacity {
@@ -150,7 +151,7 @@ impl Ring {
         self.full.front().map_or(&self.last, |chunk| chunk.as_ref()).get(self.out)
     }
 
-    /// True if there was one.
+    /// Removes the oldest record. False if there is none.
     fn drop_first(&mut self) -> bool {
         let Some(size) = self.oldest().map(Record::size) else { return false };
         self.bytes -= size;
@@ -165,18 +166,18 @@ impl Ring {
         true
     }
 
-    /// Some were lost on their way here.
+    /// Counts records that were lost before they arrived here.
     pub fn lose(&mut self, count: u64) {
         self.dropped += count;
         self.missed += count;
     }
 
-    /// The oldest, and how many were lost before it.
+    /// Returns the oldest record, and the number of records lost before it.
     pub fn first(&self) -> Option<(u64, &Record)> {
         Some((self.missed, self.oldest()?))
     }
 
-    /// Takes the oldest out, with how many were lost before it.
+    /// Removes and returns the oldest record, with the number of records lost before it.
     pub fn take(&mut self) -> Option<(u64, Record)> {
         let record = self.oldest()?.clone();
         self.drop_first();
@@ -184,34 +185,34 @@ impl Ring {
         Some((std::mem::take(&mut self.missed), record))
     }
 
-    /// Empties it.
+    /// Removes all records.
     pub fn clear(&mut self) {
         *self = Ring::new(self.capacity);
     }
 
-    /// Empties it: what was in it.
+    /// Removes all records, and returns them as another buffer.
     pub fn put_aside(&mut self) -> Ring {
         let empty = Ring::new(self.capacity);
         std::mem::replace(self, empty)
     }
 
-    /// Bytes that the kernel's records would have.
+    /// Returns the size that the records would have in the kernel.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Has another size from now on.
+    /// Changes the size, and removes the oldest records that no longer fit.
     pub fn resize(&mut self, capacity: u64) {
         self.capacity = capacity;
         self.shrink();
     }
 
-    /// The newest, to be changed.
+    /// Returns the newest record for changes.
     pub fn last_mut(&mut self) -> Option<&mut Record> {
         self.last.last_mut()
     }
 
-    /// All, as they are now.
+    /// Returns the present records.
     pub fn view(&self) -> View {
         let chunks = self.full.iter().cloned().chain([Arc::new(self.last.clone())]).collect();
         View { chunks, out: self.out, count: self.len() }
@@ -221,17 +222,17 @@ impl Ring {
         self.full.len() * CHUNK + self.last.len() - self.out
     }
 
-    /// Is nothing in it?
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.oldest().is_none()
     }
 
-    /// Records that are in it, and all that were since it was cleared.
+    /// Returns the number of records present, and of all records since the buffer was cleared.
     pub fn counts(&self) -> (u64, u64) {
         (self.len() as u64, self.written)
     }
 
-    /// The file `stats`. `in_ns`: times are nanoseconds.
+    /// Returns the contents of the file `stats`. `in_ns`: times are nanoseconds.
     pub fn stats(&self, now: u64, in_ns: bool) -> String {
         let time = |time: u64| match in_ns {
             true => format!("{:>5}.{:06}", time / 1_000_000_000, time / 1000 % 1_000_000),
@@ -251,7 +252,7 @@ impl Ring {
     }
 }
 
-/// The records of a buffer as they were, whatever becomes of it.
+/// The records of a buffer at one moment, unaffected by later changes of the buffer.
 #[derive(Default, Debug)]
 pub struct View {
     chunks: Vec<Arc<Vec<Record>>>,
@@ -260,12 +261,12 @@ pub struct View {
 }
 
 impl View {
-    /// How many.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// One of them, from the oldest on.
+    /// Returns the record at an index; the oldest has 0.
     pub fn get(&self, at: usize) -> Option<&Record> {
         let at = at + self.out;
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
 
     fn call(time: u64) -> Record {
-        Record { time, tid: 1, what: What::Function { site: 0, parent: 0 } }
+        Record { time, tid: 1, payload: Payload::Function { site: 0, parent: 0 } }
     }
 
     fn times(ring: &Ring) -> Vec<u64> {

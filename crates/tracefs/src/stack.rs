@@ -1,25 +1,26 @@
-//! The open calls at a call: what `func_stack_trace` and the trigger `stacktrace` record.
+//! The stack at a call, for `func_stack_trace` and the trigger `stacktrace`.
 //!
-//! The stack of a running thread is not walked. The open calls of a thread are known from its events, and each has said where it returns to; so a function
-//! that is not traced is seen where it called one that is, and not where it only called another such.
+//! The stack of a running thread is not unwound. Its open calls are known from its events, each
+//! with its return address. A function that is not traced therefore appears if it called a traced
+//! one, and does not appear if it only called other untraced ones.
 
 use crate::symbols::Symbols;
 use std::sync::Arc;
 
-/// Longest stack: what still fits into a page.
+/// Maximum number of levels, so that a stack fits into a page.
 pub const DEEPEST: usize = 480;
 
-/// A place on a stack.
+/// A level of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// Somewhere in the function of this site.
+    /// The function of this site, at an unknown address.
     In(u32),
-    /// The call behind which this address is.
+    /// A return address.
     Return(u64),
 }
 
 impl Level {
-    /// As a number.
+    /// Returns the level as an address.
     pub fn address(self, symbols: &Symbols) -> u64 {
         match self {
             Level::In(site) => symbols.code(site),
@@ -28,32 +29,37 @@ impl Level {
     }
 }
 
-/// An open call, as far as its stack is concerned.
+/// An open call, with what is known of its frame.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Call {
-    /// The function.
+    /// Site of the function.
     pub site: u32,
-    /// Where it returns to, 0 if that is not known.
+    /// Return address, 0 if it is not known.
     pub parent: u64,
-    /// It was jumped to by the one before, which is on the stack no more.
+    /// Whether the enclosing call jumped to this function, so that the caller's frame is no longer
+    /// on the stack.
     pub tail: bool,
-    /// Where its return address lies, 0 if that is not known.
+    /// Address of the slot of the return address, 0 if it is not known.
     pub slot: u64,
 }
 
 impl Call {
-    /// The top of its stack as it begins: the function that looks was called, too.
+    /// Returns the stack pointer at the function's beginning, with the tracing function's own
+    /// return address pushed, as in the kernel.
     pub fn top(&self) -> u64 {
         self.slot.saturating_sub(8)
     }
 }
 
-/// All callers of a call, to the outermost. `open`: the calls that are open around it, innermost first.
+/// Returns the stack of a call, innermost level first. `open`: the open calls around it, innermost
+/// first.
 pub fn levels(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Arc<[Level]> {
     places(call, open, symbols).into_iter().map(|(level, _)| level).collect()
 }
 
-/// The same, each with the address of the word where its frame ends, 0 if that is not known: there lies where its callee returns to.
+/// Returns the stack of a call, innermost level first, each level with the address where its frame
+/// ends: the slot of its callee's return address, 0 if it is not known. `open`: the open calls
+/// around it, innermost first.
 pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -> Vec<(Level, u64)> {
     let mut levels = vec![(Level::In(call.site), call.top())];
     let Call { mut parent, mut tail, mut slot, .. } = call;
@@ -62,13 +68,13 @@ pub fn places(call: Call, open: impl Iterator<Item = Call>, symbols: &Symbols) -
             break;
         }
         if tail {
-            // A function that jumped has left its own return address behind.
+            // A function that jumped to its callee has left its own return address to it.
             parent = if parent == 0 { outer.parent } else { parent };
             slot = if slot == 0 { outer.slot } else { slot };
         } else {
             let within = symbols.begin(parent) == Some(symbols.code(outer.site));
             levels.extend((parent != 0).then_some((Level::Return(parent), slot)));
-            // How much of it is its own and how much that of functions that are not traced is not known.
+            // Untraced functions may lie between the two calls; their part of the frame is unknown.
             levels.extend((!within).then_some((Level::In(outer.site), outer.slot)));
             (parent, slot) = (outer.parent, outer.slot);
         }

@@ -1,7 +1,9 @@
-//! The stack tracer: the deepest stack that any thread had while it was on.
+//! The stack tracer: the deepest stack of any thread while the tracer was on.
 //!
-//! It is told where the return address of every call lies, so the bytes of a frame are the distance between two. The depth is counted from the end of the
-//! mapping that the thread's stack is; calls on another one, as signal handlers and coroutines may have, are left out, as the kernel leaves out interrupts'.
+//! It knows the slot of every call's return address, so the size of a frame is the distance between
+//! two slots. The depth is counted from the end of the mapping of the thread's stack. Calls on
+//! another stack, such as those of signal handlers and coroutines, are left out, as the kernel
+//! leaves out those of interrupts.
 
 use crate::stack::{Call, DEEPEST, Level, places};
 use crate::symbols::{Style, Symbols};
@@ -10,7 +12,7 @@ use calltap_names::GlobSet;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// What is read of every call while it is on.
+/// The value that is read of every call while the stack tracer is on.
 pub const READ: &str = "*@$stack";
 
 const DISABLED: &str = "\
@@ -22,7 +24,7 @@ const DISABLED: &str = "\
 # or 'echo 1 > /proc/sys/kernel/stack_tracer_enabled'\n\
 #\n";
 
-/// Of [`READ`], what was stored of a call: 0 if nothing was.
+/// Returns the slot from the value of [`READ`] that was stored for a call; 0 if none was.
 pub fn slot(stored: &[u8]) -> u64 {
     match stored {
         [0, 0, word @ ..] => word.try_into().map_or(0, u64::from_le_bytes),
@@ -30,28 +32,28 @@ pub fn slot(stored: &[u8]) -> u64 {
     }
 }
 
-/// The stack tracer.
+/// State of the stack tracer.
 #[derive(Default, Debug)]
 pub struct StackTracer {
     /// `stack_tracer_enabled`.
     pub is_on: bool,
-    /// `stack_trace_filter`: it looks when one of these is called.
+    /// `stack_trace_filter`: the functions at whose calls the stack is measured.
     pub filter: Vec<String>,
-    /// `stack_max_size`: it keeps what is deeper.
+    /// `stack_max_size`: only deeper stacks are kept.
     pub max: u64,
-    /// The calls that were open then, innermost first,
+    /// The open calls of the deepest stack, innermost first.
     deepest: Vec<Call>,
-    /// and where their stack ended.
+    /// The end of its mapping.
     end: u64,
 }
 
 impl StackTracer {
-    /// The functions that it looks at, if it is on.
+    /// Returns the sets of the functions at whose calls the stack is measured, if the tracer is on.
     pub fn sets(&self) -> Option<(GlobSet, GlobSet)> {
         self.is_on.then(|| (GlobSet::new(&present(&self.filter)), GlobSet::new(&[])))
     }
 
-    /// A function was called, on this stack. `open`: the calls that are open around it, innermost first.
+    /// Measures the stack at a call. `open`: the open calls around it, innermost first.
     pub fn meet(&mut self, stack: &Range<u64>, call: Call, open: impl Iterator<Item = Call>) {
         if !stack.contains(&call.slot) || stack.end - call.top() <= self.max {
             return;
@@ -62,7 +64,7 @@ impl StackTracer {
         self.deepest.extend(open.take(DEEPEST));
     }
 
-    /// `stack_trace`.
+    /// Returns the contents of `stack_trace`.
     pub fn text(&self, symbols: &Symbols) -> String {
         let stack = self.stack(symbols);
         let mut text = format!("        Depth    Size   Location    ({} entries)\n", stack.len());
@@ -83,7 +85,8 @@ impl StackTracer {
         text
     }
 
-    /// The deepest stack, with the depth of each place. What is not known to lie above the one before is left out: functions that were called before it was on.
+    /// Returns the deepest stack with the depth of each level. It ends at the first level that is
+    /// not known to lie above the one before: its function was called before the tracer was on.
     fn stack(&self, symbols: &Symbols) -> Vec<(Level, u64)> {
         let Some((first, open)) = self.deepest.split_first() else { return Vec::new() };
         let mut depth = u64::MAX;

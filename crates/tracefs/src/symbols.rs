@@ -1,4 +1,4 @@
-//! Names: of sites, of return addresses, of threads.
+//! Names of sites, of return addresses, and of threads.
 
 use calltap_names::printable;
 use calltap_selection::Listed;
@@ -9,48 +9,49 @@ use std::fmt::Write;
 /// A function that was traced.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// Linker symbol; blanks never come in them.
+    /// Linker symbol, which contains no blanks.
     pub name: String,
-    /// Where it is in the process.
+    /// Address in the process.
     pub address: u64,
-    /// Bytes, 0 when unknown.
+    /// Size in bytes, 0 if it is not known.
     pub size: u64,
 }
 
-/// What is known by name.
+/// The names of a process.
 #[derive(Default, Debug)]
 pub struct Symbols {
-    /// By number of the site. None: not described.
+    /// Functions by the number of their site; `None` if the site was not described.
     sites: Vec<Option<Traced>>,
     modules: HashMap<u32, Module>,
-    /// All functions that can be traced; new ones are added at the end.
+    /// All functions that can be traced; new ones are appended.
     functions: Vec<Listed>,
-    /// The same by address.
+    /// Addresses of the functions in ascending order, with their indexes.
     by_address: Vec<(u64, usize)>,
-    /// Their places, in the order in which the process last named them.
+    /// Indexes of the functions in the order in which the process last listed them.
     order: Vec<usize>,
     /// Thread names by id.
     comms: HashMap<u32, String>,
     /// Thread groups by thread id.
     groups: HashMap<u32, u32>,
-    /// Callers outside of these functions that were written to pages: lines of `kallsyms`, by address.
+    /// Lines of `kallsyms`, by address, for callers in pages that are outside of these functions.
     strangers: BTreeMap<u64, String>,
-    /// Of the kernel.
+    /// The kernel's release.
     release: String,
 }
 
-/// Callers outside of functions that get a name of their own; others have that of what is below them.
+/// Number of callers outside of functions with a line of their own; further ones resolve to the
+/// symbol below them.
 const STRANGERS: usize = 1 << 20;
-/// The address that means `trace_marker`.
+/// The address that stands for `trace_marker`.
 const MARKER: u64 = 2;
 
 impl Symbols {
-    /// A module was loaded.
+    /// Adds a module that was loaded.
     pub fn add_module(&mut self, module: &Module) {
         self.modules.insert(module.id, module.clone());
     }
 
-    /// Sites are traced.
+    /// Adds a traced site.
     pub fn add_site(&mut self, site: &Site) {
         let bias = self.modules.get(&site.module).map_or(0, |module| module.bias);
         let place = site.id.0 as usize;
@@ -61,13 +62,14 @@ impl Symbols {
         self.sites[place] = Some(Traced { name: site.name.clone(), address, size: site.size });
     }
 
-    /// A thread, its process, its name.
+    /// Adds a thread with its process and name, or renames it.
     pub fn add_thread(&mut self, tid: u32, group: u32, comm: &str) {
         self.comms.insert(tid, printable(comm).into_owned());
         self.groups.insert(tid, group);
     }
 
-    /// These are the functions now. Those that were known keep their places: users count on the numbers. True if there are others than before.
+    /// Sets the functions that can be traced. Known functions keep their indexes, on which users
+    /// rely. True if the list has changed.
     pub fn set_functions(&mut self, now: Vec<Listed>) -> bool {
         let is_same = |(listed, place): (&Listed, &usize)| {
             let old = &self.functions[*place];
@@ -97,51 +99,52 @@ impl Symbols {
         true
     }
 
-    /// The functions that can be traced.
+    /// Returns the functions that can be traced.
     pub fn functions(&self) -> &[Listed] {
         &self.functions
     }
 
-    /// Sites that were ever described.
+    /// Returns all sites that were ever described.
     pub fn sites(&self) -> impl Iterator<Item = (usize, &Traced)> {
         self.sites.iter().enumerate().filter_map(|(n, site)| Some((n, site.as_ref()?)))
     }
 
-    /// How many numbers are in use.
+    /// Returns the number of site numbers in use.
     pub fn site_count(&self) -> usize {
         self.sites.len()
     }
 
-    /// A site.
+    /// Returns the function of a site.
     pub fn site(&self, site: u32) -> Option<&Traced> {
         self.sites.get(site as usize)?.as_ref()
     }
 
-    /// The function that begins at an address.
+    /// Returns the function that begins at an address.
     pub fn function_at(&self, address: u64) -> Option<&Listed> {
         let at = self.by_address.partition_point(|(start, _)| *start < address);
         let (start, n) = self.by_address.get(at)?;
         (*start == address).then(|| &self.functions[*n])
     }
 
-    /// The kernel's release: the first word of what is said of it.
+    /// Sets the kernel's release: the first word of its description.
     pub fn set_release(&mut self, kernel: &str) {
         self.release = kernel.split(' ').next().unwrap_or_default().to_owned();
     }
 
-    /// The same.
+    /// Returns the kernel's release.
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// Where a site's function is.
+    /// Returns the address of a site's function.
     pub fn code(&self, site: u32) -> u64 {
         self.site(site).map_or(0, |traced| traced.address)
     }
 
-    /// The address by which pages name a caller.
+    /// Returns the address that stands for a caller in pages.
     pub fn caller(&mut self, address: u64) -> u64 {
-        // What is called last in a function returns to the first byte of the next one.
+        // A call that is a function's last instruction returns to the first byte of the next
+        // function.
         let call = address.wrapping_sub(u64::from(self.function_at(address).is_some()));
         if address != 0
             && self.function_around(call).is_none()
@@ -155,13 +158,13 @@ impl Symbols {
         call
     }
 
-    /// The address by which pages name what is written to `trace_marker`.
+    /// Returns the address that stands for `trace_marker` in pages.
     pub fn marker(&mut self) -> u64 {
         self.strangers.entry(MARKER).or_insert_with(|| line(MARKER, "tracing_mark_write", None));
         MARKER
     }
 
-    /// The names of all addresses that pages have, as `/proc/kallsyms` has the kernel's.
+    /// Returns the symbols of all addresses in pages, in the form of `/proc/kallsyms`.
     pub fn kallsyms(&self) -> String {
         let mut lines = self.strangers.clone();
         for traced in self.sites.iter().flatten() {
@@ -170,34 +173,34 @@ impl Symbols {
         for listed in &self.functions {
             lines.insert(listed.address, line(listed.address, &listed.function, Some(&listed.module)));
         }
-        // A reader believes the last symbol only at its first byte: there is one behind all.
+        // A reader resolves the last symbol only at its first byte, so one follows all others.
         lines.insert(u64::MAX, line(u64::MAX, "[end]", None));
         lines.into_values().collect()
     }
 
-    /// Name of a thread; as the kernel, if it is not known.
+    /// Returns the name of a thread; an unknown thread has the kernel's placeholder.
     pub fn comm(&self, tid: u32) -> &str {
         self.comms.get(&tid).map_or("<...>", String::as_str)
     }
 
-    /// Is a thread of a process known?
+    /// Whether a thread of a process is known.
     pub fn has_group(&self, group: u32) -> bool {
         self.groups.values().any(|own| *own == group)
     }
 
-    /// Process of a thread.
+    /// Returns the process of a thread.
     pub fn group(&self, tid: u32) -> Option<u32> {
         self.groups.get(&tid).copied()
     }
 
-    /// Threads with their names, by id.
+    /// Returns the threads with their names, sorted by id.
     pub fn threads(&self) -> Vec<(u32, &str)> {
         let mut all: Vec<(u32, &str)> = self.comms.iter().map(|(tid, comm)| (*tid, comm.as_str())).collect();
         all.sort_unstable();
         all
     }
 
-    /// Writes the function of a site.
+    /// Appends the name of a site's function.
     pub fn write_site(&self, text: &mut String, site: u32, style: Style) {
         match self.site(site) {
             Some(traced) => write_symbol(text, &traced.name, 0, traced.size, traced.address, style),
@@ -205,21 +208,22 @@ impl Symbols {
         }
     }
 
-    /// The function that an address is in.
+    /// Returns the function that contains an address.
     fn function_around(&self, address: u64) -> Option<&Listed> {
         let below = self.by_address.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         let (start, n) = self.by_address[below];
         Some(&self.functions[n]).filter(|listed| address - start < listed.size)
     }
 
-    /// Where the function begins that a call is in: its address of return.
+    /// Returns the beginning of the function that contains the call before a return address.
     pub fn begin(&self, parent: u64) -> Option<u64> {
         self.function_around(parent.wrapping_sub(1)).map(|listed| listed.address)
     }
 
-    /// Writes the function that an address is in: one that can be traced, else its place in its file.
+    /// Appends the symbol of a return address: of a function that can be traced, else its offset in
+    /// its file.
     pub fn write_address(&self, text: &mut String, address: u64, style: Style) {
-        // A return address can lie right behind a function whose last instruction is the call.
+        // A return address lies behind its function if the call is the function's last instruction.
         if let Some(listed) = self.function_around(address.wrapping_sub(1)) {
             let offset = address - listed.address;
             return write_symbol(text, &listed.function, offset, listed.size, address, style);
@@ -235,12 +239,12 @@ impl Symbols {
     }
 }
 
-/// How symbols are written: options `sym-offset` and `sym-addr`.
+/// The form of symbols: options `sym-offset` and `sym-addr`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Style {
-    /// `f+0x4/0x40`.
+    /// Whether the offset is printed: `f+0x4/0x40`.
     pub offset: bool,
-    /// ` <5555...>` behind it.
+    /// Whether the address follows: ` <5555...>`.
     pub address: bool,
 }
 

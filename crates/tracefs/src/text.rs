@@ -1,4 +1,4 @@
-//! The formats of `trace` and `trace_pipe`: what the kernel prints, byte for byte.
+//! The formats of `trace` and `trace_pipe`, byte for byte as the kernel prints them.
 
 mod function;
 mod graph;
@@ -9,39 +9,40 @@ use crate::symbols::{Style, Symbols};
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// How records are written.
+/// The format of records.
 #[derive(Clone, Debug)]
 pub struct Format {
     /// Name of the tracer.
     pub tracer: &'static str,
-    /// The instance's.
+    /// The instance's options.
     pub options: Options,
-    /// `tracing_thresh`, nanoseconds: with function_graph only returns that took longer are shown.
+    /// `tracing_thresh` in nanoseconds: function_graph prints only returns of calls that took
+    /// longer.
     pub threshold_ns: u64,
-    /// Processors.
+    /// Number of processors.
     pub processors: usize,
-    /// Times are nanoseconds.
+    /// Whether times are nanoseconds.
     pub in_ns: bool,
-    /// What the clock showed when the buffer was last cleared.
+    /// Time of the clock when the buffer was last cleared.
     pub start: u64,
 }
 
-/// What the lines so far have said.
+/// State that later lines depend on.
 #[derive(Default, Debug)]
-pub struct Shown {
+pub struct PrintState {
     /// The thread of the last line, for function_graph.
     task: Option<u32>,
-    /// Functions that this thread has entered, by depth,
+    /// Functions that the current thread has entered, by depth.
     entered: Vec<u32>,
-    /// and all others.
+    /// Functions that the other threads have entered.
     others: HashMap<u32, Vec<u32>>,
     turn: u32,
-    /// When the record after this one was, for latency-format.
+    /// Time of the next record, for latency-format.
     pub next: Option<u64>,
 }
 
-impl Shown {
-    /// The next line is a thread's.
+impl PrintState {
+    /// Makes a thread the current one.
     fn turn_to(&mut self, tid: u32) {
         if self.turn != tid {
             let next = self.others.remove(&tid).unwrap_or_default();
@@ -51,7 +52,7 @@ impl Shown {
     }
 }
 
-/// Adds blanks.
+/// Appends blanks.
 fn blanks(text: &mut String, mut count: usize) {
     const BLANKS: &str = "                                                                ";
     while count > 0 {
@@ -70,7 +71,8 @@ impl Format {
         Style { offset: on!(self.options, "sym-offset"), address: on!(self.options, "sym-addr") }
     }
 
-    /// What stands above the records. `counts`: those that are in the buffer, and all that were.
+    /// Returns the header. `counts`: the number of records in the buffer, and of all since it was
+    /// cleared.
     pub fn header(&self, symbols: &Symbols, counts: (u64, u64)) -> String {
         let mut text = format!("# tracer: {}\n#\n", self.tracer);
         let on = |name| self.options.is_on(name);
@@ -121,7 +123,7 @@ impl Format {
         text
     }
 
-    /// What stands above all in latency-format. No latency was measured, of no task.
+    /// Appends the banner of latency-format, with no latency measured, and no task.
     fn banner(&self, text: &mut String, symbols: &Symbols, (left, written): (u64, u64)) {
         let Format { tracer, processors, .. } = self;
         let (rule, release) = ("-".repeat(68), symbols.release());
@@ -135,12 +137,13 @@ impl Format {
         );
     }
 
-    /// Writes a record. `next`: the one that the same thread made after it, as far as it is known. True if that was said, too.
+    /// Appends a record. `next`: the thread's next record, if it is known. True if the text
+    /// includes it.
     pub fn write(
         &self,
         text: &mut String,
         symbols: &Symbols,
-        shown: &mut Shown,
+        shown: &mut PrintState,
         record: &Record,
         next: Option<&Record>,
     ) -> bool {

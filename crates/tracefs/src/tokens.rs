@@ -1,4 +1,5 @@
-//! Files that take words: filters and graph functions. A writer works on a copy that takes the place of the set when the file is closed.
+//! Files that take words: filters and graph functions. A writer changes a copy of the set, which
+//! replaces the set when the file is closed.
 
 use crate::control::{Which, add, matches};
 use crate::errors::Wrong;
@@ -8,40 +9,40 @@ use calltap_selection::Listed;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 
-/// Longest word.
+/// Maximum length of a word.
 const WORD: usize = 516;
 const TOO_LONG: &str = "too long a word";
 
-/// What words are added to.
+/// A set that words are added to.
 #[derive(Clone, Debug)]
 pub enum Set {
-    /// Globs.
+    /// Globs of a tracer's set.
     Words(Which, Vec<String>),
-    /// Functions (0: `set_graph_function`, 1: `set_graph_notrace`).
+    /// Functions of `set_graph_function` (0) or `set_graph_notrace` (1).
     Functions(usize, BTreeSet<String>),
     /// Globs of `stack_trace_filter`.
     Stack(Vec<String>),
 }
 
-/// The copy of a writer.
+/// A writer's copy of a set.
 #[derive(Debug)]
 pub struct PendingFilter {
-    /// Of this set.
+    /// The copy.
     pub set: Set,
-    /// A word that may go on.
+    /// The beginning of a word that the next write may continue.
     partial: String,
-    /// It differs from what was last taken over.
+    /// Whether the copy differs from the set that was last taken over.
     changed: bool,
-    /// A word was taken,
-    good: bool,
-    /// or refused.
-    failed: bool,
-    /// The last that was, until it is read.
+    /// Whether a word was accepted.
+    accepted: bool,
+    /// Whether a word was refused.
+    refused: bool,
+    /// The last refused word with its error, until it is logged.
     wrong: Option<(String, Wrong)>,
 }
 
 impl PendingFilter {
-    /// A copy, empty if the file was truncated.
+    /// Returns a copy of a set; it is empty if the file was truncated.
     pub fn new(mut set: Set, truncated: bool) -> PendingFilter {
         if truncated {
             match &mut set {
@@ -53,13 +54,14 @@ impl PendingFilter {
             set,
             partial: String::new(),
             changed: truncated,
-            good: false,
-            failed: false,
+            accepted: false,
+            refused: false,
             wrong: None,
         }
     }
 
-    /// Takes one word at most, as the kernel does: how many bytes that took, and whether a trigger was changed.
+    /// Takes at most one word, as the kernel does. Returns the number of bytes taken, and whether a
+    /// trigger was changed.
     pub fn write(
         &mut self,
         data: &[u8],
@@ -77,7 +79,7 @@ impl PendingFilter {
                 return Err(self.refuse(word, Wrong::argument(TOO_LONG)));
             }
             self.partial += word;
-            // An empty line alone is a change, too: to nothing.
+            // An empty line alone is a change as well, to an empty set.
             return Ok((text.len(), false));
         };
         let word = std::mem::take(&mut self.partial) + &word[..end];
@@ -86,7 +88,8 @@ impl PendingFilter {
         Ok((start + end + blank, triggered))
     }
 
-    /// The file is closed: what is left is a word. No write is left to return its error.
+    /// Adds the rest as the last word when the file is closed. Its error cannot be returned any
+    /// more.
     pub fn finish(&mut self, functions: &[Listed], triggers: &mut Triggers) -> bool {
         let word = std::mem::take(&mut self.partial);
         !word.is_empty() && self.add(&word, functions, triggers).unwrap_or(false)
@@ -95,20 +98,21 @@ impl PendingFilter {
     fn add(&mut self, word: &str, functions: &[Listed], triggers: &mut Triggers) -> Result<bool, Errno> {
         let triggered = self.try_add(word, functions, triggers).map_err(|wrong| self.refuse(word, wrong))?;
         if !triggered {
-            (self.changed, self.good) = (true, true);
+            (self.changed, self.accepted) = (true, true);
         }
         Ok(triggered)
     }
 
-    /// What was there stays, unless something good was written, too: a wrong name must not have everything traced.
+    /// Records the error of a word. The old set is kept unless another word was accepted: a wrong
+    /// name must not make an empty filter, which traces everything.
     fn refuse(&mut self, word: &str, wrong: Wrong) -> Errno {
-        self.failed = true;
+        self.refused = true;
         let errno = wrong.errno;
         self.wrong = Some((word.chars().take(WORD).collect(), wrong));
         errno
     }
 
-    /// What was wrong last, if that was not read yet: the word, and why.
+    /// Returns the last refused word with its error, once.
     pub fn take_wrong(&mut self) -> Option<(String, Wrong)> {
         self.wrong.take()
     }
@@ -137,9 +141,9 @@ impl PendingFilter {
         Ok(add(words, word, functions).map(|()| false)?)
     }
 
-    /// What is to be taken over now, if anything is.
+    /// Returns the set to take over, if it has changed.
     pub fn take(&mut self) -> Option<Set> {
-        let due = self.changed && (self.good || !self.failed);
+        let due = self.changed && (self.accepted || !self.refused);
         due.then(|| {
             self.changed = false;
             self.set.clone()
@@ -147,7 +151,7 @@ impl PendingFilter {
     }
 }
 
-/// A word of `set_graph_function`: functions, or with `!` to take them away.
+/// Applies a word of `set_graph_function`: adds functions, or removes them with `!`.
 fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
     let (takes, pattern) = word.strip_prefix('!').map_or((false, word), |pattern| (true, pattern));
     if let Some(colon) = pattern.replace("::", "..").find(':') {
@@ -170,14 +174,14 @@ fn add_functions(set: &mut BTreeSet<String>, word: &str, functions: &[Listed]) -
     }
 }
 
-/// Separates a function from its module.
+/// Separator of a function and its module.
 const MOD: &str = ":mod:";
 
 /// A word about functions of a module.
 struct OfModule<'a> {
     pattern: Glob,
     module: &'a str,
-    /// Of all others.
+    /// Whether the functions are those of all other modules.
     not: bool,
 }
 
@@ -188,13 +192,13 @@ impl<'a> OfModule<'a> {
         Some(OfModule { pattern: Glob::new(if pattern.is_empty() { "*" } else { pattern }), module, not })
     }
 
-    /// Is the module loaded?
+    /// Whether the module is loaded.
     fn is_there(&self, functions: &[Listed]) -> bool {
         let module = Glob::new(self.module);
         functions.iter().any(|function| is_of(&module, function))
     }
 
-    /// The functions as words that mean them alone.
+    /// Returns the functions as words for each of them alone.
     fn words(&self, functions: &[Listed], sign: &str) -> Vec<String> {
         let module = Glob::new(self.module);
         let wanted =
@@ -207,13 +211,16 @@ impl<'a> OfModule<'a> {
     }
 }
 
-/// Is a function of a library whose file name, with or without `.so` and what follows, matches?
+/// Whether a function belongs to a library whose file name matches, with or without `.so` and the
+/// rest.
 fn is_of(module: &Glob, function: &Listed) -> bool {
     let short = function.module.split(".so").next().unwrap_or_default();
     function.library && (module.matches(&function.module) || module.matches(short))
 }
 
-/// `FUNCTION:mod:LIBRARY`: functions of a shared object, or (`!LIBRARY`) of all others. `!` in front takes them away. What is not loaded is waited for.
+/// Applies `FUNCTION:mod:LIBRARY`: adds functions of a shared object, or (`!LIBRARY`) of all
+/// others, and removes them with `!` in front. A word for a library that is not loaded is kept
+/// until it is.
 fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
     let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
     let wanted = OfModule::parse(word).ok_or_else(|| Wrong::argument("which library?").at(word.len()))?;
@@ -225,7 +232,7 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
     }
     let before = words.len();
     if takes {
-        // `!*:mod:x` takes away all that wait for x.
+        // `!*:mod:x` removes all words that wait for x.
         let all = format!("{MOD}{}", wanted.module);
         let every = word == format!("*{all}");
         words.retain(|other| other != word && !(every && other.ends_with(&all)));
@@ -248,12 +255,13 @@ fn add_module(words: &mut Vec<String>, word: &str, functions: &[Listed]) -> Resu
     Ok(())
 }
 
-/// The words that wait for their module, the newest first.
+/// Returns the words that wait for their module, newest first.
 pub fn waiting(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().rev().filter(|word| word.contains(MOD))
 }
 
-/// The words that name functions by now. Where all wait for their modules that is nothing, which is not the same as no words.
+/// Returns the words of loaded modules. If all words wait, the result is a set without functions:
+/// no words at all would mean every function.
 pub fn present(words: &[String]) -> Vec<String> {
     let mut present: Vec<String> = words.iter().filter(|word| !word.contains(MOD)).cloned().collect();
     if present.is_empty() && !words.is_empty() {
@@ -262,7 +270,7 @@ pub fn present(words: &[String]) -> Vec<String> {
     present
 }
 
-/// Modules were loaded: words that waited for them become those of their functions. True if any did.
+/// Replaces the words whose modules are loaded by their functions. True if there were any.
 pub fn resolve(words: &mut Vec<String>, functions: &[Listed]) -> bool {
     let mut any = false;
     let resolved = words.drain(..).flat_map(|word| match OfModule::parse(&word) {

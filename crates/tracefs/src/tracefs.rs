@@ -1,4 +1,5 @@
-//! The directory: what a file system asks of it.
+//! The directory: its state, the metadata and events that go in, and the selection and effects that
+//! come out. Operations of the file system are in its submodules.
 
 mod opened;
 mod tree;
@@ -23,27 +24,27 @@ use std::ops::Range;
 
 const FOLLOWS: Flag = Flag::named("function-fork");
 
-/// What has to be asked of the process before a file is opened.
+/// The answer of the process that is needed before a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refresh {
-    /// Which functions there are.
+    /// The functions that can be traced.
     Functions,
-    /// What was summed up.
+    /// The sums of the profile tracer.
     Profile,
 }
 
-/// What has to be done in the process after an operation.
+/// The changes to make in the process after an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Effects {
-    /// Something else is to be traced from now on: [`Tracefs::words`].
+    /// Whether [`Tracefs::words`] has changed.
     pub selects: bool,
-    /// What was summed up begins at nothing.
+    /// Whether the profile is reset.
     pub resets_profile: bool,
-    /// It stays what it is once that is done, whatever call still returns.
+    /// Whether the profile is then frozen, whatever call still returns.
     pub ends_profile: bool,
 }
 
-/// The directory.
+/// The control directory of a process.
 #[derive(Debug)]
 pub struct Tracefs {
     pub(crate) instances: Vec<Instance>,
@@ -51,28 +52,29 @@ pub struct Tracefs {
     pub(crate) profile: Vec<Profiled>,
     pub(crate) effects: Effects,
     pub(crate) processors: usize,
-    /// Every tracer has its own sets. The kernel's have the same; a client that opens `function_tracers` knows of several.
+    /// Whether every tracer has sets of its own. In the kernel all have the same; a client that
+    /// opens `function_tracers` knows of several tracers.
     pub(crate) separate: bool,
-    /// What the ticks of events are.
+    /// The clock that stamps events.
     pub(crate) clock: ClockKind,
     ingest: Ingest,
     pub(crate) stack_tracer: StackTracer,
-    /// It knows what the instances want.
+    /// Whether `ingest` has the present interests of the instances.
     chosen: bool,
     first: Option<ClockPair>,
-    /// When everything was last settled.
+    /// Time of the last call of `settle`.
     last: Moment,
-    /// Process ids by their index, with the index of whom they were forked from.
+    /// Process ids by their index, each with the index of the parent process.
     processes: Vec<(u32, Option<u32>)>,
     nodes: Vec<Node>,
     inodes: HashMap<Node, u64>,
-    /// What chmod and chown have changed.
+    /// Modes and owners that chmod and chown have changed.
     changed: HashMap<Node, (u16, (u32, u32))>,
     handles: HashMap<u64, Handle>,
     next_handle: u64,
     next_instance: u32,
     owner: (u32, u32),
-    /// Modules came or went since the functions were listed.
+    /// Whether modules were loaded or unloaded since the functions were listed.
     stale: bool,
     ended: bool,
 }
@@ -80,7 +82,7 @@ pub struct Tracefs {
 const ROOT: Node = Node { instance: 0, entry: Entry::Dir(Dir::Root) };
 
 impl Tracefs {
-    /// For a process of which nothing is known yet. `owner`: of its files.
+    /// Returns the directory of a process before any metadata. `owner`: the owner of its files.
     pub fn new(processors: usize, owner: (u32, u32)) -> Tracefs {
         let mut tracefs = Tracefs {
             instances: vec![Instance::new(0, "", Options::default(), processors)],
@@ -110,9 +112,9 @@ impl Tracefs {
         tracefs
     }
 
-    // ---- What the process says
+    // ---- Input: metadata and events of the process
 
-    /// Something that explains events.
+    /// Takes a metadata record.
     pub fn record(&mut self, record: &TraceRecord) {
         match record {
             TraceRecord::Session(session) => {
@@ -143,7 +145,8 @@ impl Tracefs {
         }
     }
 
-    /// With `function-fork`, a new thread is listed where those are from whose process it comes: which of them has made it is not known.
+    /// With `function-fork`, adds a new thread to the lists that have a thread of its process, or
+    /// of the parent for the first thread of a process: which thread has made it is not known.
     fn follow(&mut self, process: u32, group: u32, tid: u32) {
         if !self.is_stranger(tid) {
             return;
@@ -163,35 +166,36 @@ impl Tracefs {
         }
     }
 
-    /// Events of a thread.
+    /// Takes events of a thread.
     pub fn events(&mut self, batch: &Batch) {
         self.ingest.add(batch);
     }
 
-    /// The threads of which has to be said, before what has come is settled, where their stacks are: each with its process, its id, and an address in its stack.
+    /// Returns the threads whose stacks have to be set before the next call of `settle`: each with
+    /// its process, its id, and an address in its stack.
     pub fn stacks_sought(&self) -> Vec<(ThreadId, u32, u32, u64)> {
         let sought = self.ingest.sought().into_iter();
         sought.filter_map(|(id, tid, within)| Some((id, self.symbols.group(tid)?, tid, within))).collect()
     }
 
-    /// There is a thread's stack. None: not known.
+    /// Sets the mapping of a thread's stack; `None` if it is not known.
     pub fn set_stack(&mut self, thread: ThreadId, stack: Option<Range<u64>>) {
         self.ingest.set_stack(thread, stack);
     }
 
-    /// A thread has no more events.
+    /// Marks a thread as ended.
     pub fn end_thread(&mut self, thread: ThreadId) {
         self.ingest.end_thread(thread);
     }
 
-    /// All has come that happened until `at`.
+    /// Passes the events up to `at` to the instances; all of them must have been taken before.
     pub fn settle(&mut self, at: Moment) {
         let first = *self.first.get_or_insert(at.pair());
         let from = std::mem::replace(&mut self.last, at);
         let stretch = Stretch { from: if from == Moment::default() { at } else { from }, to: at };
         let (clock, _) = ClockMap::new(self.clock, &[first, stretch.from.pair(), at.pair()]);
         self.instances.iter_mut().for_each(|instance| instance.reach(stretch));
-        // Late, so that many changes together are one.
+        // The interests are computed here, so that several changes cost one computation.
         if !std::mem::replace(&mut self.chosen, true) {
             self.ingest.choose(&self.instances, &self.stack_tracer, &self.symbols);
         }
@@ -206,7 +210,7 @@ impl Tracefs {
         }
     }
 
-    /// The functions that can be traced, as they are now.
+    /// Sets the functions that can be traced.
     pub fn set_functions(&mut self, functions: Vec<Listed>) {
         self.stale = false;
         if !self.symbols.set_functions(functions) {
@@ -223,35 +227,35 @@ impl Tracefs {
         self.chosen = false;
     }
 
-    /// What was summed up until now.
+    /// Sets the sums of the profile tracer.
     pub fn set_profile(&mut self, profile: Vec<Profiled>) {
         self.profile = profile;
     }
 
-    /// A thread has this name now.
+    /// Renames a known thread.
     pub fn rename_thread(&mut self, tid: u32, comm: &str) {
         if let Some(group) = self.symbols.group(tid) {
             self.symbols.add_thread(tid, group, comm);
         }
     }
 
-    /// Does it matter which threads are there already? Those that come later are followed.
+    /// Whether the present threads must be known, as new threads are followed from them.
     pub fn follows(&self) -> bool {
         let follows = |instance: &Instance| instance.pids.iter().any(|list| !list.is_empty());
         self.instances.iter().any(|instance| instance.options.has(FOLLOWS) && follows(instance))
     }
 
-    /// Is nothing known of a thread?
+    /// Whether a thread is unknown.
     pub fn is_stranger(&self, tid: u32) -> bool {
         self.symbols.group(tid).is_none()
     }
 
-    /// A thread is there, of this process and with this name.
+    /// Adds a thread with its process and name.
     pub fn introduce(&mut self, tid: u32, group: u32, comm: &str) {
         self.symbols.add_thread(tid, group, comm);
     }
 
-    /// The threads whose names a file shows, as far as they may have others by now.
+    /// Returns the threads whose names a file shows and which may have been renamed.
     pub fn shown_threads(&self, inode: u64) -> Vec<u32> {
         match self.node(inode).map(|node| node.entry) {
             Ok(Entry::File(Kind::Trace | Kind::TracePipe | Kind::Snapshot | Kind::SavedCmdlines, _)) => {
@@ -261,20 +265,20 @@ impl Tracefs {
         }
     }
 
-    /// The process is gone: nothing more will come.
+    /// Marks the process as ended: no further events arrive.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// This is traced already.
+    /// Takes over the selection that is already traced.
     pub fn adopt(&mut self, words: Selection) {
         self.separate = words.tracers.len() > 1;
         self.instances[0].adopt(words);
     }
 
-    // ---- What is wanted of it
+    // ---- Output: selection and effects
 
-    /// What is to be traced.
+    /// Returns the selection to trace.
     pub fn words(&self) -> Selection {
         let mut tracers: Vec<TracerSelection> = self.instances.iter().flat_map(Instance::tracers).collect();
         tracers.extend(self.stack_tracers());
@@ -286,7 +290,8 @@ impl Tracefs {
         Selection { tracers, default, arguments, ..Selection::default() }
     }
 
-    /// What has to be traced so that stacks are known: all calls and their callers, but for what an instance does not trace that alone wants stacks.
+    /// Returns the tracers that stacks need: all calls with their callers. If a single instance
+    /// records stacks, the functions of its notrace set are excluded.
     fn stack_tracers(&self) -> Vec<TracerSelection> {
         let wanting: Vec<_> = self.instances.iter().filter(|instance| instance.wants_stacks()).collect();
         let notrace = match (&wanting[..], self.stack_tracer.is_on) {
@@ -307,18 +312,18 @@ impl Tracefs {
         kinds.into_iter().map(tracer).collect()
     }
 
-    /// What was to be done in the process could not be.
+    /// Logs that an effect could not be carried out in the process.
     pub fn refused(&mut self, why: &str, now_ns: u64) {
         self.instances[0].errors.add(now_ns, "calltap", "", &Wrong::argument(why));
     }
 
-    /// What is to be done now.
+    /// Returns the effects since the last call.
     pub fn take_effects(&mut self) -> Effects {
         self.chosen &= !self.effects.selects;
         std::mem::take(&mut self.effects)
     }
 
-    /// What has to be asked before a file is opened.
+    /// Returns the answer of the process that is needed before a file is opened.
     pub fn refresh(&self, inode: u64) -> Option<Refresh> {
         match self.node(inode).ok()?.entry {
             Entry::File(Kind::Stat, _) => {
@@ -340,14 +345,14 @@ impl Tracefs {
         }
     }
 
-    /// Does a filter wait for a library?
+    /// Whether a filter waits for a library.
     pub fn awaits_library(&self) -> bool {
         let tracers = self.instances.iter().flat_map(|instance| &instance.words.tracers);
         let mut sets = tracers.flat_map(|tracer| [&tracer.filter, &tracer.notrace]);
         sets.any(|set| waiting(set).next().is_some()) || waiting(&self.stack_tracer.filter).next().is_some()
     }
 
-    /// Is it a file for markers?
+    /// Whether an inode is that of a marker file.
     pub fn is_marker(&self, inode: u64) -> bool {
         let node = self.node(inode);
         node.is_ok_and(|node| matches!(node.entry, Entry::File(Kind::Marker | Kind::RawMarker, _)))

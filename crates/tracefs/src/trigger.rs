@@ -1,4 +1,5 @@
-//! Triggers: what is done when a function is called, `FUNCTION:COMMAND[:COUNT]` in `set_ftrace_filter`.
+//! Triggers: commands that are executed when a function is called, `FUNCTION:COMMAND[:COUNT]` in
+//! `set_ftrace_filter`.
 
 use crate::control::{matches, number_base};
 use crate::errors::Wrong;
@@ -26,14 +27,14 @@ fn name(command: Command) -> &'static str {
 pub struct Trigger {
     /// Linker symbol of the function.
     pub function: String,
-    /// What is done.
+    /// The command.
     pub command: Command,
-    /// How often still; None: always.
+    /// Remaining number of executions; `None` if unlimited.
     pub count: Option<i64>,
 }
 
 impl Trigger {
-    /// As `set_ftrace_filter` lists it.
+    /// Returns the trigger's line in `set_ftrace_filter`.
     pub fn line(&self) -> String {
         let count = match self.count {
             None => "unlimited".into(),
@@ -42,37 +43,39 @@ impl Trigger {
         format!("{}:{}:{count}\n", self.function, name(self.command))
     }
 
-    /// May it do what it does? Counts.
+    /// Whether the command is executed now. Decrements the count.
     pub fn fires(&mut self) -> bool {
         uses(&mut self.count)
     }
 }
 
-/// The triggers of an instance: those of one command and kind (counted or not) together, the newest kind first.
+/// The triggers of an instance. Those of one command and kind (counted or not) are together, the
+/// newest kind first.
 #[derive(Clone, Default, Debug)]
 pub struct Triggers(Vec<Trigger>);
 
-/// A count: no sign.
+/// Parses a count. A decimal number has no sign.
 fn number(text: &str) -> Option<i64> {
     let (digits, base) = number_base(text);
     i64::from_str_radix(digits, base).ok().filter(|_| base != 10 || !text.starts_with(['-', '+']))
 }
 
 impl Triggers {
-    /// All, in the order in which they are listed.
+    /// Returns all triggers, in the order of their lines.
     pub fn all(&self) -> &[Trigger] {
         &self.0
     }
 
-    /// The same, to count.
+    /// Returns all triggers for changes of their counts.
     pub fn all_mut(&mut self) -> &mut [Trigger] {
         &mut self.0
     }
 
-    /// A word with a colon: adds triggers, or takes them away. Nothing is changed if it is refused.
+    /// Applies a word with a colon: adds triggers, or removes them with `!`. A refused word changes
+    /// nothing.
     pub fn change(&mut self, word: &str, functions: &[Listed]) -> Result<(), Wrong> {
         let (takes, word) = word.strip_prefix('!').map_or((false, word), |word| (true, word));
-        // `::` is part of a name.
+        // A `::` is part of a name.
         let word = word.replace("::", "\0");
         let mut parts = word.splitn(3, ':');
         let function = parts.next().unwrap_or_default().replace('\0', "::");

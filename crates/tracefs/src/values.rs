@@ -1,4 +1,5 @@
-//! What writing a value to a small file does.
+//! Writing of values to files such as `current_tracer` and `buffer_size_kb`: parses the text, and
+//! changes the instance, or the directory as a whole.
 
 use crate::clocks::{CLOCKS, Clock};
 use crate::control::{File, Model, Open, parse_number};
@@ -14,7 +15,7 @@ fn number(text: &str) -> Result<u64, Wrong> {
     parse_number(text).map_err(Wrong::from)
 }
 
-/// A number up to this.
+/// Parses a number, and refuses one above `most`.
 fn within(text: &str, most: u64) -> Result<u64, Wrong> {
     let n = number(text)?;
     if n > most { Err(Wrong::argument(format!("more than {most}"))) } else { Ok(n) }
@@ -26,7 +27,7 @@ impl Tracefs {
         found.ok_or_else(|| Errno::NODEV.into())
     }
 
-    /// A value was written to a file of an instance.
+    /// Writes a value to a file of an instance.
     pub(crate) fn write_value(&mut self, id: u32, kind: Kind, arg: u16, text: &str) -> Result<(), Wrong> {
         let (recorded, processors, separate) = (self.clock, self.processors, self.separate);
         let instance = self.instance_mut(id)?;
@@ -62,7 +63,7 @@ impl Tracefs {
         Ok(())
     }
 
-    /// A value for a file that the library's control files have, too.
+    /// Writes a value to a file that [`crate::control`] implements.
     fn write_control(&mut self, id: u32, name: &str, text: &str) -> Result<(), Wrong> {
         let Tracefs { instances, symbols, profile, effects, .. } = self;
         let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) else {
@@ -102,7 +103,7 @@ impl Tracefs {
     fn write_option(&mut self, id: u32, arg: u16, text: &str) -> Result<(), Wrong> {
         let option = OPTIONS.get(usize::from(arg)).ok_or(Errno::INVAL)?;
         let on = within(text, 1)? == 1;
-        // A tracer's own options are the same in all instances.
+        // A tracer's own options are common to all instances.
         let shared = option.tracer.is_some();
         self.effects.selects |= option.name == "func_stack_trace";
         for instance in self.instances.iter_mut().filter(|instance| shared || instance.id == id) {
@@ -122,7 +123,7 @@ impl Instance {
         Ok(())
     }
 
-    /// A value for a file that changes this instance alone.
+    /// Writes a value to a file that changes this instance alone.
     fn write_own(&mut self, kind: Kind, arg: u16, text: &str) -> Result<(), Wrong> {
         match kind {
             Kind::TracingOn => self.is_on = number(text)? != 0,
@@ -148,7 +149,7 @@ impl Instance {
                 }
             }
             Kind::Snapshot => self.write_snapshot(arg, number(text)?)?,
-            // There are no events but the tracers' own.
+            // There are no events except the tracers' own.
             Kind::SetEvent if !text.trim().is_empty() => {
                 return Err(Wrong::argument("a process has no events but calls"));
             }
@@ -175,7 +176,7 @@ impl Instance {
     }
 }
 
-/// Hexadecimal groups.
+/// Parses a mask: hexadecimal digits, in groups separated by commas.
 fn cpumask(text: &str, processors: usize) -> Result<u64, Errno> {
     let digits: String = text.trim_end().split(',').collect();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,4 +1,4 @@
-//! What the control files say, as a user of ftrace knows them.
+//! The control files, compared with sessions of ftrace.
 
 use calltap_selection::{Ftraced, Listed, Profiled, Selection};
 use calltap_trace::Profile;
@@ -22,7 +22,8 @@ fn functions() -> Vec<Listed> {
     names.into_iter().chain(libraries).map(function).collect()
 }
 
-/// Plays a session as it would be typed: lines that begin with `#` are commands (`cat FILE`, `echo WORDS > FILE`, `>>`), the others what they show.
+/// Plays a session as a user types it: lines that begin with `#` are commands (`cat FILE`, `echo
+/// WORDS > FILE`, `>>`), the others their output.
 fn check(session: &str) {
     let functions = functions();
     let mut model = Model { words: nothing_traced(), functions: &functions, profile: &[] };
@@ -52,7 +53,7 @@ fn check(session: &str) {
     assert_eq!(shown.trim_end(), expected.trim_end());
 }
 
-/// As after `attach --tracer nop`.
+/// The selection after `attach --tracer nop`.
 fn nothing_traced() -> Selection {
     let nop = calltap_selection::TracerSelection {
         name: "trace".into(),
@@ -215,7 +216,7 @@ fn lists_and_names() {
     assert!(File::named("set_ftrace_fliter").unwrap_err().why.contains("set_ftrace_filter"));
 }
 
-/// A session in which calls are found when they are made.
+/// The selection of a session with `--discovery first-call`.
 fn first_calls() -> Selection {
     let failures = vec!["0x7f0000001005: the code is gone".to_owned()];
     Selection {
@@ -252,7 +253,8 @@ fn ftraced_enabled_has_the_words_of_2008() {
         let before = model.words.ftraced.clone().unwrap();
         let found = model.write(file, word, Open::Truncate).map_err(|refusal| refusal.errno);
         let after = model.words.ftraced.clone().unwrap();
-        // Every write that is accepted converts, whatever it says; one that is refused does nothing.
+        // Every accepted write converts recorded calls, whatever its value; a refused write does
+        // nothing.
         assert_eq!(after.writes, before.writes + u64::from(expected.is_ok()), "{word:?}");
         match expected {
             Ok(reads) => assert_eq!((found.is_ok(), &*model.read(file)), (true, reads), "{word:?}"),
@@ -287,7 +289,7 @@ fn where_sites_are_known_at_load_there_is_no_daemon() {
     assert_eq!(info, "0 pages:0 groups: 0\n");
 }
 
-// The numbers are those of a kernel that was asked.
+// The expected numbers were printed by a kernel.
 #[test]
 fn the_profile_has_the_kernels_form() {
     let row = |function: &str, hits, total_ns| Profiled {

@@ -1,4 +1,5 @@
-//! How records are printed: what a real kernel printed of them, option by option, and what the directory does.
+//! The formats of records: the directory's text is compared with that of a real kernel, option by
+//! option.
 
 use calltap_selection::Listed;
 use calltap_trace::{
@@ -8,7 +9,7 @@ use calltap_tracefs::{Moment, Read, Tracefs};
 use rustix::fs::OFlags;
 use std::collections::HashMap;
 
-/// Functions and where they are.
+/// Functions with their addresses and sizes.
 const FUNCTIONS: [(&str, u64, u64); 9] = [
     ("__do_sys_getppid", 0xffff_ffff_baee_4ab0, 0x40),
     ("do_syscall_64", 0xffff_ffff_bba8_efa0, 0x180),
@@ -20,7 +21,7 @@ const FUNCTIONS: [(&str, u64, u64); 9] = [
     ("si_meminfo", 0xffff_ffff_bba9_5000, 0x100),
     ("si_swapinfo", 0xffff_ffff_bba9_6000, 0x100),
 ];
-/// Where `do_syscall_64` goes on.
+/// Return address in `do_syscall_64`.
 const RETURN: u64 = 0xffff_ffff_bba8_f027;
 
 fn directory() -> Tracefs {
@@ -66,7 +67,7 @@ fn directory() -> Tracefs {
         tracers: 0,
     };
     tracefs.record(&Record::Sites { sites: FUNCTIONS.into_iter().enumerate().map(site).collect() });
-    // The buffer is cleared when a tracer is chosen.
+    // Choosing a tracer clears the buffer.
     settle(&mut tracefs, 12_000_000_000);
     tracefs
 }
@@ -95,7 +96,7 @@ fn cat(tracefs: &mut Tracefs, path: &str) -> String {
     String::from_utf8(data).expect("text")
 }
 
-/// `SECONDS TASK-PID WHAT`: tells the directory, and says when it was.
+/// Takes a line `SECONDS TASK-PID EVENT`, passes the event to the directory, and returns its time.
 fn happen(tracefs: &mut Tracefs, open: &mut HashMap<u32, Vec<SiteId>>, words: &str) -> u64 {
     let mut words = words.splitn(3, ' ');
     let (time, task, what) =
@@ -144,7 +145,7 @@ fn records_are_printed_as_the_kernel_prints_them() {
         let mut expected = Vec::new();
         while let Some(next) = lines.next_if(|next| !next.starts_with("$ ") && !next.starts_with("@ ")) {
             match next.strip_prefix("=>") {
-                // The two characters stand where blanks were, if there were any.
+                // The two characters replace blanks, if there were any.
                 Some(ours) => {
                     let last: &mut String = expected.last_mut().expect("the kernel's own line");
                     let blanks = if last.starts_with("  ") { "  " } else { "" };

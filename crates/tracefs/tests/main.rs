@@ -1,4 +1,4 @@
-//! The files of the control directory.
+//! Tests of the control directory's files.
 
 mod control;
 mod formats;

@@ -1,4 +1,4 @@
-//! What happens in a process, and what `trace`, `trace_pipe` and their like show of it.
+//! Events of a simulated process, and the contents of `trace`, `trace_pipe` and similar files.
 
 mod pages;
 mod stacks;
@@ -8,7 +8,7 @@ use calltap_tracefs::Read;
 use rustix::fs::OFlags;
 use world::World;
 
-/// After a script ([`World::after`]), `trace` shows this.
+/// Runs a script ([`World::after`]), and compares the contents of `trace`.
 fn check(script: &str, expected: &str) {
     let expected: String = expected
         .lines()
@@ -79,6 +79,22 @@ fn options_change_how_lines_look() {
             |              cc-100     [000] .....     5.000003: lex <-parse (repeats: 2, last_ts:     5.000004)
             |              cc-100     [000] .....     5.000005: emit <-main",
     );
+}
+
+#[test]
+fn a_reader_that_pauses_recording_pauses_it_until_its_own_end() {
+    let mut world = World::after("function > current_tracer");
+    let before = world.open("trace", OFlags::RDONLY);
+    world.does("1 > options/pause-on-trace");
+    let pausing = world.open("trace", OFlags::RDONLY);
+    world.tracefs.release(before);
+    world.does("0: parse<main");
+    world.settle();
+    world.tracefs.release(pausing);
+    world.does("0: emit<main");
+    world.does("0 > options/pause-on-trace");
+    let trace = world.cat("trace");
+    assert!(trace.contains("emit <-main") && !trace.contains("parse"), "{trace}");
 }
 
 #[test]
@@ -271,7 +287,7 @@ fn the_pipe_takes_out_what_it_reads_and_belongs_to_one() {
     assert_eq!(world.tracefs.open(again, OFlags::RDONLY), Err(rustix::io::Errno::BUSY));
     let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
-    // With tracing off, a reader that has read something has seen all.
+    // With tracing off, a reader that has read something is at the end of the file.
     world.echo("0", "tracing_on");
     assert_eq!(world.tracefs.read(pipe, 0, 4096, true), Ok(Read::Data(Vec::new())));
     world.tracefs.release(pipe);
@@ -358,7 +374,7 @@ fn children_of_listed_tasks_are_listed_if_that_is_wanted() {
          9: lex<main
          end 9";
     let mut world = World::after(script);
-    // Of the threads of one process, it is not known which has made which: both lists grow, and notrace wins.
+    // Which thread of a process made a new one is not known: both lists grow, and notrace wins.
     assert_eq!(world.cat("set_ftrace_pid"), "100\n108\n");
     assert_eq!(world.cat("set_ftrace_notrace_pid"), "101\n108\n");
     let mut world = World::after(&script.replace("101 >", "55 >"));
@@ -403,7 +419,7 @@ fn the_log_says_what_was_wrong_and_where() {
         "           ^",
     ];
     assert_eq!(world.cat("error_log").lines().collect::<Vec<_>>(), expected);
-    // Eight are kept, of each instance its own.
+    // Eight errors are kept for each instance.
     (0..10).for_each(|n| refused(&mut world, &format!("none{n}"), "set_ftrace_notrace"));
     let log = world.cat("error_log");
     assert_eq!((log.lines().count(), log.contains("none1"), log.contains("none2")), (24, false, true));
@@ -412,7 +428,7 @@ fn the_log_says_what_was_wrong_and_where() {
     assert_eq!(world.cat("instances/mine/error_log").lines().count(), 3);
     world.echo("", "error_log");
     assert_eq!(world.cat("error_log"), "");
-    // What is only understood when the file is closed can only be reported there.
+    // A word that is complete only when the file is closed can be reported only in the log.
     let handle = world.open("set_ftrace_filter", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(handle, b"bad", 100, "cc", 0), Ok(3));
     world.tracefs.release(handle);

@@ -1,4 +1,4 @@
-//! What a real kernel answers, line by line, and what the directory answers.
+//! Transcripts of a real kernel, compared with the directory line by line.
 
 use calltap_selection::Listed;
 use calltap_tracefs::{Read, Tracefs};
@@ -52,7 +52,8 @@ fn cat(tracefs: &mut Tracefs, path: &str) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// Opens, writes until all is taken, closes; said as the transcripts say it.
+/// Opens a file, writes until all is taken, and closes it. Returns the result in the form of the
+/// transcripts.
 fn write(tracefs: &mut Tracefs, mode: &str, path: &str, text: &str) -> String {
     let flags = match mode {
         "t" => OFlags::WRONLY | OFlags::TRUNC,
@@ -117,7 +118,8 @@ fn check(transcript: &str) {
         }
         assert_eq!(said, expected, "{line}");
         commands += 1;
-        // What it reads as: behind bars, or as `cat` prints it; calltap's instead of the kernel's where that is said.
+        // The expected text stands behind bars, or as `cat` prints it; lines behind `=>` replace
+        // the kernel's by calltap's.
         let (mut theirs, mut ours, mut is_read) = (Vec::new(), Vec::new(), false);
         while let Some(next) = lines.get(at).filter(|next| !next.starts_with("$ ")) {
             at += 1;

@@ -1,4 +1,4 @@
-//! From operands to the steps that read them.
+//! Compiles operands to the steps that read them.
 
 use crate::futures::about_future;
 use crate::reason::{Reason, Reasons};
@@ -10,23 +10,23 @@ use calltap_sites::types::{Parameter, Passed, Shape, Signature, Type};
 use calltap_trace::{Captured, Value, ValueForm};
 use std::sync::Arc;
 
-/// What is read of a function's calls.
+/// The values that are read at a function's calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// For the hook.
+    /// Words of the program that the hook runs.
     pub words: Vec<u64>,
-    /// What the bytes mean.
+    /// Meaning of the bytes that the program stores.
     pub captured: Arc<Captured>,
-    /// Why some of what was asked for is not read, a clause each.
+    /// Reasons why some requested values are not read.
     pub left_out: Vec<Reason>,
 }
 
-/// Why nothing can be read of a function.
+/// The reason why no value of a function can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
     /// The reason.
     pub why: Reason,
-    /// It is a condition that cannot be decided: then no call is one for which it holds.
+    /// Whether a condition cannot be decided: then no call fulfils it.
     pub undecided: bool,
 }
 
@@ -36,28 +36,28 @@ impl From<Reason> for Trouble {
     }
 }
 
-/// Bytes of text that are read where the user does not say how many.
+/// Bytes of text that are read unless the user gives a number.
 const TEXT_BYTES: u8 = 64;
-/// A value that the steps so far have made.
-struct Have {
+/// A value computed by the steps so far.
+struct Computed {
     steps: Vec<u64>,
-    what: What,
+    content: Content,
 }
 
-enum What {
-    /// A word of which nothing is known.
+enum Content {
+    /// A word of unknown type.
     Plain,
     /// A value of a type.
     Of(Type),
-    /// The address of something of a type.
+    /// The address of a value of a type.
     AddressOf(Type),
-    /// The address of something.
+    /// The address of a value of unknown type.
     Address,
-    /// The steps make the first of two words; these make the second.
+    /// Two words: the steps compute the first, and these steps the second.
     Pair(Vec<u64>),
 }
 
-/// The program for a function. None: there is nothing to read after all.
+/// Compiles the program of a function; None if it would read nothing.
 pub fn compile(
     poll: Option<&Poll>,
     arguments: &[&Rule],
@@ -81,7 +81,7 @@ pub fn compile(
     Ok(builder.finish()?)
 }
 
-/// A program in the making.
+/// A program that is being built.
 #[derive(Default)]
 struct Builder {
     /// Steps at the entry.
@@ -95,7 +95,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Reads what a rule of `-A` names at the entry; without items, all parameters.
+    /// Adds the values that a rule of `-A` names, at the entry; without items, all parameters.
     fn add_arguments(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         if all && known.is_none() {
@@ -118,7 +118,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Reads what a rule of `-R` names at the exit; without items, the result.
+    /// Adds the values that a rule of `-R` names, at the exit; without items, the result.
     fn add_results(&mut self, rule: &Rule, known: Option<&Known>) -> Result<(), Reason> {
         let all = rule.items.is_empty();
         for item in if all { result(known) } else { rule.items.clone() } {
@@ -134,10 +134,10 @@ impl Builder {
         Ok(())
     }
 
-    /// The program, if it reads anything.
+    /// Returns the program, if it reads anything.
     fn finish(mut self) -> Result<Option<Program>, Reason> {
         if let Some(bytes) = self.copied {
-            // The recorder adds them behind all other values.
+            // The recorder appends the callers to all other values.
             let callers = Value { name: "callers".to_owned(), form: ValueForm::Callers };
             self.captured.arguments.push(callers);
             self.entry.push(word(step::FRAMES, 0, bytes as i32));
@@ -157,7 +157,7 @@ impl Builder {
     }
 }
 
-/// The words of a program, from its steps at the entry and at the exit.
+/// Returns the words of a program, from its steps at entry and exit.
 fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason> {
     let behind = 1 + entry.len();
     let length = behind + exit.len();
@@ -171,7 +171,7 @@ fn assemble(mut entry: Vec<u64>, mut exit: Vec<u64>) -> Result<Vec<u64>, Reason>
     Ok(words)
 }
 
-/// All parameters.
+/// Returns items for all parameters.
 fn parameters(known: Option<&Known>) -> Vec<Item> {
     let parameters = known.map_or(&[][..], |known| &known.signature.parameters);
     let name = |parameter: &Parameter, n: usize| parameter.name.clone().unwrap_or_else(|| format!("arg{n}"));
@@ -183,7 +183,7 @@ fn parameters(known: Option<&Known>) -> Vec<Item> {
     (1..).zip(parameters).take(VALUES).map(item).collect()
 }
 
-/// The result, if there is one.
+/// Returns an item for the result, unless the function returns nothing.
 fn result(known: Option<&Known>) -> Vec<Item> {
     let nothing = known.is_some_and(|known| known.signature.result.is_none());
     let item = Item { name: "retval".to_owned(), operand: Operand::Result, form: None };
@@ -202,29 +202,29 @@ fn stack(n: u8) -> Vec<u64> {
     vec![word(step::STACK, n, 0)]
 }
 
-fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, Reason> {
-    let have = |steps: Vec<u64>, what: What| Ok(Have { steps, what });
+fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Computed, Reason> {
+    let have = |steps: Vec<u64>, content: Content| Ok(Computed { steps, content });
     let parameter = |n: u8| known?.signature.parameters.get(usize::from(n) - 1);
     match operand {
         Operand::Argument(n) => match parameter(*n) {
             Some(found) => passed(found, &format!("arg{n}")),
-            None if *n <= 6 => have(argument(n - 1), What::Plain),
-            None => have(stack(n - 6), What::Plain),
+            None if *n <= 6 => have(argument(n - 1), Content::Plain),
+            None => have(stack(n - 6), Content::Plain),
         },
-        Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], What::Plain),
-        Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], What::Plain),
-        Operand::Stack => have(vec![word(step::SLOT, 0, 0)], What::Plain),
+        Operand::Vector(n) => have(vec![word(step::XMM, n - 1, 0)], Content::Plain),
+        Operand::VectorResult => have(vec![word(step::XMM, 0, 0)], Content::Plain),
+        Operand::Stack => have(vec![word(step::SLOT, 0, 0)], Content::Plain),
         Operand::Callers(_) => Err(Reason::CallersAreNoNumber),
         Operand::Result => {
             let [first, second] = register::RESULTS.map(|register| vec![word(step::REGISTER, register, 0)]);
             match known.map(|known| &known.signature) {
-                None => have(first, What::Plain),
+                None => have(first, Content::Plain),
                 Some(Signature { result: None, .. }) => Err(Reason::Nothing),
                 Some(Signature { result: Some(of), returned, .. }) => match returned {
-                    Some(Passed::Integer(_)) => have(first, What::Of(*of)),
-                    Some(Passed::Pair(_)) => have(first, What::Pair(second)),
-                    Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], What::Of(*of)),
-                    Some(Passed::Address(_)) => have(first, What::AddressOf(*of)),
+                    Some(Passed::Integer(_)) => have(first, Content::Of(*of)),
+                    Some(Passed::Pair(_)) => have(first, Content::Pair(second)),
+                    Some(Passed::Vector(_)) => have(vec![word(step::XMM, 0, 0)], Content::Of(*of)),
+                    Some(Passed::Address(_)) => have(first, Content::AddressOf(*of)),
                     Some(Passed::Unread(why)) => Err(Reason::Result { why: *why }),
                     Some(Passed::Stack(_) | Passed::AddressOnStack(_)) | None => Err(Reason::Returned),
                 },
@@ -243,29 +243,29 @@ fn evaluate(operand: &Operand, known: Option<&Known>) -> Result<Have, Reason> {
         Operand::At(offset, inner) => {
             let mut inner = value(evaluate(inner, known)?)?;
             inner.steps.push(word(step::ADD, 0, *offset));
-            have(inner.steps, What::Address)
+            have(inner.steps, Content::Address)
         }
     }
 }
 
-fn passed(parameter: &Parameter, name: &str) -> Result<Have, Reason> {
-    let of = What::Of(parameter.of);
+fn passed(parameter: &Parameter, name: &str) -> Result<Computed, Reason> {
+    let of = Content::Of(parameter.of);
     Ok(match parameter.passed {
-        Passed::Integer(n) => Have { steps: argument(n), what: of },
-        Passed::Pair(n) => Have { steps: argument(n), what: What::Pair(argument(n + 1)) },
-        Passed::Vector(n) => Have { steps: vec![word(step::XMM, n, 0)], what: of },
-        Passed::Stack(n) => Have { steps: stack(n), what: of },
-        Passed::Address(n) => Have { steps: argument(n), what: What::AddressOf(parameter.of) },
-        Passed::AddressOnStack(n) => Have { steps: stack(n), what: What::AddressOf(parameter.of) },
+        Passed::Integer(n) => Computed { steps: argument(n), content: of },
+        Passed::Pair(n) => Computed { steps: argument(n), content: Content::Pair(argument(n + 1)) },
+        Passed::Vector(n) => Computed { steps: vec![word(step::XMM, n, 0)], content: of },
+        Passed::Stack(n) => Computed { steps: stack(n), content: of },
+        Passed::Address(n) => Computed { steps: argument(n), content: Content::AddressOf(parameter.of) },
+        Passed::AddressOnStack(n) => Computed { steps: stack(n), content: Content::AddressOf(parameter.of) },
         Passed::Unread(why) => return Err(Reason::Parameter { name: name.to_owned(), why }),
     })
 }
 
-fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> {
-    let Have { mut steps, what } = have;
+fn field(have: Computed, name: &str, known: Option<&Known>) -> Result<Computed, Reason> {
+    let Computed { mut steps, content } = have;
     let owned = || name.to_owned();
-    let (of, known) = match (what, known) {
-        (What::Of(of) | What::AddressOf(of), Some(known)) => (of, known),
+    let (of, known) = match (content, known) {
+        (Content::Of(of) | Content::AddressOf(of), Some(known)) => (of, known),
         (_, None) => return Err(Reason::NoOffsets { name: owned() }),
         _ => return Err(Reason::NoWhole { name: owned() }),
     };
@@ -274,20 +274,20 @@ fn field(have: Have, name: &str, known: Option<&Known>) -> Result<Have, Reason> 
         return Err(Reason::NoMember { name: owned(), members });
     };
     let offset = i32::try_from(offset).map_err(|_| Reason::FarMember { name: owned() })?;
-    let what = match width(of.shape) {
+    let content = match width(of.shape) {
         Some(width) => {
             steps.push(word(step::LOAD, width, offset));
-            What::Of(of)
+            Content::Of(of)
         }
         None => {
             steps.push(word(step::ADD, 0, offset));
-            What::AddressOf(of)
+            Content::AddressOf(of)
         }
     };
-    Ok(Have { steps, what })
+    Ok(Computed { steps, content })
 }
 
-/// In what width something of this shape is read from memory.
+/// Width in which a value of this shape is loaded from memory; None if it is not loaded as a whole.
 fn width(shape: Shape) -> Option<u8> {
     Some(match shape {
         Shape::Signed(bytes) => bytes | SIGNED,
@@ -298,19 +298,19 @@ fn width(shape: Shape) -> Option<u8> {
     })
 }
 
-/// What lies at an address, if that is what there is.
-fn value(mut have: Have) -> Result<Have, Reason> {
-    if let What::Address = have.what {
+/// Loads the value if only its address is known.
+fn value(mut have: Computed) -> Result<Computed, Reason> {
+    if let Content::Address = have.content {
         have.steps.push(word(step::LOAD, WORD, 0));
-        have.what = What::Plain;
+        have.content = Content::Plain;
     }
     Ok(have)
 }
 
 fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<(), Reason> {
     let have = value(evaluate(&term.item.operand, known)?)?;
-    let shape = match have.what {
-        What::Of(of) => Some(of.shape),
+    let shape = match have.content {
+        Content::Of(of) => Some(of.shape),
         _ => None,
     };
     steps.extend(have.steps);
@@ -333,18 +333,18 @@ fn decide(term: &Term, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<()
     Ok(())
 }
 
-/// The steps that store a value, and its form.
+/// Adds the steps that read and store a value. Returns its form.
 fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<ValueForm, Reason> {
     let have = evaluate(&item.operand, known)?;
-    // A text may be what is there, or what that leads to.
+    // The steps of a text may end with its address, or with the address of a pointer to it.
     let is_text = matches!(item.form, Some(Form::Text(_)));
-    let Have { steps: mut made, what } =
-        if is_text && matches!(have.what, What::Address) { have } else { value(have)? };
-    let shape = match (&what, item.form) {
+    let Computed { steps: mut made, content } =
+        if is_text && matches!(have.content, Content::Address) { have } else { value(have)? };
+    let shape = match (&content, item.form) {
         (_, Some(form)) => return Ok(store(form, made, steps)),
-        (What::Of(of) | What::AddressOf(of), None) => of.shape,
-        (What::Pair(_), None) => Shape::Slice,
-        (What::Plain | What::Address, None) => Shape::Signed(WORD),
+        (Content::Of(of) | Content::AddressOf(of), None) => of.shape,
+        (Content::Pair(_), None) => Shape::Slice,
+        (Content::Plain | Content::Address, None) => Shape::Signed(WORD),
     };
     let slice = |steps: &mut Vec<u64>, length: Vec<u64>, start: Vec<u64>| {
         steps.extend(length);
@@ -368,13 +368,13 @@ fn read(item: &Item, known: Option<&Known>, steps: &mut Vec<u64>) -> Result<Valu
         Shape::Text => Form::Text(TEXT_BYTES),
         Shape::Pointer => Form::Pointer,
         Shape::Slice => {
-            return Ok(match what {
-                What::Pair(second) => slice(steps, second, made),
+            return Ok(match content {
+                Content::Pair(second) => slice(steps, second, made),
                 _ => slice(steps, at(i32::from(WORD)), at(0)),
             });
         }
         Shape::String => return Ok(slice(steps, at(i32::from(WORD)), at(0))),
-        Shape::Other(_) if matches!(what, What::AddressOf(_)) => Form::Pointer,
+        Shape::Other(_) if matches!(content, Content::AddressOf(_)) => Form::Pointer,
         Shape::Other(size @ (1 | 2 | 4)) => Form::Hex(size as u8),
         Shape::Other(size) => {
             // The rest of the register is undefined.

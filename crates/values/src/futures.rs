@@ -1,4 +1,4 @@
-//! What is read of functions that poll futures (`--async`).
+//! Values read in functions that poll futures (`--async`).
 
 use crate::steps::{Known, WORD, register as argument, store};
 use crate::words::Form;
@@ -8,7 +8,7 @@ use calltap_sites::types::Shape;
 use calltap_sites::{Poll, PollKind};
 use calltap_trace::{Captured, Future, FutureValues, Value};
 
-/// Reads what tells which future is polled, and how far it is.
+/// Adds the steps that read which future is polled, and its state.
 pub fn about_future(
     poll: &Poll,
     known: Option<&Known>,
@@ -37,7 +37,7 @@ pub fn about_future(
             match kind {
                 PollKind::Task => FutureValues::TaskState,
                 PollKind::Inlined => {
-                    // With a result that is written elsewhere, the future is the second argument.
+                    // If the result is written to memory, the future is the second argument.
                     if state.argument == 0 {
                         let result = vec![word(step::REGISTER, register::RESULTS[0], 0)];
                         whole(&mut captured.results, exit, "retval", result);
@@ -60,14 +60,15 @@ pub fn about_future(
             FutureValues::Dropped
         }
     };
-    // The older mangling does not say of what a task is made.
+    // The older mangling does not name the task's type.
     let is_generic = matches!(poll.kind, PollKind::Task | PollKind::Inlined);
     let name = known.filter(|_| is_generic).and_then(|known| known.name.as_deref());
     let name = name.and_then(first_parameter).map(without_numbers);
     captured.future = Some(Future { values, name });
 }
 
-/// Reads of what a poll returns by what number it is ready or not, where that is known.
+/// Adds the steps that read the number in the result which distinguishes pending from ready, if it
+/// is known.
 fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> Option<FutureValues> {
     let known = known?;
     let result = known.signature.result?;
@@ -79,7 +80,7 @@ fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> 
         (true, offset) => vec![first, word(step::LOAD, case.size, i32::try_from(offset).ok()?)],
         (false, 0) => vec![first],
         (false, offset) if offset == u64::from(WORD) => vec![second],
-        // It depends on what else is in it.
+        // Its position depends on the other parts of the result.
         _ => return None,
     };
     let form = store(Form::Unsigned(case.size), steps, exit);
@@ -87,7 +88,7 @@ fn told(known: Option<&Known>, captured: &mut Captured, exit: &mut Vec<u64>) -> 
     Some(FutureValues::Told { pending: case.value, equal: case.equal, elsewhere })
 }
 
-/// `{async_fn_env#0}` as the older mangling writes it.
+/// Replaces parts such as `{async_fn_env#0}` by `{{closure}}`, as the older mangling writes them.
 fn without_numbers(name: &str) -> String {
     let mut parts = name.split('{');
     let mut text = parts.next().unwrap_or_default().to_owned();

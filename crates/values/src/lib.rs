@@ -1,5 +1,6 @@
-//! Arguments, results and conditions: from the user's words ([`words`]), with the help of debugging information where there is some, to the programs
-//! that a hook runs (`calltap_abi::values`), and what their bytes mean.
+//! Compiles arguments, results and conditions from the user's words ([`words`]), with debugging
+//! information where it exists, to programs that a hook runs (`calltap_abi::values`), and to the
+//! meaning of the bytes that they store.
 //!
 //! Safe code that only computes.
 #![forbid(unsafe_code)]
@@ -19,41 +20,42 @@ use calltap_sites::{Poll, PollKind};
 use std::sync::Arc;
 use words::{Condition, Item, Operand, Rule};
 
-/// Everything that is to be read, and on which conditions calls are recorded.
+/// The values to read, and the conditions on which calls are recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     arguments: Vec<Rule>,
     results: Vec<Rule>,
     conditions: Vec<Condition>,
-    /// Of what polls futures, which one.
+    /// Whether the polled future is read in functions that poll futures.
     futures: bool,
 }
 
 impl Rules {
-    /// Reads what the user has written: arguments, results, conditions.
+    /// Parses the user's words: arguments, results, conditions.
     pub fn new(arguments: &[String], results: &[String], conditions: &[String]) -> Result<Rules, String> {
         let rules = |texts: &[String]| texts.iter().map(|text| words::rule(text)).collect::<Result<_, _>>();
         let conditions = conditions.iter().map(|text| words::condition(text)).collect::<Result<_, _>>()?;
         Ok(Rules { arguments: rules(arguments)?, results: rules(results)?, conditions, futures: false })
     }
 
-    /// Of polls of futures, what tells these apart is read, too.
+    /// Sets whether polls also read what identifies their future.
     pub fn with_futures(self, futures: bool) -> Rules {
         Rules { futures, ..self }
     }
 
-    /// There are none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.arguments.is_empty() && self.results.is_empty() && self.conditions.is_empty() && !self.futures
     }
 
-    /// The functions that they name.
+    /// Returns the globs of the functions that the rules name.
     pub fn globs(&self) -> impl Iterator<Item = &Word> {
         let conditions = self.conditions.iter().filter_map(|condition| condition.glob.as_ref());
         self.arguments.iter().chain(&self.results).map(|rule| &rule.glob).chain(conditions)
     }
 
-    /// What is to be read of a function, whose names `is` knows. None: nothing.
+    /// Compiles the program of a function; None if no value is read. `is`: whether a word matches
+    /// the function's names.
     pub fn of(
         &self,
         is: &dyn Fn(&Word) -> bool,
@@ -70,7 +72,8 @@ impl Rules {
             return Ok(None);
         }
         let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
-        // What is read of every function shall not have all debugging information read.
+        // A rule that applies to every function should not make calltap read all debugging
+        // information.
         let plain = |rule: &&Rule| {
             matches!(&rule.items[..], [Item { operand: Operand::Stack | Operand::Callers(_), .. }])
         };

@@ -1,14 +1,15 @@
-//! Why an argument, a result or a condition cannot be read: code, text and advice of each reason. `docs/reference/reasons.md` lists them; a test compares it with this table.
+//! Reasons why an argument, a result or a condition cannot be read, each with code, text and
+//! advice. `docs/reference/reasons.md` lists them; a test compares it with this table.
 
 use calltap_sites::types::Unread;
 use std::fmt;
 
 calltap_sites::reasons! {
-    /// Why values of a function's calls are not read.
+    /// The reason why values of a function's calls are not read.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Reason;
 
-    // What was asked for.
+    // The request itself.
     ResultOnly { name: String } = "known-at-return",
         "'{name}' is known when the function returns only: it belongs to -R", "give it to -R";
     EntryOnly { name: String } = "known-at-entry",
@@ -20,7 +21,7 @@ calltap_sites::reasons! {
     Float { name: String } = "floating-point",
         "'{name}' is a floating-point number: only whole ones can be compared", "compare another value";
 
-    // What debugging information tells.
+    // Missing or unsuitable debugging information.
     NoArguments = "no-arguments",
         "no debugging information tells its arguments: name them, as in FUNCTION@arg1,arg2/s", "name them, or install debugging information";
     NoNames { name: String } = "no-names",
@@ -37,7 +38,7 @@ calltap_sites::reasons! {
     Parameter { name: String, why: Unread } = "parameter", "'{name}' {why}", "see the second table";
     Result { why: Unread } = "result", "the result {why}", "see the second table";
 
-    // How the function is traced.
+    // The way the function is traced.
     GoFunction = "go-entry-only", "it is a Go function, of which no arguments and results are read", "none";
     Unseen { why: Box<calltap_sites::Reason> } = "return-unseen", "{why}", "see the table of functions";
 
@@ -46,7 +47,7 @@ calltap_sites::reasons! {
     Several { all: Reasons } = "several", "{all}", "see each";
 }
 
-/// Several reasons.
+/// Several reasons, joined in a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reasons(pub Vec<Reason>);
 

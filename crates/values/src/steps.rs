@@ -1,4 +1,4 @@
-//! What is known of a function, and the steps that all programs are made of.
+//! Debugging information of a function, and the steps that all programs consist of.
 
 use crate::words::Form;
 use calltap_abi::values::{register, step, word};
@@ -6,26 +6,26 @@ use calltap_sites::types::{Signature, Types};
 use calltap_trace::ValueForm;
 use std::sync::Arc;
 
-/// What is known of a function by debugging information.
+/// A function's description in debugging information.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// The file's.
+    /// Types of the file.
     pub types: Arc<Types>,
-    /// The function's.
+    /// Signature of the function.
     pub signature: Signature,
-    /// Its name there.
+    /// Name of the function in the debugging information.
     pub name: Option<String>,
 }
 
-/// Bytes of the longest address that is still a number.
+/// Bytes of a word: an address, or the longest number.
 pub(crate) const WORD: u8 = 8;
 
-/// Reads an argument, by its number.
+/// Returns the step that reads an integer argument, from 0.
 pub(crate) fn register(n: u8) -> Vec<u64> {
     vec![word(step::REGISTER, register::ARGUMENTS[usize::from(n) % register::ARGUMENTS.len()], 0)]
 }
 
-/// Has what the steps have made stored in this form.
+/// Adds the steps that compute a value, and the one that stores it in this form.
 pub(crate) fn store(form: Form, made: Vec<u64>, steps: &mut Vec<u64>) -> ValueForm {
     steps.extend(made);
     let (last, form) = match form {

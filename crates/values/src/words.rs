@@ -1,10 +1,10 @@
-//! The language: `GLOB@ITEM,...` and conditions.
+//! The language of rules and conditions: `GLOB@ITEM,...`.
 //!
 //! ```text
 //! rule      = GLOB [ "@" item { "," item } ]
 //! item      = operand [ "/" form ] | "$callers" [ "/" BYTES ]
 //! operand   = "argN" | "fpargN" | "retval" | "fpretval" | "$stack" | parameter | operand "->" field | operand "." field
-//!           | ("+" | "-") NUMBER "(" operand ")"                     what lies in memory there, as the kernel's probes write it
+//!           | ("+" | "-") NUMBER "(" operand ")"                     memory at that address, as the kernel's probes write it
 //! form      = ("d" | "u" | "x" | "f") [ bits ] | "s" [ bytes ] | "c" | "b" | "p"
 //! condition = [ GLOB "@" ] term { "&&" term }
 //! term      = operand [ "/" form ] [ "&" number ] [ ("==" | "!=" | "<" | "<=" | ">" | ">=") number ]
@@ -14,45 +14,46 @@ use calltap_abi::frames::MOST;
 use calltap_abi::values::{TEXT, compare};
 use calltap_names::Word;
 
-/// What is read.
+/// A value that can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
-    /// An argument, from 1: the parameter of that number; where nothing is known of parameters, what is passed as an integer there.
+    /// An argument, from 1: the parameter of that number; without debugging information, the
+    /// integer argument of that number.
     Argument(u8),
     /// A floating-point argument, from 1, by its register.
     Vector(u8),
-    /// What is returned.
+    /// The result.
     Result,
-    /// What is returned in a vector register.
+    /// The result in a vector register.
     VectorResult,
-    /// The stack pointer: where the return address lies.
+    /// The stack pointer: the address of the return address.
     Stack,
-    /// The callers, unwound from a copy of so many bytes of the stack.
+    /// The callers, unwound from a copy of this many bytes of the stack.
     Callers(u32),
     /// A parameter by its name.
     Named(String),
-    /// A member of the structure that the operand is, or leads to.
+    /// A member of the structure that the operand is, or points to.
     Field(Box<Operand>, String),
-    /// What lies so far from where the operand leads.
+    /// Memory at this offset from the address that the operand is.
     At(i32, Box<Operand>),
 }
 
-/// How a value is taken and shown.
+/// Form in which a value is stored and shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// With a sign, of so many bytes.
+    /// A signed number of this many bytes.
     Signed(u8),
-    /// Without.
+    /// An unsigned number of this many bytes.
     Unsigned(u8),
-    /// In hexadecimal.
+    /// A hexadecimal number of this many bytes.
     Hex(u8),
-    /// Floating-point.
+    /// A floating-point number of this many bytes.
     Float(u8),
-    /// A text of at most so many bytes.
+    /// A text of at most this many bytes.
     Text(u8),
     /// A character.
     Char,
-    /// True or false.
+    /// A truth value.
     Bool,
     /// An address.
     Pointer,
@@ -61,58 +62,58 @@ pub enum Form {
 /// An operand with its form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// As it was written, without the form.
+    /// The item as written, without the form.
     pub name: String,
-    /// What is read.
+    /// The value.
     pub operand: Operand,
-    /// How. None: as its type says.
+    /// The form; None for that of the value's type.
     pub form: Option<Form>,
 }
 
-/// Part of a condition.
+/// A comparison, part of a condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Term {
-    /// What is compared.
+    /// The value that is compared.
     pub item: Item,
-    /// These bits of it.
+    /// Bits of the value that are compared; None for all.
     pub mask: Option<u64>,
-    /// How: one of [`compare`].
+    /// The comparison: one of [`compare`].
     pub how: u8,
-    /// With what.
+    /// The number that the value is compared with.
     pub with: u64,
 }
 
-/// What is read of the functions that a glob names. Without items: all that is known.
+/// The values read of the functions that a glob names. Without items, all known ones.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Which functions.
+    /// Glob of the functions.
     pub glob: Word,
-    /// What.
+    /// The values.
     pub items: Vec<Item>,
 }
 
-/// Calls of the functions that a glob names are recorded only if all terms hold.
+/// A condition: calls of the functions that a glob names are recorded only if all terms hold.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// Which functions; none: all.
+    /// Glob of the functions; None for all.
     pub glob: Option<Word>,
-    /// What must hold.
+    /// The terms.
     pub terms: Vec<Term>,
 }
 
-/// Text that is shown of texts, unless the user says how much.
+/// Bytes of text that are read unless the user gives a number.
 const TEXT_BYTES: u8 = 64;
-/// Fewer bytes of stack are not worth a copy.
+/// Least bytes of stack that are worth a copy.
 const STACK_LEAST: u32 = 64;
-/// Bytes of stack that are copied to find the callers of a call, unless the user says how many. The frame of a signal alone takes 3.5 KiB where
-/// the processor has AVX-512.
+/// Bytes of stack that are copied to find the callers of a call, unless the user gives a number.
+/// The frame of a signal alone takes 3.5 KiB where the processor has AVX-512.
 const STACK_BYTES: u32 = 8 << 10;
-/// The same, as users write it.
+/// The default number of copied bytes of stack, as users write it.
 pub const STACK_SIZE: &str = "8K";
-/// Operands in operands.
+/// Deepest nesting of operands.
 const DEEPEST: usize = 16;
 
-/// Reads `GLOB@ITEM,...`.
+/// Parses `GLOB@ITEM,...`.
 pub fn rule(text: &str) -> Result<Rule, String> {
     let (glob, items) = text.split_once('@').unwrap_or((text, ""));
     if glob.is_empty() {
@@ -123,7 +124,7 @@ pub fn rule(text: &str) -> Result<Rule, String> {
     Ok(Rule { glob: Word::new(glob), items })
 }
 
-/// Reads a condition.
+/// Parses a condition.
 pub fn condition(text: &str) -> Result<Condition, String> {
     let (glob, terms) = match text.split_once('@') {
         Some((glob, terms)) => (Some(Word::new(glob.trim())), terms),
@@ -155,7 +156,7 @@ fn item(text: &str) -> Result<Item, String> {
     Ok(Item { name: name.to_owned(), operand, form })
 }
 
-/// `/BYTES`, or nothing.
+/// Parses `/BYTES`, or nothing.
 fn stack_bytes(text: &str) -> Result<u32, String> {
     if text.is_empty() {
         return Ok(STACK_BYTES);
@@ -256,7 +257,7 @@ const COMPARISONS: [(&str, u8); 6] = [
 
 fn term(text: &str) -> Result<Term, String> {
     let text = text.trim();
-    // The `>` of `->` compares nothing.
+    // The `>` of `->` is not a comparison.
     let hidden = text.replace("->", "\u{1}\u{1}");
     let found = COMPARISONS.iter().filter_map(|(sign, how)| Some((hidden.find(sign)?, *sign, *how)));
     let found = found.min_by_key(|(at, sign, _)| (*at, usize::MAX - sign.len()));
@@ -276,7 +277,7 @@ fn term(text: &str) -> Result<Term, String> {
     Ok(Term { item, mask, how, with: value(right)? })
 }
 
-/// A number as people write it.
+/// Parses a number in one of the forms that users write.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {

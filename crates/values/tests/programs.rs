@@ -1,4 +1,5 @@
-//! From words to what is shown of a call, without a process and without debugging information.
+//! Tests from the user's words to the values shown of a call, without a process and without
+//! debugging information.
 
 use calltap_abi::values::{Call, Program, run};
 use calltap_values::Rules;
@@ -7,7 +8,8 @@ use std::sync::atomic::AtomicU64;
 
 const MEMORY: u64 = 0x1000;
 
-/// arg1 is the address of `memory`; arg2 is -2 in 32 bits, with something above; argN is N otherwise. And how much of its stack was copied.
+/// A call whose arg1 is the address of the memory, arg2 is -2 in 32 bits with other bits above, and
+/// argN is N otherwise; with the number of copied bytes of its stack.
 struct Made(Vec<u8>, Cell<u32>);
 
 impl Call for Made {
@@ -42,7 +44,8 @@ impl Call for Made {
     }
 }
 
-/// A pointer to what is 16 bytes behind it, a text there, and words of the stack from 64 on.
+/// Makes a call. Its memory has a pointer to the text 16 bytes behind it, and words of the stack
+/// from 64 on.
 fn made() -> Made {
     let mut memory = vec![0; 4096];
     memory[..8].copy_from_slice(&(MEMORY + 16).to_le_bytes());

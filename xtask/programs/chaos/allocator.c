@@ -1,4 +1,5 @@
-// An allocator of the program's own, with a spin lock: a thread that is inside must not be made to allocate.
+// An allocator of the program's own, with a spin lock: a thread inside of it must not be made to
+// allocate.
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -27,7 +28,7 @@ void *malloc(size_t size) {
 void free(void *p) {
     if (!p) return;
     struct block *block = (struct block *)p - 1;
-    // Of `aligned_alloc`: not given back.
+    // Memory of `aligned_alloc` is not freed.
     if (block->size >= 40) return;
     take();
     block->next = lists[block->size];

@@ -1,4 +1,5 @@
-// What the targets of `cargo xtask chaos` share: traced functions with known results, counters that show progress, and the verdict.
+// Declarations for the targets of `cargo xtask chaos`: traced functions with known results,
+// counters that show progress, and the verdict.
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,23 +35,23 @@ extern const char *self;
 #define FAIL(...) (fprintf(stderr, __VA_ARGS__), __atomic_fetch_add(&shared->failures, 1, __ATOMIC_RELAXED))
 
 long outer(long n);
-// Calls traced functions and compares what they return.
+// Calls traced functions and compares their results.
 void check(long n);
-// A thread of the target: has a counter, and a signal mask that no other thread has.
+// A thread of the target, with a counter, and a signal mask that no other thread has.
 struct worker {
     long *progress;
     sigset_t mask;
 };
 struct worker begin(void);
-// The thread goes on, and its signal mask is its own.
+// Counts a step of the thread, and checks its signal mask.
 void step(struct worker *worker);
 pthread_t start(void *(*routine)(void *), void *argument);
 double now(void);
-// A timer that sends `signal` to this thread.
+// Returns a timer that sends `signal` to this thread.
 timer_t timer_for(int signal, long hertz);
 void handle(int signal, void (*handler)(int, siginfo_t *, void *), int flags);
 
-// The modes. Each starts its threads; its end waits for them and checks what they have done.
+// A mode: its function starts the threads; its end waits for them and checks their work.
 struct mode {
     const char *name;
     void (*start)(int signal, long hertz);

@@ -1,5 +1,6 @@
-// A target of `cargo xtask chaos`: checks its own work until its input ends. Status 0: all was right; 1: it was not, and what.
-// Arguments: the file of its counters, then modes of the form NAME[:SIGNAL[:HERTZ]].
+// A target of `cargo xtask chaos`: checks its own work until its input ends. Status 0: all was
+// right; 1: it prints what was wrong. Arguments: the file of its counters, then modes of the form
+// NAME[:SIGNAL[:HERTZ]].
 #include "chaos.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -40,7 +41,7 @@ void step(struct worker *worker) {
 pthread_t start(void *(*routine)(void *), void *argument) {
     pthread_t thread;
     int error;
-    // While another thread is in execve, the kernel begins none.
+    // While another thread is in execve, the kernel creates no thread.
     for (int n = 0; (error = pthread_create(&thread, NULL, routine, argument)) == EAGAIN && n < 5000; n++) usleep(1000);
     if (error) { FAIL("pthread_create: %s\n", strerror(error)); abort(); }
     return thread;
@@ -80,7 +81,8 @@ static const struct mode modes[] = {
 
 int main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The timer of gprof, in a program compiled with -pg: its signals are none of ours, and it goes on over execve.
+    // The timer of gprof, in a program compiled with -pg, is stopped: its signals would not be the
+    // target's, and it survives execve.
     setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
     self = argv[0];
     int fd = open(argv[1], O_RDWR | O_CLOEXEC), execs = 0;
@@ -105,7 +107,7 @@ int main(int argc, char **argv) {
         step(&own);
         if (n % 64 == 0) { struct timespec pause = {0, 300000}; nanosleep(&pause, NULL); }
         if (execs && now() > until) {
-            // A program begins with the mask that its predecessor's thread had.
+            // A program begins with the signal mask of the thread that called execve.
             sigset_t none;
             sigemptyset(&none);
             pthread_sigmask(SIG_SETMASK, &none, NULL);

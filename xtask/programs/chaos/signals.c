@@ -1,4 +1,5 @@
-// Signals: each arrives exactly once, real-time ones in order; handlers on alternate stacks, nested, and left by siglongjmp.
+// Signals: each arrives exactly once, real-time ones in order; handlers run on alternate stacks,
+// nested, and are left by siglongjmp.
 #include "chaos.h"
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -6,7 +7,8 @@
 
 static void received(void) { __atomic_fetch_add(&shared->signals, 1, __ATOMIC_RELAXED); }
 
-// A timer: its expirations are counted by signals and their overruns. None may be missing for good.
+// A timer: its expirations are counted by signals and their overruns. None may be missing in the
+// end.
 struct ticks {
     double since, period;
     long seen, missing[64], received;
@@ -41,7 +43,7 @@ static void *ticking(void *p) {
     timer_delete(timer);
     long least = mine.missing[0], count = mine.received < 64 ? mine.received : 64;
     for (long n = 0; n < count; n++) if (mine.missing[n] < least) least = mine.missing[n];
-    // The timer began after the clock was read: up to some of a fast timer's periods.
+    // The timer began after the clock was read: up to some periods of a fast timer later.
     if (mine.received == 0 || least > 2 + timing->hertz / 200) FAIL("timer of %ld Hz by signal %d: %ld expirations missing of %ld\n", timing->hertz, timing->signal, least, mine.seen);
     ticks = NULL;
     free(p);
@@ -57,7 +59,7 @@ void timer_mode(int signal, long hertz) {
     join_at_end(start(ticking, timing(signal, hertz)));
 }
 
-// Queued signals with numbers, from another thread.
+// Numbered, queued signals from another thread.
 struct line {
     int tid, signal, complete;
     long sent, seen;
@@ -79,7 +81,7 @@ static void *receives(void *p) {
     struct worker own = begin();
     line = p;
     __atomic_store_n(&line->tid, gettid(), __ATOMIC_RELEASE);
-    // The sender goes on to the end of its batch, so that this thread outlives it.
+    // The sender completes its batch, so that this thread outlives it.
     for (long n = 0; !__atomic_load_n(&line->complete, __ATOMIC_ACQUIRE) || line->sent != line->seen; n++) {
         check(n);
         step(&own);
@@ -102,7 +104,7 @@ static void *sends(void *p) {
             info.si_pid = getpid();
             info.si_uid = getuid();
             info.si_value.sival_ptr = (void *)to->sent;
-            // Counted first: the handler may run before the call returns.
+            // Counted first, as the handler may run before the call returns.
             __atomic_fetch_add(&to->sent, 1, __ATOMIC_RELEASE);
             while (syscall(SYS_rt_tgsigqueueinfo, getpid(), tid, to->signal, &info)) {
                 if (errno != EAGAIN) { FAIL("rt_tgsigqueueinfo: %s\n", strerror(errno)); goto complete; }
@@ -174,7 +176,7 @@ void nested_mode(int signal, long hertz) {
     for (int n = 0; n < 2; n++) join_at_end(start(nests, timing(signal, hertz)));
 }
 
-// Handlers that do not return: at any moment of what they interrupt.
+// Handlers that do not return, at any moment of the interrupted code.
 static __thread sigjmp_buf *back;
 static void leaves(int signal, siginfo_t *info, void *context) {
     (void)signal; (void)info; (void)context;

@@ -1,4 +1,5 @@
-// Stacks: deep frames, coroutines on the heap, restartable sequences, and memory that is allocated all the time.
+// Stacks: deep frames, coroutines on the heap, restartable sequences, and memory that is allocated
+// all the time.
 #include "chaos.h"
 #include <alloca.h>
 #include <sys/rseq.h>
@@ -71,7 +72,8 @@ static void *crews(void *p) {
 }
 void coroutines_mode(int signal, long hertz) { (void)signal; (void)hertz; join_at_end(start(crews, NULL)); }
 
-// A counter for each processor: read, some work, and a store that commits, restarted when the thread is preempted.
+// A counter for each processor: read, some work, and a store that commits, restarted when the
+// thread is preempted.
 long counters[256 * 8] __attribute__((aligned(64)));
 int restartable(void *area, long *counters);
 __asm__(
@@ -106,13 +108,13 @@ static void *counts(void *p) {
 }
 void rseq_mode(int signal, long hertz) {
     (void)signal; (void)hertz;
-    // The C library has registered none where the kernel has no restartable sequences.
+    // The C library has no registration where the kernel has no restartable sequences.
     if (!__rseq_size) return;
     counting = 3;
     for (int n = 0; n < 3; n++) join_at_end(start(counts, NULL));
 }
 
-// The allocator, which may be the program's own and then has one lock.
+// Uses the allocator, which may be the program's own and then has one lock.
 static void *allocates(void *p) {
     struct worker own = begin();
     unsigned char *blocks[64] = {0};

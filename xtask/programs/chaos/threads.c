@@ -1,4 +1,4 @@
-// Threads that come and go, are cancelled, wait, change their user, and fork.
+// Threads that start and end, are cancelled, wait, change their user, and fork.
 #include "chaos.h"
 #include <semaphore.h>
 #include <spawn.h>
@@ -63,7 +63,7 @@ void setid_mode(int signal, long hertz) {
     join_at_end(start(changes_user, NULL));
 }
 
-// No handler runs in these threads: no wait may end before what it waits for.
+// No handler runs in these threads: no wait may end early.
 struct pair { int there[2], back[2]; sem_t semaphore; };
 static void *answers(void *p) {
     struct pair *pair = p;

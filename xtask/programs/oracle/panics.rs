@@ -1,4 +1,5 @@
-//! Panics caught in 8 threads (`one-by-one`: after each other): through frames with destructors, resumed, and thrown by a trait object's method.
+//! Panics caught in 8 threads, with `one-by-one` one thread after the other: through frames with
+//! destructors, resumed, and raised by a trait object's method.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, panic_any, resume_unwind, set_hook, AssertUnwindSafe};

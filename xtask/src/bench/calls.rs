@@ -1,4 +1,4 @@
-//! What a traced call costs.
+//! The cost of a traced call.
 
 use super::Bench;
 use super::expect::at_most;
@@ -20,7 +20,7 @@ const CALLTAP: [Subject; 5] = [
     Subject::Calltap("function, sparse", &["--tracer", "function", "--clock", "sparse"]),
 ];
 
-/// Limits: of the whole cost as a part of uftrace's, and of the program's part in ns.
+/// Returns the limits: of the whole cost as a share of uftrace's, and of the program's part in ns.
 fn limits(name: &str) -> (Option<f64>, Option<f64>) {
     match name {
         GRAPH => (Some(0.4), Some(35.0)),
@@ -30,7 +30,7 @@ fn limits(name: &str) -> (Option<f64>, Option<f64>) {
     }
 }
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let mut text = String::from(
         "### Cost of a traced call\n\n\
@@ -51,11 +51,11 @@ pub fn table(bench: &Bench) -> Result<String> {
 
 /// All runs of one workload.
 struct Measured {
-    /// The bare program first, uftrace, if it is there, last.
+    /// The bare program is the first subject; uftrace, if installed, the last.
     subjects: Vec<Subject>,
-    /// Runs of all subjects.
+    /// The runs of all subjects, by round.
     rounds: Vec<Vec<Run>>,
-    /// Calls that uftrace sees, if it is there.
+    /// Number of calls in uftrace's build, if uftrace is installed.
     uftrace_calls: Option<f64>,
 }
 
@@ -78,7 +78,7 @@ impl Measured {
         Ok(Measured { subjects, rounds, uftrace_calls })
     }
 
-    /// Calls in a run of a subject.
+    /// Returns the number of calls in a subject's run.
     fn calls(&self, index: usize) -> f64 {
         match (self.subjects[index], self.uftrace_calls) {
             (Subject::Uftrace, Some(calls)) => calls,
@@ -86,7 +86,7 @@ impl Measured {
         }
     }
 
-    /// What a subject adds, a call, as a part of what uftrace adds.
+    /// Returns the cost that a subject adds per call, as a share of uftrace's.
     fn of_uftrace(&self, index: usize, calls: f64, limit: Option<f64>) -> String {
         let (Some(uftrace_calls), last) = (self.uftrace_calls, self.subjects.len() - 1) else {
             return String::new();
@@ -96,7 +96,7 @@ impl Measured {
         limit.map_or_else(|| format!("{ratio:.2}"), |limit| at_most(ratio, limit, 2))
     }
 
-    /// Writes the row of a subject.
+    /// Appends a subject's row.
     fn row(&self, text: &mut String, workload: &str, index: usize) -> Result<()> {
         let (subject, calls) = (&self.subjects[index], self.calls(index));
         let own = matches!(subject, Subject::Calltap(..));
@@ -126,7 +126,7 @@ impl Measured {
     }
 }
 
-/// Processor time that a subject of a round adds to the bare program.
+/// Returns the processor time that a subject adds to the bare program in a round.
 fn added(round: &[Run], index: usize) -> f64 {
     round[index].cost.cpu - round[0].cost.cpu
 }

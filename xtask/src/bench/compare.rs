@@ -1,6 +1,8 @@
-//! calltap beside another one: which rows have changed beyond noise.
+//! `--compare`: another build of calltap beside this one, and the rows that have changed beyond
+//! noise.
 //!
-//! The two run in turn, each first in every other pair, and what is compared is compared within a pair: a machine that becomes slower meanwhile does so for both.
+//! Both run in turn, each first in every other pair of runs. Figures are compared within a pair, so
+//! that a machine that becomes slower affects both.
 
 use super::measure::median;
 use super::subjects::Subject;
@@ -18,22 +20,23 @@ const SUBJECTS: [Subject; 6] = [
     Subject::Calltap("profile", &["--tracer", "profile"]),
 ];
 
-/// A row without a change is called changed no more often than this.
+/// Probability with which an unchanged row may be reported as changed.
 const ERROR: f64 = 0.002;
-/// A smaller change is not reported, however sure it is.
+/// Smallest change that is reported, however certain it is.
 const LEAST: f64 = 0.01;
 
-/// Whether a figure has changed, and how sure that is.
+/// The change of a figure, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Change {
-    /// The median of the pairs' ratios, this calltap's figure to the other's.
+    /// Median of the pairs' ratios, this calltap's figure to the other's.
     ratio: f64,
-    /// The true median lies between these, but for [`ERROR`].
+    /// Confidence interval of the true median, at error probability [`ERROR`].
     between: (f64, f64),
 }
 
 impl Change {
-    /// From at least one ratio. The interval is that of the sign test: it takes no shape of the noise for granted.
+    /// Returns the change from at least one ratio. The interval is that of the sign test, which
+    /// assumes no distribution of the noise.
     fn of(mut ratios: Vec<f64>) -> Change {
         ratios.sort_by(f64::total_cmp);
         let last = ratios.len() - 1;
@@ -56,9 +59,9 @@ impl Change {
     }
 }
 
-/// How many of the sorted ratios lie outside the interval, on each side.
+/// Returns the number of sorted ratios that lie outside the interval, on each side.
 fn outer(count: usize) -> usize {
-    // As heads of so many coins: at most `most` of them on one of the two sides.
+    // Binomial distribution: at most `left_out` of `count` coins show the same side.
     let (mut left_out, mut ways, mut sum) = (0, 1.0, 1.0);
     for heads in 1..count {
         ways *= (count - heads + 1) as f64 / heads as f64;
@@ -94,7 +97,7 @@ pub fn run(bench: &Bench, other: &Path, only: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The program's processor time and the recorder's.
+/// Returns the changes of the program's processor time and of the recorder's.
 fn row(both: [&Bench; 2], workload: &Workload, subject: Subject, pairs: usize) -> Result<[Change; 2]> {
     for bench in both {
         subject.run(bench, workload)?;

@@ -1,4 +1,5 @@
-//! The control directory: switching 20,000 functions by one `echo`, and `cat trace` beside `calltap replay` of the same calls.
+//! The control directory: switching 20,000 functions by one `echo`, and `cat trace` beside `calltap
+//! replay` of the same calls.
 
 use super::Bench;
 use super::expect::{at_least, at_most};
@@ -15,10 +16,11 @@ use std::time::Instant;
 
 const FUNCTIONS: usize = 20_000;
 const CALLS: usize = 1_000_000;
-/// For the same reason.
+/// Size of the rings: no event must be lost.
 const MEMORY: &str = "64M";
 
-/// Calls `work` so often for every line that it reads, and gives the recorder that time to follow: none shall be lost.
+/// Makes the calls of `work` for each line that it reads, with pauses in which the recorder can
+/// follow: no event must be lost.
 const MAIN: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -36,7 +38,7 @@ int main(void) {
 }
 "#;
 
-/// A program that does its work when it is told.
+/// A program that does its work on request.
 struct Worker {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -69,12 +71,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-/// A directory that is mounted.
+/// A mounted control directory.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -99,7 +101,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let program = program(bench)?;
     let mut text = String::from("### The control directory\n\n| | |\n|---|--:|\n");
@@ -119,7 +121,7 @@ pub fn table(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// The program: work, and many other functions.
+/// Compiles the program: `work`, and many other functions.
 fn program(bench: &Bench) -> Result<PathBuf> {
     let source = bench.place.join("many_at_work.c");
     let mut code = MAIN.replace("CALLS", &CALLS.to_string());
@@ -140,7 +142,7 @@ fn record(bench: &Bench, worker: &mut Worker, tracer: &str) -> Result<PathBuf> {
     record.args(["--buffer-size", MEMORY]);
     record.args(["--max-overhead", "none", "-o"]).arg(&trace);
     let mut record = record.stderr(Stdio::null()).spawn()?;
-    // Any answer will do.
+    // Waits until the session answers at all.
     while !Command::new(&bench.calltap)
         .args(["status", "-p", &pid])
         .stdout(Stdio::null())
@@ -154,7 +156,7 @@ fn record(bench: &Bench, worker: &mut Worker, tracer: &str) -> Result<PathBuf> {
     Ok(trace)
 }
 
-/// The row of reading the file `trace`, beside that of replaying a trace of the same calls.
+/// Appends the row of reading the file `trace`, beside that of replaying a trace of the same calls.
 fn reading(text: &mut String, bench: &Bench, mounted: &Mounted, trace: &Path, tracer: &str) -> Result<()> {
     let speed = |command: &mut Command| -> Result<f64> {
         let start = Instant::now();
@@ -183,7 +185,7 @@ fn reading(text: &mut String, bench: &Bench, mounted: &Mounted, trace: &Path, tr
     Ok(())
 }
 
-/// The rows of switching all functions on and off by a filter.
+/// Appends the rows of switching all functions on and off by a filter.
 fn switching(text: &mut String, bench: &Bench, mounted: &Mounted) -> Result<()> {
     let mut switched = Vec::new();
     for _ in 0..2 * bench.rounds {

@@ -1,4 +1,4 @@
-//! What calltap says about a trace.
+//! Figures of a trace, from `calltap info`.
 
 use super::Bench;
 use crate::shell;
@@ -7,24 +7,24 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// From `calltap info`.
+/// Figures of a trace.
 #[derive(Clone, Copy, Default)]
 pub struct Info {
-    /// Calls entered.
+    /// Number of calls entered.
     pub calls: f64,
-    /// Records in the trace.
+    /// Number of records in the trace.
     pub events: f64,
-    /// Calls lost, and returns.
+    /// Number of lost calls and returns.
     pub lost: f64,
-    /// Processor time of the program, ns.
+    /// Processor time of the program, in nanoseconds.
     pub program: f64,
-    /// And of the recorder.
+    /// Processor time of the recorder, in nanoseconds.
     pub recorder: f64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: f64,
 }
 
-/// Reads it.
+/// Reads the figures of a trace.
 pub fn info(bench: &Bench, data: &Path) -> Result<Info> {
     let output =
         shell::output(Command::new(&bench.calltap).args(["info", "--format", "json", "-i"]).arg(data))?;

@@ -1,10 +1,10 @@
-//! Switching functions of a running program: the benchmark of `crates/session`, which is its own program.
+//! Switching functions of a running program: runs the benchmark `switch` of `crates/process`.
 
 use super::Bench;
 use crate::shell;
 use anyhow::Result;
 
-/// The table.
+/// Returns the table.
 pub fn table(_: &Bench) -> Result<String> {
     let mut bench = shell::cargo();
     bench.args(["bench", "--quiet", "--package", "calltap-process", "--bench", "switch"]);

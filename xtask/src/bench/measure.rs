@@ -1,4 +1,5 @@
-//! Running a command and what it cost: processor time of its whole process tree, and time on the wall.
+//! Runs a command and measures its cost: processor time of its whole process tree, and elapsed
+//! time.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -8,16 +9,17 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds.
+/// The cost of a command, in nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Cost {
-    /// Processor time, user and system, of the command and all it waited for.
+    /// Processor time, user and system, of the command and all processes that it waited for.
     pub cpu: f64,
-    /// From start to end.
+    /// Elapsed time.
     pub wall: f64,
 }
 
-/// Runs a command to its end, one at a time: the usage of all children is that of this one.
+/// Runs a command to its end. Only one may run at a time: its usage is the growth of that of all
+/// children.
 pub fn run(command: &mut Command) -> Result<Cost> {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let before = children()?;
@@ -32,12 +34,12 @@ pub fn run(command: &mut Command) -> Result<Cost> {
     Ok(Cost { cpu, wall })
 }
 
-/// Runs a command to its end; says how many kilobytes it had resident at most.
+/// Runs a command to its end, and returns its maximum resident size in kilobytes.
 pub fn peak(command: &mut Command) -> Result<f64> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let (status, mut peak) = (format!("/proc/{}/status", child.id()), 0.0);
     loop {
-        // The kernel's own maximum, as long as there is one.
+        // The kernel keeps the maximum while the process exists.
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         peak = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(peak);
@@ -54,7 +56,7 @@ fn children() -> Result<f64> {
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e3)
 }
 
-/// The middle value; 0 of none.
+/// Returns the median; 0 of no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -64,7 +66,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The least value.
+/// Returns the smallest value.
 pub fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
 }

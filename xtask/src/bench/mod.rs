@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: calltap beside uftrace and the bare programs, in one interleaved run.
 //!
-//! Absolute times move from machine to machine and with what else runs; so every round runs each subject once, and
-//! what is compared is compared within a round. The table shows medians of the rounds.
+//! Absolute times differ from machine to machine and with the load. Every round therefore runs each
+//! subject once, and figures are compared within a round. The tables show medians of the rounds.
 
 mod calls;
 mod compare;
@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
-/// What all benchmarks need.
+/// The tools and settings of all benchmarks.
 struct Bench {
     calltap: PathBuf,
     place: PathBuf,
@@ -39,7 +39,7 @@ struct Bench {
 const BEGIN: &str = "<!-- begin: cargo xtask bench --write -->";
 const END: &str = "<!-- end -->";
 
-/// The command's words: flags, and what is wanted of all there is.
+/// Runs the command with its words: flags, and parts of the names of the tables wanted.
 pub fn command(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let compare = words.iter().position(|word| *word == "--compare").map(|at| {
@@ -60,7 +60,8 @@ pub fn command(words: &[&str]) -> Result<()> {
     }
 }
 
-/// Measures all, or the parts with these words in their names; prints tables, and writes them into `docs/explanation/performance.md`.
+/// Measures all tables, or those with these words in their names; prints them, and with `write`
+/// puts them into `docs/explanation/performance.md`.
 fn run(quick: bool, write: bool, only: &[&str]) -> Result<()> {
     let bench = bench(quick)?;
     if !bench.uftrace {

@@ -1,4 +1,4 @@
-//! What the room for tracing costs while nothing is traced.
+//! The cost of the room for tracing while nothing is traced.
 
 use super::measure::{least, median};
 use super::subjects::Subject;
@@ -6,7 +6,7 @@ use super::{Bench, workloads};
 use anyhow::Result;
 use std::fmt::Write;
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let rounds = if bench.quick { 9 } else { 25 };
     let mut text = format!(
@@ -22,7 +22,8 @@ pub fn table(bench: &Bench) -> Result<String> {
             let mut round = Vec::new();
             for subject in subjects {
                 let run = subject.run(bench, &workload)?;
-                // Of a recorded run, the program's own time: starting the recorder is measured elsewhere.
+                // In a recorded run only the program's own time counts: the start of the recorder
+                // is measured in `start`.
                 round.push(if subject == Subject::OnlyMain { run.info.program } else { run.cost.cpu });
             }
             all.push(round);

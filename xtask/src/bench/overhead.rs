@@ -1,5 +1,5 @@
-//! What a call at every function's entry costs that only returns, what is left of that when it has become a NOP, and what tracing costs: the comparison that
-//! dynamic ftrace began with.
+//! The cost of a call at every function's entry that only returns, of the NOP that replaces it, and
+//! of tracing: the comparison that dynamic ftrace began with.
 
 use super::measure::median;
 use super::subjects::Subject;
@@ -17,7 +17,7 @@ const SUBJECTS: [Subject; 7] = [
     Subject::Calltap("function_graph", &[]),
 ];
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let rounds = if bench.quick { 5 } else { 15 };
     let mut text = format!(
@@ -34,7 +34,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         for _ in 0..rounds {
             let time = |subject: &Subject| {
                 let run = subject.run(bench, &workload)?;
-                // Of a recorded run, the program's own time.
+                // In a recorded run only the program's own time counts.
                 let alone = matches!(subject, Subject::Bare | Subject::Returns);
                 Ok(if alone { run.cost.cpu } else { run.info.program })
             };

@@ -1,5 +1,5 @@
-//! The ways of changing code that runs, side by side: each `--patch-mode` on `benches/patch_modes.c`, which says how
-//! long its calls were held up.
+//! The ways to change running code, side by side: each `--patch-mode` on `benches/patch_modes.c`,
+//! which reports how long its calls were held up.
 
 use super::{Bench, median};
 use crate::shell;
@@ -11,19 +11,19 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// The modes that change what runs, as they are named and for people.
+/// The modes that change running code: name, and description.
 const MODES: [(&str, &str); 4] = [
     ("stop_machine", "stop_machine"),
     ("breakpoint", "breakpoint: `int3`, operand, first byte"),
     ("jmp3f", "jmp3f: `jmp 3f` behind A9, one byte after the other"),
     ("live", "live, the default: A9, operand, first byte"),
 ];
-/// Sites in a batch, and the functions that have them.
+/// Numbers of sites in a batch, with the filters that select them.
 const SIZES: [(&str, &str); 3] = [("1", "f_00000"), ("1,000", "f_00???"), ("20,000", "f_*")];
-/// What switching takes, and how often nothing is changed for as long.
+/// Length of a pause in which nothing is changed, about as long as switching takes.
 const ALONE: Duration = Duration::from_millis(50);
 
-/// The program.
+/// The program that calls the functions.
 struct Caller {
     child: Child,
     input: ChildStdin,
@@ -44,7 +44,7 @@ impl Caller {
         Ok(self.lines.next().context("the program has ended")??)
     }
 
-    /// The longest wait between two calls since this was last asked, in microseconds.
+    /// Returns the longest wait between two calls since the last request, in microseconds.
     fn longest(&mut self) -> Result<f64> {
         self.input.write_all(b"\n")?;
         let line = self.line()?;
@@ -62,7 +62,7 @@ impl Drop for Caller {
     }
 }
 
-/// What was measured of batches of one size, in microseconds.
+/// The measurements of one mode and size of batch, in microseconds.
 #[derive(Default)]
 struct Row {
     written: Vec<f64>,
@@ -82,8 +82,8 @@ impl Row {
     }
 }
 
-/// A time that `calltap set` says.
-fn told(said: &str, what: &str) -> Option<f64> {
+/// Returns a time behind some words of a message of `calltap set`.
+fn time_behind(said: &str, what: &str) -> Option<f64> {
     let rest = said.split_once(what)?.1;
     let mut words = rest.split([' ', ';', '\n']).filter(|word| !word.is_empty());
     let number: f64 = words.next()?.parse().ok()?;
@@ -97,7 +97,7 @@ fn told(said: &str, what: &str) -> Option<f64> {
     Some(number * factor)
 }
 
-/// Switches so many functions off and on, again and again.
+/// Switches the functions of a filter off and on repeatedly.
 fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usize) -> Result<Row> {
     let mut caller = Caller::start(program)?;
     let pid = caller.child.id().to_string();
@@ -116,15 +116,15 @@ fn measure(bench: &Bench, program: &Path, mode: &str, filter: &str, rounds: usiz
             if said.contains("as by default") {
                 bail!("{mode}: {said}");
             }
-            row.written.push(told(&said, "written in ").with_context(|| said.clone())?);
-            row.stopped.extend(told(&said, "stopped for "));
+            row.written.push(time_behind(&said, "written in ").with_context(|| said.clone())?);
+            row.stopped.extend(time_behind(&said, "stopped for "));
         }
     }
     calltap(&["detach"])?;
     Ok(row)
 }
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let program = bench.place.join("patch_modes");
     let source = shell::root().join("benches/patch_modes.c");

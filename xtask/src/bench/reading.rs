@@ -1,4 +1,4 @@
-//! How fast `report` reads a trace, of one thread and of a thousand.
+//! The speed of `report` on traces of one thread and of a thousand threads.
 
 use super::expect::at_least;
 use super::info::info;
@@ -9,10 +9,11 @@ use anyhow::Result;
 use std::fmt::Write;
 use std::process::Command;
 
-/// Nothing is lost, however busy the machine is: what is compared are traces of the same number of events.
+/// The subject loses no events even on a busy machine, as the traces compared must have the same
+/// number of events.
 const GRAPH: Subject = Subject::Calltap("function_graph", &["--max-wait", "60s"]);
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let mut text = String::from(
         "### Reading: report\n\n\

@@ -1,4 +1,5 @@
-//! Start-up, and what the agent adds to the program's memory: 20,000 functions, of which one is called.
+//! Start-up, and the memory that the agent adds to the program: 20,000 functions, of which one is
+//! called.
 
 use super::Bench;
 use super::expect::at_most;
@@ -24,7 +25,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let source = bench.place.join("many.c");
     let mut code = String::from(MAIN);
@@ -79,12 +80,12 @@ pub fn table(bench: &Bench) -> Result<String> {
         mega(after.resident)
     )?;
     writeln!(text, "| rings, resident, MB | | {:.2} | |", mega(after.rings))?;
-    text += &in_the_recorder(bench, graph)?;
+    text += &recorder_memory(bench, graph)?;
     Ok(text)
 }
 
-/// Threads that are over soon: what is kept of them must not add up.
-fn in_the_recorder(bench: &Bench, graph: Subject) -> Result<String> {
+/// Measures the recorder with many short threads, whose records must not add up.
+fn recorder_memory(bench: &Bench, graph: Subject) -> Result<String> {
     let threads = workloads::ours("threads.c", "threads", &["10000", "2000000", "4"].map(str::to_owned))?;
     let mut record = Command::new(&bench.calltap);
     record.args(["record", "--quiet", "-o"]).arg(graph.data(bench));

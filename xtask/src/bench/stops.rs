@@ -1,4 +1,5 @@
-//! How long attaching and detaching stop a program that was not built to be traced, beside what stopping all its threads takes without doing anything.
+//! The time for which attaching and detaching stop a program that was not built for tracing, beside
+//! the time that stopping all its threads takes by itself.
 
 use super::{Bench, median};
 use crate::shell;
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 const THREADS: [(&str, &str); 3] = [("1", "1"), ("100", "100"), ("1,000", "1000")];
 
-/// The program that is stopped. It ends with its input.
+/// The program that is stopped. It ends when its input does.
 struct Stopped(Child);
 
 impl Stopped {
@@ -30,7 +31,7 @@ impl Drop for Stopped {
     }
 }
 
-/// What was measured, in milliseconds.
+/// The measurements, in milliseconds.
 #[derive(Default)]
 struct Row {
     limit: Vec<f64>,
@@ -45,8 +46,9 @@ fn built(bench: &Bench, name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// `calltap: stopped for 3.03 ms to attach, 3.58 ms to detach (2 threads)`: the time in front of a word.
-fn told(said: &str, what: &str) -> Option<f64> {
+/// Returns the time in front of a word of `calltap: stopped for 3.03 ms to attach, 3.58 ms to
+/// detach (2 threads)`.
+fn time_before(said: &str, what: &str) -> Option<f64> {
     let before = said.split_once(what)?.0;
     let (number, unit) = before.trim_end().rsplit_once(' ')?;
     let number: f64 = number.rsplit(' ').next()?.parse().ok()?;
@@ -62,7 +64,7 @@ fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result
     let stopped = Stopped::start(program, threads)?;
     let pid = stopped.0.id().to_string();
     let mut row = Row::default();
-    // What is found out about the program the first time is kept.
+    // An additional first round fills the cache with the program's functions.
     for round in 0..=bench.rounds {
         let mut alone = Command::new(limit);
         let said = shell::output(alone.arg(&pid))?.stdout;
@@ -71,7 +73,7 @@ fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result
         record.args(["record", "-F", "f_*", "--duration", "0.3", "-o", "/dev/null", "-p", &pid]);
         let said = shell::output(&mut record)?.stderr;
         let said = String::from_utf8_lossy(&said);
-        let ms = |what: &str| told(&said, what).with_context(|| said.clone().into_owned());
+        let ms = |what: &str| time_before(&said, what).with_context(|| said.clone().into_owned());
         if round > 0 {
             row.limit.push(alone / 1e3);
             row.attach.push(ms(" to attach")?);
@@ -81,7 +83,7 @@ fn measure(bench: &Bench, program: &Path, limit: &Path, threads: &str) -> Result
     Ok(row)
 }
 
-/// The table.
+/// Returns the table.
 pub fn table(bench: &Bench) -> Result<String> {
     let (program, limit) = (built(bench, "stops")?, built(bench, "stop_all")?);
     let mut text = String::from(

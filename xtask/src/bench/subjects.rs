@@ -1,4 +1,4 @@
-//! The tracers that are measured, and how each is run.
+//! The tracers that are measured, and their commands.
 
 use super::Bench;
 use super::info::{Info, info};
@@ -12,32 +12,33 @@ use std::process::Command;
 /// A way to run a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// The program as it is.
+    /// The bare program.
     Bare,
     /// Built with NOPs, not recorded.
     Off,
-    /// Recorded with only `main` switched on: the agent is there, the NOPs stay.
+    /// Built with NOPs, recorded with only `main` switched on: the agent is present, the NOPs stay.
     OnlyMain,
     /// Built with calls of a profiling function that only returns, not recorded.
     Returns,
-    /// The same, recorded with only `main` switched on: the calls have become NOPs.
+    /// Built with calls of a profiling function, recorded with only `main` switched on: the calls
+    /// have become NOPs.
     Converted,
-    /// calltap, with these flags.
+    /// calltap with these flags; the first word is the name in tables.
     Calltap(&'static str, &'static [&'static str]),
-    /// uftrace, everything traced, tuned to lose nothing.
+    /// uftrace with all functions traced, and buffers that lose nothing.
     Uftrace,
 }
 
-/// A run.
+/// The result of a run.
 pub struct Run {
-    /// What it cost.
+    /// Cost of the command.
     pub cost: Cost,
-    /// What calltap says; of uftrace, only the bytes.
+    /// Figures of the trace; of uftrace's, only the bytes.
     pub info: Info,
 }
 
 impl Subject {
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Subject::Bare => "bare",
@@ -88,7 +89,7 @@ impl Subject {
         Ok(Run { cost, info })
     }
 
-    /// Its trace.
+    /// Returns the path of the trace.
     pub fn data(self, bench: &Bench) -> PathBuf {
         bench.place.join(if self == Subject::Uftrace { "uftrace.data" } else { "calltap.data" })
     }
@@ -100,7 +101,8 @@ fn calltap(bench: &Bench, data: &Path, flags: &[&str], program: &Path) -> Comman
     command
 }
 
-/// Calls of the build with mcount, which need not be those of the others.
+/// Returns the number of calls in the build with mcount, which may differ from that of other
+/// builds.
 pub fn pg_calls(bench: &Bench, workload: &Workload) -> Result<f64> {
     let data = bench.place.join("calltap.data");
     let mut command = calltap(bench, &data, &["--tracer", "function"], &workload.pg);
@@ -109,7 +111,7 @@ pub fn pg_calls(bench: &Bench, workload: &Workload) -> Result<f64> {
     Ok(info(bench, &data)?.calls)
 }
 
-/// Bytes of uftrace's records.
+/// Returns the size of uftrace's records in bytes.
 fn records(data: &Path) -> Result<f64> {
     let mut bytes = 0;
     for entry in fs::read_dir(data)? {

@@ -1,4 +1,4 @@
-//! Functions not built for tracing: calltap beside what a user would take instead, in one interleaved run.
+//! Functions that were not built for tracing: calltap beside other tracers, in one interleaved run.
 
 use super::Bench;
 use super::measure::median;
@@ -13,17 +13,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long each is measured, a round.
+/// Time for which each subject is measured in a round.
 const WINDOW: Duration = Duration::from_millis(400);
-/// A tracer that needs longer to attach and detach is not waited for.
+/// Limit in seconds for a tracer to attach and detach.
 const PATIENCE: &str = "60";
-/// Milliseconds after which a tracer is not asked for twenty times as much.
+/// Milliseconds above which a tracer is not tried with more functions.
 const SLOW: f64 = 10_000.0;
-/// How many functions, as a glob and as a regular expression.
+/// Numbers of functions, with a glob and a regular expression for them.
 const MANY: [(&str, &str, &str); 3] =
     [("1", "f_00000", "^f_00000$"), ("1,000", "f_00*", "^f_00"), ("20,000", "f_*", "^f_")];
 
-/// The tracer.
+/// A tracer.
 #[derive(Clone, Copy, PartialEq)]
 enum Tracer {
     None,
@@ -34,7 +34,7 @@ enum Tracer {
     Uftrace,
 }
 
-/// What the compiler left.
+/// The room that the compiler left for tracing.
 #[derive(Clone, Copy, PartialEq)]
 enum Build {
     Nothing,
@@ -42,7 +42,7 @@ enum Build {
     Sleds,
 }
 
-/// Which tracer traces which build, in words.
+/// The subjects: tracer, build, and name.
 const SUBJECTS: [(Tracer, Build, &str); 10] = [
     (Tracer::None, Build::Nothing, "alone"),
     (Tracer::Calltap("function_graph"), Build::Nothing, "**calltap, function_graph**"),
@@ -56,7 +56,7 @@ const SUBJECTS: [(Tracer, Build, &str); 10] = [
     (Tracer::Uftrace, Build::Nothing, "uftrace -P (from the program's start)"),
 ];
 
-/// The tables.
+/// Returns the tables.
 pub fn table(bench: &Bench) -> Result<String> {
     let programs = Programs::build(bench)?;
     let is_there = |(tracer, build, _): &(Tracer, Build, &str)| tracer.is_there() && build.is_there();
@@ -75,7 +75,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         .to_owned();
     let added: Vec<f64> = costs.iter().map(|costs| median(costs.clone()) - alone).collect();
     for ((_, _, name), added_here) in there.iter().zip(&added).skip(1) {
-        // Less than nothing is noise.
+        // A negative difference is noise.
         let added_here = added_here.max(0.0);
         writeln!(text, "| {name} | {added_here:.1} | {:.2} |", added_here / added[1])?;
     }
@@ -98,7 +98,7 @@ pub fn table(bench: &Bench) -> Result<String> {
         let mut cells = Vec::new();
         let mut slow = false;
         for (_, glob, expression) in MANY {
-            // To take uprobes away takes the kernel as long for each, and nothing can interrupt that.
+            // Removing uprobes takes the kernel as long again, and cannot be interrupted.
             if slow {
                 cells.push("not tried".to_owned());
                 continue;
@@ -142,7 +142,7 @@ impl Build {
 
 const CLANG: &str = "clang-16";
 
-/// A Python that has Frida's module: `pip install frida==16.5.9`.
+/// Returns the Python interpreter with Frida's module: `pip install frida==16.5.9`.
 fn frida() -> Option<PathBuf> {
     env::var_os("CALLTAP_FRIDA").map(PathBuf::from)
 }
@@ -179,7 +179,7 @@ impl Programs {
     }
 }
 
-/// The program while it runs.
+/// The running program.
 struct Running {
     child: Child,
     costs: Receiver<f64>,
@@ -202,10 +202,10 @@ impl Running {
         Ok(running)
     }
 
-    /// What a call costs from now on.
+    /// Measures the present cost of a call.
     fn cost(&self) -> Result<f64> {
         self.costs.try_iter().for_each(drop);
-        // One round may have begun before.
+        // A round of calls may have begun earlier.
         self.costs.recv()?;
         thread::sleep(WINDOW);
         let costs: Vec<f64> = std::iter::once(self.costs.recv()?).chain(self.costs.try_iter()).collect();
@@ -215,13 +215,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a call of `leaf` costs.
+/// Measures the cost of a call of `leaf`.
 fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
     if tracer == Tracer::Uftrace {
         let mut uftrace = Command::new("uftrace");
@@ -255,7 +255,7 @@ fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
     };
     let before = running.cost()?;
     let mut visitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    // It is on when calls cost more: every tracer more than that.
+    // Every tracer adds more than this: the threshold tells when tracing has begun.
     let begin = Instant::now();
     loop {
         let now = running.costs.recv()?;
@@ -271,7 +271,7 @@ fn cost(bench: &Bench, tracer: Tracer, program: &Path) -> Result<f64> {
     cost
 }
 
-/// Counts entries and returns for a second.
+/// Returns a command that counts entries and returns for a second.
 fn bpftrace(program: &Path, glob: &str) -> Command {
     let path = program.display();
     let script = format!(
@@ -289,7 +289,8 @@ fn frida_visit(pid: &str, expression: &str, seconds: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Milliseconds to come, trace so many functions, and go; None if that takes too long.
+/// Returns the milliseconds that attaching, tracing these functions and detaching take; `None` if
+/// they exceed the limit.
 fn attach(
     bench: &Bench,
     tracer: Tracer,

@@ -1,4 +1,4 @@
-//! What is run: two loops that do nothing but call, and two real programs.
+//! The workloads: two loops that only make calls, and two real programs.
 
 use super::Bench;
 use crate::programs::{Build, Origin, Program, Variant, build_all, compile};
@@ -8,19 +8,19 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program in three builds, and its work.
+/// A program in four builds, with its input.
 pub struct Workload {
-    /// Its name.
+    /// Name in tables.
     pub name: &'static str,
-    /// Builds: bare, with NOPs, with `-pg`.
+    /// The build without room for tracing.
     pub bare: PathBuf,
-    /// With NOPs.
+    /// The build with NOPs.
     pub nop: PathBuf,
-    /// With calls of mcount.
+    /// The build with calls of mcount.
     pub pg: PathBuf,
-    /// With calls that only return.
+    /// The build with calls of a function that only returns.
     pub returns: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
     input: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ impl Workload {
 
 const WAYS: [Variant; 4] = [Variant::Bare, Variant::Nop, Variant::Pg, Variant::Returns];
 
-/// A program of the benchmark's own.
+/// Returns a workload of the benchmark's own programs.
 pub fn ours(file: &str, name: &'static str, arguments: &[String]) -> Result<Workload> {
     let source = shell::root().join("benches").join(file);
     let [bare, nop, pg, returns] = WAYS.map(|way| compile(&source, Build::gcc(way), &["-O2"]));
@@ -61,7 +61,7 @@ fn real(program: Program, arguments: Vec<String>, input: Option<PathBuf>) -> Res
     })
 }
 
-/// lua and sqlite3.
+/// Returns the real programs, lua and sqlite3.
 pub fn programs(bench: &Bench) -> Result<Vec<Workload>> {
     let script = shell::root().join("benches/mix.lua").display().to_string();
     let rounds = if bench.quick { "10" } else { "30" };
@@ -70,13 +70,13 @@ pub fn programs(bench: &Bench) -> Result<Vec<Workload>> {
     Ok(vec![lua, real(Program::Sqlite, Vec::new(), Some(sql))?])
 }
 
-/// Loops that do nothing but call.
+/// Returns the loops that only make calls.
 pub fn calls_only(bench: &Bench) -> Result<Vec<Workload>> {
     let (n, count) = if bench.quick { ("31", "2000000") } else { ("34", "8000000") };
     Ok(vec![ours("fib.c", "fib", &[n.to_owned()])?, ours("leaf.c", "leaf", &[count.to_owned()])?])
 }
 
-/// All four.
+/// Returns all four workloads.
 pub fn all(bench: &Bench) -> Result<Vec<Workload>> {
     let mut all = calls_only(bench)?;
     all.extend(programs(bench)?);
@@ -91,7 +91,7 @@ fn sql(place: &Path, rows: usize) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A program without arguments, in its three builds.
+/// Returns a workload without arguments, from three builds.
 pub fn single(name: &'static str, [bare, nop, pg]: [PathBuf; 3]) -> Workload {
     let returns = pg.clone();
     Workload { name, bare, nop, pg, returns, arguments: Vec::new(), input: None }

@@ -1,8 +1,9 @@
-//! `cargo xtask chaos`: programs that check their own work are attached to, switched and left at random, and calltap is killed meanwhile, at
-//! random times and at random system calls.
+//! `cargo xtask chaos`: attaches to programs that check their own work, switches functions, and
+//! detaches, in random order. calltap is killed meanwhile, at random times and at random system
+//! calls.
 //!
-//! Everything random is drawn from the seed and the number of the round, so a round that failed is repeated by `--round`. When it is killed
-//! depends on the machine as well.
+//! All choices are drawn from the seed and the number of the round, so that `--round` repeats a
+//! failed round. The moment of a kill depends on the machine as well.
 
 mod step;
 mod target;
@@ -14,18 +15,18 @@ use std::time::{Duration, Instant};
 use step::{Done, Step};
 use target::{Running, Target};
 
-/// What is asked for on the command line.
+/// Options of the command.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// For how long.
+    /// Duration in seconds.
     pub seconds: u64,
-    /// What everything random is drawn from.
+    /// Seed of all choices.
     pub seed: u64,
-    /// Only this round.
+    /// The only round to run.
     pub round: Option<u64>,
 }
 
-/// What has happened, all rounds together.
+/// Counts over all rounds.
 #[derive(Default)]
 struct Figures {
     rounds: u64,
@@ -36,10 +37,10 @@ struct Figures {
     failures: u64,
 }
 
-/// Steps of a round.
+/// Number of steps of a round.
 const STEPS: std::ops::RangeInclusive<usize> = 2..=6;
 
-/// Rounds until the time is over. An error if a target was harmed.
+/// Runs rounds until the time has passed. An error if a target was harmed.
 pub fn run(options: Options) -> Result<()> {
     let tools = step::Tools::new(shell::build_calltap()?)?;
     let place = target::Place::new()?;
@@ -88,7 +89,7 @@ fn round(
         .and_then(|()| step::leave(running.pid, place, tools))
         .and_then(|()| running.goes_on())
         .and_then(|()| running.is_as_it_was());
-    // Its own verdict is told in any case, as it may be the reason.
+    // The target's verdict is printed in any case, as it may explain the failure.
     let verdict = running.end();
     figures.rounds += 1;
     figures.signals += verdict.signals;

@@ -1,4 +1,4 @@
-//! What is done to a program: one command of calltap, which may be killed.
+//! A step of a round: one command of calltap, which may be killed.
 
 use super::target::Place;
 use anyhow::{Result, bail};
@@ -10,14 +10,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What the driver runs.
+/// The programs that the driver runs.
 pub struct Tools {
     calltap: PathBuf,
     has_strace: bool,
 }
 
 impl Tools {
-    /// This calltap, and strace if it is there.
+    /// Returns this calltap, and whether strace is installed.
     pub fn new(calltap: PathBuf) -> Result<Tools> {
         if !crate::shell::have("gcc") || !crate::shell::have("clang-16") {
             bail!("no gcc or no clang-16: the targets are compiled with both");
@@ -30,7 +30,7 @@ impl Tools {
     }
 }
 
-/// Commands, without the process's id. `DURATION` is replaced by a time at random.
+/// Commands without the process id. `DURATION` is replaced by a random time.
 const COMMANDS: [&[&str]; 14] = [
     &["record", "-q", "--max-overhead", "none", "--duration", "DURATION", "-o", "OUTPUT"],
     &[
@@ -70,13 +70,13 @@ const COMMANDS: [&[&str]; 14] = [
     &["detach"],
 ];
 
-/// The first of them attach.
+/// Number of commands that attach; they come first.
 const ATTACHING: usize = 7;
 
-/// System calls at which calltap is killed: those by which it changes something, and all.
+/// System calls at which calltap is killed: those that change something, and all.
 const CALLS: [&str; 8] = ["ptrace", "ptrace", "ptrace", "pwrite64", "wait4", "openat", "mmap", "all"];
 
-/// When a command is killed.
+/// The moment at which a command is killed.
 #[derive(Clone, Copy, Debug)]
 enum Kill {
     Never,
@@ -84,30 +84,30 @@ enum Kill {
     At { call: &'static str, when: u32 },
 }
 
-/// One command.
+/// A command of calltap.
 pub struct Step {
     words: Vec<String>,
     kill: Kill,
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Done {
-    /// With status 0.
+    /// It ended with status 0.
     Fully,
-    /// It has said why not.
+    /// It ended with an error message.
     Refused,
     /// It was killed.
     Killed,
 }
 
-/// A command that takes longer hangs.
+/// Time after which a command counts as hanging.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often the last `detach` is tried.
+/// Number of attempts of the last `detach`.
 const DETACHES: usize = 3;
 
 impl Step {
-    /// One at random; the first of a round attaches.
+    /// Draws a step; the first of a round attaches.
     pub fn draw(random: &mut Rng, is_first: bool, tools: &Tools) -> Step {
         let among = if is_first { &COMMANDS[..ATTACHING] } else { &COMMANDS };
         let command = among[random.usize(..among.len())];
@@ -119,7 +119,7 @@ impl Step {
                 let longest = 1 << random.u32(10..19);
                 Kill::After(Duration::from_micros(random.u64(..longest)))
             }
-            // Drawn in any case, so that a round is the same with and without strace.
+            // Drawn even without strace, so that the later choices of a round are the same.
             _ => {
                 let call = CALLS[random.usize(..CALLS.len())];
                 let latest = 1 << random.u32(1..9);
@@ -130,12 +130,12 @@ impl Step {
         Step { words: command.iter().map(word).collect(), kill }
     }
 
-    /// Does it attach?
+    /// Whether the command attaches.
     pub fn attaches(&self) -> bool {
         matches!(self.words[0].as_str(), "record" | "attach")
     }
 
-    /// Runs it to its end, or kills it.
+    /// Runs the command to its end, or kills it.
     pub fn take(&self, pid: u32, place: &Place, tools: &Tools) -> Result<Done, String> {
         let mut command = match self.kill {
             Kill::At { call, when } => {
@@ -156,7 +156,7 @@ impl Step {
         let status = match self.kill {
             Kill::After(time) => {
                 sleep(time);
-                // It may have ended by itself.
+                // The command may have ended by itself.
                 let _ = child.kill();
                 child.wait().map_err(|error| error.to_string())?
             }
@@ -187,7 +187,8 @@ fn await_end(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-/// Detaches for good. An error if that fails though there is something to leave.
+/// Detaches from the process at the end of a round. An error if that fails although there is a
+/// session.
 pub fn leave(pid: u32, place: &Place, tools: &Tools) -> Result<(), String> {
     let detach = Step { words: vec!["detach".into()], kill: Kill::Never };
     for _ in 0..DETACHES {
@@ -197,7 +198,7 @@ pub fn leave(pid: u32, place: &Place, tools: &Tools) -> Result<(), String> {
         }
     }
     let said = fs::read_to_string(place.file("calltap.log")).unwrap_or_default();
-    // Where no session was begun, none can be left.
+    // There may be no session to detach from.
     if said.contains("is not attached to") { Ok(()) } else { Err(format!("detach fails: {}", said.trim())) }
 }
 

@@ -1,4 +1,4 @@
-//! Programs that check their own work, and what is seen of them from outside.
+//! Programs that check their own work, and the observation of their processes from outside.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A way to compile.
+/// A way to compile a program.
 struct Build {
     name: &'static str,
     compiler: &'static str,
@@ -42,19 +42,19 @@ const BUILDS: [Build; 7] = [
     },
 ];
 
-/// What a program is made of besides the common sources.
+/// The sources of a program besides the common ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Plain,
-    /// With an allocator of its own.
+    /// An allocator of its own.
     Allocator,
-    /// With C++ and its unwinder.
+    /// C++ with its unwinder.
     Throws,
 }
 
 const SOURCES: [&str; 4] = ["main.c", "signals.c", "stacks.c", "threads.c"];
 
-/// Modes of the programs that need no arguments.
+/// Modes of the programs without arguments.
 const MODES: [&str; 10] =
     ["deep", "coroutines", "rseq", "heap", "threads", "cancel", "setid", "waits", "forks", "exec"];
 const ORDINARY: [i32; 4] = [SIGUSR1, SIGALRM, SIGVTALRM, SIGPROF];
@@ -62,7 +62,7 @@ const ORDINARY: [i32; 4] = [SIGUSR1, SIGALRM, SIGVTALRM, SIGPROF];
 const REAL_TIME: [i32; 10] = [34, 35, 36, 40, 44, 48, 49, 62, 63, 64];
 const HERTZ: [u32; 6] = [100, 1000, 5000, 10_000, 20_000, 50_000];
 
-/// A program and what it does.
+/// A program and its modes.
 pub struct Target {
     build: &'static Build,
     kind: Kind,
@@ -70,14 +70,15 @@ pub struct Target {
 }
 
 impl Target {
-    /// One at random.
+    /// Draws a program.
     pub fn draw(random: &mut Rng) -> Target {
         let build = &BUILDS[random.usize(..BUILDS.len())];
         let kind = [Kind::Plain, Kind::Plain, Kind::Allocator, Kind::Throws][random.usize(..4)];
         let mut modes = Vec::new();
         let mut signals: Vec<i32> = ORDINARY.into_iter().chain(REAL_TIME).collect();
         random.shuffle(&mut signals);
-        // Of ordinary signals no more than one can be pending: numbers are queued with real-time ones.
+        // Only one ordinary signal of a number can be pending, so numbers are queued with a
+        // real-time signal.
         let queued =
             signals.iter().position(|signal| REAL_TIME.contains(signal)).map(|at| signals.remove(at));
         let mut with_signal = |mode: &str, fastest: u32, random: &mut Rng| {
@@ -102,15 +103,17 @@ impl Target {
             Kind::Allocator => modes.push("heap".into()),
             Kind::Throws => modes.push("throws".into()),
         }
-        // Handlers are the process's: a second thread with another would take the first one's away.
+        // Handlers belong to the process: a second thread with another handler would replace the
+        // first one's.
         modes.sort();
         modes.dedup_by_key(|mode| mode.split(':').next().unwrap_or_default().to_owned());
-        // The C library's signal for setuid ends a program that is replaced while it is pending, untraced as well.
+        // The C library's signal for setuid ends a program that execs while the signal is pending,
+        // even untraced.
         if modes.iter().any(|mode| mode == "exec") {
             modes.retain(|mode| mode != "setid");
         }
-        // The signal by which the C library changes users ends waits for good, and its own handler must not be left by a jump. Where a
-        // thread is cancelled meanwhile, the C library waits for ever by itself.
+        // The signal by which the C library changes users interrupts waits, and its handler must
+        // not be left by a jump. While a thread is cancelled, the C library itself waits for ever.
         if modes.iter().any(|mode| mode == "setid") {
             modes.retain(|mode| mode != "waits" && mode != "cancel" && !mode.starts_with("jumps"));
         }
@@ -124,25 +127,25 @@ impl fmt::Display for Target {
     }
 }
 
-/// Where programs are compiled and run.
+/// The directory in which programs are compiled and run.
 pub struct Place {
     directory: PathBuf,
 }
 
 impl Place {
-    /// Under `target/`.
+    /// Makes the directory under `target/`.
     pub fn new() -> Result<Place> {
         let directory = shell::target().join("chaos");
         fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
         Ok(Place { directory })
     }
 
-    /// A file there.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The program, compiled if it is older than its sources.
+    /// Returns the program, compiled again if it is older than its sources.
     fn program(&self, target: &Target) -> Result<PathBuf> {
         let Target { build, kind, .. } = target;
         let path = self.file(&format!("{}-{kind:?}", build.name));
@@ -159,7 +162,7 @@ impl Place {
         command.args(SOURCES.map(source));
         match kind {
             Kind::Plain => {}
-            // The compiler would make `calloc` of a call of malloc in calloc.
+            // The compiler would turn the call of malloc in calloc into one of `calloc`.
             Kind::Allocator => drop(command.arg("-fno-builtin").arg(source("allocator.c"))),
             Kind::Throws => drop(command.arg("-DTHROWS").args(["-x", "c++"]).arg(source("throws.cpp"))),
         }
@@ -178,34 +181,35 @@ impl Place {
     }
 }
 
-/// Counters of threads in the file that a program shares with the driver. Behind them: signals, failures.
+/// Number of counters of threads in the file that a program shares with the driver. Two further
+/// counters follow: signals, and failures.
 const COUNTERS: usize = 60;
-/// A thread that goes on at all has done so after this time, on a busy machine.
+/// Time limit for a thread to make progress, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A program has ended after this time.
+/// Time limit for a program to end.
 const ENDING: Duration = Duration::from_secs(60);
-/// A thread that is being let go of is no longer stopped after this.
-const LETTING_GO: Duration = Duration::from_secs(3);
+/// Time limit for a thread to be resumed.
+const RESUMING: Duration = Duration::from_secs(3);
 
-/// A program that runs.
+/// A running program.
 pub struct Running {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
     child: Child,
     output: BufReader<ChildStdout>,
     counters: File,
 }
 
-/// What a program says at its end.
+/// The verdict of a program, printed at its end.
 pub struct Verdict {
-    /// Signals that it has checked.
+    /// Number of signals that it has checked.
     pub signals: u64,
-    /// What was wrong.
+    /// The error that it has found.
     pub complaint: Option<String>,
 }
 
 impl Running {
-    /// Starts it, and waits until it is ready.
+    /// Starts the program, and waits until it is ready.
     pub fn start(target: &Target, place: &Place) -> Result<Running> {
         let (program, file, errors) =
             (place.program(target)?, place.file("counters"), place.file("errors.log"));
@@ -228,7 +232,7 @@ impl Running {
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
     }
 
-    /// Each of its threads goes on, and none is stopped.
+    /// Checks that each thread makes progress, and that none is stopped.
     pub fn goes_on(&mut self) -> Result<(), String> {
         let (before, start) = (self.counters(), Instant::now());
         loop {
@@ -242,7 +246,7 @@ impl Running {
             if waiting.is_empty() && stopped.is_empty() {
                 return Ok(());
             }
-            if !stopped.is_empty() && start.elapsed() > LETTING_GO {
+            if !stopped.is_empty() && start.elapsed() > RESUMING {
                 return Err(format!("threads are stopped: {stopped:?}"));
             }
             if start.elapsed() > PATIENCE {
@@ -252,7 +256,7 @@ impl Running {
         }
     }
 
-    /// Its threads, by their lines in /proc.
+    /// Collects a value for each thread, from its directory in /proc.
     fn threads<T>(&self, of: impl Fn(&Path) -> Option<T>) -> Vec<T> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
         tasks.filter_map(|task| of(&task.path())).collect()
@@ -277,7 +281,8 @@ impl Running {
         self.threads(place).join("; ")
     }
 
-    /// Its text is that of its files, and nothing of calltap's is mapped but the agent, whose file is deleted.
+    /// Checks that the text is that of the files, and that no mapping of calltap is left except the
+    /// agent, whose file is deleted.
     pub fn is_as_it_was(&self) -> Result<(), String> {
         let changed = changed_text(self.pid);
         if !changed.is_empty() {
@@ -291,7 +296,7 @@ impl Running {
         }
     }
 
-    /// Ends its input and hears what it says.
+    /// Closes the program's input, and returns its verdict.
     pub fn end(mut self) -> Verdict {
         drop(self.child.stdin.take());
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! How many of the *calls* that programs make go to functions that can be traced: callgrind counts them, in a short run.
+//! The share of *calls* that go to functions which can be traced, as counted by callgrind in a
+//! short run.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -8,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What files are run for: the file's name, what is run ({} is the file), and the end of the object's path whose calls are counted.
+/// The runs: a file's name, the command for it ({} is the file), and the end of the path of the
+/// object whose calls are counted.
 const RUNS: [(&str, &[&str], &str); 7] = [
     ("bash", &["{}", "--norc", "-c", SHELL], "/bash"),
     ("python3.11", &["{}", "-S", "-c", PYTHON], "/python3.11"),
@@ -26,18 +28,18 @@ const SQL: &str = "create table t(a, b); with recursive c(n) as (select 1 union 
     insert into t select n, n * 7 % 13 from c; create index i on t(b); select b, count(*), sum(a) from t group by b having b > 3;";
 const LUA: &str = "local t = {} for i = 1, 2000 do t[i] = tostring(i * 7 % 13) end table.sort(t) print(#table.concat(t, ','):gsub('1', 'one'))";
 
-/// Calls into a file.
+/// Numbers of calls into a file.
 #[derive(Default)]
 pub struct Calls {
-    /// All of them,
+    /// Calls of all functions.
     pub all: u64,
-    /// those of functions that can be traced,
+    /// Calls of functions that can be traced.
     pub traceable: u64,
-    /// and those of functions whose exits are rewritten.
+    /// Calls of functions whose exits are rewritten.
     pub exits: u64,
 }
 
-/// The calls that are made into a file; None where nothing is run for it.
+/// Counts the calls into a file; `None` if there is no run for it.
 pub fn count(calltap: &Path, file: &Path) -> Option<Result<Calls>> {
     let name = file.file_name()?.to_str()?;
     let (_, words, object) = RUNS.into_iter().find(|(known, ..)| *known == name)?;
@@ -72,7 +74,7 @@ fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<
         functions.iter().map(|function| (number(function, "address"), function)).collect();
     let mut counted = Calls::default();
     for (at, calls) in calls {
-        // Stubs of the linker are in none.
+        // The linker's stubs are in no function.
         let Some((start, function)) = functions.range(..=at).next_back() else { continue };
         let is_entry = at == *start;
         if is_entry || at < start + number(function, "size") {
@@ -84,7 +86,7 @@ fn measure(calltap: &Path, file: &Path, words: &[&str], object: &str) -> Result<
     Ok(counted)
 }
 
-/// The path of the object that ends so, and how often each of its addresses was called.
+/// Returns the path of the object with this end, and the number of calls by address.
 fn calls_into(profile: &str, object: &str) -> Option<(PathBuf, BTreeMap<u64, u64>)> {
     let (mut path, mut calls) = (None, BTreeMap::new());
     let (mut caller, mut callee) = ("", None);

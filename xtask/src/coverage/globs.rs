@@ -1,10 +1,11 @@
-//! Globs that name functions of libraries and none of the program's own: only such a glob reaches libraries.
+//! Globs that match functions of libraries and none of the program's own: only such a glob selects
+//! functions of libraries.
 
 use calltap_names::Glob;
 use std::collections::BTreeSet;
 
-/// The shortest prefix of one of these names that no name of the program's begins with, as a glob; the name itself where every prefix is
-/// taken. None where the program has functions of all these names.
+/// Returns the shortest prefix of one of these names that begins no name of the program, as a glob;
+/// the name itself if every prefix does. `None` if the program has functions of all these names.
 pub fn outside(own: &BTreeSet<String>, names: &[String]) -> Option<String> {
     let name = names.iter().find(|name| !own.contains(*name))?;
     let ends = name.char_indices().map(|(at, character)| at + character.len_utf8());
@@ -12,7 +13,7 @@ pub fn outside(own: &BTreeSet<String>, names: &[String]) -> Option<String> {
     Some(prefix.map_or_else(|| Glob::escape(name), |prefix| Glob::escape(prefix) + "*"))
 }
 
-/// Does a name begin so?
+/// Whether a name begins with a prefix.
 fn is_taken(own: &BTreeSet<String>, prefix: &str) -> bool {
     own.range(prefix.to_owned()..).next().is_some_and(|name| name.starts_with(prefix))
 }

@@ -1,4 +1,4 @@
-//! What `calltap sites` lists of a file, summed up.
+//! The list of `calltap sites` for a file, summed up.
 
 use crate::shell;
 use anyhow::Result;
@@ -11,18 +11,18 @@ use std::process::Command;
 /// The functions of a file.
 #[derive(Default)]
 pub struct Listed {
-    /// All but parts of others.
+    /// Number of functions, without cold parts.
     pub functions: usize,
-    /// Those that can be traced.
+    /// Number of functions that can be traced.
     pub traceable: usize,
-    /// The others, by the code of their reason.
+    /// Number of the other functions, by the code of their reason.
     pub refused: BTreeMap<String, usize>,
-    /// Linker names of each that can be traced.
+    /// Linker names of each function that can be traced.
     pub names: Vec<Vec<String>>,
 }
 
 impl Listed {
-    /// Every name, also as users write it.
+    /// Returns every name, both mangled and demangled.
     pub fn all_names(&self) -> impl Iterator<Item = String> + '_ {
         self.names.iter().flatten().flat_map(|name| [name.clone(), demangle(name)])
     }

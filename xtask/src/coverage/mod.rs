@@ -1,4 +1,5 @@
-//! How much of programs not built for tracing can be traced: function by function, in programs and libraries as distributions ship them.
+//! `cargo xtask coverage`: the share of functions that can be traced in programs and libraries as
+//! distributions ship them, which were not built for tracing.
 
 mod calls;
 mod globs;
@@ -15,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Debian's packages, and the files in them that are looked at.
+/// Debian's packages, with the files in them that are examined.
 const PACKAGES: [(&str, &[&str]); 10] = [
     ("bash", &["bin/bash"]),
     ("python3.11-minimal", &["usr/bin/python3.11"]),
@@ -31,12 +32,13 @@ const PACKAGES: [(&str, &[&str]); 10] = [
 
 const MARK: &str = "<!-- cargo xtask coverage --write -->";
 
-/// Runs these programs of the suite `everyday`, or all, with all functions of all their files traced; with `write`, the tables go into the page.
+/// Runs these programs of the suite `everyday`, or all, with all functions of all their files
+/// traced; with `write`, puts the tables into the page.
 pub fn run_used(only: &[&str], write: bool) -> Result<()> {
     used::run(&shell::calltap()?, only, write)
 }
 
-/// Looks at these files, or at the usual ones; with `write`, into the page.
+/// Examines these files, or the usual ones; with `write`, puts the table into the page.
 pub fn run(files: &[&str], write: bool) -> Result<()> {
     let calltap = shell::build_calltap()?;
     let mut rows = Vec::new();
@@ -70,7 +72,7 @@ pub fn run(files: &[&str], write: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `calltap sites` says of a file, summed up.
+/// Returns the row of a file, from `calltap sites`.
 fn row(calltap: &Path, path: &Path) -> Result<String> {
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(path))?;
     let functions: Vec<Value> = serde_json::from_slice(&listed.stdout)?;
@@ -105,11 +107,11 @@ fn row(calltap: &Path, path: &Path) -> Result<String> {
     ))
 }
 
-/// The reasons that functions have, the most frequent first.
+/// Returns the reasons of functions, the most frequent first.
 fn reasons(functions: &[&Value], key: &str) -> String {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
     let reasons = functions.iter().map(|function| function[key].as_str().unwrap_or_default());
-    // Of Go's functions no return is looked for.
+    // For functions of Go no exits are searched, so they have no reason.
     for reason in reasons.filter(|reason| !reason.is_empty()) {
         *counted.entry(kind_of(reason)).or_default() += 1;
     }
@@ -119,7 +121,7 @@ fn reasons(functions: &[&Value], key: &str) -> String {
     counted.join("; ")
 }
 
-/// A reason without places and numbers, nor what could be done about it.
+/// Returns a reason without addresses and numbers, and without advice.
 fn kind_of(reason: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in reason.split(';').next().unwrap_or_default().split(' ') {
@@ -133,7 +135,7 @@ fn kind_of(reason: &str) -> String {
     words.join(" ")
 }
 
-/// A package's files.
+/// Returns the directory of a package's files.
 fn unpacked(package: &str) -> Result<PathBuf> {
     let place = programs::directory().join("packages").join(package);
     if !place.exists() {

@@ -1,4 +1,4 @@
-//! The page that tables are written into, each behind a mark of its own.
+//! The page that has the tables, each behind a mark of its own.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use std::fs;
 const PAGE: &str = "docs/reference/coverage.md";
 const END: &str = "<!-- end -->";
 
-/// Puts a table between its mark and the next end.
+/// Replaces the table between a mark and the next end.
 pub fn write(mark: &str, text: &str) -> Result<()> {
     let page = shell::root().join(PAGE);
     let old = fs::read_to_string(&page)?;

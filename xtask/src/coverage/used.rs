@@ -1,5 +1,6 @@
-//! `cargo xtask coverage --used`: scripts use programs of a distribution, alone and with all functions traced: the program's, those of its libraries,
-//! and those of the programs that it starts. Output and end are compared; calls are counted, and functions file by file.
+//! `cargo xtask coverage --used`: scripts use programs of a distribution, alone and with all
+//! functions traced: the program's, those of its libraries, and those of the programs that it
+//! starts. Output and exit status are compared; calls are counted, and functions by file.
 
 use super::listed::{Listed, list};
 use super::{globs, page};
@@ -15,7 +16,7 @@ use std::process::Command;
 
 const MARK: &str = "<!-- cargo xtask coverage --used --write -->";
 
-/// Where a program's run was compared with its run alone.
+/// The comparison of a traced run with a run alone.
 enum Outcome {
     Same,
     /// Two runs alone differ as well.
@@ -24,7 +25,7 @@ enum Outcome {
     Different(String),
 }
 
-/// What came of a program's script.
+/// The result of a program's script.
 struct Used {
     name: &'static str,
     files: usize,
@@ -37,11 +38,11 @@ struct Used {
 /// A file that a traced process had mapped.
 #[derive(Default)]
 struct Mapped {
-    /// Functions traced in one run, at most.
+    /// Maximum number of functions traced in one run.
     traced: u64,
 }
 
-/// Runs these programs, or all that are installed; with `write`, the tables go into the page.
+/// Runs these programs, or all that are installed; with `write`, puts the tables into the page.
 pub fn run(calltap: &Path, only: &[&str], write: bool) -> Result<()> {
     let place = shell::target().join("used");
     let mut lists = Lists { calltap, known: BTreeMap::new() };
@@ -64,7 +65,7 @@ pub fn run(calltap: &Path, only: &[&str], write: bool) -> Result<()> {
     }
 }
 
-/// Functions by file, each file listed once.
+/// The functions of files, each file listed once.
 struct Lists<'c> {
     calltap: &'c Path,
     known: BTreeMap<PathBuf, Listed>,
@@ -124,7 +125,7 @@ fn run_program(
     Ok(used)
 }
 
-/// The libraries that the dynamic linker loads for a program.
+/// Returns the libraries that the dynamic linker loads for a program.
 fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>> {
     let said = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -132,14 +133,14 @@ fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>> {
     paths.map(|path| fs::canonicalize(path).with_context(|| path.to_owned())).collect()
 }
 
-/// What a trace says of itself.
+/// Returns the output of `calltap info` for a trace.
 fn info(calltap: &Path, trace: &Path) -> Result<Value> {
     let said = shell::output(Command::new(calltap).args(["info", "--format", "json", "-i"]).arg(trace))?;
     Ok(serde_json::from_slice(&said.stdout)?)
 }
 
 impl Used {
-    /// Adds what a trace has, and the functions that were traced in each file.
+    /// Adds the calls of a trace, and the number of functions traced in each file.
     fn add(&mut self, info: &Value, traced: &mut BTreeMap<PathBuf, u64>) {
         let number = |value: &Value| value.as_u64().unwrap_or_default();
         self.calls += number(&info["calls"]["entered"]);
@@ -198,7 +199,7 @@ fn table_of_files(mapped: &BTreeMap<PathBuf, Mapped>, lists: &mut Lists<'_>) -> 
         "| file | functions | traceable | traced | refused, by reason |\n|---|--:|--:|--:|---|\n".to_owned();
     let mut sums = [0, 0, 0];
     for (path, mapped) in mapped {
-        // A script's own build is gone, and no program of the distribution.
+        // A program that the script has built is not one of the distribution, and no longer exists.
         if !path.exists() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! What calltap is made of: every crate in the executable, with its version and licence, and the texts of the licences.
+//! The parts of the executable: every crate with its version and licence, and the texts of the
+//! licences.
 
 use crate::shell;
 use anyhow::{Context, Result};
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What is in the executable beside crates.
+/// Text about the parts of the executable that are not crates.
 const BESIDE_CRATES: &str = "\
 # Linked statically beside them: the Rust standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-later), libgcc (GPL-3.0-or-later
 # WITH GCC-exception-3.1), zstd (BSD-3-Clause). calltap's sources, which are public, link with any other version of these: cargo xtask dist.
@@ -33,7 +34,8 @@ pub fn write(to: &Path) -> Result<()> {
     fs::write(to.join("THIRD-PARTY-LICENCES"), texts(&parts)?).context("THIRD-PARTY-LICENCES")
 }
 
-/// All crates that the command line depends on, itself included, without what only builds or tests it.
+/// Returns all crates that the command line depends on, itself included, without those that only
+/// build or test it.
 fn parts() -> Result<Vec<Part>> {
     let mut command = shell::cargo();
     command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", super::TARGET]);
@@ -74,7 +76,7 @@ fn parts() -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Is a package a procedural macro, which runs in the compiler and is not linked?
+/// Whether a package is a procedural macro, which runs in the compiler and is not linked.
 fn is_macro(package: &Value) -> bool {
     let targets = package["targets"].as_array();
     targets.is_some_and(|targets| {
@@ -84,7 +86,8 @@ fn is_macro(package: &Value) -> bool {
     })
 }
 
-/// The texts of the licences of others' crates: each text once, below the crates that come with it.
+/// Returns the texts of the licences of third-party crates: each text once, below the names of its
+/// crates.
 fn texts(parts: &[Part]) -> Result<String> {
     let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for part in parts.iter().filter(|part| part.source != "calltap") {

@@ -1,4 +1,4 @@
-//! Compilers and flags.
+//! Compilers and flags of generated programs.
 
 use super::random::Random;
 use crate::shell;
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// What a program is written in.
+/// The language of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
     C,
@@ -17,12 +17,12 @@ pub enum Language {
 
 /// Flags of every program.
 const COMMON: [&str; 4] = ["-lm", "-ldl", "-pthread", "-w"];
-/// Sums of generated programs wrap in Rust, too.
+/// Flags of Rust programs: sums wrap, as in the other languages.
 const RUST: [&str; 4] = ["--edition=2024", "-Coverflow-checks=off", "-Awarnings", "--crate-name=program"];
-/// The compiler writes down that a program's layout follows a profile of an earlier run.
+/// Flag with which the compiler uses the profile of an earlier run, and notes that in the program.
 const TRAINED: &str = "-fprofile-use";
 
-/// How a program is compiled.
+/// The compiler and flags of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Build {
     compiler: String,
@@ -30,7 +30,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// One that this machine has.
+    /// Draws a build with an installed compiler.
     pub fn choose(random: &mut Random) -> Build {
         let (c, others) = (["gcc", "g++", "clang-16", "clang++-16"], ["rustc", "go"]);
         let compilers: Vec<&str> =
@@ -45,29 +45,29 @@ impl Build {
         Build { compiler: compiler.to_owned(), flags: flags.into_iter().map(str::to_owned).collect() }
     }
 
-    /// By this compiler, with this flag alone.
+    /// Returns a build by a compiler with one flag.
     pub fn plain(compiler: &str, flag: &str) -> Build {
         Build { compiler: compiler.to_owned(), flags: vec![flag.to_owned()] }
     }
 
-    /// What [`Self::line`] has written.
+    /// Parses the text of [`Self::line`].
     pub fn parse(line: &str) -> Option<Build> {
         let (compiler, flags) = line.split_once(' ').unwrap_or((line, ""));
         let flags = flags.split(' ').filter(|flag| !flag.is_empty()).map(str::to_owned).collect();
         (!compiler.is_empty()).then(|| Build { compiler: compiler.to_owned(), flags })
     }
 
-    /// Compiler and flags.
+    /// Returns compiler and flags as text.
     pub fn line(&self) -> String {
         std::iter::once(&self.compiler).chain(&self.flags).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 
-    /// Does this machine have the compiler?
+    /// Whether the compiler is installed.
     pub fn is_installed(&self) -> bool {
         shell::have(&self.compiler)
     }
 
-    /// What it compiles.
+    /// Returns the language that the compiler compiles.
     pub fn language(&self) -> Language {
         match &*self.compiler {
             "rustc" => Language::Rust,
@@ -77,7 +77,7 @@ impl Build {
         }
     }
 
-    /// The name of the source file.
+    /// Returns the name of the source file.
     pub fn source(&self) -> &'static str {
         match self.language() {
             Language::C => "program.c",
@@ -91,17 +91,18 @@ impl Build {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Have blocks sections of their own, so that differences of labels cannot be represented?
+    /// Whether blocks have sections of their own, so that differences of labels cannot be
+    /// represented.
     pub fn has_sections(&self) -> bool {
         self.has("-fbasic-block-sections=all")
     }
 
-    /// Without a dynamic linker?
+    /// Whether the program is static.
     pub fn is_static(&self) -> bool {
         self.has("-static") || self.has("-Ctarget-feature=+crt-static")
     }
 
-    /// Can what is recorded be compared by name?
+    /// Whether recorded calls can be compared by name.
     pub fn has_names(&self) -> bool {
         self.language() != Language::Go
             && !self.has("-s")
@@ -163,7 +164,8 @@ fn choose_c(random: &mut Random, is_clang: bool, flags: &mut Vec<&str>) {
     if !is_clang {
         perhaps(&[TRAINED], 4);
     }
-    // Of a static program without symbols, the unwinder cannot be told of frames: it is refused.
+    // calltap refuses a static program without symbols, as it cannot register unwinding information
+    // there.
     if flags.contains(&"-static") {
         flags.retain(|flag| *flag != "-s");
     }
@@ -185,7 +187,7 @@ fn choose_go(random: &mut Random, flags: &mut Vec<&str>) {
     choose_some(random, flags, &[("-buildmode=pie", 3), ("-ldflags=-w", 3), ("-gcflags=-N", 4)]);
 }
 
-/// Each flag once in so many programs.
+/// Adds each flag with a probability of one in the given number.
 fn choose_some<'f>(random: &mut Random, flags: &mut Vec<&'f str>, perhaps: &[(&'f str, u64)]) {
     for (flag, of) in perhaps {
         if random.below(*of) == 0 {

@@ -1,6 +1,6 @@
-//! Pieces of programs in Go.
+//! Pieces of generated programs in Go.
 
-/// Functions of goroutines: stacks that grow, panics, channels, tables.
+/// The pieces: goroutines, growing stacks, panics, channels, tables.
 pub const PIECES: [&str; 7] = [
     "//go:noinline\nfunc @_leaf(x, n word) word { switch n { case 0: STEPS case 1: STEPS return x; case 2, 5: STEPS case 3: return x / 3; case 4: STEPS fallthrough; case 6: x++; case 7: STEPS case 8: return 2; case 9: STEPS default: return 7 }; return x * 2 }\n\
      func @_run(x word) word { for n := word(0); n < 12; n++ { x = x*7 + @_leaf(x, n) }; return x }\n",
@@ -37,9 +37,9 @@ var _ sync.Mutex
 var _ = runtime.GOOS
 ";
 
-/// The program of these functions and calls.
+/// Returns the program with these functions and calls.
 pub fn program(code: &str, calls: &str) -> String {
-    // A block ends a line.
+    // Go requires a line break behind a block.
     format!(
         "{HEAD}{code}func main() {{\n\tvar sum, rounds word = 0, 1\n\tif len(os.Args) > 1 {{\n\t\trounds, _ = strconv.ParseUint(os.Args[1], 10, 64)\n\t}}\n\
          \tfor round := word(0); round < rounds; round++ {{\n{calls}\t\tif rounds < 100 {{\n\t\t\tfmt.Println(sum)\n\t\t}}\n\t}}\n\tfmt.Println(sum)\n\tos.Exit(int(sum % 7))\n}}\n"

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz-programs`: generated programs run alone and traced, and must do the same; what is recorded of them is compared with what a debugger sees.
+//! `cargo xtask fuzz-programs`: runs generated programs alone and traced, and requires the same
+//! output; compares the recorded calls with those that a debugger sees.
 //!
-//! A program is a list of pieces, so one that fails is made smaller by leaving pieces out, and kept among the programs of `xtask/regressions`, which a test runs. All choices
-//! follow from a seed.
+//! A program is a list of pieces. One that fails is made smaller by leaving pieces out, and is kept
+//! among the programs of `xtask/regressions`, which a test runs. All choices follow from a seed.
 
 mod builds;
 mod go;
@@ -24,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than any generated program runs, on a loaded machine.
+/// Time limit in seconds, longer than any generated program runs on a loaded machine.
 const LONGEST: &str = "60";
-/// Rounds of a program that is attached to.
+/// Number of rounds of a program that is attached to.
 const ROUNDS: u32 = 4_000;
 
-/// A generated program.
+/// A generated program: its seed, pieces and build.
 #[derive(Clone)]
 struct Case {
     seed: u64,
@@ -37,25 +38,27 @@ struct Case {
     build: Build,
 }
 
-/// A program and how it is built.
+/// The source of a program, its build and its directory.
 struct Program {
     text: String,
     build: Build,
     directory: PathBuf,
 }
 
-/// How a program is traced.
+/// A way to trace a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
-    /// From its start, with these tracers; the events of the first two are compared with what a debugger sees.
+    /// From its start, with these tracers. The events of function_graph alone and of function alone
+    /// are compared with those that a debugger sees.
     Start(&'static [&'static str]),
-    /// From its start, some of its functions only, as where others run already when a recorder comes; compared likewise.
+    /// From its start, with only some of its functions, as after attaching to a running program,
+    /// where other functions are open. Events are compared with those that a debugger sees.
     Selected,
-    /// Attached to and left again, some times, while it runs.
+    /// Attached to and detached from several times while it runs.
     Attached,
 }
 
-/// Every way.
+/// All ways to trace a program.
 const MODES: [Mode; 6] = [
     Mode::Start(&["function_graph"]),
     Mode::Selected,
@@ -65,7 +68,7 @@ const MODES: [Mode; 6] = [
     Mode::Attached,
 ];
 
-/// How a program ended and what it said.
+/// The end and the output of a program.
 #[derive(PartialEq, Eq)]
 struct Outcome {
     status: String,
@@ -73,18 +76,19 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Was the program not run, as it has no function that can be traced? Small ones without names and unwinding information may have none.
+    /// Whether calltap refused the program, as it has no function that can be traced: small
+    /// programs without names and unwinding information may have none.
     fn is_refused(&self) -> bool {
         self.output.starts_with("calltap: ") && self.output.contains(": no traceable function: ")
     }
 
-    /// Was it ended as it took too long?
+    /// Whether the time limit ended the program.
     fn is_cut(&self) -> bool {
         self.status == format!("{:?}", Some(128 + 9))
     }
 }
 
-/// What was done.
+/// Counts of all programs.
 #[derive(Default)]
 struct Counts {
     programs: u32,
@@ -93,7 +97,7 @@ struct Counts {
     compared: u64,
 }
 
-/// Runs programs from `seed` on for so many seconds.
+/// Runs programs for a time, with seeds from `seed` on.
 pub fn run(seconds: u64, seed: u64) -> Result<()> {
     let calltap = shell::calltap()?;
     let place = shell::target().join("fuzz-programs");
@@ -133,14 +137,14 @@ pub fn run(seconds: u64, seed: u64) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} programs fail: seeds {failed:?}", failed.len()) }
 }
 
-/// Builds the program of a seed in a directory; how that was done.
+/// Builds the program of a seed in a directory, and returns the compiler and flags.
 pub fn build(seed: u64, directory: &Path) -> Result<String> {
     let program = Case::generate(seed).program(directory);
     program.build()?;
     Ok(program.build.line())
 }
 
-/// Builds the program of a seed by this compiler of C or C++ with this flag alone.
+/// Builds the program of a seed by a compiler of C or C++ with one flag.
 pub fn build_by(compiler: &str, flag: &str, seed: u64, directory: &Path) -> Result<()> {
     Case::generate_for(Build::plain(compiler, flag), seed, Random::new(seed)).program(directory).build()
 }
@@ -157,7 +161,7 @@ impl Case {
         let mut pieces: Vec<Piece> =
             (0..count).map(|_| Piece::choose(&mut random, build.language())).collect();
         pieces.retain(|piece| !build.has_sections() || !piece.has_differences());
-        // A second C library in a static program is left out.
+        // Static programs open no libraries: these would load a second C library.
         pieces.retain(|piece| !build.is_static() || !piece.opens_libraries());
         Case { seed, pieces, build }
     }
@@ -167,7 +171,7 @@ impl Case {
         Program { text, build: self.build.clone(), directory: directory.to_owned() }
     }
 
-    /// The same with as few pieces as still fail.
+    /// Returns the program with as few pieces as still fail.
     fn reduce(&self, mode: Mode, calltap: &Path, directory: &Path) -> Case {
         let mut small = self.clone();
         let mut n = 0;
@@ -218,17 +222,17 @@ impl Program {
         self.build.compile(&self.directory)
     }
 
-    /// Is the order of its calls not determined?
+    /// Whether the order of calls depends on scheduling.
     fn has_threads(&self) -> bool {
         ["pthread_create", "thread::spawn"].iter().any(|word| self.text.contains(word))
     }
 
-    /// Are frames left by other ways than returns?
+    /// Whether frames are left by other ways than returns.
     fn leaves_frames(&self) -> bool {
         ["longjmp(", "throw ", "panic!("].iter().any(|word| self.text.contains(word))
     }
 
-    /// Runs it alone and traced; an error says how they differ.
+    /// Runs the program alone and traced; an error says how they differ.
     fn check(&self, mode: Mode, calltap: &Path, counts: &mut Counts) -> Result<()> {
         counts.runs += 1;
         match mode {
@@ -266,12 +270,12 @@ impl Program {
         replay::compare_depths(&replayed, &calls, &functions, &left_out, self.leaves_frames())
     }
 
-    /// Can the order of its calls be compared, by name?
+    /// Whether the order of calls can be compared by name.
     fn is_comparable(&self) -> bool {
         self.build.has_names() && !self.has_threads()
     }
 
-    /// Runs it alone and recorded, which must be the same. False if it was refused.
+    /// Runs the program alone and recorded, and compares both. False if calltap refused it.
     fn record(&self, calltap: &Path, options: &[&str], counts: &mut Counts) -> Result<bool> {
         let alone = finish(&mut limited(&self.directory, &["./program", "3"]))?;
         let calltap = calltap.to_string_lossy();
@@ -286,14 +290,14 @@ impl Program {
         compare(&alone, &traced).map(|()| true)
     }
 
-    /// What a debugger sees.
+    /// Returns the calls that a debugger sees.
     fn calls(&self, functions: &[truth::Function], counts: &mut Counts) -> Result<Vec<truth::Call>> {
         let calls = truth::calls(&self.directory.join("program"), functions)?;
         counts.compared += calls.len() as u64;
         Ok(calls)
     }
 
-    /// What was recorded.
+    /// Returns the recorded calls as text.
     fn replay(&self, calltap: &Path) -> Result<String> {
         let mut replay = Command::new(calltap);
         replay.current_dir(&self.directory).args(["replay", "--linker-names", "-i", "trace"]);
@@ -330,7 +334,7 @@ impl Program {
                     &id,
                 ],
             );
-            // It may have ended meanwhile.
+            // The program may have ended meanwhile.
             attached.stdin(Stdio::null()).output()?;
         }
         let output = program.wait_with_output()?;
@@ -338,7 +342,7 @@ impl Program {
     }
 }
 
-/// A command in a directory that is ended when it takes too long.
+/// Returns a command that runs in a directory with a time limit.
 fn limited(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", LONGEST]).args(words).current_dir(directory);
@@ -352,7 +356,7 @@ fn finish(command: &mut Command) -> Result<Outcome> {
 
 fn outcome(output: &std::process::Output) -> Outcome {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    // `timeout` reports a signal as its number and 128; so does calltap.
+    // `timeout` reports a signal as its number plus 128; so does calltap.
     use std::os::unix::process::ExitStatusExt;
     let status = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
     Outcome { status: format!("{status:?}"), output: text(&output.stdout) + &text(&output.stderr) }

@@ -1,11 +1,12 @@
-//! What programs are made of: each piece is some functions and an expression that runs them. The functions of piece N are called `pN_...`.
+//! Pieces of generated programs: each is some functions and an expression that runs them. The
+//! functions of piece N have names `pN_...`.
 
 use super::builds::Language;
 use super::random::Random;
 use super::{go, rust};
 use std::fmt::Write as _;
 
-/// One piece: its kind, and numbers that its code depends on.
+/// A piece: its kind, and the seed of its code.
 #[derive(Clone, Debug)]
 pub struct Piece {
     kind: Kind,
@@ -24,7 +25,7 @@ enum Kind {
     Rare,
     /// Tail calls: direct, through pointers and tables, mutual.
     Tails,
-    /// Functions of some bytes.
+    /// Functions of a few bytes.
     Tiny,
     /// Loops at the beginning of functions.
     Loops,
@@ -32,9 +33,10 @@ enum Kind {
     Recursion,
     /// `longjmp` over some frames.
     Longjmp,
-    /// `longjmp` to one of two frames, out of frames of any size, from handlers and from functions that the C library calls.
+    /// `longjmp` to one of two frames: out of frames of any size, from handlers, and from functions
+    /// that the C library calls.
     Leaves,
-    /// A handler that runs functions.
+    /// A signal handler that calls functions.
     Signals,
     /// Functions called by the C library.
     Callbacks,
@@ -44,11 +46,12 @@ enum Kind {
     Library,
     /// Exceptions through frames with destructors.
     Exceptions,
-    /// Exceptions that are caught, thrown again, and thrown by what runs while others are under way.
+    /// Exceptions that are caught, thrown again, and thrown while others are being handled.
     Rethrown,
-    /// In assembly: a jump by distances of 8 or 16 bits, also to the first bytes behind the function's beginning.
+    /// Assembly: jumps with displacements of 8 or 16 bits, also to the bytes right behind the
+    /// function's beginning.
     Narrow,
-    /// In Rust or Go: the code is this text, with computations and numbers put in.
+    /// Rust or Go: this text, with computations and numbers put in.
     Text(&'static str),
 }
 
@@ -82,7 +85,7 @@ typedef unsigned long word;
 static volatile word sink;
 ";
 
-/// The source of a program.
+/// Returns the source of a program.
 pub fn program(language: Language, pieces: &[Piece]) -> String {
     let named = |(n, piece): (usize, &Piece)| piece.code(&format!("p{n}"));
     let code: String = pieces.iter().enumerate().map(named).collect();
@@ -107,7 +110,7 @@ pub fn program(language: Language, pieces: &[Piece]) -> String {
 }
 
 impl Piece {
-    /// Any piece that the language has.
+    /// Draws a piece that the language has.
     pub fn choose(random: &mut Random, language: Language) -> Piece {
         let kind = match (language, random.below(20)) {
             (Language::Rust, _) => Kind::Text(random.one(&rust::PIECES)),
@@ -120,12 +123,12 @@ impl Piece {
         Piece { kind, seed: random.next() }
     }
 
-    /// Does it have differences of labels?
+    /// Whether the piece has differences of labels.
     pub fn has_differences(&self) -> bool {
         self.kind == Kind::Differences
     }
 
-    /// Does it open a library?
+    /// Whether the piece opens a library.
     pub fn opens_libraries(&self) -> bool {
         self.kind == Kind::Library
     }
@@ -156,7 +159,7 @@ impl Piece {
     }
 }
 
-/// Text with a computation for each `STEPS`, and a number for each `NUMBER`.
+/// Replaces each `STEPS` of a text by a computation, and each `NUMBER` by a number.
 fn filled(random: &mut Random, text: &str) -> String {
     let mut words = text.split_inclusive(' ').map(|word| match word.trim_end() {
         "STEPS" => (0..=random.below(3)).map(|_| arithmetic(random) + " ").collect(),
@@ -165,7 +168,7 @@ fn filled(random: &mut Random, text: &str) -> String {
     words.by_ref().collect()
 }
 
-/// A short computation on `x`, in any of the languages.
+/// Returns a short computation on `x` that is valid in all the languages.
 fn arithmetic(random: &mut Random) -> String {
     let n = random.below(1 << 10);
     match random.below(4) {
@@ -176,7 +179,7 @@ fn arithmetic(random: &mut Random) -> String {
     }
 }
 
-/// A short computation on `x`.
+/// Returns a short computation on `x` in C.
 fn step(random: &mut Random) -> String {
     let n = random.below(1 << 10);
     match random.below(6) {
@@ -212,7 +215,7 @@ fn differences(random: &mut Random) -> String {
     let table: String = (0..count).map(|n| format!("(char *)&&l{n} - (char *)&&l{base}, ")).collect();
     let next = format!("if (!left--) return x; goto *(void *)((char *)&&l{base} + table[x % {count}]);");
     let blocks: String = (0..count).map(|n| format!("l{n}: {} {next}\n", steps(random, 3))).collect();
-    // In C++ and for clang they are no constants: they are written down at run time there.
+    // In C++ and for clang these distances are not constants, and are computed at run time.
     format!(
         "#if defined(__cplusplus) || defined(__clang__)\n#define KEEP_@\n#else\n#define KEEP_@ static const\n#endif\n\
          FUNCTION word @_run(word x) {{\nint left = 9;\nKEEP_@ {kind} table[] = {{{table}}};\n{next}\n{blocks}}}\n"
@@ -220,7 +223,7 @@ fn differences(random: &mut Random) -> String {
     .replace(&format!("{{{table}}}"), &narrowed(&table, kind))
 }
 
-/// C++ converts no distance to a narrower type by itself.
+/// Returns a table with explicit conversions: C++ does not narrow distances implicitly.
 fn narrowed(table: &str, kind: &str) -> String {
     let entries = table.split(", ").filter(|entry| !entry.is_empty());
     format!("{{{}}}", entries.map(|entry| format!("({kind})({entry})")).collect::<Vec<_>>().join(", "))

@@ -1,16 +1,16 @@
-//! Numbers that follow from a seed (SplitMix64).
+//! Pseudo-random numbers (SplitMix64).
 
 /// A generator.
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed on.
+    /// Returns a generator with a seed.
     pub fn new(seed: u64) -> Random {
-        // Seeds that follow each other must not give the same numbers shifted.
+        // Consecutive seeds must not give the same sequence shifted by one.
         Random(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(29) ^ 0x2545_F491_4F6C_DD1D)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,12 +18,12 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// One of these.
+    /// Returns one of the elements.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -1,4 +1,5 @@
-//! Generated programs that once failed: each is a source file whose first line says how it is built, and the second what was wrong.
+//! Generated programs that once failed. Each is a source file: its first line says how it is built,
+//! its second what was wrong.
 
 use super::builds::Build;
 use super::{Counts, MODES, Mode, Program};
@@ -7,12 +8,12 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where they are kept.
+/// Returns the directory of the programs.
 fn place() -> PathBuf {
     shell::root().join("xtask/regressions")
 }
 
-/// Keeps a program that fails.
+/// Writes a program that failed.
 pub(super) fn keep(program: &Program, seed: u64, mode: Mode, what: &anyhow::Error) -> Result<PathBuf> {
     let end = Path::new(program.build.source()).extension().unwrap_or_default().to_string_lossy();
     let path = place().join(format!("seed_{seed}.{end}"));
@@ -22,7 +23,7 @@ pub(super) fn keep(program: &Program, seed: u64, mode: Mode, what: &anyhow::Erro
     Ok(path)
 }
 
-/// Reads a program that was kept.
+/// Reads a program.
 fn read(path: &Path, directory: &Path) -> Result<Program> {
     let text = fs::read_to_string(path)?;
     let build = text.lines().next().and_then(|line| Build::parse(line.strip_prefix("// ")?));
@@ -30,7 +31,7 @@ fn read(path: &Path, directory: &Path) -> Result<Program> {
     Ok(Program { text, build, directory: directory.join(path.file_stem().unwrap_or_default()) })
 }
 
-/// Runs all of them in every mode; how many there are.
+/// Runs all programs in every mode, and returns their number.
 pub fn run(calltap: &Path) -> Result<usize> {
     let directory = shell::target().join("regressions");
     let mut paths: Vec<PathBuf> = fs::read_dir(place())?.flatten().map(|entry| entry.path()).collect();

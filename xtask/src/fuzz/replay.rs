@@ -1,32 +1,32 @@
-//! What `calltap replay` prints, against what a debugger sees.
+//! The output of `calltap replay`, compared with the calls that a debugger sees.
 
 use super::truth::{Call, Function, plain};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
-/// The names of compared functions.
+/// Returns the names of the compared functions.
 fn names(functions: &[Function]) -> BTreeSet<&str> {
     functions.iter().filter(|function| function.is_traced).map(|function| &function.name[..]).collect()
 }
 
-/// A name without arguments.
+/// Returns a name without arguments.
 fn exact(name: &str) -> String {
     plain(name.split('(').next().unwrap_or(name).trim())
 }
 
-/// The same without suffixes of parts and clones.
-fn whole(name: &str) -> String {
+/// Returns a name without arguments and without suffixes of parts and clones.
+fn base_name(name: &str) -> String {
     let name = name.split('(').next().unwrap_or(name).trim();
     plain(name.split('.').next().unwrap_or(name))
 }
 
-/// Lines `function <-caller`: the same calls in the same order, by the same callers.
+/// Compares lines `function <-caller`: the same calls in the same order, with the same callers.
 pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -> Result<()> {
     let names = names(functions);
     let lines = replayed.lines().filter(|line| !line.starts_with('#'));
     let seen = lines.filter_map(|line| {
         let (function, caller) = line.rsplit_once(": ")?.1.split_once(" <-")?;
-        Some((exact(function), whole(caller)))
+        Some((exact(function), base_name(caller)))
     });
     let seen: Vec<(String, String)> = seen.filter(|(function, _)| names.contains(&function[..])).collect();
     for (n, call) in calls.iter().enumerate() {
@@ -37,7 +37,7 @@ pub fn compare_callers(replayed: &str, calls: &[Call], functions: &[Function]) -
         if function != name {
             bail!("call {n}: {function} instead of {name}");
         }
-        // Places in parts have no name in a trace.
+        // A trace has no names for addresses in cold parts.
         let known = call.caller.map(|caller| &functions[caller].name).filter(|name| !name.contains('.'));
         if let Some(known) = known.filter(|known| *known != caller) {
             bail!("call {n}: {name} is called by {caller} instead of {known}");
@@ -54,17 +54,19 @@ struct Frame<'f> {
     slot: u64,
     back: u64,
     function: usize,
-    /// The functions that may share it, by jumps.
+    /// The functions that may share it by tail calls.
     sharing: Vec<&'f str>,
-    /// So many recorded calls are open for certain while it is, itself included.
+    /// Number of recorded calls that are open for certain, this frame's included.
     least: usize,
 }
 
-/// Lines of the call tree: the same calls in the same order, as deep. A tail call takes over slot and return address; it depends on the function whether that
-/// is still open. Functions that are left out are not recorded.
+/// Compares lines of the call tree: the same calls in the same order, at the same depth. A tail
+/// call takes over slot and return address; whether the caller counts as open depends on the
+/// function. Functions in `left_out` are not recorded.
 ///
-/// Where frames are left by other ways than returns, what is recorded shows that by an entry that does not lie below them. A function that is left out
-/// may have left them and call one that does: what was left is open until the next entry that shows it.
+/// Where frames are left by other ways than returns, the recording shows that only by an entry that
+/// does not lie below them. A function that is not recorded may leave frames and call a recorded
+/// one: the left frames count as open until the next entry that shows it.
 pub fn compare_depths(
     replayed: &str,
     calls: &[Call],
@@ -84,7 +86,8 @@ pub fn compare_depths(
         }
         let shared = frames.pop_if(|frame| frame.slot == call.slot);
         let shared = shared.filter(|frame| frame.back == call.back);
-        // What lies between the caller's frame and this one is over. Where the caller is a library's, that is not known.
+        // Frames between the caller's and this one have ended. Where a library is the caller, they
+        // are not known.
         let caller = call.caller.filter(|caller| functions[*caller].is_traced);
         let open = caller.and_then(|caller| frames.iter().rposition(|frame| frame.function == caller));
         let known = open.map_or(0, |open| open + 1);
@@ -122,7 +125,8 @@ pub fn compare_depths(
     Ok(())
 }
 
-/// Of each call of these functions in a call tree its name and how many others of them it lies in.
+/// Returns the name of each call of these functions in a call tree, and the number of such calls
+/// around it.
 fn depths(replayed: &str, names: &BTreeSet<&str>) -> Vec<(String, usize)> {
     let lines = replayed.lines().filter(|line| !line.starts_with('#'));
     let mut open: Vec<bool> = Vec::new();
@@ -130,7 +134,7 @@ fn depths(replayed: &str, names: &BTreeSet<&str>) -> Vec<(String, usize)> {
     for line in lines {
         let Some((_, tree)) = line.rsplit_once('|') else { continue };
         let text = tree.trim();
-        // Of a function whose end is not seen only the entry is there, as a comment that names its caller.
+        // A function whose end is not seen has only its entry, as a comment that names the caller.
         let only_entry = text.strip_prefix("/* ").and_then(|comment| comment.split_once(" <-"));
         let text = only_entry.map_or(text, |(function, _)| function);
         let is_entry = only_entry.is_some() || text.ends_with("();") || text.ends_with("() {");

@@ -1,6 +1,6 @@
-//! Pieces of programs in Rust.
+//! Pieces of generated programs in Rust.
 
-/// Functions whose names are the linker's, so that they can be compared.
+/// The pieces. Their functions have linker names, so that calls can be compared.
 pub const PIECES: [&str; 8] = [
     "FN word @_leaf(mut x: word, n: word) -> word { match n { 0 => { STEPS x } 1 => { STEPS x ^ NUMBER } 2 | 5 => { STEPS x } 3 => return x / 3, 4 => { STEPS x + 1 } 6 => { if x % NUMBER == 0 { rare(x) } x } _ => 7 } }\n\
      FN word @_run(x: word) -> word { (0..9).fold(x, |sum, n| sum * 7 + @_leaf(sum, n)) }\n",
@@ -30,7 +30,7 @@ type word = u64;
 #[cold] #[inline(never)] fn rare(x: word) { black_box(x); }
 ";
 
-/// The program of these functions and calls.
+/// Returns the program with these functions and calls.
 pub fn program(code: &str, calls: &str) -> String {
     let code = code.replace("FN word ", "#[unsafe(no_mangle)] #[inline(never)] extern \"C-unwind\" fn ");
     format!(

@@ -1,4 +1,5 @@
-//! What a debugger sees: every entry of a program's functions, by breakpoints, with the return address and the stack pointer there.
+//! The calls that a debugger sees: every entry of a program's functions, by breakpoints, with the
+//! return address and the stack pointer.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -12,51 +13,51 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The most entries that are looked at.
+/// Maximum number of entries that are observed.
 const MOST: usize = 20_000;
 const BREAKPOINT: u8 = 0xCC;
 
 /// A function of a program.
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// First byte, before the program is loaded.
+    /// Address of the first byte, as in the file.
     address: u64,
     size: u64,
-    /// The events of its calls can be compared.
+    /// Whether its calls can be compared.
     pub is_traced: bool,
 }
 
 #[cfg(test)]
 impl Function {
-    /// One that is traced.
+    /// Returns a function that is traced.
     pub fn named(name: &str) -> Function {
         Function { name: name.to_owned(), address: 0, size: 0, is_traced: name != "main" }
     }
 }
 
-/// An entry.
+/// An entry of a function.
 pub struct Call {
-    /// The function, by index.
+    /// Index of the function.
     pub function: usize,
-    /// The function that it returns to, if that is one of the program's.
+    /// Index of the function that it returns to, if that is one of the program's.
     pub caller: Option<usize>,
-    /// Where its return address is,
+    /// Address of the slot of the return address.
     pub slot: u64,
-    /// and that address.
+    /// Return address.
     pub back: u64,
 }
 
-/// The functions of a program, in address order.
+/// Returns the functions of a program in the order of their addresses.
 pub fn functions(program: &Path, calltap: &str) -> Result<Vec<Function>> {
     let listed = shell::output(Command::new(calltap).args(["sites", "--format", "json"]).arg(program))?;
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout)?;
     let listed = listed.as_array().into_iter().flatten();
-    // What only a filter switches on is not traced by default.
+    // A function on demand is not traced by default.
     let is_on = |row: &serde_json::Value| Some(row["traceable"].as_bool()? && !row["on_demand"].as_bool()?);
     let traceable: BTreeMap<u64, bool> =
         listed.filter_map(|row| Some((row["address"].as_u64()?, is_on(row)?))).collect();
-    // The names are the linker's own list, not calltap's.
+    // The names are those of the linker's symbols, not calltap's.
     let symbols = shell::output(Command::new("nm").args(["-n", "-S", "--defined-only"]).arg(program))?;
     let mut functions: Vec<Function> = Vec::new();
     for line in String::from_utf8_lossy(&symbols.stdout).lines() {
@@ -73,26 +74,26 @@ pub fn functions(program: &Path, calltap: &str) -> Result<Vec<Function>> {
     Ok(functions)
 }
 
-/// Some of the functions, always the same: about a third of those that are compared, as calltap's selection has their names.
+/// Returns some of the compared functions, about a third, always the same.
 pub fn left_out(functions: &[Function]) -> Vec<String> {
     let own = functions.iter().filter(|function| function.is_traced);
     let chosen = own.filter(|function| function.name.bytes().map(u64::from).sum::<u64>() * 7 % 10 < 4);
     chosen.map(|function| function.name.clone()).collect()
 }
 
-/// Is it a function of one of the pieces, and whole?
+/// Whether a name is that of a piece's function, and not of a part of one.
 fn is_compared(name: &str) -> bool {
     let name = plain(name);
     let digits = name.strip_prefix('p').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     digits.is_some_and(|rest| rest.starts_with('_')) && !name.contains('.')
 }
 
-/// The name in the source, of one in C++ too.
+/// Returns the name in the source, also of a C++ function.
 pub fn plain(name: &str) -> String {
     let Some(rest) = name.strip_prefix("_Z") else { return name.to_owned() };
     let rest = rest.strip_prefix('L').unwrap_or(rest);
     let digits = rest.chars().take_while(char::is_ascii_digit).count();
-    // Other names of C++, and those of Rust, are taken as they are.
+    // Other names of C++, and those of Rust, are taken unchanged.
     if digits == 0 {
         return name.to_owned();
     }
@@ -104,13 +105,13 @@ pub fn plain(name: &str) -> String {
     }
 }
 
-/// The function that an address is in.
+/// Returns the index of the function that contains an address.
 fn at(functions: &[Function], address: u64) -> Option<usize> {
     let n = functions.partition_point(|function| function.address <= address).checked_sub(1)?;
     (address < functions[n].address + functions[n].size.max(1)).then_some(n)
 }
 
-/// Runs a program with breakpoints at the functions that are traced.
+/// Runs a program with breakpoints at the compared functions.
 pub fn calls(program: &Path, functions: &[Function]) -> Result<Vec<Call>> {
     let mut command = Command::new("sh");
     command.args(["-c", "kill -STOP $$; exec \"$0\" 3"]).arg(program);
@@ -157,7 +158,7 @@ fn follow(pid: Pid, program: &Path, functions: &[Function]) -> Result<Vec<Call>>
     }
 }
 
-/// The program's memory, with breakpoints.
+/// The program's memory with breakpoints.
 struct Text {
     memory: File,
     bias: u64,
@@ -171,7 +172,7 @@ impl Text {
         let line = maps.lines().find(|line| line.ends_with(&name)).context("the program is not mapped")?;
         let start = line.split('-').next().unwrap_or_default();
         let header = fs::read(program)?;
-        // e_type: of a program that is not loaded elsewhere, addresses are as in the file.
+        // e_type ET_EXEC: the program's addresses are those of the file.
         let is_fixed = header.get(16) == Some(&2);
         let bias = if is_fixed { 0 } else { u64::from_str_radix(start, 16)? };
         let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
@@ -185,7 +186,7 @@ impl Text {
         Ok(Text { memory, bias, first_bytes })
     }
 
-    /// Notes the entry at which the program has stopped, and goes past its breakpoint.
+    /// Records the entry at which the program has stopped, and steps over the breakpoint.
     fn step_over(&self, pid: Pid, functions: &[Function]) -> Result<Call> {
         let mut registers = ptrace::getregs(pid)?;
         registers.rip -= 1;

@@ -1,6 +1,8 @@
-//! `cargo xtask landing`: where jumps land in a run, as callgrind sees every one, against what is known of the files by their code.
+//! `cargo xtask landing`: compares the targets of all jumps of a run, as callgrind records them,
+//! with what the decoder knows of the files.
 //!
-//! No jump may land behind the first byte of what a site overwrites; a resolved jump may only lead to known places; and what is taken for an exit must leave its function.
+//! No jump may land behind the first byte of the bytes that a site overwrites; a resolved jump may
+//! lead only to known targets; and an instruction that counts as an exit must leave its function.
 
 mod taken;
 
@@ -15,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use taken::Transfer;
 
-/// Longer than any program runs under callgrind.
+/// Time limit in seconds, longer than any program runs under callgrind.
 const LONGEST: &str = "600";
 const CALLGRIND: [&str; 8] = [
     "valgrind",
@@ -30,28 +32,28 @@ const CALLGRIND: [&str; 8] = [
 
 const COMPILERS: [&str; 4] = ["gcc", "g++", "clang-16", "clang++-16"];
 const LEVELS: [&str; 6] = ["-O0", "-O1", "-O2", "-O3", "-Os", "-Oz"];
-/// Programs by each compiler at each level.
+/// Number of programs for each compiler and level.
 const SEEDS: u64 = 5;
 
-/// What is run.
+/// The programs to run.
 pub enum Programs<'a> {
-    /// Generated ones, from this seed on for so many seconds.
+    /// Generated programs, with seeds from this one on, for a time.
     Generated {
-        /// How long.
+        /// Duration in seconds.
         seconds: u64,
-        /// The first.
+        /// The first seed.
         seed: u64,
     },
-    /// Generated ones in C and C++, each by every compiler of `COMPILERS` at every level.
+    /// Generated programs in C and C++, each by every compiler of `COMPILERS` at every level.
     Levels {
-        /// The first of `SEEDS`.
+        /// The first of `SEEDS` seeds.
         seed: u64,
     },
-    /// These of the distribution's, or all.
+    /// These installed programs of the distribution, or all.
     Installed(&'a [&'a str]),
 }
 
-/// Compares jumps of these programs.
+/// Compares the jumps of the programs.
 pub fn run(programs: &Programs<'_>) -> Result<()> {
     ensure!(shell::have("valgrind"), "landing needs valgrind: apt-get install valgrind");
     let place = shell::target().join("landing");
@@ -109,12 +111,13 @@ fn levels(place: &Path, seed: u64, sum: &mut Sum) -> Result<()> {
     Ok(())
 }
 
-/// Compares the jumps of the program in a directory, which is kept if one contradicts what is known. False then.
+/// Compares the jumps of the program in a directory. False, and the directory is kept, if one
+/// contradicts the decoder.
 fn run_generated(directory: &Path, sum: &mut Sum) -> Result<bool> {
     let profile = directory.join("profile");
     let mut run = Command::new("timeout");
     run.arg(LONGEST).args(CALLGRIND).arg(format!("--callgrind-out-file={}", profile.display()));
-    // Programs end with any status.
+    // Generated programs end with any status.
     run.args(["./program", "3"]).current_dir(directory).output().context("cannot start valgrind")?;
     let wrong = sum.wrong.len();
     sum.add(&fs::read_to_string(&profile).with_context(|| shell::line(&run))?)?;
@@ -122,7 +125,7 @@ fn run_generated(directory: &Path, sum: &mut Sum) -> Result<bool> {
     if is_right {
         fs::remove_dir_all(directory)?;
     }
-    // The next program lies at another path.
+    // The next program has another path.
     sum.files.retain(|path, _| !path.starts_with(directory));
     Ok(is_right)
 }
@@ -143,27 +146,27 @@ fn installed(place: &Path, only: &[&str], sum: &mut Sum) -> Result<()> {
     })
 }
 
-/// A file, and what is known of its jumps.
+/// A file with the decoder's knowledge of its jumps.
 struct Known {
     binary: Binary,
     landings: Landings,
-    /// Indirect jumps that were run,
-    run: BTreeSet<u64>,
-    /// and how many places they led to.
-    led: BTreeSet<(u64, u64)>,
+    /// Indirect jumps that were executed.
+    executed: BTreeSet<u64>,
+    /// Indirect jumps with their targets.
+    targets: BTreeSet<(u64, u64)>,
 }
 
-/// What was compared.
+/// The results of all comparisons.
 #[derive(Default)]
 struct Sum {
     programs: usize,
     files: BTreeMap<PathBuf, Option<Known>>,
-    /// Of files that are not kept.
+    /// Counts over all files.
     all: Counts,
     wrong: BTreeSet<(PathBuf, Contradiction, u64, u64)>,
 }
 
-/// Counts of a file.
+/// Counts of transfers and jumps.
 #[derive(Default)]
 struct Counts {
     transfers: usize,
@@ -183,7 +186,7 @@ impl Sum {
     }
 
     fn check(&mut self, transfer: &Transfer<'_>) {
-        // callgrind has a turn of `rep movs` as a jump to itself; the processor does not.
+        // callgrind records an iteration of `rep movs` as a jump to itself.
         if transfer.from == transfer.to {
             return;
         }
@@ -196,8 +199,8 @@ impl Sum {
         let from = (transfer.from.object == transfer.to.object).then_some(transfer.from.address);
         let to = transfer.to.address;
         if let Some(from) = from.filter(|from| known.landings.is_indirect(*from)) {
-            self.all.places += usize::from(known.led.insert((from, to)));
-            if known.run.insert(from) {
+            self.all.places += usize::from(known.targets.insert((from, to)));
+            if known.executed.insert(from) {
                 self.all.jumps += 1;
                 self.all.unresolved += usize::from(known.landings.is_unresolved(from));
             }
@@ -210,7 +213,8 @@ impl Sum {
         }
     }
 
-    /// Programs, indirect jumps, the places they led to, unresolved ones, contradictions.
+    /// Returns the numbers of programs, indirect jumps, their targets, unresolved jumps, and
+    /// contradictions.
     fn counts(&self) -> [usize; 5] {
         [self.programs, self.all.jumps, self.all.places, self.all.unresolved, self.wrong.len()]
     }
@@ -226,10 +230,10 @@ impl Sum {
     }
 }
 
-/// What is known of a file; nothing of what is none.
+/// Decodes a file; `None` if it is no ELF file.
 fn read(path: &Path) -> Option<Known> {
     let data = calltap_sites::load(&calltap_sites::open(path).ok()?).ok()?;
     let mut binary = calltap_sites::read(&data, "module").ok()?;
     let landings = calltap_sites::find_landings(&data, &mut binary).ok()?;
-    Some(Known { binary, landings, run: BTreeSet::new(), led: BTreeSet::new() })
+    Some(Known { binary, landings, executed: BTreeSet::new(), targets: BTreeSet::new() })
 }

@@ -1,24 +1,25 @@
-//! The transfers of control in a profile of callgrind's (`--collect-jumps=yes`): jumps within functions, calls, and jumps to other functions, which it has as calls.
+//! The transfers of control in a profile of callgrind (`--collect-jumps=yes`): jumps within
+//! functions, calls, and jumps to other functions, which callgrind records as calls.
 
 /// An instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place<'p> {
-    /// The path of the file that it is in.
+    /// Path of its file.
     pub object: &'p str,
     /// Its address in the file.
     pub address: u64,
 }
 
-/// A jump or a call that was taken.
+/// A jump or call that was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transfer<'p> {
-    /// The instruction,
+    /// The jump or call.
     pub from: Place<'p>,
-    /// and the one that was next.
+    /// The next instruction.
     pub to: Place<'p>,
 }
 
-/// The transfers of a profile without compressed positions and names.
+/// Returns the transfers of a profile without compressed positions and names.
 pub fn transfers(profile: &str) -> impl Iterator<Item = Transfer<'_>> {
     let (mut object, mut callee, mut next) = ("", None, None);
     profile.lines().filter_map(move |line| {
@@ -26,7 +27,8 @@ pub fn transfers(profile: &str) -> impl Iterator<Item = Transfer<'_>> {
             match name {
                 "ob" => object = value,
                 "cob" => callee = Some(value),
-                // `calls=COUNT ADDRESS LINE`, and the same of jumps; `jcnd=TAKEN/RUN ADDRESS LINE`.
+                // `calls=COUNT ADDRESS LINE`, `jump=COUNT ADDRESS LINE`; `jcnd=TAKEN/RUN ADDRESS
+                // LINE`.
                 "calls" => {
                     next =
                         target(value).map(|to| Place { object: callee.take().unwrap_or(object), address: to })
@@ -36,7 +38,7 @@ pub fn transfers(profile: &str) -> impl Iterator<Item = Transfer<'_>> {
             }
             return None;
         }
-        // The line behind these is about the instruction.
+        // The line behind one of these names the instruction.
         let to = next.take()?;
         let from = Place { object, address: number(line.split(' ').next()?)? };
         Some(Transfer { from, to })

@@ -1,15 +1,15 @@
-//! Call counts out of a callgrind profile.
+//! Call counts from a callgrind profile.
 //!
-//! In the file a name is written once, as `(id) name`, and is `(id)` from then on. `ob=` and `fn=` say where the
-//! following costs belong; `cob=` and `cfn=` say what the next `calls=` line calls, in the caller's object unless
-//! `cob=` names another. A function called by itself is `name'2`.
+//! The file has a name once as `(id) name`, and as `(id)` from then on. `ob=` and `fn=` name the
+//! function of the following costs; `cob=` and `cfn=` name the callee of the next `calls=` line, in
+//! the caller's object unless there is a `cob=`. A function called by itself is `name'2`.
 
 use std::collections::HashMap;
 
-/// Calls by object and function.
+/// Number of calls by object and function.
 pub type Calls = HashMap<String, HashMap<String, u64>>;
 
-/// Reads a profile.
+/// Parses a profile.
 pub fn parse(text: &str) -> Calls {
     let (mut objects, mut functions) = (Names::default(), Names::default());
     let (mut object, mut called_object, mut called) = (String::new(), None, String::new());
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Calls {
     calls
 }
 
-/// A name without the mark of a recursion.
+/// Returns a name without the mark of a recursion.
 fn plain(name: &str) -> String {
     match name.rsplit_once('\'') {
         Some((name, level)) if !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {

@@ -1,11 +1,12 @@
-//! One name for functions that have several: the two profilers need not choose the same.
+//! A single name for functions that have several, as callgrind and calltap may choose different
+//! ones.
 
 use anyhow::{Context, Result};
 use object::{Object, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// For every name of a function, the first of all names of the functions at its addresses.
+/// Maps each name of a function to the first of all names of the functions at its addresses.
 pub struct Aliases(HashMap<String, String>);
 
 impl Aliases {
@@ -35,7 +36,7 @@ impl Aliases {
         }
     }
 
-    /// The one name.
+    /// Returns the one name for a name.
     pub fn one(&self, name: &str) -> String {
         self.0.get(name).cloned().unwrap_or_else(|| name.to_owned())
     }

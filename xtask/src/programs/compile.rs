@@ -1,4 +1,4 @@
-//! Compilers, the ways to leave room for tracing, and what of it is built already.
+//! Compilers, the variants of room for tracing, and the cache of built programs.
 
 use super::directory;
 use super::sources::{Origin, Program, Sources};
@@ -21,7 +21,7 @@ pub enum Compiler {
 }
 
 impl Compiler {
-    /// Its commands, for C and C++.
+    /// Returns the commands for C and for C++.
     pub fn tools(self) -> [&'static str; 2] {
         match self {
             Compiler::Gcc => ["gcc", "g++"],
@@ -30,18 +30,18 @@ impl Compiler {
     }
 }
 
-/// A way to leave room for tracing.
+/// A variant of room for tracing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// None.
+    /// No room.
     Bare,
     /// NOPs: `-fpatchable-function-entry=5`.
     Nop,
     /// A call of mcount after the prologue: `-pg`.
     Pg,
-    /// A call of `__fentry__` before it: `-pg -mfentry`.
+    /// A call of `__fentry__` before the prologue: `-pg -mfentry`.
     Fentry,
-    /// The same, with a `__fentry__` of its own that only returns.
+    /// A call of `__fentry__` before the prologue, and a `__fentry__` that only returns.
     Returns,
 }
 
@@ -55,7 +55,7 @@ impl Variant {
         }
     }
 
-    /// What is linked to the program.
+    /// Returns a source that is linked to the program.
     fn more(self) -> Option<PathBuf> {
         (self == Variant::Returns).then(|| shell::root().join("benches/returns.S"))
     }
@@ -71,34 +71,34 @@ impl Variant {
     }
 }
 
-/// A compiler and a way.
+/// A compiler and a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Build {
     /// The compiler.
     pub compiler: Compiler,
-    /// The way.
+    /// The variant.
     pub variant: Variant,
 }
 
 impl Build {
-    /// What a build of gcc is called.
+    /// Returns the build of a variant by gcc.
     pub fn gcc(variant: Variant) -> Build {
         Build { compiler: Compiler::Gcc, variant }
     }
 
-    /// For file names: `gcc-nop`.
+    /// Returns the name for files: `gcc-nop`.
     pub fn name(self) -> String {
         let compiler = if self.compiler == Compiler::Gcc { "gcc" } else { "clang" };
         format!("{compiler}-{}", self.variant.name())
     }
 }
 
-/// Builds a program, if it is not there already; returns its path.
+/// Builds a program, unless it exists already, and returns its path.
 pub fn build(program: Program, build: Build) -> Result<PathBuf> {
     Ok(build_all(&[(program, build)], Origin::Any)?.remove(0))
 }
 
-/// Builds several, as many at a time as there are processors.
+/// Builds several programs in parallel, as many at a time as there are processors.
 pub fn build_all(wanted: &[(Program, Build)], origin: Origin) -> Result<Vec<PathBuf>> {
     let _lock = lock()?;
     let mut jobs = Vec::new();
@@ -125,7 +125,7 @@ pub fn build_all(wanted: &[(Program, Build)], origin: Origin) -> Result<Vec<Path
     Ok(jobs.into_iter().map(|(path, ..)| path).collect())
 }
 
-/// Lua as small as it gets, static, with musl. None where there is no compiler for that.
+/// Builds the smallest lua: static, with musl. `None` without a compiler for musl.
 pub fn smallest_lua() -> Result<Option<PathBuf>> {
     if !shell::have("musl-gcc") {
         return Ok(None);
@@ -145,7 +145,8 @@ fn link(path: &Path, program: Program, build: Build, sources: &Sources) -> Resul
     once(path, build, &sources.files, &flags)
 }
 
-/// Compiles one of the project's programs (C, or C++ by its name) with flags into the directory of programs, if it is not there already.
+/// Compiles one of the project's programs (C, or C++ by its name) with flags into the directory of
+/// programs, unless it exists already.
 pub fn compile(source: &Path, build: Build, flags: &[&str]) -> Result<PathBuf> {
     let _lock = lock()?;
     let stem = source.file_stem().context("a source file has a name")?.to_string_lossy();
@@ -155,7 +156,7 @@ pub fn compile(source: &Path, build: Build, flags: &[&str]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Compiles, unless the same command made the file before and its sources are not newer.
+/// Compiles, unless the same command made the file before and no source is newer.
 fn once(path: &Path, build: Build, files: &[PathBuf], flags: &[String]) -> Result<()> {
     let is_cpp = files.iter().any(|file| file.extension().is_some_and(|extension| extension == "cpp"));
     let tool = build.compiler.tools()[usize::from(is_cpp)];
@@ -178,7 +179,8 @@ fn once(path: &Path, build: Build, files: &[PathBuf], flags: &[String]) -> Resul
     Ok(())
 }
 
-/// One at a time, over all processes: tests build what they need.
+/// Locks the directory of programs against other processes, as tests build the programs that they
+/// need.
 fn lock() -> Result<File> {
     fs::create_dir_all(directory())?;
     let file = File::create(directory().join(".lock"))?;

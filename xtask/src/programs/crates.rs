@@ -1,4 +1,4 @@
-//! C sources out of crates: cargo fetches them, nothing of theirs is built.
+//! C sources from crates: cargo fetches them, and does not build them.
 
 use super::directory;
 use crate::shell;
@@ -21,7 +21,7 @@ lua-src = "=547.0.0"
 libsqlite3-sys = "=0.30.1"
 "#;
 
-/// The directory of a crate's sources.
+/// Returns the directory of a crate's sources.
 pub fn fetch(name: &str) -> Result<PathBuf> {
     let place = directory().join("crates");
     fs::create_dir_all(&place)?;

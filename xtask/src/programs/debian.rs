@@ -1,4 +1,5 @@
-//! Debian's source packages, fetched with an apt configuration of its own: the system's is not touched.
+//! Debian's source packages, fetched with an apt configuration of its own; the system's is not
+//! changed.
 
 use super::directory;
 use crate::shell;
@@ -27,7 +28,7 @@ pub fn source(package: &str, into: &Path) -> Result<()> {
     shell::output(&mut tar).map(drop)
 }
 
-/// Makes sqlite's one-file form: `sqlite3.c` and `shell.c`.
+/// Makes sqlite's amalgamation: `sqlite3.c` and `shell.c`.
 pub fn amalgamate(directory: &Path) -> Result<()> {
     for tool in ["tclsh", "make"] {
         if !shell::have(tool) {

@@ -1,7 +1,9 @@
-//! Real programs, fetched and built in the ways that matter: `cargo xtask programs`.
+//! `cargo xtask programs`: fetches real programs, and builds them with each variant of room for
+//! tracing.
 //!
-//! Sources come from Debian's source packages where apt can fetch them (the sqlite3 shell and the lua interpreter as
-//! they are), else from crates (with small drivers, under `xtask/programs/`). What is there is used again.
+//! Sources come from Debian's source packages where apt can fetch them (the sqlite3 shell and the
+//! lua interpreter unchanged), else from crates (with small drivers, under `xtask/programs/`).
+//! Existing files are used again.
 
 mod compile;
 mod crates;
@@ -20,12 +22,12 @@ use crate::shell;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
-/// Where programs are kept.
+/// Returns the directory of the programs.
 pub fn directory() -> PathBuf {
     shell::target().join("programs")
 }
 
-/// `cargo xtask programs [NAME...]`.
+/// Runs `cargo xtask programs [NAME...]`.
 pub fn command(names: &[&str]) -> Result<()> {
     let mut wanted = Vec::new();
     let (mut rust, mut server) = (false, false);

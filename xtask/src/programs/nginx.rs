@@ -1,4 +1,4 @@
-//! nginx, a server of several processes, with room for tracing.
+//! nginx, a server with several processes, with room for tracing.
 
 use super::{debian, directory};
 use crate::shell;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 const FLAGS: &str = "--with-cc-opt=-O2 -g -fpatchable-function-entry=5";
 
-/// Builds it, as Debian's source package has it (without Debian's patches and modules); returns its path.
+/// Builds nginx from Debian's source package, without Debian's patches and modules, and returns its
+/// path.
 pub fn nginx() -> Result<PathBuf> {
     let place = directory().join("src/nginx");
     let upstream = place.join("upstream");

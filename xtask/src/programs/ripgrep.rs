@@ -5,7 +5,7 @@ use crate::shell;
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Builds it (minutes); returns its path.
+/// Builds ripgrep, which takes minutes, and returns its path.
 pub fn ripgrep() -> Result<PathBuf> {
     let place = directory().join("ripgrep");
     let path = place.join("bin/rg");

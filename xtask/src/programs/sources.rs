@@ -1,11 +1,11 @@
-//! What each program consists of.
+//! The sources of each program.
 
 use super::{crates, debian, directory};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A program that is traced.
+/// A program to build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
     /// The lua 5.4 interpreter.
@@ -14,7 +14,7 @@ pub enum Program {
     Sqlite,
 }
 
-/// Where its sources may come from.
+/// The origins that sources may come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Debian's source packages, or else crates.
@@ -25,16 +25,16 @@ pub enum Origin {
 
 /// A program's sources.
 pub(super) struct Sources {
-    /// Which they are, for file names: `debian` or `crate`.
+    /// Name of the origin, for file names: `debian` or `crate`.
     pub origin: &'static str,
-    /// What to compile.
+    /// The files to compile.
     pub files: Vec<PathBuf>,
-    /// Where its headers are.
+    /// Directory of the headers.
     pub include: PathBuf,
 }
 
 impl Program {
-    /// Its name.
+    /// Returns the name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Program::Lua => "lua",
@@ -42,11 +42,11 @@ impl Program {
         }
     }
 
-    /// Its flags, the same in every build.
+    /// Returns the flags that all builds share.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
-            // The seed of its hashes is made of addresses and the time, and so are the pivots of its sort:
-            // without that, runs are the same call for call.
+            // The seed of lua's hashes and the pivots of its sort depend on addresses and the time.
+            // Fixed, they make all runs the same call for call.
             Program::Lua => &[
                 "-DLUA_USE_POSIX",
                 "-Dluai_makeseed(L)=0",
@@ -73,7 +73,7 @@ impl Program {
         self.list(&directory.join(inside), "crate")
     }
 
-    /// Fetches Debian's package, unless that failed before; says why not.
+    /// Fetches Debian's package, unless that failed before. Reports the error.
     fn fetch(self, into: &Path, mark: &Path) -> bool {
         let failed = into.join("failed");
         if failed.is_file() {

@@ -1,4 +1,4 @@
-//! Load, and a client that compares answers.
+//! Load on the server, and a client that compares answers.
 
 use super::nginx::{LARGE, PORT, SMALL};
 use crate::shell;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What wrk saw. Times in milliseconds.
+/// Results of wrk; times in milliseconds.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub requests: u64,
@@ -21,11 +21,11 @@ pub struct Load {
     pub p50: f64,
     pub p99: f64,
     pub worst: f64,
-    /// Not answered, answered late (2 s), or not with 200.
+    /// Requests without an answer, with a late answer (2 s), or with a status other than 200.
     pub failed: u64,
 }
 
-/// One request in ten is for the larger page.
+/// wrk's script: one request in ten is for the larger page.
 const SCRIPT: &str = r#"
 local n = 0
 local small = "GET SMALL HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -64,14 +64,14 @@ pub fn load(place: &Path, seconds: u64) -> Result<Load> {
     })
 }
 
-/// Asks for both pages all the time and compares the answers with the first ones.
+/// A thread that requests both pages continuously, and compares the answers with the first ones.
 pub struct Checker {
     over: Arc<AtomicBool>,
     thread: JoinHandle<(u64, Vec<String>)>,
 }
 
 impl Checker {
-    /// Begins.
+    /// Starts the thread.
     pub fn start() -> Checker {
         let over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&over);
@@ -98,14 +98,14 @@ impl Checker {
         Checker { over, thread }
     }
 
-    /// Ends: how many answers were right, and what was wrong.
+    /// Ends the thread. Returns the number of right answers, and the errors.
     pub fn end(self) -> (u64, Vec<String>) {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| (0, vec!["the comparison of answers ended early".to_owned()]))
     }
 }
 
-/// The body of an answer.
+/// Returns the body of an answer.
 fn ask(path: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", PORT))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;

@@ -1,7 +1,8 @@
-//! `cargo xtask server`: nginx under load, while calltap comes, goes and switches functions in its workers.
+//! `cargo xtask server`: nginx under load, while calltap attaches to its workers, switches
+//! functions, and detaches.
 //!
-//! Requests per second and latency are for reading; what makes the command fail is a request that failed, an answer
-//! that is not as it was, a worker that ended, or text that is not that of the file afterwards.
+//! Requests per second and latency are for information. The command fails if a request fails, an
+//! answer changes, a worker ends, or text differs from that of the file afterwards.
 
 mod load;
 mod nginx;
@@ -18,14 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What happens to every worker in one phase.
+/// The operations on every worker in one phase.
 enum Meanwhile {
     Nothing,
-    /// One attach session, as long as the phase.
+    /// A single attach session, as long as the phase.
     Attach(&'static [&'static str]),
-    /// Attached with these flags; these commands again and again.
+    /// A session with these flags, in which these commands are repeated.
     Attached(&'static [&'static str], &'static [&'static [&'static str]]),
-    /// Attach sessions, one after the other.
+    /// Repeated attach sessions.
     AttachAgain(&'static [&'static str]),
 }
 
@@ -56,7 +57,7 @@ const PHASES: [(&str, Meanwhile); 10] = [
     ("after", Meanwhile::Nothing),
 ];
 
-/// Runs all phases in turns; prints a table.
+/// Runs all phases in turns, and prints a table.
 pub fn run(quick: bool) -> Result<()> {
     if !shell::have("wrk") {
         bail!("no wrk here (apt-get install wrk): it makes the load");
@@ -122,7 +123,7 @@ pub fn run(quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// One phase: its load, and how many commands were run in each worker meanwhile.
+/// Runs one phase. Returns its load, and the number of commands run in each worker.
 fn phase(
     calltap: &Path,
     workers: &[u32],
@@ -174,7 +175,7 @@ fn phase(
     }
 }
 
-/// The same command for every worker, at the same time.
+/// Runs the same command for every worker, at the same time.
 fn all(calltap: &Path, workers: &[u32], words: &[&str]) -> Result<()> {
     let started = workers.iter().map(|worker| start(calltap, *worker, words)).collect::<Result<Vec<_>>>()?;
     for child in started {
@@ -198,7 +199,7 @@ fn loadavg() -> String {
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A file of the place.
+/// Writes a file of the server's directory.
 fn file(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = place.join(name);
     fs::write(&path, text).with_context(|| path.display().to_string())?;

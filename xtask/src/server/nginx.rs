@@ -1,4 +1,4 @@
-//! nginx with two workers, and what can be seen of them from outside.
+//! nginx with two workers, and the state of its processes as seen from outside.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -9,11 +9,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Where it listens.
+/// Port of the server.
 pub const PORT: u16 = 18_081;
-/// A small file.
+/// Path of a small file.
 pub const SMALL: &str = "/small.txt";
-/// A page that includes another and is compressed.
+/// Path of a page that includes another and is compressed.
 pub const LARGE: &str = "/page.html";
 
 const CONFIGURATION: &str = "
@@ -36,7 +36,7 @@ http {
 }
 ";
 
-/// A running server. It ends with this.
+/// A running server, stopped on drop.
 pub struct Server {
     program: PathBuf,
     place: PathBuf,
@@ -44,7 +44,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it, with its files in `place`.
+    /// Starts the server, with its files in `place`.
     pub fn start(program: &Path, place: &Path) -> Result<Server> {
         fs::create_dir_all(place.join("www"))?;
         fs::create_dir_all(place.join("temporary"))?;
@@ -71,7 +71,7 @@ impl Server {
         bail!("nginx does not start: see {}", place.join("error.log").display())
     }
 
-    /// Its workers.
+    /// Returns the process ids of the workers.
     pub fn workers(&self) -> Result<Vec<u32>> {
         let text = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.main))?;
         text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
@@ -90,7 +90,7 @@ impl Drop for Server {
     }
 }
 
-/// What of a process must be the same afterwards.
+/// Returns the state of a process that must be the same afterwards.
 pub fn state(pid: u32) -> Result<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kept =
@@ -99,7 +99,7 @@ pub fn state(pid: u32) -> Result<Vec<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// Executable mappings that differ from their files.
+/// Returns the executable mappings that differ from their files.
 pub fn changed_text(pid: u32) -> Result<Vec<String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let memory = File::open(format!("/proc/{pid}/mem"))?;

@@ -1,4 +1,5 @@
-//! What more than sixty programs of a distribution are used for: short scripts, with all functions of the program traced.
+//! Everyday uses of more than sixty programs of a distribution: short scripts, with all functions
+//! of the program traced.
 
 pub use super::difference;
 use super::{Suite, Test, wrap_one};
@@ -10,13 +11,13 @@ pub(super) const SUITE: Suite = Suite {
     name: "everyday",
     needs: &[],
     commands,
-    // Also those that only a filter switches on.
+    // `?*` also selects the functions that only a filter switches on.
     flags: "-F '?*'",
     tests: |_| Ok(uses(&[]).iter().map(Use::test).collect()),
     compared: |_| true,
 };
 
-/// Programs, and scripts that use them.
+/// Programs with the scripts that use them.
 const USES: &[(&str, &str)] = &[
     (
         "awk",
@@ -210,17 +211,18 @@ const USES: &[(&str, &str)] = &[
     ("zstd", "$BIN/zstd -q -19 --single-thread words.txt -o w.zst && $BIN/zstd -dqc w.zst | cksum"),
 ];
 
-/// A program, and a script that uses it.
+/// A program with a script that uses it.
 pub struct Use {
-    /// Its name.
+    /// Name of the program.
     pub name: &'static str,
-    /// Where it is installed.
+    /// Path of the program.
     pub path: PathBuf,
     script: &'static str,
 }
 
 impl Use {
-    /// Runs the script, the program under a command; what it said and how it ended. `how` names the directory of the command that the script finds.
+    /// Runs the script with the program under a command, and returns its output and exit status.
+    /// `how` names the directory in which the script finds the program.
     pub fn run(&self, place: &Path, how: &str, under: &str) -> Result<String> {
         wrap_one(&place.join(how), self.name, &self.path, under)?;
         super::once(&SUITE, &self.test(), place, how, Path::new(""))
@@ -232,10 +234,10 @@ impl Use {
     }
 }
 
-/// These programs, or all, as far as they are installed.
+/// Returns these programs, or all, if they are installed.
 pub fn uses(only: &[&str]) -> Vec<Use> {
     let wanted = USES.iter().filter(|(name, _)| only.is_empty() || only.contains(name));
-    // Elsewhere in the path a script may have the name.
+    // Elsewhere in the path, a script may have the same name.
     let found = wanted.filter_map(|(name, script)| match Path::new("/usr/bin").join(name) {
         path if path.exists() => Some(Use { name, path, script }),
         _ => {
@@ -250,7 +252,7 @@ fn commands() -> Vec<(String, PathBuf)> {
     uses(&[]).into_iter().map(|used| (used.name.to_owned(), used.path)).collect()
 }
 
-/// Runs these, or all, each under a command; `then` is told each name when it has been run.
+/// Runs these programs, or all, each under a command; `then` is called with each name afterwards.
 pub fn run_under(
     under: &str,
     only: &[&str],

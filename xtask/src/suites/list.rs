@@ -1,4 +1,5 @@
-//! The suites.
+//! The suites: for each program its commands, its upstream tests, and the lines of their output
+//! that are compared.
 
 use super::{Suite, Test, everyday, upstream};
 use crate::shell;
@@ -22,7 +23,7 @@ pub(super) const ALL: [Suite; 11] = [
         commands: coreutils_commands,
         flags: "",
         tests: coreutils,
-        // The shell's trace has process ids in it.
+        // The trace of the shell contains process ids.
         compared: |_| false,
     },
     everyday::SUITE,
@@ -40,7 +41,7 @@ pub(super) const ALL: [Suite; 11] = [
         commands: || vec![("lua".to_owned(), "/usr/bin/lua5.4".into())],
         flags: "",
         tests: lua,
-        // What is random, and how long it took.
+        // These lines contain random numbers or durations.
         compared: |line| ["time:", "random", "short-circuit"].iter().all(|word| !line.contains(word)),
     },
     Suite {
@@ -52,7 +53,8 @@ pub(super) const ALL: [Suite; 11] = [
         ],
         commands: Vec::new,
         flags: "",
-        // Under load, its processes are attached to and left again in turn, and what it answers is compared.
+        // Under load, the server's processes are attached to and detached from in turn, and its
+        // answers are compared.
         tests: |_| Ok(vec![Test { name: "answers".to_owned(), script: include_str!("nginx.sh").to_owned() }]),
         compared: |_| true,
     },
@@ -108,14 +110,14 @@ pub(super) const ALL: [Suite; 11] = [
         commands: || {
             vec![("speedtest1".to_owned(), shell::target().join("suites/sqlite3/source/speedtest1"))]
         },
-        // Its library's, which are named by their places.
+        // Functions of its library are selected by their module.
         flags: "-F '*' -F '*sqlite3*'",
         tests: sqlite3,
         compared: |line| line.contains("Hash"),
     },
 ];
 
-/// `tests/run-*` of its sources; what they use besides is compiled.
+/// Returns `tests/run-*` of bash's sources; the tools of the tests are compiled.
 fn bash(source: &Path) -> Result<Vec<Test>> {
     let tests = upstream("bash", source)?.join("tests");
     let empty = source.join("empty");
@@ -144,7 +146,7 @@ fn bash(source: &Path) -> Result<Vec<Test>> {
     Ok(names.map(|name| Test { script: script(&name), name }).collect())
 }
 
-/// Everything of the package but `[`, which the tests' own scripts use.
+/// Returns the commands of the package except `[`, which the tests' own scripts use.
 fn coreutils_commands() -> Vec<(String, PathBuf)> {
     let listed = Command::new("dpkg-query").args(["--listfiles", "coreutils"]).output();
     let listed =
@@ -157,8 +159,9 @@ fn coreutils_commands() -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// Tests that need neither root, nor a build of the package, nor other tracers, nor exact times or limits of memory.
-const NOT: [&str; 15] = [
+/// Words of tests that are left out: they need root, a build of the package, other tracers, exact
+/// times or limits of memory.
+const EXCLUDED: [&str; 15] = [
     "require_root_",
     "expensive_",
     "mount",
@@ -190,7 +193,7 @@ fn coreutils(source: &Path) -> Result<Vec<Test>> {
                 Some("pl") => "perl -w -I$srcdir/tests -MCuSkip -MCoreutils -MCuTmpdir=t",
                 _ => continue,
             };
-            if NOT.iter().any(|word| text.contains(word)) {
+            if EXCLUDED.iter().any(|word| text.contains(word)) {
                 continue;
             }
             let script = format!(
@@ -217,7 +220,8 @@ fn lua(_: &Path) -> Result<Vec<Test>> {
 
 const PG_REGRESS: &str = "/usr/lib/postgresql/15/lib/pgxs/src/test/regress/pg_regress";
 
-/// A server that is attached to, with all of its children, and left again, as long as its regression tests take. They load functions in C, which are compiled.
+/// Returns a test in which a server with all of its children is attached to and detached from while
+/// its regression tests run. The tests load functions in C, which are compiled.
 fn postgres(source: &Path) -> Result<Vec<Test>> {
     let regress = upstream("postgresql-15", source)?.join("src/test/regress/regress.c");
     let libraries = source.join("lib");
@@ -231,7 +235,8 @@ fn postgres(source: &Path) -> Result<Vec<Test>> {
     Ok(vec![Test { name: "regress".to_owned(), script: include_str!("postgres.sh").to_owned() }])
 }
 
-/// Modules of its suite that use what a tracer may disturb: threads, signals, processes, stacks, generators, exceptions, libraries in C.
+/// Modules of Python's suite with features that a tracer may disturb: threads, signals, processes,
+/// stacks, generators, exceptions, libraries in C.
 const MODULES: &str = "test_grammar test_generators test_coroutines test_gc test_exceptions test_sys test_thread test_signal \
      test_contextlib test_dict test_unicode test_bytes test_long test_math test_decimal test_json test_re test_pickle test_struct \
      test_zlib test_mmap test_select test_selectors test_ctypes test_fork1 test_wait4 test_subprocess test_faulthandler \
@@ -246,11 +251,12 @@ fn python(_: &Path) -> Result<Vec<Test>> {
     Ok(MODULES.split_whitespace().map(test).collect())
 }
 
-/// Units that a server may be asked that is there already.
+/// Units of redis's suite that can run on a server that was started before.
 const UNITS: &str = "dump protocol keyspace scan info type/string type/incr type/list type/set type/zset type/hash type/stream \
      sort expire multi quit scripting functions pubsub slowlog bitops bitfield geo hyperloglog tracking";
 
-/// A server that is attached to, left and attached to again, all its functions, as long as the tests take.
+/// Returns a test in which a server is repeatedly attached to and detached from, with all
+/// functions, while its tests run.
 fn redis(source: &Path) -> Result<Vec<Test>> {
     upstream("redis", source)?;
     let units: String = UNITS.split_whitespace().map(|unit| format!(" --single unit/{unit}")).collect();
@@ -260,7 +266,7 @@ fn redis(source: &Path) -> Result<Vec<Test>> {
     }])
 }
 
-/// Its integration tests, which look for `rg` beside themselves.
+/// Returns ripgrep's integration tests, which look for `rg` in their own directory.
 fn ripgrep(source: &Path) -> Result<Vec<Test>> {
     let upstream = upstream("rust-ripgrep", source)?;
     let mut cargo = shell::cargo();
@@ -271,7 +277,8 @@ fn ripgrep(source: &Path) -> Result<Vec<Test>> {
     Ok(vec![Test { name: "integration".to_owned(), script: script.to_owned() }])
 }
 
-/// Its benchmark, which has a sum of all that it reads, with the distribution's library.
+/// Returns sqlite's benchmark, which prints a sum over all that it reads, with the distribution's
+/// library.
 fn sqlite3(source: &Path) -> Result<Vec<Test>> {
     let program = source.join("speedtest1");
     let test = upstream("sqlite3", source)?.join("test/speedtest1.c");
@@ -283,7 +290,7 @@ fn sqlite3(source: &Path) -> Result<Vec<Test>> {
     Ok(["main", "cte", "fp", "orm", "trigger"].map(script).into())
 }
 
-/// Names of a directory's files, sorted.
+/// Returns the names of a directory's files, sorted.
 fn files(directory: &Path) -> Result<Vec<String>> {
     let all = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut names: Vec<String> =

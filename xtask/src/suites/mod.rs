@@ -1,8 +1,9 @@
-//! `cargo xtask suites`: programs as distributions ship them run their own tests, alone and with all their functions traced; test by test, the
-//! outcome must be the same.
+//! `cargo xtask suites`: programs as distributions ship them run their own tests, alone and with
+//! all their functions traced. Test by test, the outcome must be the same.
 //!
-//! Both ways lie at the same paths, and every test begins in an empty directory, so what they say can be compared as it is. A test that says
-//! something else the second time it is run alone shows nothing: it is counted, and left out.
+//! Both runs use the same paths, and every test begins in an empty directory, so that outputs can
+//! be compared unchanged. A test whose output differs in a second run alone shows nothing: it is
+//! counted, and left out.
 
 pub mod everyday;
 mod list;
@@ -14,31 +15,32 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program's tests.
+/// The tests of a program.
 struct Suite {
     name: &'static str,
-    /// Files that must be there, and what to do where one is not.
+    /// Files that must exist, with advice for a missing one.
     needs: &'static [(&'static str, &'static str)],
-    /// Commands that are traced, and the programs that they are.
+    /// Returns the commands that are traced, with their programs.
     commands: fn() -> Vec<(String, PathBuf)>,
-    /// How they are recorded.
+    /// Flags of the recording.
     flags: &'static str,
-    /// Its tests, for whom the upstream sources are put into a directory.
+    /// Returns the tests; the upstream sources are put into the directory.
     tests: fn(&Path) -> Result<Vec<Test>>,
-    /// The lines that are compared; the end of the test always is.
+    /// Whether a line is compared; the exit status always is.
     compared: fn(&str) -> bool,
 }
 
-/// A shell script. It finds commands in `$BIN`, what it needs in `$SOURCE`, and `$CALLTAP` if it shall trace something by itself.
+/// A shell script. It finds the commands in `$BIN`, its files in `$SOURCE`, and calltap as
+/// `$CALLTAP`.
 struct Test {
     name: String,
     script: String,
 }
 
-/// Longer than any test takes, traced, on a loaded machine.
+/// Time limit in seconds, longer than any test takes when traced on a loaded machine.
 const LONGEST: &str = "600";
 
-/// Runs these, or all.
+/// Runs these suites, or all.
 pub fn run(only: &[&str]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|name| list::ALL.iter().all(|suite| suite.name != **name)) {
         let known: Vec<&str> = list::ALL.iter().map(|suite| suite.name).collect();
@@ -69,7 +71,7 @@ pub fn run(only: &[&str]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("other outcomes where traced: {}", failed.join(", ")) }
 }
 
-/// What came of a suite.
+/// The result of a suite.
 struct Outcome {
     tests: usize,
     same: usize,
@@ -101,12 +103,12 @@ fn compare(suite: &Suite, calltap: &Path, place: &Path) -> Result<Outcome> {
     Ok(result)
 }
 
-/// Commands that run programs, each under this command.
+/// Writes the suite's commands, each running its program under `under`.
 fn wrap(suite: &Suite, directory: &Path, under: &str) -> Result<()> {
     (suite.commands)().iter().try_for_each(|(name, program)| wrap_one(directory, name, program, under))
 }
 
-/// A command that runs a program under another.
+/// Writes a command that runs a program under another.
 fn wrap_one(directory: &Path, name: &str, program: &Path, under: &str) -> Result<()> {
     fs::create_dir_all(directory)?;
     let path = directory.join(name);
@@ -115,7 +117,7 @@ fn wrap_one(directory: &Path, name: &str, program: &Path, under: &str) -> Result
     Ok(())
 }
 
-/// Runs a test; what it said of what is compared, and how it ended.
+/// Runs a test, and returns the compared lines of its output and its exit status.
 fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> Result<String> {
     let (work, bin) = (place.join("work"), place.join("bin"));
     for old in [&work, &bin] {
@@ -138,7 +140,7 @@ fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> 
     if how == "traced" {
         command.env("CALLTAP", calltap);
     }
-    // Into a file: what a test leaves running must not keep the run waiting.
+    // The output goes into a file: a process that a test leaves running would keep a pipe open.
     let said = place.join(format!("{how}.log"));
     let log = fs::File::create(&said)?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -149,7 +151,7 @@ fn once(suite: &Suite, test: &Test, place: &Path, how: &str, calltap: &Path) -> 
     Ok(format!("{lines}{status}\n"))
 }
 
-/// The first line that is another.
+/// Returns the first line that differs.
 pub fn difference(alone: &str, traced: &str) -> String {
     let mut pairs =
         alone.lines().map(Some).chain(std::iter::repeat(None)).zip(traced.lines().map(Some).chain([None]));
@@ -159,7 +161,7 @@ pub fn difference(alone: &str, traced: &str) -> String {
     })
 }
 
-/// The upstream sources of Debian's package.
+/// Returns the upstream sources of a Debian package.
 fn upstream(package: &str, into: &Path) -> Result<PathBuf> {
     let place = into.join("upstream");
     if !into.join("ready").exists() {

@@ -1,20 +1,22 @@
-//! All interleavings of a thread of a small ring in overwrite mode with its signal handlers, step by step: is a word written between the load and the
-//! store that clear it? Each step is an access that a signal can come before, in the order of `agent/src/ring.rs` and `record.rs`.
+//! Explores all interleavings of a thread in overwrite mode with its signal handlers, on a small
+//! ring, and checks that no word is written between the load and the store that clear it. Each step
+//! is an access before which a signal can arrive, in the order of `agent/src/ring.rs` and
+//! `record.rs`.
 
 use std::collections::HashSet;
 
 /// Chunks of the ring, and words of a chunk.
 const CHUNKS: usize = 3;
 const WORDS: usize = 2;
-/// Signals that may come, and the most events of each flow: the program and each handler.
+/// Most signals, and most events of each flow: the program and each handler.
 const SIGNALS: u8 = 2;
 const EVENTS: u8 = 9;
 
-/// What is taken away.
+/// Protection that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mutant {
     Nothing,
-    /// Handlers may unlink a chunk while one is cleared.
+    /// Handlers may unlink a chunk while another is cleared.
     NotBusy,
     /// The chunk is linked, and the cursor moved to it, before it is cleared.
     LinkedFirst,
@@ -22,7 +24,7 @@ enum Mutant {
     StillLinked,
 }
 
-/// Where a flow stands. Chunks are numbered from 1; 0 is none.
+/// Next step of a flow. Chunks are numbered from 1; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Step {
     Reserve,
@@ -43,14 +45,14 @@ enum Step {
 }
 use Step::*;
 
-/// A word of a chunk. The chunk 0 is where the cursor is before the first event.
+/// A word of a chunk. Before the first event, the cursor is in chunk 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Place {
     chunk: u8,
     word: u8,
 }
 
-/// The program or a handler: what it is about to do, and how many events it has left.
+/// The program or a handler: its next step, and its remaining events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Flow {
     step: Step,
@@ -59,7 +61,7 @@ struct Flow {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Ring {
-    /// By chunk, the one that follows it.
+    /// Successor of each chunk.
     next: [u8; CHUNKS],
     first: u8,
     cursor: Place,
@@ -87,7 +89,8 @@ impl Ring {
         if of == 0 { &mut self.first } else { &mut self.next[of as usize - 1] }
     }
 
-    /// The next step of the newest flow. An error if it writes a word that was loaded to be cleared, and is not yet.
+    /// Takes the next step of the newest flow. Fails if it writes a word between the load and the
+    /// store that clear it.
     fn step(&mut self, mutant: Mutant) -> Result<(), String> {
         let flow = self.flows.len() - 1;
         let next = match self.flows[flow].step {
@@ -120,7 +123,8 @@ impl Ring {
         Ok(())
     }
 
-    /// The steps by which the oldest chunk becomes the newest. None: there is no room for the event.
+    /// Takes a step of turning the oldest chunk into the newest. None if there is no room for the
+    /// event.
     fn reuse(&mut self, step: Step, mutant: Mutant) -> Option<Step> {
         Some(match step {
             SetBusy(seen) => {
@@ -179,7 +183,7 @@ impl Ring {
         })
     }
 
-    /// What can happen now.
+    /// Returns all possible next states.
     fn successors(&self, mutant: Mutant) -> Result<Vec<Ring>, String> {
         let mut all = Vec::new();
         if self.flows.is_empty() {
@@ -195,13 +199,13 @@ impl Ring {
             all.push(handler);
         }
         if let [.., interrupted, handler] = self.flows[..] {
-            // A handler returns after any event,
+            // A handler may return after any event.
             if handler.step == Reserve {
                 let mut returned = self.clone();
                 returned.flows.pop();
                 all.push(returned);
             }
-            // and may leave what it has interrupted by siglongjmp.
+            // It may also leave the interrupted flow by siglongjmp.
             let mut left = self.clone();
             left.flows.truncate(self.flows.len() - 2);
             left.flows.push(Flow { step: Reserve, left: interrupted.left });
@@ -211,7 +215,7 @@ impl Ring {
     }
 }
 
-/// Goes through all states that can be reached: their number, or what went wrong in one.
+/// Explores all reachable states. Returns their number, or what went wrong in one.
 fn explore(mutant: Mutant) -> Result<usize, String> {
     let (mut seen, mut open) = (HashSet::new(), vec![Ring::new()]);
     while let Some(ring) = open.pop() {
@@ -237,10 +241,11 @@ fn each_reason_is_needed() {
     }
 }
 
-/// What the recorder and the thread have of a word that both clear, and what is left of it, in all orders of their steps.
+/// Values that recorder and thread get from a word that both clear, and the value left, in all
+/// orders of their steps.
 fn outcomes(exchange: bool) -> HashSet<(u8, u8, u8)> {
     fn go(word: u8, [recorder, thread]: [&[bool]; 2], had: (u8, u8), all: &mut HashSet<(u8, u8, u8)>) {
-        // A step loads (true), stores (false), or, of two in one, exchanges.
+        // A step loads (true) or stores (false); an exchange is a single step.
         if recorder.is_empty() && thread.is_empty() {
             all.insert((had.0, had.1, word));
         }

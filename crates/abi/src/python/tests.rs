@@ -1,4 +1,4 @@
-//! Tests of the table.
+//! Tests of the table of Python functions.
 
 use super::*;
 use std::boxed::Box;
@@ -42,7 +42,7 @@ fn text_of(filter: &[&str]) -> String {
     filter.iter().flat_map(|pattern| [*pattern, "\n"]).collect()
 }
 
-/// Introduces a function, as the agent does.
+/// Introduces a function as the agent does.
 fn introduce<'a>(table: &'a Table, name: &str) -> &'a Entry {
     let (index, entry) = table.take().expect("there is room");
     entry.code.store(u64::from(index) * 0x1f0, Relaxed);
@@ -110,11 +110,11 @@ fn another_filter_decides_about_the_functions_that_are_known() {
         let [f, g] = ["app.f", "lib.g"].map(|name| introduce(&table, name));
         assert_eq!([known(f), known(g)], [(state::ON, 0), (state::UNSELECTED, NO_SITE)]);
         assert!(table.select(b"lib.*\n"));
-        // A site is kept: events of it may still be read.
+        // A site is kept, as events of it may still be read.
         assert_eq!([known(f), known(g)], [(state::UNSELECTED, 0), (state::ON, 1)]);
         assert!(table.select(b"*\n"));
         assert_eq!([known(f), known(g)], [(state::ON, 0), (state::ON, 1)]);
-        // What the recorder has switched off stays off, unless it is selected anew.
+        // A function that the recorder has disabled stays off until it is selected anew.
         f.state.store(state::OFF, Relaxed);
         assert!(table.select(b"app.*\n"));
         assert_eq!([known(f).0, known(g).0], [state::OFF, state::UNSELECTED]);

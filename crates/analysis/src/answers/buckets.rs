@@ -1,19 +1,20 @@
-//! Durations put together: by powers of two or in steps, and the bars that show how many there are of each.
+//! Buckets of durations, by powers of two or of equal width, and the bars that show how many calls
+//! each bucket holds.
 
 use crate::units::{count, duration};
 use std::collections::BTreeMap;
 
 /// Stars of the longest bar.
 const BAR: usize = 40;
-/// Linear buckets of a row; what takes longer is in the last.
+/// Number of buckets of equal width; the last one holds all longer durations too.
 const LINEAR: u64 = 1000;
 
-/// How durations are put together.
+/// How durations are grouped into buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buckets {
-    /// By powers of two, nanoseconds.
+    /// Powers of two of nanoseconds.
     Log2,
-    /// In steps of so many nanoseconds.
+    /// Buckets of equal width, in nanoseconds.
     Linear(u64),
 }
 
@@ -25,7 +26,8 @@ impl Buckets {
         }
     }
 
-    /// From, and up to but not including (none: no end).
+    /// Bounds of a bucket in nanoseconds: the first duration in it, and the first beyond it
+    /// (`None`: unbounded).
     pub(super) fn bounds(self, place: u64) -> (u64, Option<u64>) {
         match self {
             Buckets::Log2 if place == 0 => (0, Some(2)),
@@ -36,7 +38,7 @@ impl Buckets {
     }
 }
 
-/// A line for every bucket from the first to the last that holds something.
+/// Appends one line for every bucket from the first to the last that holds calls.
 pub(super) fn bars(kind: Buckets, buckets: &BTreeMap<u64, u64>, text: &mut String) {
     let (Some((first, _)), Some((last, _))) = (buckets.first_key_value(), buckets.last_key_value()) else {
         return;
@@ -45,7 +47,7 @@ pub(super) fn bars(kind: Buckets, buckets: &BTreeMap<u64, u64>, text: &mut Strin
     let mut empty = 0;
     for place in *first..=*last {
         let calls = buckets.get(&place).copied().unwrap_or(0);
-        // Long gaps say nothing.
+        // A gap of several empty buckets is shown as one line.
         empty = if calls == 0 { empty + 1 } else { 0 };
         if empty > 1 && kind != Buckets::Log2 {
             continue;

@@ -1,4 +1,5 @@
-//! How often functions are called: from sums that the profile tracer keeps in the program, or from events.
+//! Call counts of functions, from the sums that the profile tracer keeps in the program or from
+//! events.
 
 use super::{Function, Known, Question};
 use crate::columns;
@@ -7,23 +8,23 @@ use calltap_trace::{Profile, SiteId};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// How often a function was called.
+/// How often a function was called, by source.
 #[derive(Clone, Copy, Default)]
 struct Counted {
-    /// As events have it.
+    /// Calls counted from events.
     events: u64,
-    /// As sums have it.
+    /// Calls counted by the profile tracer.
     sums: u64,
 }
 
 impl Counted {
-    /// A function that was traced in both ways was counted twice.
+    /// Returns the larger of both counts: a call that was traced in both ways is in both.
     fn calls(self) -> u64 {
         self.events.max(self.sums)
     }
 }
 
-/// Counts calls.
+/// The answer to `count`: calls of each function.
 pub struct Count {
     functions: HashMap<Function, Counted>,
     limit: Option<usize>,
@@ -46,7 +47,7 @@ impl Question for Count {
             })
             .collect();
         let mut out = Vec::new();
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let _ = columns::write(&mut out, &["CALLS", "CALLS/S", "MODULE", "FUNCTION"], 2, &cells);
         let mut text = String::from_utf8_lossy(&out).into_owned();
         if shown < rows.len() {
@@ -73,12 +74,12 @@ impl Question for Count {
 }
 
 impl Count {
-    /// At most so many rows are shown.
+    /// Shows at most `limit` rows.
     pub fn new(limit: Option<usize>) -> Count {
         Count { functions: HashMap::new(), limit }
     }
 
-    /// Replaces what was summed up until now.
+    /// Replaces the sums of the profile tracer by newer ones.
     pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
         self.functions.values_mut().for_each(|counted| counted.sums = 0);
         for Profile { site, hits, .. } in rows {
@@ -88,7 +89,7 @@ impl Count {
         }
     }
 
-    /// Those that were called, the most frequent first.
+    /// Returns the functions that were called, most frequent first.
     fn rows(&self, known: &Known) -> Vec<(Function, u64)> {
         let calls = self.functions.iter().map(|(function, counted)| (*function, counted.calls()));
         let mut rows: Vec<(Function, u64)> = calls.filter(|(_, calls)| *calls > 0).collect();

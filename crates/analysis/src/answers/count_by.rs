@@ -1,27 +1,28 @@
-//! How often functions are called, told apart by caller, thread or value.
+//! Call counts of functions, per caller, thread or value.
 
-use super::{AROUND, By, Function, Known, Over, Question};
+use super::{AROUND, By, EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::units::{count, counted, one_line};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Counts calls.
+/// Calls of each function, per caller, thread or value.
 pub struct CountBy {
     by: By,
     limit: Option<usize>,
     rows: HashMap<(Function, Option<u32>), u64>,
-    /// Calls that count for the traced function around them.
+    /// Number of calls without a recorded caller: the enclosing traced function counts as their
+    /// caller.
     around: u64,
 }
 
 impl CountBy {
-    /// At most so many rows are shown.
+    /// Shows at most `limit` rows.
     pub fn new(by: By, limit: Option<usize>) -> CountBy {
         CountBy { by, limit, rows: HashMap::new(), around: 0 }
     }
 
-    /// The most frequent first.
+    /// Returns the rows, most frequent first.
     fn rows<'k>(&self, known: &'k Known) -> Vec<(Function, &'k str, u64)> {
         let word = |who: Option<u32>| who.map_or("[unknown]", |who| known.word(who));
         let mut rows: Vec<_> =
@@ -41,12 +42,12 @@ impl CountBy {
 }
 
 impl Question for CountBy {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
-            self.around += u64::from(!over.has_caller());
+            self.around += u64::from(!ended.has_caller());
         }
-        let who = known.who(self.by, over);
-        *self.rows.entry((over.function, who)).or_default() += 1;
+        let who = known.who(self.by, ended);
+        *self.rows.entry((ended.function, who)).or_default() += 1;
     }
 
     fn text(&self, known: &Known) -> String {
@@ -58,7 +59,7 @@ impl Question for CountBy {
         };
         let cells: Vec<Vec<String>> = rows[..shown].iter().map(row).collect();
         let mut out = if self.around > 0 { AROUND.as_bytes().to_vec() } else { Vec::new() };
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let _ = columns::write(&mut out, &["CALLS", "MODULE", "FUNCTION", self.title().0], 1, &cells);
         let mut text = String::from_utf8_lossy(&out).into_owned();
         if shown < rows.len() {

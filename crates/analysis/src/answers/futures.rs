@@ -1,41 +1,44 @@
-//! Futures of Rust programs, by type: how often and how long they were polled, how long they waited, how they ended.
+//! Futures of Rust programs, by type: how often and how long they were polled, how long they
+//! waited, how they ended.
 
-use super::{Function, Known, Over, Question};
+use super::{EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_names::Glob;
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// How late news of a thread may be, nanoseconds.
+/// How much later than the events of other threads those of a thread may arrive, nanoseconds.
 const LATE: u64 = 2_000_000_000;
 
-/// Keeps what is known of futures.
+/// The answer to `futures`: joins polls into futures and sums them by type.
 pub struct Futures {
     joiner: Joiner,
     roles: HashMap<Function, Option<u32>>,
     rows: Rows,
-    /// Every future is shown, as lines of this form.
+    /// Form of the line written for every future; `None`: sums only.
     lines: Option<super::Form>,
     text: String,
     limit: Option<usize>,
-    /// Only types that match; none: all.
+    /// Globs of the types shown; empty: all types.
     types: Vec<Glob>,
-    /// How much later than others something of a thread may come. None: whatever comes, nothing is joined before the end.
+    /// Ticks by which events of a thread may arrive later than those of other threads. `None`:
+    /// polls are joined only at the end.
     late: Option<u64>,
     made: Vec<Span>,
-    /// Kernel thread ids: those of threads that have ended belong to no thread any more.
+    /// Kernel thread ids, kept here because a thread that ended is no longer in `Known`.
     tids: HashMap<ThreadId, u32>,
-    /// Ticks: the end of the newest poll, also when polls were last joined.
+    /// Ends, in ticks, of the newest poll, and of the newest poll when polls were last joined.
     newest: [u64; 2],
 }
 
 impl Futures {
-    /// Of these types (none: all), at most `limit` rows; `lines`: every future, as a line. `live`: it is shown before the end.
+    /// Selects futures of `types` (empty: all) and shows at most `limit` rows, or with `lines` a
+    /// line for every future. `live`: the answer is shown before the end of the recording.
     pub fn new(types: Vec<Glob>, limit: Option<usize>, lines: Option<super::Form>, live: bool) -> Futures {
         Futures {
             joiner: Joiner::default(),
@@ -52,7 +55,7 @@ impl Futures {
         }
     }
 
-    /// Whole lines that were not taken yet.
+    /// Returns the whole lines made since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
@@ -61,7 +64,7 @@ impl Futures {
         self.types.is_empty() || self.types.iter().any(|glob| glob.matches(&span.name))
     }
 
-    /// All of them, also those that are not over.
+    /// Returns the sums of all futures, including those that have not ended.
     fn all(&self) -> Rows {
         let mut rows = self.rows.clone();
         self.joiner.open().filter(|span| self.is_wanted(span)).for_each(|span| rows.add(span));
@@ -89,7 +92,12 @@ impl Futures {
     }
 }
 
-/// `0x7f12: app::serve::{{closure}}: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms (longest 11.0 ms), threads 12, 13`
+/// Formats a future on one line:
+///
+/// ```text
+/// NAME at 0x7f12: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms
+/// (longest 11.0 ms), threads 12, 13
+/// ```
 fn line(known: &Known, tids: &[u32], span: &Span) -> String {
     let time = |ticks| duration(known.ns(ticks));
     let threads: Vec<String> = tids.iter().map(u32::to_string).collect();
@@ -131,37 +139,37 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
     })
 }
 
-/// A value that is a number.
-pub(crate) fn number(shown: &Shown) -> Option<u64> {
+/// Returns the value as a number, if it is one.
+pub(crate) fn number(shown: &FormattedValue) -> Option<u64> {
     let from_hex = || u64::from_str_radix(shown.json.as_str()?.strip_prefix("0x")?, 16).ok();
     shown.json.as_u64().or_else(from_hex)
 }
 
-/// What a call that is over says of a future. `role`: that of its function.
-pub(crate) fn seen(known: &Known, over: &Over<'_>, role: u32) -> Seen {
-    let argument = |n: usize| over.arguments.get(n).and_then(number);
+/// Decodes what an ended call of a function with `role` reports about a future.
+pub(crate) fn seen(known: &Known, ended: &EndedCall<'_>, role: u32) -> Seen {
+    let argument = |n: usize| ended.arguments.get(n).and_then(number);
     Seen {
-        process: known.process_of(over.thread),
-        thread: over.thread,
+        process: known.process_of(ended.thread),
+        thread: ended.thread,
         role,
-        ticks: (over.call.start, over.call.end),
-        depth: over.call.depth,
-        unwound: over.call.ending == Ending::Left,
+        ticks: (ended.call.start, ended.call.end),
+        depth: ended.call.depth,
+        unwound: ended.call.ending == Ending::Left,
         before: [argument(0), argument(1)],
-        after: over.results.first().and_then(number),
-        told: over.results.get(1).and_then(number),
+        after: ended.results.first().and_then(number),
+        told: ended.results.get(1).and_then(number),
     }
 }
 
 impl Question for Futures {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let number = |role: &Role| self.joiner.role(role);
-        let role = self.roles.entry(over.function).or_insert_with(|| known.role(over.function).map(number));
+        let role = self.roles.entry(ended.function).or_insert_with(|| known.role(ended.function).map(number));
         let Some(role) = *role else { return };
-        self.tids.entry(over.thread).or_insert_with(|| known.tid(over.thread));
+        self.tids.entry(ended.thread).or_insert_with(|| known.tid(ended.thread));
         let [newest, joined] = &mut self.newest;
-        *newest = (*newest).max(over.call.end);
-        self.joiner.seen(seen(known, over, role));
+        *newest = (*newest).max(ended.call.end);
+        self.joiner.seen(seen(known, ended, role));
         let Some(late) = self.late.map(|late| known.ticks(late)) else { return };
         if *newest - *joined > late / 2 {
             *joined = *newest;

@@ -1,27 +1,28 @@
-//! Which values arguments and results have: a histogram for each value that is read, or for each of its threads or callers.
+//! Histograms of argument and result values: one for each value that is read, optionally per thread
+//! or caller.
 
-use super::{AROUND, By, Function, Known, Over, Question};
+use super::{AROUND, By, EndedCall, Function, Known, Question};
 use crate::units::{count, counted, one_line};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// Stars of the longest bar.
 const BAR: usize = 40;
 
-/// How values are put together.
+/// How values are grouped into buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Widths {
-    /// By powers of two, on both sides of zero.
+    /// Powers of two, on both sides of zero.
     Log2,
-    /// In steps.
+    /// Buckets of equal width.
     Linear(u64),
-    /// Each value by itself.
+    /// A bucket for each value.
     Each,
 }
 
 impl Widths {
-    /// The lowest value of the bucket that a value is in: buckets ascend as these do.
+    /// Returns the lowest value of the bucket that holds `value`. Buckets sort by it.
     fn place(self, value: i128) -> i128 {
         match self {
             Widths::Each => value,
@@ -32,7 +33,7 @@ impl Widths {
         }
     }
 
-    /// The highest value of the bucket with this lowest one.
+    /// Returns the highest value of the bucket whose lowest value is `place`.
     fn last(self, place: i128) -> i128 {
         match self {
             Widths::Each => place,
@@ -44,24 +45,24 @@ impl Widths {
     }
 }
 
-/// Values of one kind.
+/// The values of one key.
 #[derive(Default)]
 struct Row {
     numbers: BTreeMap<i128, u64>,
-    /// Texts, and what else is no whole number.
+    /// Texts, and values that are not integers.
     texts: BTreeMap<String, u64>,
     sum: i128,
     range: Option<(i128, i128)>,
     unreadable: u64,
 }
 
-/// Texts that are told apart, of a row; the rest is `(others)`.
+/// Maximum number of distinct texts of a row; further ones count as `(others)`.
 const TEXTS: usize = 1 << 14;
-/// Numbers likewise.
+/// Maximum number of distinct numbers of a row; further ones count as `(others)`.
 const NUMBERS: usize = 1 << 16;
 
 impl Row {
-    fn add(&mut self, shown: &Shown, widths: Widths) {
+    fn add(&mut self, shown: &FormattedValue, widths: Widths) {
         let number = shown.json.as_i64().map(i128::from).or(shown.json.as_u64().map(i128::from));
         match (number, &shown.json) {
             (Some(number), _) => {
@@ -94,10 +95,10 @@ impl Row {
     }
 }
 
-/// Which row: the function, the name of the value, and by whom.
+/// Key of a row: the function, the name of the value, and the number of the thread or caller.
 type Key = (Function, String, Option<u32>);
 
-/// Keeps histograms.
+/// The answer to `histogram`.
 pub struct Histogram {
     widths: Widths,
     by: By,
@@ -106,12 +107,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Empty ones.
+    /// Makes an answer without values.
     pub fn new(widths: Widths, by: By) -> Histogram {
         Histogram { widths, by, rows: HashMap::new(), around: 0 }
     }
 
-    /// Those with most values first.
+    /// Returns the rows, those with most values first.
     fn rows<'k>(&'k self, known: &'k Known) -> Vec<(&'k Key, &'k Row)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         let name =
@@ -139,13 +140,13 @@ impl Histogram {
 }
 
 impl Question for Histogram {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         if self.by == By::Caller {
-            self.around += u64::from(!over.has_caller());
+            self.around += u64::from(!ended.has_caller());
         }
-        let who = if self.by == By::Value { None } else { known.who(self.by, over) };
-        for shown in over.arguments.iter().chain(over.results) {
-            let row = self.rows.entry((over.function, shown.name.clone(), who)).or_default();
+        let who = if self.by == By::Value { None } else { known.who(self.by, ended) };
+        for shown in ended.arguments.iter().chain(ended.results) {
+            let row = self.rows.entry((ended.function, shown.name.clone(), who)).or_default();
             row.add(shown, self.widths);
         }
     }
@@ -210,7 +211,7 @@ impl Question for Histogram {
     }
 }
 
-/// A whole number of JSON; one that does not fit is the nearest that does.
+/// Returns an integer of JSON, clamped to what JSON integers here can hold.
 fn whole(number: i128) -> Value {
     match (i64::try_from(number), u64::try_from(number)) {
         (Ok(number), _) => number.into(),

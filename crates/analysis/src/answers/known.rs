@@ -1,12 +1,13 @@
-//! What is known besides events: functions by their sites, threads, callers by their addresses, how long a tick is.
+//! Metadata that answers need besides events: functions by site, threads, names of callers by
+//! address, and the clock.
 
 use super::numbers::{Numbers, UNKNOWN, UNKNOWN_WORD};
-use super::{By, Function, Over};
+use super::{By, EndedCall, Function};
 use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
-use crate::values::{self, Shown};
+use crate::values::{self, FormattedValue};
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
     Captured, ClockKind, ClockMap, ClockPair, Meta, Module, Record, Session, Site, SiteId, Thread, ThreadId,
@@ -14,57 +15,57 @@ use calltap_trace::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The name of the function at a link-time address of a module: a function that can find out.
+/// Returns the name of the function at a link-time address of a module, if it can be found.
 pub type Lookup = Box<dyn FnMut(&Module, u64) -> Option<String> + Send>;
 
-/// Callers remembered before starting over.
+/// Maximum number of cached callers; the cache is emptied when it is full.
 const CACHE: usize = 1 << 18;
 
-/// Is a function called by its place in a file, as it has no symbol?
+/// Whether a function's name is its address in a file (`libc.so.6+0x1234`), for lack of a symbol.
 pub fn is_place(name: &str) -> bool {
     let digits = name.rsplit_once("+0x").map(|(_, digits)| digits.strip_suffix(".cold").unwrap_or(digits));
     digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// A function that is traced.
+/// A traced function.
 struct Described {
     name: String,
-    /// The name as it is shown.
+    /// Display form of the name.
     shown: String,
     module: String,
     wanted: bool,
-    /// Which globs name it.
+    /// Indices of the globs that match the function.
     asked: Vec<usize>,
 }
 
-/// What is known.
+/// Metadata of the recording, collected from its records.
 pub struct Known {
-    /// The functions asked about, by demangled or linker names; none: all.
+    /// The functions asked about, by demangled or linker names; empty: all functions.
     globs: Vec<Word>,
     linker_names: bool,
     lookup: Option<Lookup>,
     kind: ClockKind,
     clock: ClockMap,
     first: Option<ClockPair>,
-    /// How times are written, if not in seconds since the first comparison of the clocks.
+    /// Form of written times; `None`: seconds since the first clock pair.
     stamp: Option<Stamp>,
-    /// From CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64.
+    /// Offset from CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64.
     apart: Option<u64>,
-    /// Makes the time of day of a session's clock, if that is what is written.
+    /// Makes the form of written times from a session, if they are times of day.
     pub wall: Option<fn(&Session) -> Stamp>,
-    /// Nanoseconds from the first comparison of the clocks to the last.
+    /// Nanoseconds from the first to the newest clock pair.
     pub elapsed_ns: u64,
-    /// Calls and returns that were lost.
+    /// Number of lost entries and exits.
     pub lost: u64,
-    /// Context switches come, after the events of their time.
+    /// Whether context switches are recorded; they arrive after the events of their time.
     pub(super) switches: bool,
     modules: HashMap<u32, Module>,
     functions: Vec<Described>,
     by_place: HashMap<(String, u64, String), Function>,
     sites: Vec<Option<Function>>,
-    /// Those that poll futures.
+    /// Roles of the functions that poll futures.
     roles: HashMap<Function, Role>,
-    /// What is read of their calls.
+    /// Descriptions of the values captured at each site.
     captured: HashMap<SiteId, Arc<Captured>>,
     /// Functions by module and address, with their sizes.
     by_address: BTreeMap<(u32, u64), (u64, Function)>,
@@ -73,12 +74,12 @@ pub struct Known {
     callers: HashMap<(u32, u64), u32>,
     words: Numbers,
     function_words: HashMap<Function, u32>,
-    /// Names are shown by what tells them apart.
+    /// Set if names are shown in their shortest distinguishing form.
     short: Option<ShortNames>,
 }
 
 impl Known {
-    /// Nothing yet. Callers that are not traced are named by `lookup`.
+    /// Makes metadata without any record. `lookup` names callers that are not traced.
     pub fn new(globs: Vec<Word>, linker_names: bool, lookup: Option<Lookup>) -> Known {
         let (kind, clock) = (ClockKind::Tsc, ClockMap::new(ClockKind::Counter, &[]).0);
         Known {
@@ -110,7 +111,7 @@ impl Known {
         }
     }
 
-    /// Takes a record.
+    /// Applies a record.
     pub(super) fn record(&mut self, record: &Record) {
         match record {
             Record::Session(session) => {
@@ -125,7 +126,7 @@ impl Known {
             }
             Record::Thread(thread) => drop(self.threads.insert(thread.id, thread.clone())),
             Record::Module(module) => {
-                // What is mapped there is something else from now on.
+                // The address range may belong to another module from now on.
                 self.callers.clear();
                 self.modules.insert(module.id, module.clone());
             }
@@ -137,7 +138,7 @@ impl Known {
         }
     }
 
-    /// Takes everything that a recording says.
+    /// Applies all metadata of a recording.
     pub(super) fn meta(&mut self, meta: &Meta) {
         let records = [
             meta.session.iter().cloned().map(Record::Session).collect::<Vec<_>>(),
@@ -154,7 +155,7 @@ impl Known {
         }
     }
 
-    /// Is the function with this linker symbol one that is asked about by name?
+    /// Whether a function with this linker symbol is asked about by name.
     pub fn is_asked(&self, linker: &str) -> bool {
         let wanted =
             |function: &Function| self.functions.get(*function as usize).is_some_and(|known| known.wanted);
@@ -162,12 +163,12 @@ impl Known {
             && self.by_place.iter().any(|((.., name), function)| name == linker && wanted(function))
     }
 
-    /// Does the glob of this number, of those asked about, name the function?
+    /// Whether the glob with index `glob` matches the function.
     pub(super) fn is_named_by(&self, function: Function, glob: usize) -> bool {
         self.functions.get(function as usize).is_some_and(|known| known.asked.contains(&glob))
     }
 
-    /// The clocks were compared.
+    /// Updates the clock from a new clock pair.
     pub fn now(&mut self, pair: ClockPair) {
         let first = *self.first.get_or_insert(pair);
         self.elapsed_ns = pair.monotonic_ns.saturating_sub(first.monotonic_ns);
@@ -183,7 +184,7 @@ impl Known {
             let asked = |name: &&str| {
                 self.globs.iter().any(|word| is_named(word, [*name].into_iter(), Some(&module)))
             };
-            // Where the user knows it by another name, by that.
+            // The name that the user typed is preferred over the others of the same function.
             let name = [site.name.as_str()].into_iter().chain(site.names()).find(asked);
             let wanted = self.globs.is_empty() || name.is_some();
             let name = name.unwrap_or(&site.name);
@@ -204,25 +205,25 @@ impl Known {
         self.by_address.insert((site.module, site.address), (site.size, function));
     }
 
-    /// The values that come with an event.
+    /// Decodes the values captured with an event.
     pub(super) fn values(
         &mut self,
         thread: ThreadId,
         site: SiteId,
         returns: bool,
         bytes: &[u8],
-    ) -> Vec<Shown> {
+    ) -> Vec<FormattedValue> {
         let Some(captured) = self.captured.get(&site) else { return Vec::new() };
         let process = self.threads.get(&thread).map_or(0, |thread| thread.process);
         values::read(captured, returns, bytes, &mut |address| self.function_at(process, address))
     }
 
-    /// What is read of the calls of a site.
+    /// Describes the values captured at a site.
     pub(super) fn captured_of(&self, site: SiteId) -> Option<&Captured> {
         self.captured.get(&site).map(|captured| &**captured)
     }
 
-    /// The traced function that begins at an address.
+    /// Returns the name of the traced function that begins at an address.
     fn function_at(&self, process: u32, address: u64) -> Option<String> {
         let here = |module: &&Module| {
             module.process == process && (module.range.0..module.range.1).contains(&address)
@@ -232,29 +233,30 @@ impl Known {
         Some(self.functions[*function as usize].shown.clone())
     }
 
-    /// Sites that are described; events of others belong to no function.
+    /// Number of described sites; events of other sites belong to no function.
     pub(super) fn sites(&self) -> u32 {
         self.sites.len() as u32
     }
 
-    /// The function of a site, and whether it was asked about.
+    /// Returns the function of a site, and whether it is asked about.
     pub(super) fn function_of(&self, site: SiteId) -> (Function, bool) {
         let function = self.sites.get(site.0 as usize).copied().flatten().unwrap_or(Function::MAX);
         (function, self.functions.get(function as usize).is_some_and(|function| function.wanted))
     }
 
-    /// The functions of these sites that were asked about.
+    /// Returns the function of a site if it is asked about.
     pub(super) fn wanted(&self, site: SiteId) -> Option<Function> {
         Some(self.function_of(site)).filter(|(_, wanted)| *wanted).map(|(function, _)| function)
     }
 
-    /// All functions that were asked about.
+    /// Iterates over all functions that are asked about.
     pub(super) fn all_wanted(&self) -> impl Iterator<Item = Function> {
         let all = self.functions.iter().zip(0..);
         all.filter(|(function, _)| function.wanted).map(|(_, number)| number)
     }
 
-    /// From now on names are shown by what tells them apart, as far as those are known that there are.
+    /// Shows names in their shortest distinguishing form from now on, among the functions described
+    /// so far.
     pub fn shorten_names(&mut self) {
         self.short = (!self.linker_names).then(ShortNames::default);
         self.show_short();
@@ -266,65 +268,66 @@ impl Known {
         self.functions.iter_mut().for_each(|function| function.shown = short.of(&function.name));
     }
 
-    /// How many functions were traced.
+    /// Number of traced functions.
     pub fn traced(&self) -> usize {
         self.functions.len()
     }
 
-    /// A function's name, as it is shown.
+    /// Returns the display form of a function's name.
     pub fn name(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.shown)
     }
 
-    /// All of a function's name.
+    /// Returns a function's full name.
     fn full_name(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.name)
     }
 
-    /// The file name of its module.
+    /// Returns the file name of a function's module.
     pub fn module(&self, function: Function) -> &str {
         self.functions.get(function as usize).map_or(UNKNOWN, |function| &function.module)
     }
 
-    /// What it does to futures.
+    /// Returns a function's role in polling futures.
     pub(crate) fn role(&self, function: Function) -> Option<&Role> {
         self.roles.get(&function)
     }
 
-    /// A thread's process.
+    /// Returns the process of a thread, or 0.
     pub(super) fn process_of(&self, thread: ThreadId) -> u32 {
         self.threads.get(&thread).map_or(0, |thread| thread.process)
     }
 
-    /// How many ticks so long is, about.
+    /// Converts nanoseconds to ticks, approximately.
     pub(super) fn ticks(&self, ns: u64) -> u64 {
         const MANY: u64 = 1 << 40;
         let many = self.clock.duration_ns(MANY).max(1);
         (u128::from(ns) * u128::from(MANY) / u128::from(many)) as u64
     }
 
-    /// How long so many ticks are.
+    /// Converts a duration in ticks to nanoseconds.
     pub fn ns(&self, ticks: u64) -> u64 {
         self.clock.duration_ns(ticks)
     }
 
-    /// The ticks at a time of CLOCK_MONOTONIC.
+    /// Converts a time of CLOCK_MONOTONIC, nanoseconds, to ticks.
     pub(super) fn ticks_at(&self, ns: u64) -> u64 {
         self.clock.from_ns(ns)
     }
 
-    /// How much of a call its thread did not run, nanoseconds; none where that is not known.
+    /// Converts the off-CPU time of a call from ticks to nanoseconds; `None` if part of it is
+    /// unknown.
     pub fn off(&self, off: Off) -> Option<Off> {
         (off.unknown == 0).then(|| off.map(|ticks| self.ns(ticks)))
     }
 
-    /// Nanoseconds since the first comparison of the clocks.
+    /// Nanoseconds from the first clock pair to `ticks`.
     pub fn since_start(&self, ticks: u64) -> u64 {
         let start = self.first.map_or(0, |first| first.monotonic_ns);
         self.clock.to_ns(ticks).saturating_sub(start)
     }
 
-    /// The time at `ticks` as it is written.
+    /// Formats the time at `ticks`.
     pub fn stamp(&self, ticks: u64) -> String {
         let start = self.first.map_or(0, |first| first.monotonic_ns);
         self.stamp.unwrap_or(Stamp::Since(start)).at(self.clock.to_ns(ticks))
@@ -336,12 +339,12 @@ impl Known {
         Some(self.clock.to_ns(ticks).wrapping_add(apart))
     }
 
-    /// Do ticks tell a time?
+    /// Whether ticks of the session's clock measure time.
     pub fn has_time(&self) -> bool {
         self.kind != ClockKind::Counter
     }
 
-    /// Name and id of a thread.
+    /// Returns the name and id of a thread.
     pub fn task(&self, thread: ThreadId) -> String {
         let known = self.threads.get(&thread);
         known.map_or_else(|| "?".to_owned(), |thread| format!("{}-{}", thread.comm, thread.tid))
@@ -351,17 +354,17 @@ impl Known {
         self.threads.get(&thread).map_or(0, |thread| thread.tid)
     }
 
-    /// The thread has ended.
+    /// Removes a thread that ended.
     pub(super) fn forget(&mut self, thread: ThreadId) {
         self.threads.remove(&thread);
     }
 
-    /// A number for a word, to count by.
+    /// Returns the number of a word, which counts are keyed by.
     pub(super) fn number_of(&mut self, word: String) -> u32 {
         self.words.of(word, str::to_owned)
     }
 
-    /// The same of a function's name, which is shown as names are.
+    /// Returns the number of a function's name, displayed in short form if names are shortened.
     fn number_of_name(&mut self, name: String) -> u32 {
         let short = &mut self.short;
         self.words.of(name, |name| match short {
@@ -373,58 +376,61 @@ impl Known {
         })
     }
 
-    /// The word of a number.
+    /// Returns the word that has this number.
     pub(super) fn word(&self, number: u32) -> &str {
         self.words.word(number)
     }
 
-    /// What a call is told apart by, as the number of a word; none if that is not known.
-    pub(super) fn who(&mut self, by: By, over: &Over<'_>) -> Option<u32> {
+    /// Returns the number of the word that groups a call under `by`: its thread, caller or values.
+    /// `None` if unknown.
+    pub(super) fn who(&mut self, by: By, ended: &EndedCall<'_>) -> Option<u32> {
         match by {
             By::Function => None,
-            By::Thread => Some(self.number_of(self.task(over.thread))),
-            By::Caller => self.caller(over),
+            By::Thread => Some(self.number_of(self.task(ended.thread))),
+            By::Caller => self.caller(ended),
             By::Value => {
-                let values = over.arguments.iter().chain(over.results);
+                let values = ended.arguments.iter().chain(ended.results);
                 let text: Vec<String> =
-                    values.map(|Shown { name, text, .. }| format!("{name}={text}")).collect();
+                    values.map(|FormattedValue { name, text, .. }| format!("{name}={text}")).collect();
                 (!text.is_empty()).then(|| self.number_of(text.join(", ")))
             }
         }
     }
 
-    /// The function that made a call: the one that it returns to, or if that is not known the traced function around it. As a number.
-    pub(super) fn caller(&mut self, over: &Over<'_>) -> Option<u32> {
-        let address = over.callers.and_then(|callers| callers.addresses.first().copied());
-        match address.unwrap_or(over.parent) {
-            0 if over.callers.is_some() => Some(UNKNOWN_WORD),
-            0 => over
+    /// Returns the number of the function that made a call: the one its return address lies in,
+    /// else the enclosing traced function.
+    pub(super) fn caller(&mut self, ended: &EndedCall<'_>) -> Option<u32> {
+        let address = ended.callers.and_then(|callers| callers.addresses.first().copied());
+        match address.unwrap_or(ended.parent) {
+            0 if ended.callers.is_some() => Some(UNKNOWN_WORD),
+            0 => ended
                 .below
                 .last()
                 .map(|frame| frame.function)
                 .map(|function| self.number_of_function(function)),
-            address => Some(self.number_at(self.process_of(over.thread), address)),
+            address => Some(self.number_at(self.process_of(ended.thread), address)),
         }
     }
 
-    /// The functions that a call was made in, outermost first, and itself, as numbers. Where they were not unwound: those that are traced.
-    pub(super) fn path(&mut self, over: &Over<'_>) -> Vec<u32> {
+    /// Returns the numbers of the functions on the stack of a call, outermost first, ending with
+    /// the called one. Without unwound callers only the traced functions are known.
+    pub(super) fn path(&mut self, ended: &EndedCall<'_>) -> Vec<u32> {
         let mut path = Vec::new();
-        match over.callers {
+        match ended.callers {
             Some(callers) => {
-                let process = self.process_of(over.thread);
+                let process = self.process_of(ended.thread);
                 if !callers.whole {
                     path.push(UNKNOWN_WORD);
                 }
                 path.extend(callers.addresses.iter().rev().map(|address| self.number_at(process, *address)));
             }
-            None => path.extend(over.below.iter().map(|frame| self.number_of_function(frame.function))),
+            None => path.extend(ended.below.iter().map(|frame| self.number_of_function(frame.function))),
         }
-        path.push(self.number_of_function(over.function));
+        path.push(self.number_of_function(ended.function));
         path
     }
 
-    /// A number for the name of a function that is traced.
+    /// Returns the number of a traced function's name.
     fn number_of_function(&mut self, function: Function) -> u32 {
         if let Some(number) = self.function_words.get(&function) {
             return *number;
@@ -434,7 +440,7 @@ impl Known {
         number
     }
 
-    /// A number for the name of the function that an address goes on in.
+    /// Returns the number of the name of the function that contains a return address.
     fn number_at(&mut self, process: u32, address: u64) -> u32 {
         if let Some(known) = self.callers.get(&(process, address)) {
             return *known;
@@ -448,7 +454,8 @@ impl Known {
         number
     }
 
-    /// The function that `address` returns to: as the module's file names it, or one that is traced; else a place in the module.
+    /// Names the function that contains the return address `address`: a traced function, else the
+    /// one that `lookup` finds in the module's file, else module and offset.
     fn name_at(&mut self, process: u32, address: u64) -> String {
         let here = |module: &&Module| {
             (module.range.0..module.range.1).contains(&address) && module.unloaded_ticks.is_none()
@@ -459,12 +466,13 @@ impl Known {
         else {
             return format!("0x{address:x}");
         };
-        // A return address can lie right behind a function whose last instruction is the call.
+        // The return address lies past the function if the call is its last instruction.
         let call = address.wrapping_sub(module.bias).wrapping_sub(1);
         let below = self.by_address.range((module.id, 0)..=(module.id, call)).next_back();
         let traced =
             below.filter(|((_, start), (size, _))| call - start < *size).map(|(_, (_, function))| *function);
-        // A function without a symbol is known by its place, which may lie in one that the file names.
+        // A function without a symbol has a placeholder name; the file may name the function around
+        // it.
         if let Some(function) = traced.filter(|function| !is_place(self.full_name(*function))) {
             return self.full_name(function).to_owned();
         }

@@ -1,27 +1,27 @@
-//! How long calls take: a histogram for each function, or for each of its threads or callers.
+//! Histograms of call durations: one for each function, or for each of its threads or callers.
 
 use super::buckets::{Buckets, bars};
-use super::{AROUND, Function, Known, Over, Question};
+use super::{AROUND, EndedCall, Function, Known, Question};
 use crate::histogram::Quantiles;
 use crate::off::Off;
 use crate::units::{count, counted, duration, one_line};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// What is said of durations besides: so many of a thousand calls do not take longer.
+/// Quantiles shown of durations: parts per thousand, title, JSON key.
 pub(super) const PERMILLES: [(u32, &str, &str); 4] =
     [(500, "p50", "p50_ns"), (900, "p90", "p90_ns"), (990, "p99", "p99_ns"), (999, "p99.9", "p999_ns")];
 
-/// What calls are told apart by, besides their function.
+/// How the calls of a function are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Nothing.
+    /// A group for each function.
     Function,
-    /// The functions that make the calls.
+    /// A group for each thread.
     Thread,
-    /// The function they return to.
+    /// A group for each caller.
     Caller,
-    /// What was read of them.
+    /// A group for each combination of captured values.
     Value,
 }
 
@@ -29,19 +29,19 @@ pub enum By {
 struct Row {
     calls: u64,
     unfinished: u64,
-    /// Of all calls, which makes their average,
+    /// Sum of the durations of all calls, from which the average is made.
     durations: u64,
-    /// and of the outermost ones: those inside them lie in their time.
+    /// Sum of the durations of outermost calls, which include recursive ones.
     total: u64,
     min: u64,
     max: u64,
     buckets: BTreeMap<u64, u64>,
     quantiles: Quantiles,
-    /// Calls of which it is known how long their threads did not run,
+    /// Number of calls whose off-CPU time is known.
     known: u64,
-    /// how long that was in the outermost ones,
+    /// Off-CPU time of outermost calls.
     off: Off,
-    /// and how long they were blocked, if they were.
+    /// Calls by the bucket of their blocked time, if they were blocked.
     blocked: BTreeMap<u64, u64>,
 }
 
@@ -62,33 +62,34 @@ impl Row {
         }
     }
 
-    /// See [`PERMILLES`].
+    /// Durations at the quantiles of [`PERMILLES`], nanoseconds.
     fn permilles(&self) -> [u64; 4] {
         self.quantiles.permilles(PERMILLES.map(|(permille, ..)| permille), self.min, self.max)
     }
 
-    /// How long the threads did not run, if that is known of all calls.
+    /// Off-CPU time, if it is known of all calls.
     fn off(&self) -> Option<Off> {
         (self.known == self.calls).then_some(self.off)
     }
 }
 
-/// Keeps histograms.
+/// The answer to `latency`.
 pub struct Latency {
     buckets: Buckets,
     by: By,
     rows: HashMap<(Function, Option<u32>), Row>,
-    /// Calls that count for the traced function around them.
+    /// Number of calls without a recorded caller: the enclosing traced function counts as their
+    /// caller.
     around: u64,
 }
 
 impl Latency {
-    /// Empty ones.
+    /// Makes an answer without calls.
     pub fn new(buckets: Buckets, by: By) -> Latency {
         Latency { buckets, by, rows: HashMap::new(), around: 0 }
     }
 
-    /// The longest in sum first.
+    /// Returns the rows, largest total time first.
     fn rows<'k>(&'k self, known: &'k Known) -> Vec<(Function, Option<&'k str>, &'k Row)> {
         let mut rows: Vec<_> = Vec::new();
         for ((function, who), row) in &self.rows {
@@ -109,24 +110,24 @@ impl Latency {
 }
 
 impl Question for Latency {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         let who = match self.by {
             By::Function | By::Value => None,
             By::Thread => {
-                let task = known.task(over.thread);
+                let task = known.task(ended.thread);
                 Some(known.number_of(task))
             }
             By::Caller => {
-                self.around += u64::from(!over.has_caller());
-                known.caller(over)
+                self.around += u64::from(!ended.has_caller());
+                known.caller(ended)
             }
         };
-        let row = self.rows.entry((over.function, who)).or_default();
-        if over.call.ending.is_cut() {
+        let row = self.rows.entry((ended.function, who)).or_default();
+        if ended.call.ending.is_cut() {
             row.unfinished += 1;
             return;
         }
-        row.add(known.ns(over.call.total), known.off(over.call.off), over.outermost, self.buckets);
+        row.add(known.ns(ended.call.total), known.off(ended.call.off), ended.outermost, self.buckets);
     }
 
     fn text(&self, known: &Known) -> String {

@@ -1,6 +1,6 @@
-//! Calls as they end, a line each: all of them, or those that took longer than some time.
+//! A line for each call as it ends: for all calls, or for those longer than a threshold.
 
-use super::{AROUND, Function, Known, Over, Question};
+use super::{AROUND, EndedCall, Function, Known, Question};
 use crate::columns;
 use crate::off::Off;
 use crate::tree::Ending;
@@ -9,15 +9,15 @@ use crate::values;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Lines that are held back, at most: of more, the earlier half goes on.
+/// Maximum number of held lines; when it is reached, the earlier half is released.
 const HELD: usize = 1 << 20;
 
-/// The form of a line.
+/// Output form of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// For people.
+    /// Plain text.
     Text,
-    /// An object; with this name its version.
+    /// A JSON object per line; the string is the key of its version.
     Json(&'static str),
 }
 
@@ -25,33 +25,33 @@ pub enum Form {
 struct Sum {
     calls: u64,
     shown: u64,
-    /// Of the outermost calls: those inside them lie in their time.
+    /// Total time of outermost calls, which include recursive ones.
     total: u64,
     longest: u64,
-    /// Of `total`, in ticks.
+    /// Off-CPU part of `total`, in ticks.
     off: Off,
 }
 
-/// Makes lines.
+/// The answer to `slower` and `watch`: a line for each call.
 pub struct Lines {
     form: Form,
-    /// Shorter calls are only counted, nanoseconds.
+    /// Calls of at most so many nanoseconds are counted but not shown.
     threshold: Option<u64>,
-    /// At most so many lines.
+    /// Maximum number of lines.
     limit: Option<u64>,
-    /// It is said that callers are the traced functions around.
+    /// Whether the line [`AROUND`] has been written.
     warned: bool,
     made: u64,
-    /// Lines that were not taken yet.
+    /// Lines that [`take`](Self::take) has not returned yet.
     lines: String,
-    /// Lines that are held back until they can be put in the order of time, by the ticks at which their calls began; none: lines come as
-    /// calls end.
+    /// Held lines by the ticks at which their calls began, for output in that order. `None`: lines
+    /// are written as calls end.
     held: Option<Vec<(u64, String)>>,
     functions: HashMap<Function, Sum>,
 }
 
 impl Lines {
-    /// Of calls that take longer than `threshold`, at most `limit`.
+    /// Shows calls that take longer than `threshold` nanoseconds, at most `limit`.
     pub fn new(form: Form, threshold: Option<u64>, limit: Option<u64>) -> Lines {
         Lines {
             form,
@@ -65,7 +65,7 @@ impl Lines {
         }
     }
 
-    /// The same, in the order in which calls began.
+    /// Orders the lines by the time at which calls began.
     pub fn sorted(self) -> Lines {
         Lines { held: Some(Vec::new()), ..self }
     }
@@ -85,24 +85,24 @@ impl Lines {
         }
     }
 
-    /// The earliest of the lines that are held back.
+    /// Releases the earliest held lines.
     fn release(&mut self, number: usize) {
         let Some(held) = &mut self.held else { return };
         held.sort_by_key(|(start, _)| *start);
         self.lines.extend(held.drain(..number.min(held.len())).map(|(_, line)| line));
     }
 
-    /// What has come since this was last asked for: whole lines.
+    /// Returns the whole lines made since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.lines)
     }
 
-    /// Is enough shown?
+    /// Whether the limit of lines is reached.
     pub fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.made >= limit)
     }
 
-    /// The functions that took most time first.
+    /// Returns the functions, most shown calls first, then by total time.
     fn rows(&self, known: &Known) -> Vec<(Function, Sum)> {
         let mut rows: Vec<_> = self.functions.iter().map(|(function, sum)| (*function, *sum)).collect();
         let name = |function: Function| (known.name(function), known.module(function));
@@ -113,16 +113,17 @@ impl Lines {
     }
 }
 
-/// The callers of a call, innermost first: all that were unwound, else one.
-fn callers(known: &mut Known, over: &Over<'_>) -> Vec<String> {
-    let numbers: Vec<u32> = match over.callers {
-        Some(_) => known.path(over).into_iter().rev().skip(1).collect(),
-        None => known.caller(over).into_iter().collect(),
+/// Returns the callers of a call, innermost first: all unwound ones, else the known one.
+fn callers(known: &mut Known, ended: &EndedCall<'_>) -> Vec<String> {
+    let numbers: Vec<u32> = match ended.callers {
+        Some(_) => known.path(ended).into_iter().rev().skip(1).collect(),
+        None => known.caller(ended).into_iter().collect(),
     };
     numbers.into_iter().map(|caller| known.word(caller).to_owned()).collect()
 }
 
-/// `  blocked 16.6 ms, runnable 100 us`; nothing of a call whose thread ran all the time.
+/// Formats off-CPU time: `  blocked 16.6 ms, runnable 100 us`; empty if the thread ran all the
+/// time.
 fn waited(off: Off) -> String {
     let parts = [("blocked", off.blocked), ("runnable", off.runnable), ("held by calltap", off.tracing)];
     let parts: Vec<String> = parts
@@ -134,10 +135,10 @@ fn waited(off: Off) -> String {
 }
 
 impl Question for Lines {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        let ns = known.ns(over.call.total);
-        let sum = self.functions.entry(over.function).or_default();
-        let ending = over.call.ending;
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        let ns = known.ns(ended.call.total);
+        let sum = self.functions.entry(ended.function).or_default();
+        let ending = ended.call.ending;
         sum.calls += 1;
         let is_known = goes_on(ending) || !ending.is_cut();
         if self.threshold.is_some_and(|threshold| !is_known || ns <= threshold) {
@@ -146,26 +147,26 @@ impl Question for Lines {
         if !ending.is_cut() {
             sum.longest = sum.longest.max(ns);
         }
-        if !ending.is_cut() && over.outermost {
+        if !ending.is_cut() && ended.outermost {
             sum.total = sum.total.saturating_add(ns);
-            sum.off += over.call.off;
+            sum.off += ended.call.off;
         }
         sum.shown += 1;
         if self.is_full() {
             return;
         }
         self.made += 1;
-        let callers = callers(known, over);
+        let callers = callers(known, ended);
         let line = match self.form {
             Form::Text => {
-                if !over.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                if !ended.has_caller() && !callers.is_empty() && !std::mem::replace(&mut self.warned, true) {
                     self.lines += AROUND;
                 }
-                text_line(known, over, &callers, is_known)
+                text_line(known, ended, &callers, is_known)
             }
-            Form::Json(version) => json_line(known, over, &callers, is_known, version),
+            Form::Json(version) => json_line(known, ended, &callers, is_known, version),
         };
-        self.add(over.call.start, &line);
+        self.add(ended.call.start, &line);
     }
 
     fn finish(&mut self, _: &Known) {
@@ -191,7 +192,7 @@ impl Question for Lines {
             .collect();
         let shown = if self.threshold.is_some() { "SLOWER" } else { "SHOWN" };
         let mut out = Vec::new();
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let titles = [shown, "CALLS", "TIME", "MAX", "BLOCKED", "MODULE", "FUNCTION"];
         let _ = columns::write(&mut out, &titles, 5, &cells);
         String::from_utf8_lossy(&out).into_owned()
@@ -218,39 +219,40 @@ impl Question for Lines {
     }
 }
 
-/// The line of a call, for people. `is_known`: its time is, or how long it has taken already.
-fn text_line(known: &mut Known, over: &Over<'_>, callers: &[String], is_known: bool) -> String {
-    let ns = known.ns(over.call.total);
-    let ending = over.call.ending;
+/// Formats a call as text. `is_known`: its duration is known, or for a call still open the time so
+/// far.
+fn text_line(known: &mut Known, ended: &EndedCall<'_>, callers: &[String], is_known: bool) -> String {
+    let ns = known.ns(ended.call.total);
+    let ending = ended.call.ending;
     let caller: String = callers.iter().map(|caller| format!("  <- {caller}")).collect();
-    let time = known.stamp(over.call.start);
+    let time = known.stamp(ended.call.start);
     let took = match (is_known, ending.is_cut()) {
         (true, false) => duration(ns),
         (true, true) => format!(">{}", duration(ns)),
         (false, _) => format!("~{}", ending.name()),
     };
-    let call = values::call(known.name(over.function), over.arguments);
-    let results = values::results(over.results);
+    let call = values::call(known.name(ended.function), ended.arguments);
+    let results = values::results(ended.results);
     let results = if results.is_empty() { results } else { format!("  {results}") };
-    let waited = known.off(over.call.off).map(waited).unwrap_or_default();
-    let task = known.task(over.thread);
+    let waited = known.off(ended.call.off).map(waited).unwrap_or_default();
+    let task = known.task(ended.thread);
     one_line(&format!("{time:>12}  {task:<22} {took:>13}  {call}{results}{waited}{caller}")).into_owned()
 }
 
-/// The same as an object, in which the key `version` says which form it has.
+/// Formats a call as a JSON object; the key `version` holds the version of the format.
 fn json_line(
     known: &mut Known,
-    over: &Over<'_>,
+    ended: &EndedCall<'_>,
     callers: &[String],
     is_known: bool,
     version: &str,
 ) -> String {
-    let ns = known.ns(over.call.total);
-    let ending = over.call.ending;
-    let off = known.off(over.call.off).filter(|_| is_known);
+    let ns = known.ns(ended.call.total);
+    let ending = ended.call.ending;
+    let off = known.off(ended.call.off).filter(|_| is_known);
     let mut object = json!({
-        "start_ns": known.since_start(over.call.start),
-        "start_epoch_ns": known.since_epoch(over.call.start),
+        "start_ns": known.since_start(ended.call.start),
+        "start_epoch_ns": known.since_epoch(ended.call.start),
         "duration_ns": is_known.then_some(ns),
         "cpu_ns": off.and_then(|off| off.cpu(ns)),
         "runnable_ns": off.map(|off| off.runnable),
@@ -258,27 +260,28 @@ fn json_line(
         "tracing_ns": off.map(|off| off.tracing),
         "end": ending.name(),
         "unfinished": goes_on(ending),
-        "tid": known.tid(over.thread),
-        "thread": known.task(over.thread),
-        "function": known.name(over.function),
-        "module": known.module(over.function),
+        "tid": known.tid(ended.thread),
+        "thread": known.task(ended.thread),
+        "function": known.name(ended.function),
+        "module": known.module(ended.function),
         "caller": callers.first(),
-        "caller_is_around": !over.has_caller(),
+        "caller_is_around": !ended.has_caller(),
     });
-    if over.callers.is_some() {
+    if ended.callers.is_some() {
         object["callers"] = callers.into();
     }
-    if !over.arguments.is_empty() {
-        object["arguments"] = values::object(over.arguments);
+    if !ended.arguments.is_empty() {
+        object["arguments"] = values::object(ended.arguments);
     }
-    if !over.results.is_empty() {
-        object["results"] = values::object(over.results);
+    if !ended.results.is_empty() {
+        object["results"] = values::object(ended.results);
     }
     object[version] = 1.into();
     object.to_string()
 }
 
-/// A call that goes on has taken its time already; of others that were cut nothing is known but when they began.
+/// Whether a call was still open at the end, so that the time that it has taken so far is known. Of
+/// other cut calls only the start is known.
 fn goes_on(ending: Ending) -> bool {
     matches!(ending, Ending::Running | Ending::Detached)
 }

@@ -1,6 +1,9 @@
-//! Questions about some functions, answered from events as they come: from a process, or from a file.
+//! Questions about functions, answered from events as they arrive, live from a process or from a
+//! trace file.
 //!
-//! An answer is sums: the events are read and forgotten. Memory goes with the functions, the open calls and the rows of the answer.
+//! A [`Listener`] takes records and batches of events, pairs the events into calls, and passes the
+//! calls of the functions asked about to a [`Question`], which keeps sums. Events are not kept:
+//! memory grows with the functions, the open calls and the rows of the answer.
 
 mod buckets;
 mod count;
@@ -29,98 +32,100 @@ pub use stacks::Stacks;
 use crate::sources::drive::{Progress, feed_batch, stack_of};
 use crate::sources::source::{Damage, Source, next_readable};
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_trace::{Batch, Callers, Record, SiteId, Switch, ThreadId};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
-/// A function, in the order in which they were first described: the same in all processes.
+/// A function's number, in the order in which functions were first described; the same in all
+/// processes.
 pub type Function = u32;
 
 /// An open call.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Its function.
+    /// The called function.
     pub function: Function,
     /// Return address in the caller; 0 when unknown.
     parent: u64,
     wanted: bool,
 }
 
-/// A call that is over, of a function that was asked about.
-pub struct Over<'a> {
-    /// Whose.
+/// A call that ended or was cut, of a function that is asked about.
+pub struct EndedCall<'a> {
+    /// The thread that made the call.
     pub thread: ThreadId,
-    /// Its function.
+    /// The called function.
     pub function: Function,
-    /// When and how.
+    /// Times, depth and ending of the call.
     pub call: &'a Call,
-    /// The calls below it, outermost first.
+    /// The calls on the stack below it, outermost first.
     pub below: &'a [Frame],
-    /// What was read of it when it was entered,
-    pub arguments: &'a [Shown],
-    /// and when it returned.
-    pub results: &'a [Shown],
-    /// Its callers, if they were to be unwound.
+    /// Values captured at its entry.
+    pub arguments: &'a [FormattedValue],
+    /// Values captured at its return.
+    pub results: &'a [FormattedValue],
+    /// Its callers, if they are unwound.
     pub callers: Option<&'a Callers>,
-    /// No other call of its function is open in the thread: what is added up of times counts a recursion once.
+    /// Whether no other call of the function is open in the thread. Sums of times count outermost
+    /// calls only, so that recursion counts once.
     pub outermost: bool,
     parent: u64,
 }
 
-/// A call of a function that was asked about begins.
+/// The beginning of a call of a function that is asked about.
 pub struct Entered<'a> {
-    /// Whose.
+    /// The calling thread.
     pub thread: ThreadId,
-    /// Its function.
+    /// The called function.
     pub function: Function,
-    /// When.
+    /// Time of the entry, ticks.
     pub ticks: u64,
-    /// What was read of it.
-    pub arguments: &'a [Shown],
+    /// Values captured at the entry.
+    pub arguments: &'a [FormattedValue],
 }
 
-/// What is said first where the caller of a call is the traced function around it.
+/// The note that precedes an answer where enclosing traced functions stand in for callers.
 pub(super) const AROUND: &str = "# callers are the traced functions around a call: functions between them that were not traced are left out\n";
 
-impl Over<'_> {
-    /// Is its caller the function that it returns to, if it is known at all?
+impl EndedCall<'_> {
+    /// Whether the function that made the call is known, or callers were unwound.
     fn has_caller(&self) -> bool {
         self.parent != 0 || self.callers.is_some()
     }
 }
 
-/// What was asked.
+/// A question, and its answer so far.
 pub trait Question: Send {
-    /// A function that was asked about is entered.
+    /// Called when a function that is asked about is entered.
     fn enter(&mut self, _function: Function) {}
 
-    /// The same, with what is known of the call.
+    /// Called with the details of an entry of a function that is asked about.
     fn entered(&mut self, _known: &mut Known, _entered: &Entered<'_>) {}
 
-    /// Calls or returns of any function were lost between two times, ticks.
+    /// Called when calls or returns of any function were lost between two times, ticks.
     fn lost(&mut self, _from: u64, _to: u64) {}
 
-    /// A call of it is over, or was cut ([`Ending::is_cut`]).
-    fn over(&mut self, _known: &mut Known, _over: &Over<'_>) {}
+    /// Called when a call ends or is cut ([`Ending::is_cut`]).
+    fn ended(&mut self, _known: &mut Known, _ended: &EndedCall<'_>) {}
 
-    /// Nothing more will come.
+    /// Called once, after the last event.
     fn finish(&mut self, _known: &Known) {}
 
-    /// The answer for people.
+    /// Formats the answer as text.
     fn text(&self, known: &Known) -> String;
 
-    /// The answer for programs: the members of an object, beside those that say how it came about.
+    /// Returns the answer as the members of a JSON object.
     fn json(&self, known: &Known) -> Value;
 }
 
-/// A thread with open calls.
+/// The open calls of a thread.
 #[derive(Default)]
 struct Lane {
     stack: Stack,
     frames: Vec<Frame>,
     values: Values,
-    /// Events whose context switches have not come yet, oldest first.
+    /// Events that wait for the context switches of their time, oldest first.
     waiting: VecDeque<Batch>,
 }
 
@@ -130,21 +135,22 @@ impl Lane {
     }
 }
 
-/// Batches of a thread that wait for context switches, at most: then they are taken to be not known.
+/// Maximum number of waiting batches of a thread; of older ones context switches count as unknown.
 const WAITING: usize = 64;
 
-/// What was read of calls.
+/// Values captured with calls.
 #[derive(Default)]
 struct Values {
-    /// Of the event that comes next.
-    next: Vec<Shown>,
-    /// And its callers.
+    /// Arguments or results of the next event.
+    next: Vec<FormattedValue>,
+    /// Callers of the next event.
     callers: Option<Callers>,
     /// Arguments and callers of open calls, by their depth.
-    open: Vec<(usize, Vec<Shown>, Option<Callers>)>,
+    open: Vec<(usize, Vec<FormattedValue>, Option<Callers>)>,
 }
 
-/// How many calls of each function are open in the thread that is heard of; of no function between two threads.
+/// Number of open calls of each function in the thread whose events are being processed; all 0
+/// between threads.
 #[derive(Default)]
 struct OpenCalls(Vec<u32>);
 
@@ -166,23 +172,23 @@ impl OpenCalls {
     }
 }
 
-/// The functions of frames, as far as they were asked about.
+/// Iterates over the functions of `frames` that are asked about.
 fn wanted(frames: &[Frame]) -> impl Iterator<Item = Function> {
     frames.iter().filter(|frame| frame.wanted).map(|frame| frame.function)
 }
 
-/// Hears what happens, and passes on what was asked about.
-struct Ear<'a> {
+/// Receives the calls of a batch, and forwards those of functions asked about to the question.
+struct Forwarder<'a> {
     known: &'a mut Known,
     question: &'a mut dyn Question,
     frames: &'a mut Vec<Frame>,
     values: &'a mut Values,
     open: &'a mut OpenCalls,
-    /// The thread was heard of before what happens now at this time, ticks.
+    /// Ticks of the thread's previous event.
     before: u64,
 }
 
-impl Visitor for Ear<'_> {
+impl Visitor for Forwarder<'_> {
     fn values(&mut self, thread: ThreadId, site: SiteId, returns: bool, bytes: &[u8]) {
         self.values.next = self.known.values(thread, site, returns, bytes);
         self.values.callers =
@@ -193,7 +199,6 @@ impl Visitor for Ear<'_> {
         self.before = enter.ticks;
         let (function, wanted) = self.known.function_of(enter.site);
         let wanted = wanted && !enter.is_rest;
-        // Those of a copy that was lost are not known.
         if wanted {
             let arguments = &self.values.next;
             let entered = Entered { thread, function, ticks: enter.ticks, arguments };
@@ -223,7 +228,7 @@ impl Visitor for Ear<'_> {
         let (_, arguments, callers) = arguments.unwrap_or_default();
         let open = self.open.of(function);
         *open = open.saturating_sub(1);
-        let over = Over {
+        let ended = EndedCall {
             thread,
             function,
             call,
@@ -234,7 +239,7 @@ impl Visitor for Ear<'_> {
             outermost: *open == 0,
             parent,
         };
-        self.question.over(self.known, &over);
+        self.question.ended(self.known, &ended);
     }
 
     fn mark(&mut self, thread: ThreadId, enter: &Enter) {
@@ -254,11 +259,11 @@ impl Visitor for Ear<'_> {
     }
 }
 
-/// Takes records and events as they come, and keeps the answer.
+/// Takes records and events as they arrive, and keeps the answer.
 pub struct Listener<Q> {
-    /// What is known besides.
+    /// Metadata of the recording.
     pub known: Known,
-    /// What was asked, and the answer so far.
+    /// The question, and the answer so far.
     pub question: Q,
     lanes: HashMap<ThreadId, Lane>,
     open: OpenCalls,
@@ -266,84 +271,86 @@ pub struct Listener<Q> {
 }
 
 impl<Q: Question> Listener<Q> {
-    /// Nothing has happened yet.
+    /// Makes a listener that has seen no event.
     pub fn new(known: Known, question: Q) -> Self {
         let (lanes, open) = (HashMap::new(), OpenCalls::default());
         Self { known, question, lanes, open, totals: Totals::default() }
     }
 
-    /// Takes a record.
+    /// Applies a record.
     pub fn record(&mut self, record: &Record) {
         self.known.record(record);
     }
 
-    /// Takes events of one thread.
+    /// Processes a batch of events of one thread, or queues it until its context switches have
+    /// arrived.
     pub fn events(&mut self, batch: &Batch) {
         if !self.known.switches {
-            return self.happen(batch);
+            return self.process(batch);
         }
         let lane = self.lanes.entry(batch.thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
         lane.waiting.push_back(batch.clone());
         if lane.waiting.len() > WAITING
             && let Some(oldest) = lane.waiting.pop_front()
         {
-            self.happen(&oldest);
+            self.process(&oldest);
         }
     }
 
-    /// Takes context switches of a thread, nanoseconds of CLOCK_MONOTONIC, which made no others before `until`.
+    /// Applies context switches of a thread, times in nanoseconds of CLOCK_MONOTONIC, complete up
+    /// to `until`.
     pub fn switches(&mut self, thread: ThreadId, switches: &[Switch], until: u64) {
         let switches: Vec<Switch> =
             switches.iter().map(|switch| Switch { at: self.known.ticks_at(switch.at), ..*switch }).collect();
-        // They may come before the thread's first events.
+        // Switches may arrive before the thread's first events.
         let lane = self.lanes.entry(thread).or_insert_with(|| Lane::new(Stack::switching(&[])));
         lane.stack.add_switches(&switches);
-        self.happen_until(thread, self.known.ticks_at(until));
+        self.process_until(thread, self.known.ticks_at(until));
     }
 
-    /// What has waited happens, as far as it was before `until`.
-    fn happen_until(&mut self, thread: ThreadId, until: u64) {
+    /// Processes the waiting batches of a thread that end before `until`, ticks.
+    fn process_until(&mut self, thread: ThreadId, until: u64) {
         let is_before = |batch: &Batch| batch.events.last().is_none_or(|event| event.ticks <= until);
         while let Some(lane) = self.lanes.get_mut(&thread)
             && lane.waiting.front().is_some_and(is_before)
             && let Some(batch) = lane.waiting.pop_front()
         {
-            self.happen(&batch);
+            self.process(&batch);
         }
     }
 
-    fn happen(&mut self, batch: &Batch) {
+    fn process(&mut self, batch: &Batch) {
         let sites = self.known.sites();
         let lane = self.lanes.entry(batch.thread).or_default();
         let Lane { stack, frames, values, .. } = lane;
         let before = stack.now();
         self.open.enter_thread(frames);
         let (known, question, open) = (&mut self.known, &mut self.question, &mut self.open);
-        let mut ear = Ear { known, question, frames, values, open, before };
-        feed_batch(stack, batch.thread, batch, sites, &mut ear, &mut self.totals);
+        let mut forwarder = Forwarder { known, question, frames, values, open, before };
+        feed_batch(stack, batch.thread, batch, sites, &mut forwarder, &mut self.totals);
         self.open.leave_thread(frames);
         self.known.lost = self.totals.lost_entries + self.totals.lost_exits;
     }
 
-    /// A thread has ended.
+    /// Ends a thread: its open calls are closed.
     pub fn end(&mut self, thread: ThreadId) {
         self.end_with(thread, Ending::Running);
     }
 
     fn end_with(&mut self, thread: ThreadId, otherwise: Ending) {
-        self.happen_until(thread, u64::MAX);
+        self.process_until(thread, u64::MAX);
         if let Some(Lane { mut stack, mut frames, mut values, .. }) = self.lanes.remove(&thread) {
             let (frames, values) = (&mut frames, &mut values);
             let before = stack.now();
             self.open.enter_thread(frames);
             let (known, question, open) = (&mut self.known, &mut self.question, &mut self.open);
-            let mut ear = Ear { known, question, frames, values, open, before };
-            stack.finish(thread, otherwise, &mut ear, &mut self.totals);
+            let mut forwarder = Forwarder { known, question, frames, values, open, before };
+            stack.finish(thread, otherwise, &mut forwarder, &mut self.totals);
         }
         self.known.forget(thread);
     }
 
-    /// Nothing more will come, and the program goes on.
+    /// Ends all threads, as calltap detaches from a program that keeps running.
     pub fn finish(&mut self) {
         self.finish_with(Ending::Detached);
     }
@@ -355,7 +362,8 @@ impl<Q: Question> Listener<Q> {
         self.question.finish(&self.known);
     }
 
-    /// Takes all of a recording, as the file has it, until `enough` says so, which is asked all the time. What could not be read.
+    /// Processes a whole recording in file order, until `enough` returns true. Returns the totals,
+    /// with what could not be read.
     pub fn read(
         &mut self,
         source: &dyn Source,
@@ -365,10 +373,10 @@ impl<Q: Question> Listener<Q> {
         self.known.meta(source.meta());
         let (mut damage, mut batch, mut stream) = (Damage::default(), Batch::default(), source.batches());
         while !enough(&mut self.question) && next_readable(&mut *stream, &mut batch, &mut damage) {
-            // Without its switches, all else is known of a thread.
+            // A thread whose switches cannot be read is analysed without them.
             let lane = || Lane::new(stack_of(source, batch.thread).unwrap_or_default());
             self.lanes.entry(batch.thread).or_insert_with(lane);
-            self.happen(&batch);
+            self.process(&batch);
             crate::sources::drive::tell(&mut progress, self.totals.events);
         }
         self.finish_with(source.meta().open_at_end());
@@ -377,7 +385,7 @@ impl<Q: Question> Listener<Q> {
         totals
     }
 
-    /// The answer as one object: `calltap_NAME` is its version.
+    /// Returns the answer as one JSON object, with its version under the key `calltap_NAME`.
     pub fn json(&self, name: &str) -> Value {
         let Known { lost, elapsed_ns, .. } = self.known;
         let mut object = serde_json::json!({ "elapsed_ns": elapsed_ns, "lost": lost });

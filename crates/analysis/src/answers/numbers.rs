@@ -1,17 +1,17 @@
-//! Words that calls are counted by: names of functions and of threads, and values. Each has a number.
+//! Numbers for the words that calls are grouped by: names of functions and threads, and values.
 
 use std::collections::HashMap;
 
-/// Words that are kept; the rest is `(others)`.
+/// Maximum number of words; further ones are all `(others)`.
 const WORDS: usize = 1 << 16;
 const OTHERS: &str = "(others)";
-/// The word in the place of functions that are not known, by its number.
+/// The word shown for unknown functions; its number is [`UNKNOWN_WORD`].
 pub const UNKNOWN: &str = "[unknown]";
 pub const UNKNOWN_WORD: u32 = 1;
 
 /// Words by number, and numbers by word.
 pub struct Numbers {
-    /// As they are shown.
+    /// Display forms, by number.
     words: Vec<String>,
     by_word: HashMap<String, u32>,
 }
@@ -26,7 +26,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The number of a word; a new one is shown in this form.
+    /// Returns the number of `word`; `shown` makes the display form of a new one.
     pub fn of(&mut self, word: String, shown: impl FnOnce(&str) -> String) -> u32 {
         if let Some(number) = self.by_word.get(&word) {
             return *number;
@@ -40,7 +40,7 @@ impl Numbers {
         number
     }
 
-    /// The word of a number, as it is shown.
+    /// Returns the display form of the word that has this number.
     pub fn word(&self, number: u32) -> &str {
         self.words.get(number as usize).map_or(OTHERS, String::as_str)
     }

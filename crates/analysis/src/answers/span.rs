@@ -1,60 +1,69 @@
-//! The time between two calls that share a value: `handle@arg1 .. finish@arg1`, `accept@retval .. close@arg1`.
+//! The time between two calls that share a value: `handle@arg1 .. finish@arg1`,
+//! `accept@retval .. close@arg1`.
 //!
-//! An argument is known when its call begins, a result when it returns: these are the moments between which a span lies. They are matched in
-//! the order of time, whatever the threads. Where anything was lost while a span was open, an end or another beginning of it may be
-//! missing: such a span is unknown.
+//! An argument is known when its call begins, a result when its call returns: a span lies between
+//! these moments. Moments are matched in time order across threads. If events were lost while a
+//! span was open, its end or a second beginning may be missing, so that span counts as unknown.
 
 mod matching;
 
-use super::{Buckets, Entered, Known, Over, Question};
+use super::{Buckets, EndedCall, Entered, Known, Question};
 use crate::tree::Ending;
-use crate::values::Shown;
+use crate::values::FormattedValue;
 use calltap_trace::ThreadId;
 use matching::{Matches, Moment, Task};
 use serde_json::Value;
 
-/// Moments that wait to be matched, at most: of more, the older half is.
+/// Maximum number of waiting moments; when it is reached, the older half is matched.
 const WAITING: usize = 1 << 20;
 
-/// One of the two ends of spans.
+/// The beginning or the end of spans.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// As the user wrote it, `FUNCTION@ITEM`.
+    /// The user's text, `FUNCTION@ITEM`.
     pub text: String,
-    /// The value, without its form.
+    /// Name of the value, without its format.
     pub item: String,
-    /// It is read when the call returns.
+    /// Whether the value is a result, read when the call returns.
     pub returns: bool,
 }
 
-/// Keeps spans. The functions of the beginning are those of the first glob that is asked about, those of the end of the second.
+/// The answer to `span`. The first glob asked about names the functions that begin spans, the
+/// second those that end them.
 pub struct Spans {
     sides: [Side; 2],
     waiting: Vec<Moment>,
-    /// Events were lost between these times, ticks.
+    /// Intervals, in ticks, in which events were lost.
     losses: Vec<(u64, u64)>,
     matches: Matches,
-    /// What was before this is matched already.
+    /// Moments before this time, in ticks, are matched already.
     settled: u64,
-    /// A loss became known after spans of its time had been matched.
+    /// Whether a loss was reported after spans of its time had been matched.
     late: bool,
     unread: u64,
 }
 
 impl Spans {
-    /// None yet; the slowest `limit` are shown each.
+    /// Makes an answer without spans; the slowest `limit` are shown one by one.
     pub fn new(sides: [Side; 2], buckets: Buckets, limit: usize) -> Spans {
         let matches = Matches::new(buckets, limit);
         Spans { sides, waiting: Vec::new(), losses: Vec::new(), matches, settled: 0, late: false, unread: 0 }
     }
 
-    fn moment(&mut self, known: &mut Known, side: usize, thread: ThreadId, ticks: u64, values: &[Shown]) {
+    fn moment(
+        &mut self,
+        known: &mut Known,
+        side: usize,
+        thread: ThreadId,
+        ticks: u64,
+        values: &[FormattedValue],
+    ) {
         let item = &self.sides[side].item;
         let named = values.iter().find(|shown| shown.name == *item);
         match named.filter(|shown| !shown.json.is_null()) {
             Some(shown) => {
                 let value = (known.process_of(thread), shown.text.as_str().into());
-                // The thread is forgotten when it ends.
+                // A thread is removed from `Known` when it ends, so its name is taken now.
                 let thread = Task { tid: known.tid(thread), name: known.number_of(known.task(thread)) };
                 self.waiting.push(Moment { ticks, begins: side == 0, thread, value });
                 if self.waiting.len() >= WAITING {
@@ -65,7 +74,7 @@ impl Spans {
         }
     }
 
-    /// The older half of what waits is matched.
+    /// Matches the older half of the waiting moments.
     fn settle(&mut self, known: &Known) {
         self.waiting.sort_by_key(|moment| moment.ticks);
         let half = self.waiting.len() / 2;
@@ -74,7 +83,7 @@ impl Spans {
         self.matches.take(known, &older, &self.losses);
     }
 
-    /// All there is by now, matched.
+    /// Returns the matches of all moments so far, including the waiting ones.
     fn matched(&self, known: &Known) -> Matches {
         let (mut waiting, mut matches) = (self.waiting.clone(), self.matches.clone());
         waiting.sort_by_key(|moment| moment.ticks);
@@ -92,12 +101,12 @@ impl Question for Spans {
         }
     }
 
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
         for side in 0..2 {
-            if self.sides[side].returns && known.is_named_by(over.function, side) {
-                match over.call.ending {
+            if self.sides[side].returns && known.is_named_by(ended.function, side) {
+                match ended.call.ending {
                     Ending::Running | Ending::Detached => {}
-                    _ => self.moment(known, side, over.thread, over.call.end, over.results),
+                    _ => self.moment(known, side, ended.thread, ended.call.end, ended.results),
                 }
             }
         }

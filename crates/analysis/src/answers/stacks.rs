@@ -1,12 +1,12 @@
-//! The paths of calls that lead to a function, with counts and times.
+//! The call paths that lead to a function, with counts and times.
 
-use super::{Known, Over, Question};
+use super::{EndedCall, Known, Question};
 use crate::paths::{NODES, Of, Paths};
 use crate::units::{count, counted, duration, one_line};
 use calltap_trace::SiteId;
 use serde_json::{Value, json};
 
-/// Calls by one path.
+/// Sums of the calls on one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
@@ -15,25 +15,25 @@ struct Sum {
     max: u64,
 }
 
-/// Keeps paths.
+/// The answer to `stacks`.
 pub struct Stacks {
-    /// Of functions; a site here is the number of a name.
+    /// Call paths; a site here is the number of a function's name.
     paths: Paths,
-    /// By node, ticks.
+    /// Sums by node, in ticks.
     sums: Vec<Sum>,
     limit: Option<usize>,
-    /// Calls whose callers were unwound, and calls of which only the traced ones are known.
+    /// Number of calls whose callers were unwound.
     unwound: u64,
     traced: u64,
 }
 
 impl Stacks {
-    /// None yet; at most so many are shown.
+    /// Makes an answer without calls; at most `limit` paths are shown.
     pub fn new(limit: Option<usize>) -> Stacks {
         Stacks { paths: Paths::new(NODES), sums: Vec::new(), limit, unwound: 0, traced: 0 }
     }
 
-    /// What is said first where functions may be missing in paths.
+    /// Returns the note that precedes the answer if paths may lack functions.
     fn warning(&self) -> Option<String> {
         let what = match (self.traced, self.unwound) {
             (0, _) => return None,
@@ -46,7 +46,7 @@ impl Stacks {
         ))
     }
 
-    /// Paths with calls, those that took longest first.
+    /// Returns the paths with calls, largest total time first.
     fn rows(&self) -> Vec<(Vec<u32>, Sum)> {
         let called = |(_, sum): &(u32, &Sum)| sum.calls + sum.unfinished > 0;
         let mut rows: Vec<(Vec<u32>, Sum)> =
@@ -55,7 +55,7 @@ impl Stacks {
         rows
     }
 
-    /// Outermost first.
+    /// Returns the path of a node, outermost function first.
     fn path(&self, mut node: u32) -> Vec<u32> {
         let mut path = Vec::new();
         while let Of::Site(SiteId(name)) = self.paths.of(node) {
@@ -68,10 +68,10 @@ impl Stacks {
 }
 
 impl Question for Stacks {
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        *if over.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        *if ended.callers.is_some() { &mut self.unwound } else { &mut self.traced } += 1;
         let mut node = 0;
-        for name in known.path(over) {
+        for name in known.path(ended) {
             match self.paths.child(node, SiteId(name)) {
                 Some(child) => node = child,
                 None => {
@@ -82,13 +82,13 @@ impl Question for Stacks {
         }
         self.sums.resize(self.paths.nodes.len(), Sum::default());
         let sum = &mut self.sums[node as usize];
-        if over.call.ending.is_cut() {
+        if ended.call.ending.is_cut() {
             sum.unfinished += 1;
             return;
         }
         sum.calls += 1;
-        sum.total = sum.total.saturating_add(over.call.total);
-        sum.max = sum.max.max(over.call.total);
+        sum.total = sum.total.saturating_add(ended.call.total);
+        sum.max = sum.max.max(ended.call.total);
     }
 
     fn text(&self, known: &Known) -> String {

@@ -1,4 +1,4 @@
-//! The recordings of both sides by function.
+//! Compares the recordings of both sides function by function.
 
 use super::functions::Functions;
 use super::numbers::{self, Numbers, Spread, Spreads};
@@ -52,7 +52,7 @@ fn numbers_of(source: &dyn Source, sum: &Sum<Spread>) -> Numbers {
     numbers::of_function(source, &sum.stats, sum.marks, &sum.extra)
 }
 
-/// Sites that are one function, together.
+/// Merges the sums of all sites of each function.
 fn merged(function_of: &dyn Fn(SiteId) -> Option<u32>, sums: Vec<Sum<Spread>>) -> HashMap<u32, Sum<Spread>> {
     let mut merged: HashMap<u32, Sum<Spread>> = HashMap::new();
     for sum in sums {

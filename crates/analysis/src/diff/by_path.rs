@@ -1,4 +1,5 @@
-//! The recordings of both sides by call path. Recursion makes new paths: all times of a path are of calls that do not contain each other.
+//! Compares the recordings of both sides by call path. Recursion makes new paths, so the calls of
+//! one path never contain each other.
 
 use super::functions::Functions;
 use super::numbers::{Numbers, Squares, States, Times};
@@ -10,7 +11,7 @@ use crate::tree::{Call, Totals};
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};
 
-/// Of the calls by one path.
+/// Sums of the calls on one path.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     calls: u64,
@@ -20,7 +21,8 @@ struct Sums {
     max: u64,
 }
 
-/// The paths of all recordings: parent and function of each, and what is known of it by side and recording.
+/// The call paths of all recordings: parent and function of each path, and its sums by side and
+/// recording.
 struct Tree {
     nodes: Vec<(u32, u32)>,
     index: HashMap<(u32, u32), u32>,
@@ -35,7 +37,7 @@ impl Tree {
         })
     }
 
-    /// Adds the paths of a recording of one side.
+    /// Adds the paths of one recording of a side.
     fn add(&mut self, side: usize, paths: &Paths, sums: &[Sums], of: &dyn Fn(SiteId) -> Option<u32>) {
         let mut places = vec![0u32; paths.nodes.len()];
         let mut here: Vec<Sums> = Vec::new();
@@ -71,7 +73,7 @@ pub(super) fn collect(
     options: &Options,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Diff, Error> {
-    // The paths of all recordings of a side take the memory that those of one may take.
+    // The limit of one recording is shared by all recordings of a side.
     let most = sources.iter().map(|side| side.len()).max().unwrap_or(1).max(1);
     let limit = if options.max_paths == 0 { NODES / most } else { options.max_paths };
     let mut totals = [Vec::new(), Vec::new()];

@@ -1,4 +1,5 @@
-//! Conditions under which a comparison has failed: `total(f)>1.1x`. One on times needs several recordings: it holds where the whole confidence interval is beyond its bound.
+//! Conditions under which a comparison fails: `total(f)>1.1x`. A condition on times needs several
+//! recordings: it holds if the whole confidence interval lies beyond its bound.
 
 use super::evidence::{self, ERROR_RATE, LEAST_RECORDINGS, Mean};
 use super::outcome::{Finding, Holds, Outcome};
@@ -12,7 +13,7 @@ use std::str::FromStr;
 
 const FORM: &str = "expected as in 'total(f)>1.1x', 'p99(f)>5ms' or 'calls(f)>=1000'";
 
-/// A condition on a function, or on each that a glob matches.
+/// A condition on one function, or on each function that a glob matches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Condition {
     text: String,
@@ -30,17 +31,17 @@ enum Comparison {
     AtMost,
 }
 
-/// What B is compared with.
+/// The bound that B is compared with.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Bound {
-    /// So many times A.
+    /// A multiple of A.
     Ratio(f64),
-    /// Nanoseconds, or calls.
+    /// Nanoseconds, or a number of calls.
     Number(f64),
 }
 
 impl Condition {
-    /// What B is compared with.
+    /// Returns the bound for B, given A.
     fn bound(&self, a: f64) -> f64 {
         match self.bound {
             Bound::Ratio(ratio) => ratio * a,
@@ -58,7 +59,7 @@ impl Condition {
         }
     }
 
-    /// The end of the confidence interval of B that is nearer to the bound.
+    /// Returns the end of the confidence interval of B that is nearer to the bound.
     fn nearer(&self, b: f64, margin: f64) -> f64 {
         match self.comparison {
             Comparison::More | Comparison::AtLeast => b - margin,
@@ -66,12 +67,13 @@ impl Condition {
         }
     }
 
-    /// By how much B may be off, compared with its bound, at this rate of errors.
+    /// Returns the error margin of B relative to its bound at this error rate; `None` with too few
+    /// recordings.
     fn margin(&self, a: &Mean, b: &Mean, error: f64, rule: Rule) -> Option<f64> {
         let ratio = if let Bound::Ratio(ratio) = self.bound { ratio } else { 0.0 };
         let compared: &[&Mean] = if ratio > 0.0 { &[a, b] } else { &[b] };
         let few = |side: &&&Mean| side.recordings < LEAST_RECORDINGS;
-        // Calls are counted: recordings that all have the same number leave no doubt.
+        // Equal call counts in all recordings need no test.
         let exact = !self.measure.is_time() && compared.iter().all(|side| side.is_constant());
         if !exact && compared.iter().any(|side| few(&side)) {
             return None;
@@ -80,7 +82,7 @@ impl Condition {
         Some(if self.measure.is_percentile() { margin.max(rule.step_ns as f64) } else { margin })
     }
 
-    /// Are there too few recordings to try it?
+    /// Whether there are too few recordings to try the condition.
     fn lacks(&self, recordings: [usize; 2]) -> bool {
         let [a, b] = recordings.map(|number| number < LEAST_RECORDINGS);
         b || (a && matches!(self.bound, Bound::Ratio(_)))
@@ -95,7 +97,7 @@ impl FromStr for Condition {
         let (measure, rest) = text.split_once('(').ok_or_else(|| wrong("no function in parentheses"))?;
         let measure: Measure =
             measure.trim().parse().map_err(|error: String| format!("'{text}': {error}"))?;
-        // Names can have parentheses and > themselves; what is behind the last parenthesis has not.
+        // A name may contain parentheses and `>`; the text after the last parenthesis cannot.
         let (function, rest) = rest.rsplit_once(')').ok_or_else(|| wrong("no function in parentheses"))?;
         if function.trim().is_empty() {
             return Err(wrong("no function in parentheses"));
@@ -131,7 +133,8 @@ fn bound_of(measure: Measure, text: &str) -> Result<Bound, String> {
     Ok(Bound::Number(number * factor))
 }
 
-/// Tries the conditions on rows by function, of which `names` are the names. `why_not` is why times cannot be compared.
+/// Tries all conditions on rows by function; `names` names a row's function. `why_not` says why
+/// times cannot be compared.
 pub(super) fn try_all(
     sources: Sources<'_>,
     rows: &[Row],
@@ -186,7 +189,7 @@ pub(super) fn try_all(
     options.conditions.iter().zip(tried).map(outcome).collect()
 }
 
-/// The names of the functions that a condition is about: of those that could be called, whether they were or not.
+/// Returns the names of the functions that a condition is about, called or not.
 fn matching(
     sources: Sources<'_>,
     condition: &Condition,
@@ -206,7 +209,7 @@ fn matching(
             all.push(name);
         }
     }
-    // The name of a C++ function can be a glob that does not match it: operator*, f[abi:cxx11].
+    // A C++ name can look like a glob that does not match it: `operator*`, `f[abi:cxx11]`.
     let found = if exact.is_empty() { globbed } else { exact };
     if found.is_empty() {
         let near = nearest_names(&condition.function, all.iter().map(String::as_str), 6);

@@ -1,29 +1,31 @@
-//! Which functions of the recordings are the same.
+//! Matches the functions of all recordings of both sides.
 //!
-//! Addresses change from build to build, and so do the hashes in linker symbols of Rust: a function is its name, and the file name of its
-//! module. Where that file was renamed, too (`prog-old`, `prog-new`), it is its name, if one module alone has it in either trace.
+//! Addresses change from build to build, and so do the hashes in linker symbols of Rust: a function
+//! is identified by its name and the file name of its module. If that file was renamed too
+//! (`prog-old`, `prog-new`), the name alone identifies the function, provided that exactly one
+//! module of each side has it.
 
 use super::Sources;
 use crate::names::Names;
 use calltap_trace::SiteId;
 use std::collections::{BTreeSet, HashMap};
 
-/// A function of either side or both.
+/// A function of one side or both.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Function {
     pub(super) name: String,
-    /// In B, if it is there.
+    /// File name of its module, in B if B has the function.
     pub(super) module: String,
 }
 
-/// The functions of all recordings, and by side, recording and site, which it is.
+/// The functions of all recordings, and the function of each site by side and recording.
 pub(super) struct Functions {
     pub(super) list: Vec<Function>,
     of_site: [Vec<HashMap<SiteId, u32>>; 2],
 }
 
 impl Functions {
-    /// Of these sites of each recording.
+    /// Matches the functions of the given sites of each recording.
     pub(super) fn new(sources: Sources<'_>, sites: &[Vec<Vec<SiteId>>; 2], linker_names: bool) -> Self {
         let names = sources.map(|side| {
             side.iter().map(|source| Names::new(source.meta(), linker_names)).collect::<Vec<_>>()

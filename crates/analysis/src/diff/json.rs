@@ -1,15 +1,17 @@
-//! A comparison for programs; `docs/diff.md` describes it.
+//! The comparison as JSON; `docs/diff.md` describes the format.
 
 use super::{Diff, Measure, Recording, Row, evidence, rule};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// Goes up when something a reader relies on is changed or taken away; what is added does not count.
+/// Version of the format: incremented when a member that readers rely on changes or disappears, not
+/// when one is added.
 const VERSION: u32 = 1;
 
 impl Diff {
-    /// Writes it as one JSON object, a row to a line: all functions or paths, all that is known of them.
+    /// Writes the comparison as one JSON object, one row to a line, with all functions or paths and
+    /// all their measures.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let member = |name: &str, value: Value| format!("\"{name}\":{value},\n");
         writeln!(out, "{{\"calltap_diff\":{VERSION},")?;
@@ -59,7 +61,7 @@ impl Diff {
         out.write_all(b"\n]}\n")
     }
 
-    /// The confidence interval of the change from A to B, where there are recordings enough to have one.
+    /// Returns the confidence interval of the change from A to B, or null with too few recordings.
     fn interval(&self, row: &Row, measure: Measure) -> Value {
         let [Some(a), Some(b)] = [0, 1].map(|side| row.mean(side, measure)) else { return Value::Null };
         match evidence::interval(measure, &a, &b, self.rule().comparisons) {
@@ -94,7 +96,7 @@ impl Diff {
     }
 }
 
-/// Numbers of all its recordings together.
+/// Returns the sums over all recordings of a side.
 fn of_side(side: &[Recording]) -> Value {
     let sum = |number: fn(&Recording) -> u64| side.iter().map(number).sum::<u64>();
     json!({

@@ -1,69 +1,69 @@
-//! What is compared of a function.
+//! The measures of a function that can be compared.
 
 use std::str::FromStr;
 
-/// A number of a function, in each of two traces.
+/// A number of a function that is compared between two traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Measure {
     /// Time of outermost activations.
     #[default]
     Total,
-    /// Time without calls made.
+    /// Time of its calls without the calls that they made.
     SelfTime,
     /// Number of calls.
     Calls,
     /// Mean time per call.
     Avg,
-    /// What half of the calls do not exceed.
+    /// Median duration: half of the calls are not longer.
     P50,
-    /// What nine of ten calls do not exceed.
+    /// 90th percentile of durations.
     P90,
-    /// What 99 of a hundred calls do not exceed.
+    /// 99th percentile of durations.
     P99,
-    /// What 999 of a thousand calls do not exceed.
+    /// 99.9th percentile of durations.
     P999,
     /// Longest call.
     Max,
-    /// What of the total its threads ran,
+    /// Part of the total in which the threads ran.
     Cpu,
-    /// could have run, without a processor,
+    /// Part of the total in which the threads were runnable but had no processor.
     Runnable,
-    /// slept,
+    /// Part of the total in which the threads were blocked.
     Blocked,
-    /// and were held by calltap.
+    /// Part of the total in which calltap held the threads.
     Tracing,
 }
 
 use Measure::*;
 
-/// The percentiles kept of each function.
+/// The percentiles kept of each function, in parts per thousand.
 pub(super) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 impl Measure {
-    /// All there are.
+    /// All measures.
     pub const ALL: [Measure; 13] =
         [Total, SelfTime, Calls, Avg, P50, P90, P99, P999, Max, Cpu, Runnable, Blocked, Tracing];
 
-    /// What the total is made of.
+    /// The measures that the total is the sum of.
     pub(super) const STATES: [Measure; 4] = [Cpu, Runnable, Blocked, Tracing];
 
-    /// Their names, in the same order.
+    /// Names of all measures, in the order of [`ALL`](Self::ALL).
     pub const NAMES: &[&str] = &[
         "total", "self", "calls", "avg", "p50", "p90", "p99", "p99.9", "max", "cpu", "runnable", "blocked",
         "tracing",
     ];
 
-    /// Its name.
+    /// Returns the measure's name.
     pub fn name(self) -> &'static str {
         Self::NAMES[Self::ALL.iter().position(|measure| *measure == self).unwrap_or(0)]
     }
 
-    /// Its name in JSON.
+    /// Returns the measure's key in JSON.
     pub(super) fn key(self) -> String {
         if self.is_time() { format!("{}_ns", self.name().replace('.', "_")) } else { self.name().to_owned() }
     }
 
-    /// Is it a time?
+    /// Whether the measure is a time.
     pub fn is_time(self) -> bool {
         self != Calls
     }
@@ -72,7 +72,8 @@ impl Measure {
         matches!(self, P50 | P90 | P99 | P999)
     }
 
-    /// Is it kept by call path, too? A histogram for each of a million paths would not fit.
+    /// Whether the measure is also kept by call path. A histogram for each of a million paths would
+    /// not fit into memory.
     pub fn is_by_path(self) -> bool {
         !self.is_percentile()
     }

@@ -1,7 +1,8 @@
-//! Two sides, compared, each of one recording or several: which functions, or call paths, differ, and whether beyond the noise
-//! ([`noise`], [`evidence`]).
+//! Compares two sides, each of one recording or several: which functions, or call paths, differ,
+//! and whether they differ beyond the noise ([`noise`], [`evidence`]).
 //!
-//! Recordings whose times cannot be compared, of different clocks or of a counter, are compared by numbers of calls alone.
+//! Recordings whose times are not comparable, as their clocks differ or are counters, are compared
+//! by call counts alone.
 
 mod by_function;
 mod by_path;
@@ -36,32 +37,33 @@ use numbers::Numbers;
 use rule::Rule;
 use std::cmp::Reverse;
 
-/// What to compare, and what to show.
+/// Scope and presentation of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// By call path, not by function.
+    /// Whether call paths are compared, not functions.
     pub by_path: bool,
-    /// What text shows, in this order; empty for total, self, calls, p50 and p99 (not by path).
+    /// Columns of the text, in this order; empty: total, self, calls, p50 and p99 (by path without
+    /// percentiles).
     pub columns: Vec<Measure>,
-    /// The largest differences of this first.
+    /// The measure whose largest differences come first.
     pub sort: Measure,
-    /// Also what does not differ beyond the noise.
+    /// Whether rows that do not differ beyond the noise are shown too.
     pub all: bool,
-    /// Only functions matching one of these by name; empty = all.
+    /// Shows only functions whose names match one of these; empty: all.
     pub filter: Vec<Word>,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Times that differ by a smaller share are the same.
+    /// Times that differ by a smaller share count as equal.
     pub min_change: f64,
     /// Conditions to try.
     pub conditions: Vec<Condition>,
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Names in the table are shortened to what tells them apart.
+    /// Whether names in the table are shortened to what distinguishes them.
     pub short_names: bool,
-    /// Characters of a line of text: where names have no room in it, columns are left out that were not asked for.
+    /// Characters of a line of text: if names do not fit, default columns are left out.
     pub width: Option<usize>,
-    /// Different call paths kept in memory of each recording, 0 = a million by side.
+    /// Maximum number of call paths kept in memory for each recording; 0: a million for each side.
     pub max_paths: usize,
 }
 
@@ -87,11 +89,11 @@ impl Default for Options {
 /// The recordings of both sides.
 type Sources<'a> = [&'a [&'a dyn Source]; 2];
 
-/// A function, or a path, in the recordings of both sides.
+/// A function, or a call path, in the recordings of both sides.
 #[derive(Clone, Debug)]
 struct Row {
     function: u32,
-    /// Its place in the tree of paths.
+    /// Index in the tree of paths.
     path: Option<u32>,
     sides: [Vec<Numbers>; 2],
 }
@@ -101,7 +103,7 @@ impl Row {
         noise::judge(measure, &self.sides[0], &self.sides[1], rule)
     }
 
-    /// The mean of the recordings of a side; None if a call has no time.
+    /// Returns the mean over the recordings of a side; `None` if calls have no times.
     fn mean(&self, side: usize, measure: Measure) -> Option<Mean> {
         Mean::of(&self.sides[side], measure)
     }
@@ -110,7 +112,7 @@ impl Row {
         [0, 1].map(|side| self.mean(side, measure).map(|mean| mean.rounded()))
     }
 
-    /// How much more or less it is.
+    /// Returns the absolute difference between both sides.
     fn change(&self, measure: Measure) -> Option<u64> {
         let [a, b] = self.values(measure);
         Some(a?.abs_diff(b?))
@@ -120,24 +122,24 @@ impl Row {
 /// A finished comparison.
 pub struct Diff {
     options: Options,
-    /// All that pass the filter, the largest difference first.
+    /// All rows that pass the filter, the largest difference first.
     rows: Vec<Row>,
     functions: Vec<Function>,
     /// Parent and function of each path; the first is the root.
     tree: Vec<(u32, u32)>,
-    /// Calls that were merged into their callers as there were too many paths, in each side.
+    /// Number of calls of each side that count for their callers, as there were too many paths.
     merged: [u64; 2],
     timed: bool,
-    /// Context switches were recorded in all recordings.
+    /// Whether all recordings have context switches.
     states: bool,
     restriction: Option<String>,
-    /// What became of the conditions, in their order.
+    /// Outcomes of the conditions, in their order.
     pub outcomes: Vec<Outcome>,
     /// The recordings of each side.
     sides: [Vec<Recording>; 2],
 }
 
-/// What is said of one of the recordings.
+/// Facts about one of the recordings.
 struct Recording {
     name: String,
     head: String,
@@ -148,7 +150,7 @@ struct Recording {
     clock: Option<ClockKind>,
 }
 
-/// Compares the recordings of B with those of A. The sources come with the names that the reader knows them by.
+/// Compares the recordings of B with those of A. Each source comes with its display name.
 pub fn collect(
     sides: [&[(&str, &dyn Source)]; 2],
     options: &Options,
@@ -176,7 +178,7 @@ pub fn collect(
     diff.states = sources.into_iter().flatten().all(|source| source.has_switches());
     diff.restrict(restriction(sources));
     if options.by_path && !options.conditions.is_empty() {
-        // Conditions are on functions.
+        // Conditions apply to functions.
         let mut by_function = by_function::collect(sources, options, &mut |_| {})?;
         for (recordings, side) in by_function.sides.iter_mut().zip(sources) {
             recordings.iter_mut().zip(side).for_each(|(recording, source)| recording.clock = clock(*source));
@@ -222,7 +224,7 @@ impl Diff {
         }
     }
 
-    /// Leaves the times alone if they cannot be compared.
+    /// Removes the times if they cannot be compared, for the reason `why`.
     fn restrict(&mut self, why: Option<String>) {
         if why.is_some() {
             let all = self.rows.iter_mut().flat_map(|row| row.sides.iter_mut().flatten());
@@ -254,12 +256,12 @@ impl Diff {
         self.functions.iter_mut().for_each(|function| function.name = short.of(&function.name));
     }
 
-    /// Does anything differ beyond the noise, in what is shown?
+    /// Whether any shown row differs beyond the noise.
     pub fn differs(&self) -> bool {
         self.rows.iter().any(|row| self.is_beyond(row))
     }
 
-    /// Why only numbers of calls are compared, if so.
+    /// The reason why only call counts are compared, if so.
     pub fn restriction(&self) -> Option<&str> {
         self.restriction.as_deref()
     }
@@ -272,7 +274,7 @@ impl Diff {
         Rule { min_change: self.options.min_change, step_ns, comparisons }
     }
 
-    /// Has each side one recording? Then only the calls within them tell what is noise.
+    /// Whether each side has one recording, so that noise is estimated from the calls within it.
     fn is_of_single_recordings(&self) -> bool {
         self.sides.iter().all(|side| side.len() == 1)
     }
@@ -295,7 +297,7 @@ impl Diff {
         self.columns().iter().any(differs)
     }
 
-    /// The functions from the outermost to this one.
+    /// Returns the names of the functions on a path, outermost first.
     fn path(&self, mut node: u32) -> Vec<&str> {
         let mut names = Vec::new();
         while node != 0 {
@@ -312,7 +314,7 @@ fn clock(source: &dyn Source) -> Option<ClockKind> {
     source.meta().session.as_ref().map(|session| session.clock)
 }
 
-/// Why the times of these recordings cannot be compared.
+/// Returns the reason why the times of these recordings cannot be compared.
 fn restriction(sources: Sources<'_>) -> Option<String> {
     for (side, letter) in sources.into_iter().zip(["A", "B"]) {
         if side.iter().any(|source| !source.has_time()) {

@@ -1,37 +1,41 @@
-//! What is noise, and what is not.
+//! Decides which differences are noise.
 //!
-//! One recording of a program is a sample: recorded again, its calls take other times. How much other is told by several recordings (`evidence`). With one
-//! recording a side it is guessed from how its calls differ among themselves. The rule then:
+//! One recording of a program is a sample: recorded again, its calls take other times. Several
+//! recordings show how much they vary (`evidence`). With one recording per side, the variation is
+//! estimated from how its calls differ among themselves, by this rule:
 //!
-//! - numbers of calls are exact: any difference is one;
-//! - a sum of times (total, self) or a mean differs if the difference is more than `ERRORS` standard errors, by the variance of the single
-//!   calls in both traces;
-//! - a percentile differs if the ranges in which it lies, at `ERRORS` standard errors of its rank, do not meet (which assumes nothing about
-//!   the distribution);
-//! - in any case by at least a share of the larger one ([`Options::min_change`](super::Options)): recordings differ from each other in ways in
-//!   which calls of one recording do not: the processor's clock, where code and stack lie, what else runs;
-//! - percentiles also by at least `STEP_NS`, about what the reading of a clock adds to a duration and takes from it (2 ms with the coarse clock);
-//! - of fewer than `LEAST` calls nothing is said, nor of a longest call: `?`.
+//! - call counts are exact: any difference counts;
+//! - a sum of times (total, self) or a mean differs if the difference exceeds `ERRORS` standard
+//!   errors, by the variance of the single calls in both traces;
+//! - a percentile differs if the ranges in which it lies, at `ERRORS` standard errors of its rank,
+//!   do not overlap, which assumes nothing about the distribution;
+//! - a time must differ by at least a share of the larger one
+//!   ([`Options::min_change`](super::Options)): recordings differ in ways in which calls of one
+//!   recording do not, such as the processor's clock, the placement of code and stack, and other
+//!   programs;
+//! - a percentile must differ by at least `STEP_NS`, about the error of reading a clock (2 ms with
+//!   the coarse clock);
+//! - with fewer than `LEAST` calls, or for a longest call, the verdict is `?`.
 
 use super::numbers::{Numbers, Percentile, Sample};
 use super::rule::{ERRORS, LEAST, Rule};
 use super::{Measure, evidence};
 
-/// Whether a number differs.
+/// Whether and how a number differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Not beyond the noise.
+    /// No difference beyond the noise.
     Same,
-    /// More in B.
+    /// Beyond the noise, and more in B.
     More,
-    /// Less in B.
+    /// Beyond the noise, and less in B.
     Less,
-    /// Not known: too few calls to tell.
+    /// Undecided: too few calls.
     Unknown,
 }
 
 impl Verdict {
-    /// Beyond the noise?
+    /// Whether the number differs beyond the noise.
     pub fn differs(self) -> bool {
         matches!(self, Verdict::More | Verdict::Less)
     }
@@ -46,7 +50,8 @@ impl Verdict {
     }
 }
 
-/// Judges a measure of one function in the recordings of both sides. None if one of them does not have it.
+/// Judges a measure of one function in the recordings of both sides. `None` if a side does not have
+/// the measure.
 pub(super) fn judge(measure: Measure, a: &[Numbers], b: &[Numbers], rule: Rule) -> Option<Verdict> {
     let value = |side| Some(evidence::Mean::of(side, measure)?.rounded());
     let (from, to) = (value(a)?, value(b)?);
@@ -67,9 +72,9 @@ pub(super) fn judge(measure: Measure, a: &[Numbers], b: &[Numbers], rule: Rule) 
     })
 }
 
-/// Do two recordings differ by more than their calls do?
+/// Whether two recordings differ by more than their calls do.
 fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool> {
-    // That it is there at all is not noise.
+    // A time that only one side has is not noise.
     let (Some(x), Some(y), true) = (&a.times, &b.times, measure.is_time()) else { return Some(true) };
     let percentile = |at: usize| match (x.percentiles, y.percentiles) {
         (Some(x), Some(y)) => apart(&x[at], &y[at]),
@@ -96,7 +101,8 @@ fn within_recordings(measure: Measure, a: &Numbers, b: &Numbers) -> Option<bool>
     }
 }
 
-/// The numbers of calls are taken as they are; what varies is the time of each.
+/// Whether two sums differ beyond the noise. Call counts are exact; only the time of each call
+/// varies.
 fn sums_differ(a: &Sample, b: &Sample) -> Option<bool> {
     let error = (a.count as f64 * a.variance_ns2 + b.count as f64 * b.variance_ns2).sqrt();
     (a.count.min(b.count) >= LEAST).then(|| a.sum_ns.abs_diff(b.sum_ns) as f64 > ERRORS * error)
@@ -108,7 +114,7 @@ fn means_differ(a: &Sample, b: &Sample) -> Option<bool> {
     (a.count.min(b.count) >= LEAST).then(|| (mean(a) - mean(b)).abs() > ERRORS * (error(a) + error(b)).sqrt())
 }
 
-/// Do two percentiles lie in ranges that do not meet? Each end is off by up to 1/128.
+/// Whether the ranges of two percentiles do not overlap. Each end is off by up to 1/128.
 fn apart(a: &Percentile, b: &Percentile) -> Option<bool> {
     let (a, b) = (a.between_ns?, b.between_ns?);
     let below = |high: u64, low: u64| (high as f64) * (129.0 / 128.0) < (low as f64) * (127.0 / 128.0);

@@ -1,4 +1,4 @@
-//! The numbers of one function, or call path, in one recording.
+//! The measures of one function, or call path, in one recording.
 
 use super::Measure;
 use super::measure::PERMILLES;
@@ -7,11 +7,11 @@ use crate::sources::source::Source;
 use crate::sums::{Extra, Stats, variance};
 use crate::tree::Call;
 
-/// What is compared. Nothing of a function that was never called.
+/// The compared numbers; the default stands for a function that was never called.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
     pub(super) calls: u64,
-    /// Absent when no call was timed.
+    /// Times; `None` if no call was timed.
     pub(super) times: Option<Times>,
 }
 
@@ -19,16 +19,16 @@ pub(super) struct Numbers {
 pub(super) struct Times {
     pub(super) total: Sample,
     pub(super) own: Sample,
-    /// All calls, recursive ones included.
+    /// Durations of all calls, recursive ones included.
     pub(super) every: Sample,
     pub(super) max_ns: u64,
-    /// Of the total: in the order of [`Measure::STATES`]; absent if it is not known of all calls.
+    /// Parts of the total, in the order of [`Measure::STATES`]; `None` if unknown for any call.
     pub(super) states: Option<[Sample; 4]>,
-    /// In the order of [`PERMILLES`]; not by path.
+    /// Percentiles in the order of [`PERMILLES`]; `None` by path.
     pub(super) percentiles: Option<[Percentile; 4]>,
 }
 
-/// Some durations.
+/// Count, sum and variance of durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) count: u64,
@@ -36,7 +36,7 @@ pub(super) struct Sample {
     pub(super) variance_ns2: f64,
 }
 
-/// A percentile, and between which durations it would be found again; absent with too few calls.
+/// A percentile, and the range in which it lies; no range with too few calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Percentile {
     pub(super) ns: u64,
@@ -44,7 +44,7 @@ pub(super) struct Percentile {
 }
 
 impl Numbers {
-    /// 0 of what was never called; none of what has no time.
+    /// Returns a measure: 0 of a function that was never called, `None` without times.
     pub(super) fn value(&self, measure: Measure) -> Option<u64> {
         if measure == Measure::Calls || self.calls == 0 {
             return Some(self.calls);
@@ -70,7 +70,7 @@ impl Numbers {
     }
 }
 
-/// Of the durations of one function in ticks: their number, sum, and sum of squares.
+/// Number, sum and sum of squares of the durations of one function, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Squares {
     pub(super) count: u64,
@@ -102,11 +102,11 @@ impl Squares {
     }
 }
 
-/// What threads did during calls, in the order of [`Measure::STATES`].
+/// The time that threads spent in each state during calls, in the order of [`Measure::STATES`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct States {
     parts: [Squares; 4],
-    /// Something of it is not.
+    /// Whether the states of any call are unknown.
     is_unknown: bool,
 }
 
@@ -131,15 +131,15 @@ impl States {
     }
 }
 
-/// What a report does not keep of each function, but a comparison needs.
+/// Sums that a comparison needs beyond those of a report, for each function.
 pub(super) struct Spreads {
     functions: Vec<(Squares, Squares)>,
-    /// Of outermost calls; empty where context switches were not recorded.
+    /// States during outermost calls; empty if context switches were not recorded.
     states: Vec<States>,
     histograms: Histograms,
 }
 
-/// Of one function: its outermost calls, the time of its calls without those made, and all durations.
+/// The sums of one function: outermost calls, self time, states, and all durations.
 #[derive(Default)]
 pub(super) struct Spread {
     outermost: Squares,
@@ -192,7 +192,7 @@ impl Extra for Spreads {
     }
 }
 
-/// Of a function.
+/// Returns the numbers of a function.
 pub(super) fn of_function(source: &dyn Source, stats: &Stats, marks: u64, spread: &Spread) -> Numbers {
     let calls = stats.calls + marks;
     if stats.calls == 0 || !source.has_time() {

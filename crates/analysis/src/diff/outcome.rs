@@ -1,30 +1,30 @@
-//! What became of a condition, and how that is told.
+//! Outcomes of conditions, and the sentences that report them.
 
 use super::evidence::LEAST_RECORDINGS;
 use super::{Measure, Verdict};
 use crate::units::{count, duration, one_line};
 
-/// A condition, tried.
+/// The outcome of a tried condition.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// As it was given.
+    /// The user's text.
     pub condition: String,
-    /// It holds of what is larger, not of what is smaller.
+    /// Whether the condition holds for values above the bound, not below it.
     pub(super) is_upper: bool,
-    /// The functions of which it holds in the means of the recordings.
+    /// The functions for which it holds in the means of the recordings.
     pub holds_of: Vec<Holds>,
-    /// What the recordings prove.
+    /// The finding from all recordings.
     pub finding: Finding,
 }
 
-/// What recordings prove of a condition.
+/// The finding about a condition from all recordings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// It holds of a function.
+    /// It is proven to hold for a function.
     Holds,
-    /// It is not proven to hold of any.
+    /// It is not proven to hold for any function.
     HoldsNot,
-    /// There are so many recordings of A and B, which is too few to tell.
+    /// There are too few recordings to decide: their numbers in A and B.
     TooFewRecordings([usize; 2]),
 }
 
@@ -38,25 +38,25 @@ impl Finding {
     }
 }
 
-/// A function of which a condition holds in the means.
+/// A function for which a condition holds in the means.
 #[derive(Clone, Debug)]
 pub struct Holds {
-    /// Its name.
+    /// The function's name.
     pub function: String,
-    /// What was compared.
+    /// The compared measure.
     pub measure: Measure,
-    /// In A and in B: calls, or nanoseconds; the means of the recordings.
+    /// Means of the recordings of A and B, calls or nanoseconds.
     pub values: [u64; 2],
-    /// Whether they differ beyond the noise.
+    /// Whether both sides differ beyond the noise.
     pub verdict: Option<Verdict>,
-    /// It holds with the whole confidence interval.
+    /// Whether it holds for the whole confidence interval.
     pub proven: bool,
-    /// By how much B may be off where it is compared with its bound; None with too few recordings to say.
+    /// Margin of error of B relative to its bound; `None` with too few recordings.
     pub margin: Option<u64>,
 }
 
 impl Outcome {
-    /// One sentence for each of the first few functions of which it is proven to hold.
+    /// Returns one sentence for each of the first few functions for which the condition is proven.
     pub fn sentences(&self) -> Vec<String> {
         const SHOWN: usize = 10;
         let proven: Vec<&Holds> = self.holds_of.iter().filter(|holds| holds.proven).collect();
@@ -69,7 +69,7 @@ impl Outcome {
         sentences
     }
 
-    /// What is not certain: the means meet the condition, and their confidence intervals do not.
+    /// Returns a sentence if the means meet the condition but their confidence intervals do not.
     pub fn doubt(&self) -> Option<String> {
         let doubtful = |holds: &&Holds| !holds.proven && self.finding == Finding::HoldsNot;
         let mut doubtful = self.holds_of.iter().filter(doubtful);
@@ -98,7 +98,7 @@ impl Outcome {
         format!("{}: {function} has {} in A, {} in B{compared}", self.condition, form(a), form(b))
     }
 
-    /// Why it could not be tried, if there are too few recordings.
+    /// Returns a sentence if too few recordings keep the condition from being tried.
     pub fn lack(&self) -> Option<String> {
         let Finding::TooFewRecordings([a, b]) = self.finding else { return None };
         Some(format!(

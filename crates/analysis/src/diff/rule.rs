@@ -1,25 +1,26 @@
-//! What is taken for noise in any case.
+//! Thresholds below which differences count as noise.
 
-/// Standard errors: by chance alone, one of 16,000 differs by more.
+/// Number of standard errors: by chance alone, one of 16,000 values differs by more.
 pub const ERRORS: f64 = 4.0;
-/// Calls of a function in each trace that it takes to judge its times.
+/// Number of calls of a function in each trace that a judgement of its times needs.
 pub const LEAST: u64 = 10;
 
-/// Percentiles that differ by less are the same.
+/// Percentiles that differ by less are equal, nanoseconds.
 pub const STEP_NS: u64 = 20;
 
-/// What is taken for noise in any case.
+/// Thresholds of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Of times: a smaller share.
+    /// Times that differ by a smaller share are equal.
     pub(super) min_change: f64,
-    /// Of percentiles: less.
+    /// Percentiles that differ by less are equal, nanoseconds.
     pub(super) step_ns: u64,
-    /// Numbers that are compared: what is said must be true of all.
+    /// Number of comparisons that share the error rate.
     pub(super) comparisons: usize,
 }
 
-/// The ranks between which a percentile of so many calls lies; none if they are too few to have both.
+/// Returns the ranks between which a percentile of `calls` durations lies; `None` with too few
+/// calls.
 pub(super) fn ranks(calls: u64, permille: u32) -> Option<(u64, u64)> {
     let (n, p) = (calls as f64, f64::from(permille) / 1000.0);
     let off = ERRORS * (n * p * (1.0 - p)).sqrt();

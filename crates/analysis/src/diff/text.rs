@@ -1,4 +1,4 @@
-//! A comparison for people.
+//! The comparison as text.
 
 use super::{Diff, Measure, Row, Verdict, evidence, rule};
 use crate::columns;
@@ -6,7 +6,7 @@ use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
 impl Diff {
-    /// Writes it as a table: what differs beyond the noise, and how much is left out.
+    /// Writes a table of the rows that differ beyond the noise, and the number of rows left out.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         for (side, letter) in self.sides.iter().zip(["A", "B"]) {
             for recording in side {
@@ -56,7 +56,7 @@ impl Diff {
         Ok(())
     }
 
-    /// Says what may differ, but was called too seldom, or recorded too seldom, to tell.
+    /// Writes how many rows may differ, but have too few calls or recordings to decide.
     fn seldom(&self, rest: &[&Row], what: &str, out: &mut dyn Write) -> io::Result<()> {
         let columns = self.columns();
         let unknown = |row: &&&Row| {
@@ -66,7 +66,7 @@ impl Diff {
             columns.iter().any(unknown)
         };
         let mut rows = rest.iter().filter(unknown);
-        // They are sorted: the first differs most.
+        // The rows are sorted: the first differs most.
         let Some(first) = rows.next() else { return Ok(()) };
         let others = counted(1 + rows.count() as u64, what);
         let name = one_line(&self.functions[first.function as usize].name);
@@ -89,14 +89,16 @@ impl Diff {
         titles.push(if self.options.by_path { "PATH" } else { "FUNCTION" }.to_owned());
         let cells: Vec<Vec<String>> = rows.iter().map(|row| self.cells(row, &measures)).collect();
         let width = self.options.width.filter(|_| self.options.columns.is_empty());
-        // Behind the numbers and in front of the names; then measures, from the last to the second.
+        // Columns between numbers and names are left out first, then measures, from the last to the
+        // second.
         let mut leavable: Vec<Vec<usize>> = (numbers..titles.len() - 1).rev().map(|at| vec![at]).collect();
         leavable.extend((3..numbers).step_by(3).rev().map(|at| (at..at + 3).collect()));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         columns::write_fitting(out, &titles, numbers, cells, (width, &leavable))
     }
 
-    /// ` ±1.2`, in percent of A: by how much the change may be off; nothing where it is not known, or not given as a percentage.
+    /// Formats the margin of the change in percent of A: ` ±1.2`; empty if it is unknown or the
+    /// change is no percentage.
     fn margin(&self, row: &Row, measure: Measure) -> String {
         let [Some(a), Some(b)] = [0, 1].map(|side| row.mean(side, measure)) else { return String::new() };
         let interval = evidence::interval(measure, &a, &b, self.rule().comparisons);
@@ -108,12 +110,13 @@ impl Diff {
         }
     }
 
-    /// Is it said of which states a change of the total is?
+    /// Whether changes of the total are split into thread states.
     fn tells_states(&self) -> bool {
         self.timed && self.states && self.columns().contains(&Measure::Total)
     }
 
-    /// `blocked +16.495 ms, cpu -1.000 ms`: what of the total differs beyond the noise, the largest difference first; `?` where that is not known.
+    /// Formats the states that differ beyond the noise, largest difference first:
+    /// `blocked +16.495 ms, cpu -1.000 ms`; `?` if states are unknown.
     fn changed_states(&self, row: &Row) -> String {
         let mut changes = Vec::new();
         for state in Measure::STATES {
@@ -154,7 +157,7 @@ impl Diff {
     }
 }
 
-/// `+12.3 %`, `~` in front within the noise, `?` where that is not known.
+/// Formats a change: `+12.3 %`, with `~` in front within the noise and `?` if undecided.
 fn change(a: u64, b: u64, verdict: Option<Verdict>) -> String {
     let text = match (a, b) {
         _ if a == b => return "=".to_owned(),

@@ -1,4 +1,5 @@
-//! Single calls: the slowest of each function, and those that took so long. A call whose end is not known has no duration, and is not among them.
+//! Single calls: the slowest of each function, and those within a range of durations. A call whose
+//! end is unknown has no duration and is left out.
 
 use super::{Bar, Explorer, Function};
 use crate::error::Error;
@@ -9,31 +10,32 @@ use calltap_trace::{SiteId, ThreadId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Calls that are kept of each function.
+/// Number of calls kept of each function.
 const KEPT: usize = 64;
 
-/// A call. Times are in ticks.
+/// A call, in ticks: duration, start, thread, depth. Longer calls compare greater, then earlier
+/// ones.
 type Kept = (u64, Reverse<u64>, ThreadId, u32);
 
-/// A call that took long.
+/// A slow call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlowCall {
-    /// Where it was.
+    /// The thread that made the call.
     pub thread: ThreadId,
-    /// When it began, nanoseconds since the beginning of the timeline.
+    /// Start, in nanoseconds since the beginning of the timeline.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
-    /// Calls above it.
+    /// Number of calls around it.
     pub depth: u32,
 }
 
-/// The slowest calls, by site.
+/// The slowest calls of each site.
 pub(super) struct Slowest {
     sites: Vec<BinaryHeap<Reverse<Kept>>>,
-    /// Only calls that took so long, in ticks.
+    /// Range of durations, in ticks, both ends included.
     range: (u64, u64),
-    /// Only of these sites.
+    /// The sites looked at; `None`: all.
     only: Option<Vec<SiteId>>,
 }
 
@@ -42,7 +44,7 @@ impl Slowest {
         Self { sites: vec![BinaryHeap::new(); sites], range: (0, u64::MAX), only: None }
     }
 
-    /// Is a call one of those that are looked for?
+    /// Whether a call is of the wanted sites and durations.
     pub(super) fn is_of(&self, call: &Call) -> bool {
         (self.range.0..=self.range.1).contains(&call.total)
             && self.only.as_ref().is_none_or(|only| only.contains(&call.site))
@@ -73,19 +75,20 @@ impl Visitor for Slowest {
 }
 
 impl<S: Source> Explorer<S> {
-    /// The slowest calls of a function, slowest first.
+    /// Returns the slowest calls of a function, slowest first.
     pub fn slowest(&self, function: &Function) -> Vec<SlowCall> {
         self.longest_first(&self.slowest, &self.sites(function))
     }
 
-    /// The slowest calls of a function that are in a bar of its histogram, slowest first.
+    /// Returns the slowest calls of a function that fall into a bar of its histogram, slowest
+    /// first.
     pub fn in_bar(&self, function: &Function, bar: &Bar) -> Result<Vec<SlowCall>, Error> {
         let mut within = self.within(function, bar);
         within.read(&self.source)?;
         Ok(self.longest_first(&within, &self.sites(function)))
     }
 
-    /// Of calls of a function that are in a bar, nothing yet.
+    /// Makes an empty collection for the calls of a function that fall into a bar.
     pub(super) fn within(&self, function: &Function, bar: &Bar) -> Slowest {
         let (range, only) = (bar.ticks, Some(self.sites(function)));
         Slowest { range, only, ..Slowest::new(self.source.meta().sites.len() + 1) }

@@ -1,4 +1,4 @@
-//! Boxes of a flame graph, as far as they can be seen.
+//! The visible boxes of a flame graph.
 
 use super::{Explorer, Function};
 use crate::boxes::{Place, places, widths};
@@ -7,54 +7,57 @@ use crate::paths::{By, Children, Of, Paths};
 use crate::sources::source::Source;
 use calltap_trace::SiteId;
 
-/// One box.
+/// A box of a flame graph.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Box {
-    /// By which it can be asked for as the lowest.
+    /// The node, which can be passed as the root of another flame graph.
     pub node: u32,
-    /// The function; none for the whole.
+    /// The function; `None` for the whole.
     pub site: Option<SiteId>,
-    /// Its place, as a share of the whole width.
+    /// Left end, as a share of the whole width.
     pub left: f64,
-    /// Its width, as such a share.
+    /// Width, as a share of the whole width.
     pub width: f64,
-    /// Boxes below it.
+    /// Number of boxes below it.
     pub level: u32,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// The time of them that was asked for, nanoseconds; where there is none, the calls of all that is above.
+    /// The requested time of its calls, nanoseconds; without times, its calls and all calls above
+    /// it.
     pub weight: u64,
-    /// Of it what is not in boxes above.
+    /// The part of `weight` that is not in boxes above.
     pub own: u64,
-    /// The time of the calls, whichever time the weight is,
+    /// Total time of the calls, whichever time `weight` is, nanoseconds.
     pub total: u64,
-    /// and how much of that threads did not run; none where context switches were not recorded.
+    /// Off-CPU part of `total`; `None` if context switches were not recorded.
     pub off: Option<Off>,
 }
 
 /// A flame graph, or the part above one box.
 #[derive(Clone, Debug)]
 pub struct Flame {
-    /// Callers come before callees.
+    /// The boxes, callers before callees.
     pub boxes: Vec<Box>,
-    /// What is below the lowest box, outermost first.
+    /// Nodes below the lowest box, outermost first.
     pub below: Vec<(u32, Option<SiteId>)>,
-    /// Weights are time.
+    /// Whether weights are times.
     pub timed: bool,
-    /// Calls that are part of their callers because there are too many paths.
+    /// Number of calls that count for their callers, as there are too many paths.
     pub merged: u64,
-    /// Time of the lowest box of which it is not known whether threads ran, nanoseconds.
+    /// Part of the lowest box's time in which the threads' states are unknown, nanoseconds.
     pub unknown: u64,
 }
 
 impl<S: Source> Explorer<S> {
-    /// The flame graph above a box (0 for all), without boxes that are narrower than this share of it.
+    /// Returns the flame graph above a box (0: all), without boxes narrower than the share
+    /// `narrowest` of it.
     pub fn flame(&self, root: u32, by: By, narrowest: f64) -> Flame {
         let root = if (root as usize) < self.paths.nodes.len() { root } else { 0 };
         self.boxes(&self.paths, &self.children, root, by, narrowest)
     }
 
-    /// What a function calls, from wherever it is called; with `callers`, its callers, innermost first.
+    /// Returns a flame graph of what a function calls, merged over all its callers; with `callers`,
+    /// of its callers, innermost first.
     pub fn flame_of(&self, function: &Function, callers: bool, by: By, narrowest: f64) -> Option<Flame> {
         self.flame_of_paths(&self.paths, function.site, callers, by, narrowest)
     }

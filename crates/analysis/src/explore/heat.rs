@@ -1,4 +1,5 @@
-//! Heatmaps: calls of functions by when they began and how long they took. A call whose end is not known has no duration, and is in none.
+//! Heatmaps: calls of functions by start and duration. A call whose end is unknown has no duration
+//! and is left out.
 
 use super::calls::Slowest;
 use super::{Bar, Explorer, Function, SlowCall};
@@ -10,26 +11,27 @@ use calltap_trace::ThreadId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How many calls of a function began when, and took how long.
+/// The calls of a function by start and duration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Heat {
-    /// The rows: bars of the function's histogram of all time.
+    /// The rows: bars of the histogram of all calls of the function.
     pub rows: Vec<Bar>,
-    /// Calls by column and row, without cells that have none.
+    /// Number of calls by column and row; cells without calls are absent.
     pub cells: BTreeMap<(u32, u32), u64>,
 }
 
-/// A stretch of time, nanoseconds since the beginning of the timeline, in columns of equal length.
+/// An interval, in nanoseconds since the beginning of the timeline, divided into columns of equal
+/// length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Columns {
-    /// From when to when.
+    /// The interval.
     pub of: Range<u64>,
-    /// How many.
+    /// Number of columns.
     pub count: u32,
 }
 
 impl Columns {
-    /// The column of a moment, if it is within.
+    /// Returns the column of a time, if it lies within the interval.
     fn at(&self, moment: u64) -> Option<u32> {
         let length = u128::from(self.of.end.checked_sub(self.of.start).filter(|length| *length > 0)?);
         let since = u128::from(moment.checked_sub(self.of.start).filter(|_| moment <= self.of.end)?);
@@ -38,18 +40,18 @@ impl Columns {
     }
 }
 
-/// What is counted of a function.
+/// The counts of one function.
 struct Counted {
     rows: Vec<Bar>,
     cells: BTreeMap<(u32, u32), u64>,
 }
 
 struct Counter<'a> {
-    /// By site: place in `all`.
+    /// Index in `all`, by site.
     by_site: Vec<Option<usize>>,
     all: Vec<Counted>,
     columns: &'a Columns,
-    /// When a call began, nanoseconds since the beginning of the timeline.
+    /// Converts the start of a call from ticks to nanoseconds since the beginning of the timeline.
     began: &'a dyn Fn(u64) -> u64,
 }
 
@@ -85,7 +87,8 @@ impl Visitor for InCell<'_> {
 }
 
 impl<S: Source> Explorer<S> {
-    /// Heatmaps of functions with so many rows at most; the events are read once for all of them.
+    /// Returns the heatmaps of functions, each with at most `rows` rows. The events are read once
+    /// for all of them.
     pub fn heat(&self, functions: &[&Function], columns: &Columns, rows: usize) -> Result<Vec<Heat>, Error> {
         let mut by_site = vec![None; self.source.meta().sites.len() + 1];
         for (place, function) in functions.iter().enumerate() {
@@ -102,7 +105,8 @@ impl<S: Source> Explorer<S> {
         Ok(counter.all.into_iter().map(|Counted { rows, cells }| Heat { rows, cells }).collect())
     }
 
-    /// The slowest calls of a function in a cell of its heatmap, slowest first: of those that began in this column and took as long as the bar says.
+    /// Returns the slowest calls of a function in a cell of its heatmap, slowest first: those that
+    /// began in the column and whose durations are in the bar.
     pub fn in_cell(
         &self,
         function: &Function,

@@ -1,6 +1,8 @@
-//! A recording to look around in: its functions, call paths and timeline, all read at once.
+//! A recording in memory for interactive views: its functions, call paths and timeline, all read at
+//! once.
 //!
-//! What `calltap view` and `calltap tui` show. The numbers are those of [`crate::report`] and [`crate::graph`].
+//! `calltap view` and `calltap tui` show it. The numbers equal those of [`crate::report`] and
+//! [`crate::graph`].
 
 mod calls;
 mod flame;
@@ -32,18 +34,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// One function that was called.
+/// A function that was called.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// What it is known by: the first of its sites.
+    /// Identity of the function: the first of its sites.
     pub site: SiteId,
-    /// Name, demangled.
+    /// Demangled name.
     pub name: String,
     /// File name of its module.
     pub module: String,
     /// Number of calls.
     pub calls: u64,
-    /// Times with percentiles; absent when no call was timed or the clock has no time.
+    /// Times with percentiles; `None` if no call was timed or the clock has no time.
     pub times: Option<Times>,
     durations: Counts,
 }
@@ -51,59 +53,59 @@ pub struct Function {
 /// A caller or callee of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relative {
-    /// Which function it is.
+    /// Identity of the function.
     pub site: SiteId,
-    /// Calls from the caller, or of the callee.
+    /// Number of calls from the caller, or of the callee.
     pub calls: u64,
-    /// Their time, nanoseconds.
+    /// Time of these calls, nanoseconds.
     pub total_ns: u64,
 }
 
-/// What is around a function. Longest first.
+/// The callers and callees of a function, longest first.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// Its callers.
+    /// The direct callers.
     pub callers: Vec<Relative>,
-    /// Whom it calls.
+    /// The direct callees.
     pub callees: Vec<Relative>,
 }
 
 /// A bar of a histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bar {
-    /// The shortest duration in it, nanoseconds.
+    /// Shortest duration in it, nanoseconds.
     pub from_ns: u64,
-    /// Up to which it goes.
+    /// Upper bound of its durations, nanoseconds, exclusive.
     pub to_ns: u64,
-    /// The same in ticks, both within.
+    /// First and last duration in it, ticks.
     ticks: (u64, u64),
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// The recording, read.
+/// A recording that was read.
 pub struct Explorer<S> {
-    /// Where it was read from.
+    /// The source that it was read from.
     pub source: S,
-    /// What happened when.
+    /// The timeline of all threads.
     pub timeline: Timeline,
-    /// Those that were called.
+    /// The functions that were called, most time first.
     pub functions: Vec<Function>,
-    /// What was counted.
+    /// Totals of all events.
     pub totals: Totals,
-    /// By site: index in `functions`.
+    /// Index in `functions`, by site.
     by_site: Vec<Option<u32>>,
     paths: Paths,
     children: Children,
     slowest: Slowest,
-    /// Of timelines of single functions.
+    /// Limits for timelines of single functions.
     limits: Limits,
-    /// Those of them that were asked for last.
+    /// The timelines of single functions that were requested last.
     only: Mutex<Vec<(SiteId, Arc<Timeline>)>>,
     windows: window::Recent,
 }
 
-/// Timelines of single functions that are kept.
+/// Number of timelines of single functions that are kept.
 const ONLY: usize = 4;
 
 impl<S: Source + Sync> Explorer<S> {
@@ -149,7 +151,7 @@ impl<S: Source + Sync> Explorer<S> {
     }
 }
 
-/// The functions, most time first, and where each site's is.
+/// Returns the functions, most time first, and the index of each site's function.
 fn list(source: &dyn Source, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, Vec<Option<u32>>) {
     let names = Names::new(source.meta(), false);
     let same = same_functions(source, &names);
@@ -176,18 +178,18 @@ fn list(source: &dyn Source, sums: Vec<sums::Sum<Counts>>) -> (Vec<Function>, Ve
 }
 
 impl<S: Source> Explorer<S> {
-    /// The function of a site.
+    /// Returns the function of a site.
     pub fn function(&self, site: SiteId) -> Option<&Function> {
         let at = (*self.by_site.get(site.0 as usize)?)?;
         self.functions.get(at as usize)
     }
 
-    /// What a site's function is known by.
+    /// Returns the identity of a site's function.
     pub fn known(&self, site: SiteId) -> SiteId {
         self.function(site).map_or(site, |function| function.site)
     }
 
-    /// All sites of a function.
+    /// Returns all sites of a function.
     pub fn sites(&self, function: &Function) -> Vec<SiteId> {
         let all = (0..).zip(&self.by_site);
         let own = all.filter(|(_, at)| {
@@ -196,7 +198,7 @@ impl<S: Source> Explorer<S> {
         own.map(|(site, _)| SiteId(site)).collect()
     }
 
-    /// How many of its calls took how long.
+    /// Returns a histogram of the durations of a function's calls.
     pub fn histogram(&self, function: &Function, bars: usize) -> Vec<Bar> {
         let ns = |ticks| self.source.duration_ns(ticks);
         let bars = function.durations.bars(bars).into_iter();
@@ -209,7 +211,7 @@ impl<S: Source> Explorer<S> {
         .collect()
     }
 
-    /// The direct callers and callees of a function.
+    /// Returns the direct callers and callees of a function.
     pub fn around(&self, function: &Function) -> Around {
         let is_it = |node| match self.paths.of(node) {
             Of::Site(site) => self.known(site) == function.site,
@@ -242,7 +244,7 @@ impl<S: Source> Explorer<S> {
         to.sort_by_key(|relative| std::cmp::Reverse((relative.total_ns, relative.calls)));
     }
 
-    /// The timeline of the calls of one function.
+    /// Returns the timeline of one function's calls, cached if it was requested recently.
     pub fn only(&self, function: &Function) -> Result<Arc<Timeline>, Error> {
         let mut kept = self.only.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, timeline)) = kept.iter().find(|(site, _)| *site == function.site) {
@@ -254,15 +256,16 @@ impl<S: Source> Explorer<S> {
         Ok(timeline)
     }
 
-    /// How many calls are above the outermost call of a function that begins at a moment.
+    /// Returns the number of calls around the outermost call of a function that begins at `moment`.
     pub fn depth_of(&self, thread: ThreadId, function: &Function, moment: u64) -> usize {
         let window = self.timeline.window(&self.source, thread, (moment, moment), 0);
         let is_it = |block: &Block| block.start == moment && self.known(block.site) == function.site;
         window.tracks.iter().position(|track| track.iter().any(is_it)).unwrap_or(0)
     }
 
-    /// The first call of a function that begins after a moment, or the last one before it; without a moment, the first or last of all: thread, start and end,
-    /// nanoseconds since the timeline's beginning. `calls` is the timeline of that function alone.
+    /// Returns the first call of a function that begins after `moment`, or the last one before it;
+    /// without a moment, the first or last of all: thread, start and end, nanoseconds since the
+    /// beginning of the timeline. `calls` is the timeline of that function alone.
     pub fn next_call(
         &self,
         calls: &Timeline,
@@ -275,7 +278,8 @@ impl<S: Source> Explorer<S> {
             Some(moment) => (0, moment.checked_sub(1)?),
         };
         let found = calls.threads().filter_map(|thread| {
-            // In the nearest all may begin outside. What is joined is looked at closely.
+            // A block can join several calls, and all of them may begin out of range, so that it is
+            // expanded.
             calls.near(thread, (from, to), forwards).into_iter().find_map(|near| {
                 let window = calls.window(&self.source, thread, (near.start, near.end), 0);
                 let blocks = window.tracks.into_iter().flatten();

@@ -5,30 +5,31 @@ use crate::error::Error;
 use crate::sources::drive::run_threads;
 use crate::sources::source::Source;
 use crate::tree::{Call, Enter, Visitor};
-use crate::values::{Shown, show};
+use crate::values::{FormattedValue, show};
 use calltap_trace::{Ending, SiteId, ThreadId};
 use std::collections::HashMap;
 
-/// A call: where it is, when it began (nanoseconds since the beginning of the timeline), and how many calls are above it.
+/// Identity of a call: thread, start (nanoseconds since the beginning of the timeline), and number
+/// of calls around it.
 pub type Place = (ThreadId, u64, u32);
 
-/// What was read of a call.
+/// The values captured of a call.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CallValues {
-    /// Its arguments.
-    pub arguments: Vec<Shown>,
-    /// What it returned; none if its end is not known, or nothing was read of it.
-    pub results: Vec<Shown>,
+    /// The arguments.
+    pub arguments: Vec<FormattedValue>,
+    /// The results; empty if the end of the call is unknown or no result was captured.
+    pub results: Vec<FormattedValue>,
 }
 
 struct Reader<'a> {
     source: &'a dyn Source,
     origin: u64,
-    /// By site: can it be one of those that are looked for?
+    /// Whether a site can belong to a wanted call, by site.
     is_of: Vec<bool>,
     wanted: HashMap<Place, Option<CallValues>>,
-    /// What was read of the event that is told of next.
-    next: Option<(SiteId, bool, Vec<Shown>)>,
+    /// Values of the event that the visitor receives next: site, whether it is a return, values.
+    next: Option<(SiteId, bool, Vec<FormattedValue>)>,
 }
 
 impl Reader<'_> {
@@ -40,8 +41,8 @@ impl Reader<'_> {
         (thread, self.source.to_ns(start).saturating_sub(self.origin), depth)
     }
 
-    /// The values of the event that is told of, if they are of this site.
-    fn take(&mut self, site: SiteId, returns: bool) -> Option<Vec<Shown>> {
+    /// Returns the values of the current event, if they belong to `site`.
+    fn take(&mut self, site: SiteId, returns: bool) -> Option<Vec<FormattedValue>> {
         let next = self.next.take_if(|(of, is_return, _)| (*of, *is_return) == (site, returns));
         next.map(|(_, _, values)| values)
     }
@@ -77,14 +78,15 @@ impl Visitor for Reader<'_> {
 }
 
 impl<S: Source> Explorer<S> {
-    /// Were arguments or results of a function recorded?
+    /// Whether arguments or results of a function were recorded.
     pub fn has_values(&self, function: &Function) -> bool {
         let sites = &self.source.meta().sites;
         let captured = |site: &SiteId| sites.get(site.0 as usize).and_then(|site| site.captured.as_deref());
         self.sites(function).iter().any(|site| captured(site).is_some())
     }
 
-    /// Arguments and results of calls of these functions, as far as there are such calls; the events of their threads are read for it.
+    /// Returns arguments and results of those `calls` that exist, calls of `functions`. Reads the
+    /// events of their threads.
     pub fn values_of(
         &self,
         functions: &[&Function],

@@ -1,4 +1,4 @@
-//! Functions and call paths of a stretch of time.
+//! Functions and call paths of a time interval.
 
 use super::{Explorer, Flame, Function, list};
 use crate::error::Error;
@@ -12,22 +12,23 @@ use crate::sums;
 use calltap_trace::SiteId;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Windows that are kept.
+/// Number of windows that are kept.
 const KEPT: usize = 4;
 
-/// A stretch of time, read: what [`Part`] has of it.
+/// The analysis of a time interval, as [`Part`] cuts it.
 pub struct Window {
-    /// The functions that were called in it, with the times of calls that begin and end there.
+    /// The functions called in it, with the times of calls that begin and end there.
     pub functions: Vec<Function>,
     paths: Paths,
     children: Children,
 }
 
-/// Those that were asked for last, by their first nanosecond and the first behind them.
+/// The windows requested last, by their first nanosecond and the first after them.
 pub(super) type Recent = Mutex<Vec<((u64, u64), Arc<Window>)>>;
 
 impl<S: Source> Explorer<S> {
-    /// What happened in a window, nanoseconds since the beginning of the timeline. All events until its end are read for it.
+    /// Returns the analysis of a window, nanoseconds since the beginning of the timeline. Reads
+    /// all events up to its end.
     pub fn window(&self, from: u64, to: u64) -> Result<Arc<Window>, Error> {
         let mut kept = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, window)) = kept.iter().find(|(bounds, _)| *bounds == (from, to)) {
@@ -46,13 +47,13 @@ impl<S: Source> Explorer<S> {
         Ok(window)
     }
 
-    /// The flame graph of a window above a box, as [`Explorer::flame`].
+    /// Returns the flame graph of a window above a box, as [`Explorer::flame`] does.
     pub fn flame_in(&self, window: &Window, root: u32, by: By, narrowest: f64) -> Flame {
         let root = if (root as usize) < window.paths.nodes.len() { root } else { 0 };
         self.boxes(&window.paths, &window.children, root, by, narrowest)
     }
 
-    /// The same of one function, as [`Explorer::flame_of`].
+    /// Returns the flame graph of one function in a window, as [`Explorer::flame_of`] does.
     pub fn flame_of_in(
         &self,
         window: &Window,

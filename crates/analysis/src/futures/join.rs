@@ -1,4 +1,4 @@
-//! The joining itself.
+//! The joiner: turns single polls into spans of futures.
 
 use super::{End, NEW, PANICKED, READY, Role, Seen, Span};
 use calltap_names::is_type;
@@ -6,53 +6,54 @@ use calltap_trace::{FutureValues, ThreadId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Results that say as much as `Poll`'s own numbers can: 0 and 1, and one or two more if the result holds such a small thing itself.
+/// Largest result that can be a discriminant of `Poll`: 0 and 1, and one or two more if the payload
+/// is stored in the same small number.
 const SMALL: u64 = 3;
-/// No address is as low.
+/// Lowest possible address.
 const LOWEST: u64 = 4096;
 
-/// What the results of a type's polls are like.
+/// Properties of the results of a type's polls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Results {
-    /// They are written to where the caller says.
+    /// Whether results are written to memory that the caller points to.
     elsewhere: bool,
     /// The largest of their lowest bytes.
     largest: u64,
 }
 
-/// A future that is not over.
+/// A future that has not ended.
 struct Open {
     kind: u32,
     span: Span,
-    /// Those that it was the first to poll.
+    /// Process and address of each future that it was the first to poll.
     children: Vec<(u32, u64)>,
-    /// Its parent was over then.
+    /// The time at which its parent ended, if it has.
     left: Option<u64>,
-    /// Its last poll is known to have left it waiting.
+    /// Whether its last poll is known to have returned `Pending`.
     waits: bool,
 }
 
-/// A poll that goes on.
+/// A poll in progress.
 struct Level {
     seen: Seen,
-    /// The future: where it is, and its span.
+    /// The span of the future.
     span: Option<Id>,
-    /// A task, and none of its futures was seen in it yet.
+    /// Whether it is the poll of a task in which no future has been seen yet.
     bare: bool,
 }
 
-/// Process and address, and the number of the span.
+/// Identity of a span: process and address, and the span's number.
 type Id = ((u32, u64), u64);
 
-/// The end of a poll: the first in time comes first, of these the innermost.
+/// The end of a poll. The earliest pops first, of equal ones the innermost.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Ending(Reverse<u64>, u32, ThreadId);
 
-/// Takes what is seen and makes spans of it.
+/// Joins polls into spans.
 #[derive(Default)]
 pub struct Joiner {
     roles: Vec<Role>,
-    /// Types by [`Role::key`], and those of roles.
+    /// Types by [`Role::key`].
     kinds: HashMap<String, u32>,
     kind_of: Vec<u32>,
     results: Vec<Results>,
@@ -62,17 +63,17 @@ pub struct Joiner {
     endings: BinaryHeap<Ending>,
     open: HashMap<(u32, u64), Vec<Open>>,
     next: u64,
-    /// Every poll is kept with its span.
+    /// Whether every poll is kept with its span.
     keeps_polls: bool,
 }
 
 impl Joiner {
-    /// Keeps the times of every poll.
+    /// Makes the joiner keep the times of every poll.
     pub fn keeping_polls(self) -> Joiner {
         Joiner { keeps_polls: true, ..self }
     }
 
-    /// A number for a role.
+    /// Returns the number of a role.
     pub fn role(&mut self, role: &Role) -> u32 {
         let new = self.kinds.len() as u32;
         let kind = *self.kinds.entry(role.key.clone()).or_insert(new);
@@ -84,17 +85,18 @@ impl Joiner {
         self.roles.len() as u32 - 1
     }
 
-    /// Something happened.
+    /// Takes a poll or a drop.
     pub fn seen(&mut self, seen: Seen) {
         self.waiting.push(seen);
     }
 
-    /// Those that are not over.
+    /// Iterates over the futures that have not ended.
     pub fn open(&self) -> impl Iterator<Item = &Span> {
         self.open.values().flatten().map(|open| &open.span)
     }
 
-    /// Joins everything that began before some time; those that are over go to `ended`. Nothing older is seen later on.
+    /// Joins everything that began before `before`, and passes futures that ended to `ended`. The
+    /// caller passes nothing older later on.
     pub fn settle(&mut self, before: u64, ended: &mut dyn FnMut(Span)) {
         let mut all = std::mem::take(&mut self.waiting);
         all.iter().for_each(|seen| self.learn(seen));
@@ -107,7 +109,7 @@ impl Joiner {
         }
     }
 
-    /// Nothing more comes. What is not over goes to `ended`, too.
+    /// Joins everything that is left. Futures that have not ended go to `ended`, too.
     pub fn finish(&mut self, ended: &mut dyn FnMut(Span)) {
         self.settle(u64::MAX, ended);
         self.end_until(u64::MAX, None, ended);
@@ -116,7 +118,7 @@ impl Joiner {
         for Open { mut span, left, waits, .. } in left {
             span.how = match left {
                 _ if !waits => End::Unknown,
-                // Its owner is over, and no task has polled it since.
+                // Its owner has ended, and no task has polled it since.
                 Some(_) => End::Dropped,
                 None => End::Waiting,
             };
@@ -141,7 +143,8 @@ impl Joiner {
         }
     }
 
-    /// Ends polls that were over then. `next` is what begins at that very time: it may be a part of some.
+    /// Ends the polls that ended by `now`. `next` is a poll that begins at `now`: polls around it
+    /// stay open.
     fn end_until(&mut self, now: u64, next: Option<(ThreadId, u32)>, ended: &mut dyn FnMut(Span)) {
         let mut around = Vec::new();
         while let Some(ending) = self.endings.pop() {
@@ -170,7 +173,7 @@ impl Joiner {
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
         let parent = below.as_ref().and_then(|level| level.span);
-        // The first future in a task is what was spawned.
+        // The first future polled in a task is the spawned one.
         let spawned = below.and_then(|level| {
             let is_first = std::mem::replace(&mut level.bare, false);
             level.seen.before[0].filter(|_| is_first)
@@ -181,7 +184,7 @@ impl Joiner {
         self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare });
     }
 
-    /// A poll is over. A task none of whose futures can be seen is one itself.
+    /// Ends a poll. A task in which no future was seen is a future itself.
     fn end(&mut self, level: Level, ended: &mut dyn FnMut(Span)) {
         let Level { seen, mut span, bare } = level;
         if bare {
@@ -203,14 +206,16 @@ impl Joiner {
         }
     }
 
-    /// What the result of a poll says, as far as it is one of a few numbers: the last of them is `Pending`.
+    /// Decodes whether a poll's result is `Ready`, if results are discriminants: the largest seen
+    /// is `Pending`.
     fn is_ready(&self, seen: &Seen) -> Option<bool> {
         let pending = self.results[self.kind_of[seen.role as usize] as usize].largest.max(1);
         let code = seen.after.map(|result| result & 0xFF).filter(|_| pending <= SMALL);
         code.map(|code| code != pending)
     }
 
-    /// Address, whether it is known to be a new one, and how the poll ended if that is known.
+    /// Returns the future's address, whether it is known to be new, and whether the poll is known
+    /// to have returned `Ready`.
     fn read(&self, seen: &Seen) -> Option<(u64, Option<bool>, Option<bool>)> {
         let [first, second] = seen.before;
         let results = self.results[self.kind_of[seen.role as usize] as usize];
@@ -246,7 +251,7 @@ impl Joiner {
         let known = all.iter().position(|open| open.kind == kind).map(|at| all.swap_remove(at));
         let mut open = match known {
             Some(open) if new != Some(true) => open,
-            // Another one has its address: when the one before was over was not seen.
+            // A new future has this address: the end of the former one was not seen.
             other => {
                 if let Some(mut before) = other {
                     before.span.how = if before.waits { End::Dropped } else { End::Unknown };
@@ -299,7 +304,8 @@ impl Joiner {
         Open { kind, span, children: Vec::new(), left: None, waits: false }
     }
 
-    /// A future is over; so are those that it owned, and what these owned, unless another task polls them once more.
+    /// Ends a future. The futures that it owned, directly or not, end with it unless another task
+    /// polls them again.
     fn close(&mut self, over: Open, ended: &mut dyn FnMut(Span)) {
         let (id, end) = (over.span.id, over.span.end);
         let mut owned: Vec<((u32, u64), u64)> = over.children.into_iter().map(|place| (place, id)).collect();
@@ -325,7 +331,7 @@ impl Joiner {
         };
         let Some(at) = all.iter().position(&mut is_it) else { return };
         let mut open = all.swap_remove(at);
-        // A panic drops it while its poll is left.
+        // A panic drops the future while unwinding leaves its poll.
         let lane = self.lanes.get(&seen.thread).into_iter().flatten();
         let left = lane.rev().find(|level| level.span.is_some_and(|(_, id)| id == open.span.id));
         if let Some(left) = left.filter(|left| left.seen.unwound) {
@@ -341,7 +347,7 @@ impl Joiner {
     }
 }
 
-/// Adds a poll that is over.
+/// Adds a poll that ended.
 fn poll_ends(span: &mut Span, start: u64, end: u64, thread: ThreadId, keep: bool) {
     let time = end.saturating_sub(start);
     span.end = span.end.max(end);
@@ -352,7 +358,7 @@ fn poll_ends(span: &mut Span, start: u64, end: u64, thread: ThreadId, keep: bool
     }
 }
 
-/// It has been idle since its last poll.
+/// Adds the idle time since the last poll.
 fn until(span: &mut Span, now: u64) {
     let idle = now.saturating_sub(span.end);
     span.idle += idle;

@@ -1,7 +1,9 @@
-//! Joins the polls of one future (Rust) into one span: from its first poll to when it was ready, or dropped.
+//! Joins the polls of one Rust future into one span: from its first poll until it was ready or
+//! dropped.
 //!
-//! A future is its type and its address in a process, until it is over: then another may have the same address. Async bodies tell by themselves how far they are (their state, before and after each
-//! poll); of others what the poll has returned is looked at, as far as that tells anything.
+//! A future is identified by its type and its address in a process until it ends; then another may
+//! get the same address. Async bodies expose their state before and after each poll; for other
+//! futures the result of the poll is decoded, as far as it reveals the outcome.
 
 mod join;
 mod rows;
@@ -14,28 +16,28 @@ pub use rows::{Row, Rows};
 use calltap_names::{dropped, poll};
 use calltap_trace::{FutureValues, Site, ThreadId};
 
-/// Not polled yet,
+/// State of an async body that was not polled yet.
 const NEW: u64 = 0;
-/// ready,
+/// State of an async body that is ready.
 const READY: u64 = 1;
-/// or panicked; larger states are places where it waits.
+/// State of an async body that panicked; larger states are await points.
 const PANICKED: u64 = 2;
 
-/// What a traced function does to futures.
+/// The role that a traced function plays for futures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Role {
-    /// How it tells which.
+    /// How the function's captured values identify the future.
     pub values: FutureValues,
-    /// What is the same for the same type: a type's function may have several copies.
+    /// A key that all copies of a type's function share.
     pub key: String,
-    /// The type.
+    /// Name of the type.
     pub name: String,
-    /// Types that it drops.
+    /// Names of the types that it drops.
     pub drops: Vec<String>,
 }
 
 impl Role {
-    /// That of a traced function, if it has one.
+    /// Returns the role of a traced function, if it has one.
     pub fn of(site: &Site) -> Option<Role> {
         let future = site.captured.as_ref()?.future.as_ref()?;
         let values = future.values;
@@ -54,49 +56,49 @@ impl Role {
     }
 }
 
-/// What a task is called of which nothing else is known.
+/// The name of a task whose type is unknown.
 const TASK: &str = "[tokio task]";
 
-/// A poll of a future, or what else is done to it.
+/// A poll or a drop of a future.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// In which process,
+    /// The process.
     pub process: u32,
-    /// by whom,
+    /// The polling thread.
     pub thread: ThreadId,
-    /// by a function with this [role](Role) ([`Joiner::role`]).
+    /// The number of the function's [role](Role), see [`Joiner::role`].
     pub role: u32,
-    /// When it began and ended, ticks.
+    /// Beginning and end, ticks.
     pub ticks: (u64, u64),
-    /// Calls below it.
+    /// Number of calls around it.
     pub depth: u32,
-    /// It was left by a panic.
+    /// Whether a panic left it.
     pub unwound: bool,
-    /// What was read when it began: the address, and the state.
+    /// Values captured at its beginning: the address, and the state.
     pub before: [Option<u64>; 2],
-    /// And when it had ended: the state, or the result,
+    /// Value captured at its end: the state, or the result.
     pub after: Option<u64>,
-    /// and the number by which that is known.
+    /// Second value captured at its end: the number of [`FutureValues::Told`].
     pub told: Option<u64>,
 }
 
 /// How a future ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
-    /// It was polled until it was ready.
+    /// Its last poll returned `Ready`.
     Ready,
-    /// It was dropped before that.
+    /// It was dropped before it was ready.
     Dropped,
-    /// Its poll has panicked.
+    /// Its poll panicked.
     Panicked,
     /// It had not ended when the recording did.
     Waiting,
-    /// Another had its address later, or nothing tells.
+    /// Unknown: another future had its address later, or no value reveals it.
     Unknown,
 }
 
 impl End {
-    /// For people and programs.
+    /// Returns the name, used in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
             End::Ready => "ready",
@@ -108,41 +110,41 @@ impl End {
     }
 }
 
-/// The life of a future, as far as it was seen. Times are in ticks.
+/// The life of a future as far as it was recorded. Times are in ticks.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Unique.
+    /// Unique number.
     pub id: u64,
-    /// The type.
+    /// Name of the type.
     pub name: String,
-    /// Its process.
+    /// The process.
     pub process: u32,
-    /// Where it lies.
+    /// Address of the future.
     pub address: u64,
-    /// The task that it is, by its address: it was spawned.
+    /// Address of the task, if it was spawned as one.
     pub task: Option<u64>,
-    /// The future that polled it first.
+    /// The span of the future that polled it first.
     pub parent: Option<u64>,
-    /// The beginning of its first poll that was seen,
+    /// Beginning of the first recorded poll.
     pub start: u64,
-    /// and the end of the last one, or when it was dropped.
+    /// End of the last poll, or the time of the drop.
     pub end: u64,
-    /// It had been polled before.
+    /// Whether it was polled before the recording began.
     pub began_earlier: bool,
     /// How it ended.
     pub how: End,
-    /// Polls,
+    /// Number of polls.
     pub polls: u64,
-    /// the time that they took,
+    /// Time in polls.
     pub busy: u64,
-    /// and the longest.
+    /// Longest poll.
     pub longest_poll: u64,
-    /// Time between polls,
+    /// Time between polls.
     pub idle: u64,
-    /// and the longest.
+    /// Longest time between polls.
     pub longest_idle: u64,
     /// The threads that polled it, in the order of their first polls.
     pub threads: Vec<ThreadId>,
-    /// Beginnings and ends of its polls, if they are kept.
+    /// Beginning, end and thread of each poll, if polls are kept.
     pub all_polls: Vec<(u64, u64, ThreadId)>,
 }

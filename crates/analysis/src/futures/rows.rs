@@ -1,4 +1,4 @@
-//! Spans summed up by type.
+//! Sums of spans by type.
 
 use super::{End, Span};
 use std::collections::HashMap;
@@ -6,38 +6,38 @@ use std::collections::HashMap;
 /// The futures of a type. Times are in ticks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {
-    /// The type.
+    /// Name of the type.
     pub name: String,
-    /// How many,
+    /// Number of futures.
     pub futures: u64,
-    /// how many of these were spawned,
+    /// Number of spawned futures.
     pub tasks: u64,
-    /// and how many ran on several threads.
+    /// Number of futures polled by several threads.
     pub moved: u64,
-    /// How many ended how.
+    /// Number of futures by how they ended.
     pub ends: HashMap<End, u64>,
-    /// Polls,
+    /// Number of polls.
     pub polls: u64,
-    /// their time,
+    /// Time in polls.
     pub busy: u64,
-    /// and the longest.
+    /// Longest poll.
     pub longest_poll: u64,
-    /// Time between polls,
+    /// Time between polls.
     pub idle: u64,
-    /// and the longest.
+    /// Longest time between polls.
     pub longest_idle: u64,
-    /// From the first poll of one to its end, at most.
+    /// Longest time from the first poll of a future to its end.
     pub longest_life: u64,
 }
 
 impl Row {
-    /// How many ended so.
+    /// Returns the number of futures that ended in this way.
     pub fn ended(&self, how: End) -> u64 {
         self.ends.get(&how).copied().unwrap_or(0)
     }
 }
 
-/// By name.
+/// Rows by the name of the type.
 #[derive(Clone, Debug, Default)]
 pub struct Rows(HashMap<String, Row>);
 
@@ -62,7 +62,7 @@ impl Rows {
         row.longest_life = row.longest_life.max(span.end - span.start);
     }
 
-    /// The busiest first.
+    /// Returns the rows, most time in polls first.
     pub fn sorted(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.0.values().collect();
         rows.sort_by(|a, b| b.busy.cmp(&a.busy).then_with(|| a.name.cmp(&b.name)));

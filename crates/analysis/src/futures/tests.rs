@@ -1,4 +1,4 @@
-//! What is made of polls.
+//! Tests of joining polls into futures.
 
 use super::*;
 
@@ -20,10 +20,11 @@ fn joiner() -> Joiner {
     joiner
 }
 
-/// Thread, role, depth, times, address, what was read before and after.
+/// Thread, role, depth, times, address, and the values captured before and after.
 type Line = (u32, u32, u32, (u64, u64), u64, Option<u64>, Option<u64>);
 
-/// What comes of polls, whatever the order in which they are told of: name, polls, busy, idle, end, in the order in which they began.
+/// Checks the spans joined from polls in every rotated order of arrival: name, polls, busy, idle,
+/// end, in the order in which they began.
 fn check(lines: &[Line], expected: &[(&str, u64, u64, u64, End)]) {
     for turn in 0..lines.len() {
         let (mut joiner, mut spans) = (joiner(), Vec::new());
@@ -78,7 +79,7 @@ fn another_one_at_the_same_address_is_another_one() {
 
 #[test]
 fn what_a_future_owned_is_dropped_with_it() {
-    // The first of a future's own is where it is itself.
+    // A future's first field has the future's own address.
     check(
         &[
             (1, OUTER, 0, (10, 20), 0x100, Some(0), Some(3)),
@@ -108,7 +109,7 @@ fn results_are_read_as_far_as_they_tell() {
         ],
         &[("written", 2, 2, 9, End::Ready), ("written", 1, 1, 0, End::Waiting)],
     );
-    // Where two is the largest, that is the one which waits.
+    // If two is the largest result, two is `Pending`.
     check(
         &[
             (1, WRITTEN, 0, (10, 11), 0x2000, Some(7), Some(2)),
@@ -116,7 +117,7 @@ fn results_are_read_as_far_as_they_tell() {
         ],
         &[("written", 2, 2, 9, End::Ready)],
     );
-    // A result that lies elsewhere: the future is the second argument.
+    // A result is in the caller's memory: the future is the second argument.
     check(
         &[
             (1, WRITTEN, 0, (10, 11), 0x9000, Some(0x2000), Some(0x9000)),

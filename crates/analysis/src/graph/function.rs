@@ -6,27 +6,27 @@ use crate::paths::{NODES, NodeOff, Of, Paths};
 /// Levels of callers kept.
 const CALLERS: usize = 64;
 
-/// Callers and callees of the functions asked for.
+/// Callers and callees of the requested functions.
 pub(crate) struct Found {
-    /// Paths upwards: a node's children are its callers.
+    /// Paths upwards: the children of a node are its callers.
     pub(crate) callers: Paths,
-    /// The functions themselves and, below them, what they call. A call of the function from within itself is
-    /// below it, not beside it.
+    /// The functions and, below them, their callees. A recursive call of the function is below it,
+    /// not beside it.
     pub(crate) callees: Paths,
     /// Calls, recursive ones included.
     pub(crate) calls: u64,
-    /// Ticks in outermost activations.
+    /// Time in outermost activations, ticks.
     pub(crate) total: u64,
-    /// How much of them their threads did not run; none where context switches were not recorded.
+    /// Off-CPU part of `total`; `None` if context switches were not recorded.
     pub(crate) off: Option<Off>,
 }
 
-/// `None` when no node is a target.
+/// Merges the callers and callees of all target nodes; `None` if there is no target.
 pub(crate) fn find(paths: &Paths, is_target: impl Fn(u32) -> bool) -> Option<Found> {
     let empty = || Paths::switching(NODES, paths.off(0).is_some());
     let off = paths.off(0).map(|_| Off::default());
     let mut found = Found { callers: empty(), callees: empty(), calls: 0, total: 0, off };
-    // Where a node inside a target is found among the callees.
+    // For each node inside a target, the corresponding node of the callees.
     let mut images: Vec<Option<u32>> = vec![None; paths.nodes.len()];
     let mut any = false;
     for at in 1..paths.nodes.len() as u32 {

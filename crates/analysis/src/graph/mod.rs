@@ -15,25 +15,26 @@ use calltap_names::{Word, nearest_names};
 use std::io::Write;
 use table::Table;
 
-/// What to show.
+/// Scope and form of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Callers and callees of the functions matching this (by demangled or linker name); else the whole program.
+    /// Shows callers and callees of the functions matching this (by demangled or linker name);
+    /// `None`: the whole program.
     pub function: Option<Word>,
-    /// Deepest level shown; 0 = all.
+    /// Deepest level shown; 0: all.
     pub depth: u32,
-    /// Hide paths that took less than this share of the time shown.
+    /// Hides paths that took less than this share of the time shown, percent.
     pub min_percent: f64,
-    /// The threads right below the root.
+    /// Whether threads are the level below the root.
     pub by_thread: bool,
-    /// Different paths kept in memory, about 60 bytes each; 0 = a million. Calls by further paths count as part
-    /// of their caller, and the text says how many those are.
+    /// Maximum number of paths kept in memory, about 60 bytes each; 0: a million. Calls on further
+    /// paths count as part of their caller, and the text says how many those are.
     pub max_paths: usize,
-    /// As JSON.
+    /// Whether the graph is written as JSON.
     pub json: bool,
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Of names only what tells them apart.
+    /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
 }
 
@@ -91,7 +92,7 @@ pub fn write(
     Ok(())
 }
 
-/// One list; of a function its callers as well, with what they are of it.
+/// Writes one list of nodes; for a function its callers too, marked as such.
 fn write_json(
     source: &dyn Source,
     names: &Names<'_>,

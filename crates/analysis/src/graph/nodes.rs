@@ -1,4 +1,4 @@
-//! A tree of calls as a list of nodes in JSON.
+//! Writes a call tree as a JSON list of nodes.
 
 use super::Options;
 use crate::names::Names;
@@ -25,11 +25,12 @@ impl<'a> List<'a> {
         Self { source, names, options, nodes: Vec::new(), limited }
     }
 
-    /// Adds everything below the root, callers before callees; `whole` ticks are 100 %. Of the callers of a function, `which` says that they are.
+    /// Adds everything below the root, callers before callees; `whole` ticks are 100 %. `which`
+    /// marks the nodes as callers or callees of a function.
     pub(super) fn add(&mut self, paths: &Paths, which: Option<&str>, whole: u64) {
         let timed = self.source.has_time() && whole > 0;
         let first = self.nodes.len();
-        // Places in the list, and depths; none of what is not shown.
+        // Index in the list and depth of each node; `None` if it is hidden.
         let mut places: Vec<Option<(usize, u32)>> = vec![None; paths.nodes.len()];
         for node in 1..paths.nodes.len() as u32 {
             let numbers = &paths.nodes[node as usize];
@@ -96,7 +97,7 @@ impl<'a> List<'a> {
         row
     }
 
-    /// A node to a line.
+    /// Writes the list, one node to a line.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         for (at, node) in self.nodes.iter().enumerate() {
             write!(out, "{}{node}", if at == 0 { "[\n" } else { ",\n" })?;

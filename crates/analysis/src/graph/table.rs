@@ -1,4 +1,4 @@
-//! A tree of calls as indented lines with numbers in front.
+//! Writes a call tree as indented lines with numbers in front.
 
 use super::Options;
 use crate::names::Names;
@@ -12,7 +12,7 @@ pub(super) struct Table<'a> {
     names: &'a Names<'a>,
     depth: u32,
     min_percent: f64,
-    /// Paths left out so far, without those below them.
+    /// Number of hidden paths so far, without those below them.
     pub(super) hidden: u64,
 }
 
@@ -76,7 +76,8 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// What of the total its threads ran and did not run, if that was recorded.
+    /// Writes how much of the total time the threads ran, were runnable and blocked, if that was
+    /// recorded.
     fn states(&self, paths: &Paths, node: u32, out: &mut Vec<u8>) -> io::Result<()> {
         let Some(NodeOff { total: off, .. }) = paths.off(node) else { return Ok(()) };
         for by in [By::Cpu, By::Runnable, By::Blocked] {
@@ -87,7 +88,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Pushes so that the longest comes off first.
+    /// Pushes children so that the longest pops first.
     fn push_children(&self, paths: &Paths, children: &[u32], depth: u32, pending: &mut Vec<(u32, u32)>) {
         let start = pending.len();
         pending.extend(children.iter().map(|&child| (child, depth)));

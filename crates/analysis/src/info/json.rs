@@ -1,4 +1,4 @@
-//! The description as JSON: the metadata records with the sums a script would want.
+//! The description as JSON: the metadata records, and sums for scripts.
 
 use super::{Entered, Options, active_ns, sites_by_module};
 use crate::names::Names;

@@ -1,4 +1,4 @@
-//! What a recording is: session, clock, processes, threads, modules, losses, and how it ended.
+//! Describes a recording: session, clock, processes, threads, modules, losses, and how it ended.
 
 mod json;
 mod text;
@@ -9,14 +9,14 @@ use calltap_trace::{Loss, ThreadId};
 use std::collections::HashMap;
 use std::io::Write;
 
-/// What to show.
+/// Scope and form of the description.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// List the functions that were switched on.
+    /// Whether to list the functions that were enabled.
     pub sites: bool,
-    /// Write JSON instead of text.
+    /// Whether to write JSON instead of text.
     pub json: bool,
-    /// Keep linker names.
+    /// Whether to keep linker names.
     pub linker_names: bool,
 }
 
@@ -26,13 +26,13 @@ pub fn write(source: &dyn Source, options: &Options, out: &mut dyn Write) -> Res
     Ok(())
 }
 
-/// Entries of a thread: what happened is what was recorded and what was lost.
+/// Entries of a thread: `entered` is the sum of recorded, lost and dropped.
 #[derive(Clone, Copy, Default, serde::Serialize)]
 struct Entered {
     entered: u64,
     recorded: u64,
     lost: u64,
-    /// Left out on purpose.
+    /// Entries left out on purpose.
     dropped: u64,
     exits_recorded: u64,
     exits_lost: u64,
@@ -40,7 +40,7 @@ struct Entered {
 }
 
 impl Entered {
-    /// Of each thread, by its newest totals. A trace that was cut off has none of some.
+    /// Returns the newest totals of each thread. A truncated trace lacks those of some threads.
     fn by_thread(source: &dyn Source) -> HashMap<ThreadId, Self> {
         source.meta().loss.iter().map(|loss| (loss.thread, Self::of(loss))).collect()
     }
@@ -69,7 +69,8 @@ impl Entered {
         })
     }
 
-    /// Events of a whole recording, of which this is the sum, that the program did not record, but the recorder marked.
+    /// Number of events of a whole recording that the recorder added as marks; `self` is the sum of
+    /// all threads.
     fn marks(&self, source: &dyn Source) -> u64 {
         let recorded = self.recorded.saturating_add(self.exits_recorded);
         let is_whole = source.meta().end.is_some() && recorded > 0;

@@ -26,7 +26,7 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
             let (wall, cpu, recorder) =
                 (duration(end.wall_ns), duration(end.cpu_ns), duration(end.recorder_cpu_ns));
             let time = match (end.cpu_ns, end.recorder_cpu_ns) {
-                // Traces that were imported do not have them.
+                // Imported traces lack these times.
                 (0, 0) => format!("{wall} wall"),
                 _ => format!("{wall} wall, {cpu} processor, {recorder} recorder"),
             };
@@ -69,7 +69,8 @@ pub(super) fn write(source: &dyn Source, options: &Options, out: &mut dyn Write)
     Ok(())
 }
 
-/// What the kernel told besides, and why not what was asked for.
+/// Returns lines about the recorded kernel events, and about requested ones that could not be
+/// recorded.
 fn kernel_events(events: &KernelEvents) -> Vec<String> {
     let told = [
         (events.wakings, "who woke whom"),
@@ -206,11 +207,11 @@ fn sites(meta: &Meta, options: &Options, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// `2026-11-20 16:53:04 UTC` of nanoseconds since the epoch.
+/// Formats nanoseconds since the epoch: `2026-11-20 16:53:04 UTC`.
 fn utc(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days to date by eras of 400 years that begin on 1 March.
+    // Converts days to a date by eras of 400 years that begin on 1 March.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,6 +1,7 @@
-//! Lines as the kernel's function tracer prints them, without processor and context columns.
+//! Formats lines as the kernel's function tracer prints them, without processor and context
+//! columns.
 
-use super::Happening;
+use super::Effect;
 use super::graph_text::lost;
 use super::waits::Wait;
 use crate::bytes::push_decimal;
@@ -17,7 +18,7 @@ pub(super) struct FunctionText<'a> {
     source: &'a dyn Source,
     names: &'a Names<'a>,
     symbols: Symbols<'a>,
-    /// The task column of each thread, once needed.
+    /// The task column of each thread, made on first use.
     tasks: Vec<String>,
     time: Stamp,
 }
@@ -46,19 +47,19 @@ impl<'a> FunctionText<'a> {
         buffer: &mut Vec<u8>,
         thread: ThreadId,
         now: u64,
-        happening: &Happening,
+        effect: &Effect,
         values: &[u8],
     ) {
-        match happening {
-            Happening::Enter(enter) | Happening::Mark(enter) => self.call(buffer, thread, now, enter, values),
-            Happening::Lost { entries, exits } => {
+        match effect {
+            Effect::Enter(enter) | Effect::Mark(enter) => self.call(buffer, thread, now, enter, values),
+            Effect::Lost { entries, exits } => {
                 lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             }
-            Happening::Close(_) | Happening::Orphan { .. } => {}
+            Effect::Close(_) | Effect::Orphan { .. } => {}
         }
     }
 
-    /// The thread does not run for a while.
+    /// Prints a line for an interval in which the thread does not run.
     pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
         self.begin(buffer, thread, wait.from);
         buffer.extend_from_slice(wait.text(self.source).as_bytes());
@@ -80,7 +81,7 @@ impl<'a> FunctionText<'a> {
         buffer.push(b'\n');
     }
 
-    /// The columns of thread and time.
+    /// Appends the columns of thread and time.
     fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
         let task = &mut self.tasks[thread.0 as usize];
         if task.is_empty() {
@@ -93,7 +94,7 @@ impl<'a> FunctionText<'a> {
         } else {
             let start = buffer.len();
             push_decimal(buffer, now);
-            // Raw clocks are right-aligned in 12 columns.
+            // Raw clocks are aligned to the right in 12 columns.
             let missing = 12usize.saturating_sub(buffer.len() - start);
             buffer.splice(start..start, std::iter::repeat_n(b' ', missing));
             buffer.extend_from_slice(b": ");

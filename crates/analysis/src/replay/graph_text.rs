@@ -1,8 +1,8 @@
-//! Lines as the kernel's function_graph tracer prints them.
+//! Formats lines as the kernel's function_graph tracer prints them.
 
 use super::spent::Share;
 use super::waits::Wait;
-use super::{Closed, Happening, Options};
+use super::{Closed, Effect, Options};
 use crate::bytes::push_decimal;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -10,23 +10,23 @@ use crate::stamp::Stamp;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter};
 use crate::units::one_line;
-use crate::values::{self, Shown};
+use crate::values::{self, FormattedValue};
 use calltap_trace::{SiteId, ThreadId};
 use std::cell::OnceCell;
 
 const BAR: &[u8] = b" ------------------------------------------\n";
-/// What stands behind the column of the task.
+/// Separator after the task column.
 const BEHIND_TASK: &str = " | ";
-/// Deepest indentation printed; deeper calls stay at it.
+/// Deepest indentation; deeper calls get the same.
 const INDENT: usize = 64;
 
-/// What is known of what happens besides.
-pub(super) struct Besides<'a> {
-    /// The values that were read.
+/// Details of an event.
+pub(super) struct EventDetails<'a> {
+    /// The captured values.
     pub(super) values: &'a [u8],
-    /// When the call that begins ends, if it calls nothing; with its results.
+    /// End and results of a call that begins, if it is a leaf.
     pub(super) leaf: Option<(u64, &'a [u8])>,
-    /// Where the time went of one that ends.
+    /// Shares of the time of a call that ends.
     pub(super) spent: &'a [Share],
 }
 
@@ -34,9 +34,9 @@ pub(super) struct GraphText<'a> {
     source: &'a dyn Source,
     names: &'a Names<'a>,
     symbols: Symbols<'a>,
-    /// The task column of each thread with the bar behind it, once needed.
+    /// The task column of each thread with the separator after it, made on first use.
     tasks: Vec<String>,
-    /// Of each function, once needed: its name with parentheses, and the length of the name alone.
+    /// Name of each function with parentheses, and the length of the name alone, made on first use.
     functions: Vec<OnceCell<(String, usize)>>,
     last: Option<ThreadId>,
     tail: bool,
@@ -51,7 +51,7 @@ impl<'a> GraphText<'a> {
             names,
             symbols: Symbols::new(source.meta(), names),
             tasks: vec![String::new(); source.meta().threads.len()],
-            // The last one stands for every function that the trace does not describe.
+            // The last entry stands for all undescribed functions.
             functions: vec![OnceCell::new(); source.meta().sites.len() + 1],
             last: None,
             tail: options.tail,
@@ -78,37 +78,37 @@ impl<'a> GraphText<'a> {
         }
     }
 
-    /// What happens at a time in a thread.
+    /// Prints the line of an event.
     pub(super) fn line(
         &mut self,
         buffer: &mut Vec<u8>,
         thread: ThreadId,
         now: u64,
-        happening: &Happening,
-        besides: &Besides<'_>,
+        effect: &Effect,
+        details: &EventDetails<'_>,
     ) {
         self.banner(buffer, thread);
-        if let Happening::Lost { entries, exits } = happening {
+        if let Effect::Lost { entries, exits } = effect {
             lost(buffer, self.names, thread, u64::from(*entries) + u64::from(*exits));
             return;
         }
         self.begin(buffer, thread, now);
-        match happening {
-            Happening::Enter(enter) => self.enter(buffer, thread, enter, besides),
-            Happening::Close(call) => self.close(buffer, thread, call, besides),
-            Happening::Orphan { site, depth } => {
+        match effect {
+            Effect::Enter(enter) => self.enter(buffer, thread, enter, details),
+            Effect::Close(call) => self.close(buffer, thread, call, details),
+            Effect::Orphan { site, depth } => {
                 self.duration(buffer, None);
                 indent(buffer, *depth);
                 buffer.push(b'}');
                 self.comment(buffer, *site);
             }
-            Happening::Mark(enter) => self.mark(buffer, thread, enter, besides),
-            Happening::Lost { .. } => {}
+            Effect::Mark(enter) => self.mark(buffer, thread, enter, details),
+            Effect::Lost { .. } => {}
         }
         buffer.push(b'\n');
     }
 
-    /// The thread does not run for a while.
+    /// Prints a line for an interval in which the thread does not run.
     pub(super) fn wait(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, wait: &Wait) {
         self.banner(buffer, thread);
         self.begin(buffer, thread, wait.from);
@@ -118,7 +118,7 @@ impl<'a> GraphText<'a> {
         buffer.push(b'\n');
     }
 
-    /// The columns in front of the duration.
+    /// Appends the columns before the duration.
     fn begin(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, now: u64) {
         if let Some(stamp) = self.time {
             buffer.extend_from_slice(format!("{:>12} |  ", stamp.at(self.source.to_ns(now))).as_bytes());
@@ -126,8 +126,8 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(self.task(thread).as_bytes());
     }
 
-    fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
-        let Besides { values, leaf, .. } = *besides;
+    fn enter(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, details: &EventDetails<'_>) {
+        let EventDetails { values, leaf, .. } = *details;
         self.duration(buffer, leaf.map(|(end, _)| end - enter.ticks));
         indent(buffer, enter.depth);
         if values.is_empty() {
@@ -147,7 +147,7 @@ impl<'a> GraphText<'a> {
         self.caller(buffer, thread, enter);
     }
 
-    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, besides: &Besides<'_>) {
+    fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, details: &EventDetails<'_>) {
         self.end(buffer, call);
         indent(buffer, call.depth);
         buffer.push(b'}');
@@ -156,19 +156,19 @@ impl<'a> GraphText<'a> {
         }
         if call.ending.is_cut() {
             buffer.extend_from_slice(format!(" /* {} */", call.ending.name()).as_bytes());
-        } else if call.ending == Ending::Returned && !besides.values.is_empty() {
-            let results = self.values(thread, call.end, call.site, true, besides.values);
+        } else if call.ending == Ending::Returned && !details.values.is_empty() {
+            let results = self.values(thread, call.end, call.site, true, details.values);
             push_results(buffer, &results);
         }
-        self.spent(buffer, besides.spent);
+        self.spent(buffer, details.spent);
     }
 
-    /// A call whose return is not recorded.
-    fn mark(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, besides: &Besides<'_>) {
+    /// Prints a call whose return is not recorded.
+    fn mark(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, enter: &Enter, details: &EventDetails<'_>) {
         self.duration(buffer, None);
         indent(buffer, enter.depth);
         buffer.extend_from_slice(b"/* ");
-        let arguments = self.values(thread, enter.ticks, enter.site, false, besides.values);
+        let arguments = self.values(thread, enter.ticks, enter.site, false, details.values);
         if arguments.is_empty() {
             self.function(buffer, enter.site, false);
         } else {
@@ -197,7 +197,8 @@ impl<'a> GraphText<'a> {
         buffer.push(b'\n');
     }
 
-    /// The name, cut to 7 characters, and id, centred in 14; and a bar.
+    /// Returns the task column: the name, cut to 7 characters, and the id, centred in 14; then the
+    /// separator.
     #[inline]
     fn task(&mut self, thread: ThreadId) -> &str {
         let text = &mut self.tasks[thread.0 as usize];
@@ -215,12 +216,12 @@ impl<'a> GraphText<'a> {
         site: SiteId,
         returns: bool,
         bytes: &[u8],
-    ) -> Vec<Shown> {
+    ) -> Vec<FormattedValue> {
         let symbols = &mut self.symbols;
         values::show(self.source, site, returns, bytes, &mut |address| symbols.code(thread, ticks, address))
     }
 
-    fn call(&self, buffer: &mut Vec<u8>, site: SiteId, arguments: &[Shown]) {
+    fn call(&self, buffer: &mut Vec<u8>, site: SiteId, arguments: &[FormattedValue]) {
         if arguments.is_empty() {
             return self.function(buffer, site, true);
         }
@@ -234,11 +235,11 @@ impl<'a> GraphText<'a> {
         buffer.extend_from_slice(if call { text } else { &text[..*length] }.as_bytes());
     }
 
-    /// A function's name with parentheses, and the length of the name alone.
+    /// Returns a function's name with parentheses, and the length of the name alone.
     fn called(&self, site: SiteId) -> (String, usize) {
         let mut text = one_line(&self.names.marked(site)).into_owned();
         let length = text.len();
-        // C++ names bring their parameter lists.
+        // C++ names contain their parameter lists.
         if !text.ends_with(')') {
             text.push_str("()");
         }
@@ -277,7 +278,7 @@ impl<'a> GraphText<'a> {
         }
     }
 
-    /// The duration of a call that is over; of one that was cut there is none.
+    /// Appends the duration of a call that ended; a call that was cut has none.
     fn end(&self, buffer: &mut Vec<u8>, call: &Closed) {
         if self.durations && call.ending.is_cut() {
             buffer.extend_from_slice(b"  ~           |  ");
@@ -297,13 +298,13 @@ impl<'a> GraphText<'a> {
     }
 }
 
-fn push_results(buffer: &mut Vec<u8>, results: &[Shown]) {
+fn push_results(buffer: &mut Vec<u8>, results: &[FormattedValue]) {
     if !results.is_empty() {
         buffer.extend_from_slice(format!(" /* {} */", values::results(results)).as_bytes());
     }
 }
 
-/// `TASK:comm-tid [LOST n EVENTS]`.
+/// Prints `TASK:comm-tid [LOST n EVENTS]`.
 pub(super) fn lost(buffer: &mut Vec<u8>, names: &Names<'_>, thread: ThreadId, events: u64) {
     let task = names.task(thread);
     buffer.extend_from_slice(format!("TASK:{} [LOST {events} EVENTS]\n", one_line(&task)).as_bytes());
@@ -313,7 +314,7 @@ fn indent(buffer: &mut Vec<u8>, depth: u32) {
     buffer.resize(buffer.len() + 2 * (depth as usize).min(INDENT), b' ');
 }
 
-/// Overhead mark and duration, 14 wide: at most 7 digits, microseconds.
+/// Appends overhead mark and duration, 14 columns: at most 7 digits, microseconds.
 fn push_duration(buffer: &mut Vec<u8>, ns: u64) {
     let mark = match ns {
         1_000_000_001.. => b'$',

@@ -1,4 +1,4 @@
-//! Threads merged by time.
+//! Merges the events of several threads by time.
 
 use crate::sources::source::{BatchStream, Damage, Source, next_readable, threads_with_events};
 use calltap_trace::{Batch, Event, ThreadId};
@@ -11,14 +11,14 @@ struct Cursor<'a> {
     batch: Batch,
     at: usize,
     head: Option<Event>,
-    /// What was read of it besides.
+    /// Values captured with `head`.
     values: Vec<u8>,
-    /// Time of the newest event seen: the thread's place in the order never goes back.
+    /// Time of the newest event seen: the thread's position in the order never moves back.
     time: u64,
 }
 
 impl Cursor<'_> {
-    /// The head, whose values are put in `values`; the event behind it is the next head.
+    /// Takes the head, whose values are stored in `values`; the event after it becomes the head.
     fn advance(&mut self, damage: &mut Damage, values: &mut Vec<u8>) -> Option<Event> {
         let taken = self.head.take();
         if !(values.is_empty() && self.values.is_empty()) {
@@ -44,30 +44,30 @@ impl Cursor<'_> {
     }
 }
 
-/// An event, with what was read of it besides.
+/// An event with its captured values.
 pub(super) struct Next<'m> {
     pub(super) thread: ThreadId,
     pub(super) event: Event,
     pub(super) values: &'m [u8],
-    /// The one after it in the same thread.
+    /// The following event of the same thread.
     pub(super) next: Option<(Event, &'m [u8])>,
 }
 
-/// Yields the events of many threads in order of time. A thread is opened when its first event is due and dropped
-/// after its last.
+/// Yields the events of many threads in time order. A thread is opened when its first event is due
+/// and dropped after its last.
 pub(super) struct Merge<'a> {
     source: &'a dyn Source,
     cursors: Vec<Option<Cursor<'a>>>,
-    /// Time of the next event and thread, for every thread but the running one.
+    /// Times of the next events of all threads but the running one.
     due: BinaryHeap<Reverse<(u64, u32)>>,
     running: Option<u32>,
-    /// What was read of the event that was taken last.
+    /// Values captured with the event taken last.
     values: Vec<u8>,
     pub(super) damage: Damage,
 }
 
 impl<'a> Merge<'a> {
-    /// Merges `threads`, or all if there are none.
+    /// Merges `threads`, or all threads if the list is empty.
     pub(super) fn new(source: &'a dyn Source, threads: &[ThreadId]) -> Self {
         let mut all = threads_with_events(source);
         if !threads.is_empty() {
@@ -79,12 +79,12 @@ impl<'a> Merge<'a> {
         Self { source, cursors, due, running: None, values: Vec::new(), damage: Damage::default() }
     }
 
-    /// Number of threads not finished.
+    /// Number of unfinished threads.
     pub(super) fn threads(&self) -> usize {
         self.due.len() + usize::from(self.running.is_some())
     }
 
-    /// The next event, and the one after it in the same thread.
+    /// Returns the next event, and the one after it in the same thread.
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
         loop {
             if let Some(index) = self.running

@@ -1,7 +1,8 @@
-//! What happened, call by call, as ftrace prints it.
+//! Prints the events of a trace one by one, as ftrace does.
 //!
-//! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the function layout is
-//! `comm-tid  time: function <-caller`. Threads are merged by time, with a banner at every change.
+//! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the
+//! function layout is `comm-tid  time: function <-caller`. Threads are merged by time, with a
+//! banner at every change.
 
 mod function_text;
 mod graph_text;
@@ -18,48 +19,49 @@ use crate::stamp::Stamp;
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
-use graph_text::{Besides, GraphText};
+use graph_text::{EventDetails, GraphText};
 use merge::{Merge, Next};
 use spent::{Rules, Spent};
 use std::collections::BTreeMap;
 use std::io::Write;
 use waits::{Wait, Waits};
 
-/// What to print, and how.
+/// Scope and form of the replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only these threads; empty = all, merged by time.
+    /// The threads shown; empty: all, merged by time.
     pub threads: Vec<ThreadId>,
-    /// Which layout.
+    /// Layout of the lines.
     pub layout: Layout,
-    /// Name the function after every closing brace.
+    /// Whether closing braces are followed by the function's name.
     pub tail: bool,
-    /// Begin every line of the graph layout with the time. The function layout has seconds of CLOCK_MONOTONIC if none is chosen.
+    /// Form of the time that begins every line of the graph layout, if any. The function layout
+    /// defaults to seconds of CLOCK_MONOTONIC.
     pub time: Option<Stamp>,
-    /// Leave out when threads did not run.
+    /// Whether intervals in which threads did not run are left out.
     pub no_sched: bool,
-    /// Leave out the header.
+    /// Whether the header is left out.
     pub no_header: bool,
-    /// Keep linker names.
+    /// Whether linker names are kept.
     pub linker_names: bool,
-    /// Names are shortened to what tells them apart.
+    /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
 }
 
-/// The form of lines.
+/// Layout of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Layout {
-    /// Function if only `function` tracers recorded, else graph.
+    /// The function layout if only `function` tracers recorded, else the graph layout.
     #[default]
     Auto,
-    /// As the kernel's function_graph tracer prints.
+    /// The layout of the kernel's function_graph tracer.
     Graph,
-    /// As the kernel's function tracer prints.
+    /// The layout of the kernel's function tracer.
     Function,
 }
 
-/// One thing to print.
-pub(crate) enum Happening {
+/// The printable effects of an event.
+pub(crate) enum Effect {
     Enter(Enter),
     Close(Closed),
     Mark(Enter),
@@ -67,7 +69,7 @@ pub(crate) enum Happening {
     Orphan { site: SiteId, depth: u32 },
 }
 
-/// What is printed of a call that is over: [`Call`] says what each means.
+/// The printed fields of a call that ended, as in [`Call`].
 pub(crate) struct Closed {
     site: SiteId,
     end: u64,
@@ -77,38 +79,38 @@ pub(crate) struct Closed {
     ending: Ending,
 }
 
-/// Collects what one event meant.
+/// Collects the effects of one event.
 #[derive(Default)]
-struct Happenings(Vec<Happening>);
+struct Effects(Vec<Effect>);
 
-impl Visitor for Happenings {
+impl Visitor for Effects {
     fn enter(&mut self, _: ThreadId, enter: &Enter) {
-        self.0.push(Happening::Enter(*enter));
+        self.0.push(Effect::Enter(*enter));
     }
 
     fn close(&mut self, _: ThreadId, call: &Call) {
         let Call { site, end, total, self_ticks, depth, ending, .. } = *call;
-        self.0.push(Happening::Close(Closed { site, end, total, self_ticks, depth, ending }));
+        self.0.push(Effect::Close(Closed { site, end, total, self_ticks, depth, ending }));
     }
 
     fn mark(&mut self, _: ThreadId, enter: &Enter) {
-        self.0.push(Happening::Mark(*enter));
+        self.0.push(Effect::Mark(*enter));
     }
 
     fn lost(&mut self, _: ThreadId, _: u64, entries: u32, exits: u32) {
-        self.0.push(Happening::Lost { entries, exits });
+        self.0.push(Effect::Lost { entries, exits });
     }
 
     fn orphan(&mut self, _: ThreadId, site: SiteId, _: u64, depth: u32) {
-        self.0.push(Happening::Orphan { site, depth });
+        self.0.push(Effect::Orphan { site, depth });
     }
 }
 
-/// A thread while it is replayed.
+/// The state of a thread during the replay.
 #[derive(Default)]
 struct Replayed {
     stack: Stack,
-    /// The innermost call was printed as a leaf; its end needs no line.
+    /// Whether the innermost call was printed as a leaf, so that its end needs no line.
     leaf: bool,
     spent: Spent,
     waits: Waits,
@@ -126,11 +128,11 @@ enum Text<'a> {
     Function(FunctionText<'a>),
 }
 
-/// What the lines of all events depend on.
+/// Properties of the recording that all lines depend on.
 struct Recording<'a> {
     source: &'a dyn Source,
     rules: Option<Rules>,
-    /// Number of sites.
+    /// Number of described sites.
     sites: u32,
 }
 
@@ -150,13 +152,14 @@ impl Text<'_> {
         }
     }
 
-    /// Prints what an event meant, and forgets it. `waits`: the thread does not run all the time up to its next event.
+    /// Prints and clears the effects of an event. `waits`: the thread does not run for some time
+    /// before its next event.
     fn print(
         &mut self,
         buffer: &mut Vec<u8>,
         recording: &Recording<'_>,
         replayed: &mut Replayed,
-        happenings: &mut Happenings,
+        effects: &mut Effects,
         event: &Next<'_>,
         waits: bool,
     ) {
@@ -164,35 +167,35 @@ impl Text<'_> {
         let now = replayed.stack.now();
         let text = match self {
             Text::Function(text) => {
-                for happening in happenings.0.drain(..) {
-                    text.line(buffer, *thread, now, &happening, values);
+                for effect in effects.0.drain(..) {
+                    text.line(buffer, *thread, now, &effect, values);
                 }
                 return;
             }
             Text::Graph(text) => text,
         };
         let first = usize::from(std::mem::take(&mut replayed.leaf));
-        for (number, happening) in happenings.0.iter().enumerate() {
+        for (number, effect) in effects.0.iter().enumerate() {
             let rules = recording.rules.as_ref();
-            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, happening));
+            let spent = rules.map(|rules| replayed.spent.take(rules, recording.source, effect));
             if number < first {
                 continue;
             }
-            let leaf = match happening {
-                Happening::Enter(enter) if !waits && !enter.is_rest => {
+            let leaf = match effect {
+                Effect::Enter(enter) if !waits && !enter.is_rest => {
                     leaf_end(&replayed.stack, next.as_ref(), recording.sites)
                 }
                 _ => None,
             };
             replayed.leaf = leaf.is_some();
             let spent = spent.unwrap_or_default();
-            text.line(buffer, *thread, now, happening, &Besides { values, leaf, spent: &spent });
+            text.line(buffer, *thread, now, effect, &EventDetails { values, leaf, spent: &spent });
         }
-        happenings.0.clear();
+        effects.0.clear();
     }
 }
 
-/// Writes the replay. Memory: one batch per thread alive at a time.
+/// Writes the replay. Holds one batch of each live thread in memory.
 pub fn write(
     source: &dyn Source,
     options: &Options,
@@ -211,14 +214,14 @@ pub fn write(
     threads.resize_with(source.meta().threads.len(), || None);
     let sites = source.meta().sites.len() as u32;
     let recording = Recording { source, rules: Rules::of(source), sites };
-    let mut happenings = Happenings::default();
+    let mut effects = Effects::default();
     let mut buffer = Vec::new();
     if !options.no_header {
         buffer.extend_from_slice(limited(source).as_bytes());
         buffer.extend_from_slice(part(source).as_bytes());
         text.header(&mut buffer);
     }
-    // Those that begin before the next event of their thread.
+    // Waits that begin before the next event of their thread, by time.
     let mut waits: BTreeMap<(u64, ThreadId), Wait> = BTreeMap::new();
     while let Some(mut next) = merge.next() {
         totals.events += 1;
@@ -228,7 +231,7 @@ pub fn write(
             Some(replayed) => replayed,
             None => slot.insert(Box::new(Replayed::new(source, options, next.thread)?)),
         };
-        replayed.stack.feed(next.thread, &next.event, &mut happenings, &mut totals);
+        replayed.stack.feed(next.thread, &next.event, &mut effects, &mut totals);
         while !waits.is_empty()
             && let Some(first) = waits.first_entry().filter(|first| first.key().0 <= replayed.stack.now())
         {
@@ -237,7 +240,7 @@ pub fn write(
         }
         let until = next.next.as_ref().map(|(event, _)| event.ticks);
         let coming = replayed.waits.until(replayed.stack.now(), until, replayed.stack.depth());
-        text.print(&mut buffer, &recording, replayed, &mut happenings, &next, !coming.is_empty());
+        text.print(&mut buffer, &recording, replayed, &mut effects, &next, !coming.is_empty());
         if !coming.is_empty() {
             waits.extend(coming.into_iter().map(|wait| ((wait.from, next.thread), wait)));
         }
@@ -259,7 +262,7 @@ pub fn write(
     Ok(totals)
 }
 
-/// What is behind the events: what is damaged, and how many calls have no end.
+/// Writes the lines after the events: unreadable parts, and numbers of calls without an end.
 fn write_totals(out: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
     out.extend_from_slice(damage(totals).as_bytes());
     if totals.outside > 0 {
@@ -272,7 +275,7 @@ fn write_totals(out: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
     Ok(())
 }
 
-/// When the innermost call ends, if the thread's next event ends it; and its results.
+/// Returns the end of the innermost call and its results, if the thread's next event ends it.
 fn leaf_end<'a>(stack: &Stack, next: Option<&(Event, &'a [u8])>, sites: u32) -> Option<(u64, &'a [u8])> {
     let (next, results) = next?;
     let EventKind::Exit { pops } = next.kind else { return None };

@@ -1,35 +1,36 @@
-//! Where the time of slow calls went: said where they end, of recordings that were made of slow calls.
+//! The shares of callees in the time of slow calls, printed where these end, for recordings of slow
+//! calls.
 
-use super::{Closed, Happening};
+use super::{Closed, Effect};
 use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::percent;
 use calltap_names::Word;
 use calltap_trace::{Site, SiteId};
 
-/// Shares that are said of one call, at most.
+/// Maximum number of shares printed for a call.
 const SAID: usize = 3;
-/// Smaller shares are not said, percent.
+/// Smallest share printed, percent.
 const LEAST: f64 = 1.0;
-/// Beneath a slow call, this part of its limit is worth a word.
+/// Calls print shares if they take at least `1 / WORTH` of the smallest limit around them.
 const WORTH: u64 = 10;
 
 /// A share of a call's time.
 pub(super) struct Share {
-    /// None: its own.
+    /// The callee; `None`: the call itself.
     pub(super) site: Option<SiteId>,
     pub(super) calls: u64,
     pub(super) percent: f64,
 }
 
-/// What there are rules for.
+/// The limits beyond which calls are slow.
 pub(super) struct Rules {
-    /// By site, nanoseconds.
+    /// Limit by site, nanoseconds.
     limits: Vec<Option<u64>>,
 }
 
 impl Rules {
-    /// Those of a recording; none of most.
+    /// Returns the rules of a recording; most recordings have none.
     pub(super) fn of(source: &dyn Source) -> Option<Rules> {
         let meta = source.meta();
         let names = Names::new(meta, false);
@@ -44,9 +45,9 @@ impl Rules {
 
 /// An open call.
 struct Open {
-    /// The least limit around it, nanoseconds.
+    /// The smallest limit of the call and those around it, nanoseconds.
     limit: Option<u64>,
-    /// Functions that it has called: times and ticks.
+    /// Callees with numbers of calls and ticks.
     called: Vec<(SiteId, u64, u64)>,
 }
 
@@ -55,16 +56,16 @@ struct Open {
 pub(super) struct Spent(Vec<Open>);
 
 impl Spent {
-    /// What is to be said of a call that ends here.
-    pub(super) fn take(&mut self, rules: &Rules, source: &dyn Source, happening: &Happening) -> Vec<Share> {
-        match happening {
-            Happening::Enter(enter) => {
+    /// Processes an effect of an event, and returns the shares to print if it ends a slow call.
+    pub(super) fn take(&mut self, rules: &Rules, source: &dyn Source, effect: &Effect) -> Vec<Share> {
+        match effect {
+            Effect::Enter(enter) => {
                 let around = self.0.last().and_then(|open| open.limit);
                 let own = rules.limits.get(enter.site.0 as usize).copied().flatten();
                 let limit = [around, own].into_iter().flatten().min();
                 self.0.push(Open { limit, called: Vec::new() });
             }
-            Happening::Close(call) => {
+            Effect::Close(call) => {
                 let Some(open) = self.0.pop() else { return Vec::new() };
                 if let Some(caller) = self.0.last_mut().filter(|caller| caller.limit.is_some()) {
                     caller.add(call);

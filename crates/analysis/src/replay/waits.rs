@@ -1,4 +1,4 @@
-//! When threads did not run, and what happened to them: lines of their own, between those of events.
+//! Off-CPU intervals and incidents of threads, printed as lines between those of events.
 
 use crate::error::Error;
 use crate::incidents;
@@ -8,28 +8,28 @@ use crate::units::duration;
 use calltap_trace::{Incident, IncidentKind, RunState, ThreadId};
 use std::collections::VecDeque;
 
-/// A stretch of time in which a thread did not run, or in which that is not known; or something that happened to it.
+/// An interval in which a thread did not run or in which its state is unknown, or an incident.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) from: u64,
-    what: What,
-    /// Calls that are open.
+    kind: Kind,
+    /// Number of open calls.
     pub(super) depth: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    /// Until this time.
+enum Kind {
+    /// State of the thread, and the end of the interval.
     Off(RunState, u64),
     Incident(IncidentKind),
 }
 
 impl Wait {
-    /// `/* blocked 16.495 ms */`
+    /// Formats the wait: `/* blocked 16.495 ms */`.
     pub(super) fn text(&self, source: &dyn Source) -> String {
-        let (state, to) = match &self.what {
-            What::Off(state, to) => (*state, *to),
-            What::Incident(what) => return format!("/* {} */", incidents::text(what)),
+        let (state, to) = match &self.kind {
+            Kind::Off(state, to) => (*state, *to),
+            Kind::Incident(what) => return format!("/* {} */", incidents::text(what)),
         };
         let length = duration(source.duration_ns(to - self.from));
         match state {
@@ -40,7 +40,7 @@ impl Wait {
     }
 }
 
-/// Those of a thread that are still to come.
+/// The waits of a thread that are still to be printed.
 #[derive(Default)]
 pub(super) struct Waits {
     states: VecDeque<State>,
@@ -63,32 +63,33 @@ impl Waits {
         Ok(Waits { states, incidents })
     }
 
-    /// Those that begin after an event at `now`, before the thread's next one, with so many calls open. What is not known is told of calls alone, and what follows the last
-    /// event as well.
+    /// Takes the waits that begin after an event at `now` and before the thread's next one, with
+    /// `depth` calls open. Unknown time is reported only within calls, and so is time after the
+    /// last event.
     #[inline]
     pub(super) fn until(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
-        let mut waits = if self.states.is_empty() { Vec::new() } else { self.told(now, next, depth) };
+        let mut waits = if self.states.is_empty() { Vec::new() } else { self.take_off(now, next, depth) };
         let is_due = |one: &&Incident| next.is_none_or(|next| one.at < next);
         while let Some(&Incident { at, what }) = self.incidents.front().filter(is_due) {
             self.incidents.pop_front();
-            waits.push(Wait { from: at.max(now), what: What::Incident(what), depth: depth as u32 });
+            waits.push(Wait { from: at.max(now), kind: Kind::Incident(what), depth: depth as u32 });
         }
         waits
     }
 
-    fn told(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
+    fn take_off(&mut self, now: u64, next: Option<u64>, depth: usize) -> Vec<Wait> {
         let mut waits = Vec::new();
         while let Some(&State { from, to, state }) = self.states.front() {
             if next.is_some_and(|next| from.max(now) >= next && to > now) {
                 break;
             }
-            let is_told = depth > 0 || (next.is_some() && state != RunState::Unknown);
-            if !is_told && next.is_some_and(|next| to > next) {
+            let is_printed = depth > 0 || (next.is_some() && state != RunState::Unknown);
+            if !is_printed && next.is_some_and(|next| to > next) {
                 break;
             }
             self.states.pop_front();
-            if is_told && to > now {
-                waits.push(Wait { from: from.max(now), what: What::Off(state, to), depth: depth as u32 });
+            if is_printed && to > now {
+                waits.push(Wait { from: from.max(now), kind: Kind::Off(state, to), depth: depth as u32 });
             }
         }
         waits
@@ -100,10 +101,10 @@ mod tests {
     use super::*;
     use RunState::{Blocked, Runnable, Unknown};
 
-    fn told(waits: &mut Waits, now: u64, next: Option<u64>, depth: usize) -> Vec<(u64, u64, RunState)> {
-        let off = |wait: &Wait| match wait.what {
-            What::Off(state, to) => (wait.from, to, state),
-            What::Incident(_) => (wait.from, wait.from, RunState::Running),
+    fn take_off(waits: &mut Waits, now: u64, next: Option<u64>, depth: usize) -> Vec<(u64, u64, RunState)> {
+        let off = |wait: &Wait| match wait.kind {
+            Kind::Off(state, to) => (wait.from, to, state),
+            Kind::Incident(_) => (wait.from, wait.from, RunState::Running),
         };
         waits.until(now, next, depth).iter().map(off).collect()
     }
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(waits.until(5, Some(11), 1), []);
         let [wait] = waits.until(11, Some(12), 2)[..] else { panic!("one before the next event") };
         assert_eq!((wait.from, wait.depth, waits.incidents.len()), (11, 2, 1));
-        assert_eq!(told(&mut waits, 12, None, 0), [(12, 12, RunState::Running)], "behind the last event");
+        assert_eq!(take_off(&mut waits, 12, None, 0), [(12, 12, RunState::Running)], "behind the last event");
     }
 
     #[test]
@@ -124,15 +125,15 @@ mod tests {
         let all =
             [state(0, 15, Unknown), state(20, 25, Blocked), state(26, 45, Runnable), state(50, 60, Blocked)];
         let mut waits = Waits { states: all.into(), ..Waits::default() };
-        assert_eq!(told(&mut waits, 0, Some(10), 0), [], "outside of calls");
-        assert_eq!(told(&mut waits, 10, Some(12), 1), [(10, 15, Unknown)]);
-        assert_eq!(told(&mut waits, 12, Some(30), 2), [(20, 25, Blocked), (26, 45, Runnable)]);
-        assert_eq!(told(&mut waits, 30, Some(47), 1), [], "told before");
+        assert_eq!(take_off(&mut waits, 0, Some(10), 0), [], "outside of calls");
+        assert_eq!(take_off(&mut waits, 10, Some(12), 1), [(10, 15, Unknown)]);
+        assert_eq!(take_off(&mut waits, 12, Some(30), 2), [(20, 25, Blocked), (26, 45, Runnable)]);
+        assert_eq!(take_off(&mut waits, 30, Some(47), 1), [], "told before");
         assert_eq!(
-            told(&mut Waits { states: waits.states.clone(), ..Waits::default() }, 47, None, 0),
+            take_off(&mut Waits { states: waits.states.clone(), ..Waits::default() }, 47, None, 0),
             [],
             "behind the last event"
         );
-        assert_eq!(told(&mut waits, 47, None, 1), [(50, 60, Blocked)]);
+        assert_eq!(take_off(&mut waits, 47, None, 1), [(50, 60, Blocked)]);
     }
 }

@@ -1,4 +1,4 @@
-//! From sums to rows.
+//! Turns the sums of functions into the rows of a report.
 
 use super::{Column, Options, PERMILLES, Report, Row, Times};
 use crate::error::Error;
@@ -42,7 +42,7 @@ fn collect_with<E: Extra>(
     let limited: HashSet<usize> =
         source.meta().limited.iter().map(|limited| functions[limited.site.0 as usize]).collect();
     let merged = merged::<E>(source, options, &names, &functions, sums);
-    let happened = happened(source, options, &functions)?;
+    let incident_counts = count_incidents(source, options, &functions)?;
     let mut rows: Vec<(ThreadId, Row)> = merged
         .into_iter()
         .map(|sum| {
@@ -52,7 +52,7 @@ fn collect_with<E: Extra>(
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
                 calls: sum.stats.calls + sum.marks,
                 limited: limited.contains(&functions[sum.site.0 as usize]),
-                incidents: happened.as_ref().map(|(all, none)| {
+                incidents: incident_counts.as_ref().map(|(all, none)| {
                     let key = (sum.thread, functions[sum.site.0 as usize]);
                     all.get(&key).copied().unwrap_or(*none)
                 }),
@@ -71,11 +71,15 @@ fn collect_with<E: Extra>(
     Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns, width, sort })
 }
 
-/// What happened by thread, where threads are told apart, and function; and in all others.
-type Happened = (HashMap<(ThreadId, usize), Incidents>, Incidents);
+/// Incidents by thread, if threads are told apart, and function; and the counts of all others.
+type IncidentCounts = (HashMap<(ThreadId, usize), Incidents>, Incidents);
 
-/// None where that is not known.
-fn happened(source: &dyn Source, options: &Options, functions: &[usize]) -> Result<Option<Happened>, Error> {
+/// Counts incidents by function; `None` if their numbers are unknown.
+fn count_incidents(
+    source: &dyn Source,
+    options: &Options,
+    functions: &[usize],
+) -> Result<Option<IncidentCounts>, Error> {
     let Some(has_signals) = incidents::recorded(source) else { return Ok(None) };
     let none = Incidents::none(has_signals);
     let mut sums = HashMap::new();
@@ -86,7 +90,7 @@ fn happened(source: &dyn Source, options: &Options, functions: &[usize]) -> Resu
     Ok(Some((sums, none)))
 }
 
-/// Those that are shown, one for each function (and thread); `functions` says which sites are the same one.
+/// Returns the shown sums, one for each function (and thread); `functions` maps sites to functions.
 pub(crate) fn merged<E: Extra>(
     source: &dyn Source,
     options: &Options,
@@ -111,8 +115,8 @@ pub(crate) fn merged<E: Extra>(
     merged
 }
 
-/// A number per site, the same for sites that are one function: of several processes, or of a module that was
-/// loaded twice.
+/// Returns a number per site, equal for the sites of one function in several processes, or in a
+/// module that was loaded twice.
 pub(crate) fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usize> {
     let mut known = HashMap::new();
     (0..=source.meta().sites.len())
@@ -124,7 +128,7 @@ pub(crate) fn same_functions(source: &dyn Source, names: &Names<'_>) -> Vec<usiz
         .collect()
 }
 
-/// Whether each site passes the filter.
+/// Returns for each site whether it passes the filter.
 fn shown(source: &dyn Source, options: &Options, names: &Names<'_>) -> Vec<bool> {
     (0..=source.meta().sites.len() as u32)
         .map(SiteId)
@@ -170,7 +174,7 @@ fn order(a: &Row, b: &Row, options: &Options) -> Ordering {
     first.then_with(|| b.calls.cmp(&a.calls)).then_with(by_name)
 }
 
-/// Keeps the first rows (of each thread); returns how many were dropped.
+/// Keeps the first rows, of each thread if threads are told apart; returns how many were dropped.
 fn limit(rows: &mut Vec<(ThreadId, Row)>, options: &Options) -> u64 {
     let Some(limit) = options.limit else { return 0 };
     let before = rows.len();

@@ -10,7 +10,7 @@ pub enum Column {
     /// Time of outermost activations.
     #[default]
     Total,
-    /// Time without calls made.
+    /// Time of its calls without the calls that they made.
     SelfTime,
     /// Number of calls.
     Calls,
@@ -22,50 +22,50 @@ pub enum Column {
     Max,
     /// Standard deviation per call.
     Stdev,
-    /// What half of the calls do not exceed.
+    /// Median duration.
     P50,
-    /// What nine of ten calls do not exceed.
+    /// 90th percentile of durations.
     P90,
-    /// What 99 of a hundred calls do not exceed.
+    /// 99th percentile of durations.
     P99,
-    /// What 999 of a thousand calls do not exceed.
+    /// 99.9th percentile of durations.
     P999,
-    /// The part of the total in which the threads ran.
+    /// Part of the total in which the threads ran.
     Cpu,
-    /// The part of the total in which they could run, without a processor.
+    /// Part of the total in which the threads were runnable but had no processor.
     Runnable,
-    /// The part of the total in which they slept.
+    /// Part of the total in which the threads were blocked.
     Blocked,
-    /// The part of the total in which calltap held them.
+    /// Part of the total in which calltap held the threads.
     Tracing,
-    /// The part of the own time in which the threads ran.
+    /// Part of the self time in which the threads ran.
     SelfCpu,
-    /// The part of the own time in which they could run, without a processor.
+    /// Part of the self time in which the threads were runnable but had no processor.
     SelfRunnable,
-    /// The part of the own time in which they slept.
+    /// Part of the self time in which the threads were blocked.
     SelfBlocked,
-    /// The part of the own time in which calltap held them.
+    /// Part of the self time in which calltap held the threads.
     SelfTracing,
     /// Page faults in the function itself.
     Faults,
-    /// Of these, pages that had to be read from a disk.
+    /// Page faults in the function itself that read from a disk.
     MajorFaults,
     /// Moves to other processors in the function itself.
     Migrations,
-    /// Signals that came in the function itself.
+    /// Signals delivered in the function itself.
     Signals,
-    /// Name.
+    /// Name of the function.
     Function,
-    /// Module's file name.
+    /// File name of the module.
     Module,
 }
 
-/// Of the percentiles, in the order of [`Times::percentiles_ns`].
+/// The percentiles in the order of [`Times::percentiles_ns`], in parts per thousand.
 pub(crate) const PERMILLES: [u32; 4] = [500, 900, 990, 999];
 
 use Column::*;
 
-/// All columns, and their names.
+/// All columns with their names.
 const TABLE: [(Column, &str); 25] = [
     (Total, "total"),
     (SelfTime, "self"),
@@ -95,7 +95,7 @@ const TABLE: [(Column, &str); 25] = [
 ];
 
 impl Column {
-    /// The names understood by `from_str`.
+    /// The names that `from_str` parses.
     pub const NAMES: &[&str] = &{
         let (mut names, mut at) = ([""; TABLE.len()], 0);
         while at < TABLE.len() {
@@ -105,25 +105,25 @@ impl Column {
         names
     };
 
-    /// What is shown unless something else is asked for.
+    /// The default columns.
     pub(super) const USUAL: [Column; 7] = [Total, SelfTime, Calls, Avg, Min, Max, Stdev];
 
-    /// Also shown where context switches were recorded.
+    /// Columns added by default if context switches were recorded.
     pub(super) const SWITCHED: [Column; 2] = [Cpu, Blocked];
 
-    /// Also in JSON.
+    /// Columns added to JSON if context switches were recorded.
     pub(super) const STATES: [Column; 8] =
         [Cpu, Runnable, Blocked, Tracing, SelfCpu, SelfRunnable, SelfBlocked, SelfTracing];
 
-    /// Also in JSON where it was recorded what happened to threads.
+    /// Columns added to JSON if incidents were recorded.
     pub(super) const INCIDENTS: [Column; 4] = [Faults, MajorFaults, Migrations, Signals];
 
-    /// Its name.
+    /// Returns the column's name.
     pub fn name(self) -> &'static str {
         TABLE.iter().find(|(column, _)| *column == self).map_or("", |(_, name)| name)
     }
 
-    /// Its name in CSV and JSON.
+    /// Returns the column's name in CSV and JSON.
     pub(super) fn key(self) -> String {
         match self {
             Calls => "calls".to_owned(),
@@ -132,7 +132,7 @@ impl Column {
         }
     }
 
-    /// Of a percentile: how many of a thousand calls do not exceed it.
+    /// Returns a percentile's parts per thousand; `None` for other columns.
     pub(super) fn permille(self) -> Option<u32> {
         Some(match self {
             P50 => PERMILLES[0],
@@ -143,7 +143,7 @@ impl Column {
         })
     }
 
-    /// Its time, if that is known.
+    /// Returns the time of the column, if known.
     pub(super) fn ns(self, times: &Times) -> Option<u64> {
         let percentile = |at: usize| times.percentiles_ns.map(|all| all[at]);
         let known = |at: usize| times.off_ns.map(|off| off[at]).filter(|off| off.unknown == 0);
@@ -170,7 +170,7 @@ impl Column {
         }
     }
 
-    /// How often it happened, if that is known; None also for what is no incident.
+    /// Returns the number of incidents of the column, if known; `None` for other columns.
     pub(super) fn incidents(self, all: &Incidents) -> Option<u64> {
         match self {
             Faults => Some(all.faults),
@@ -197,7 +197,7 @@ impl FromStr for Column {
 }
 
 impl Options {
-    /// The columns with numbers, in order.
+    /// Returns the numeric columns, in order.
     pub(super) fn all_columns(&self) -> Vec<Column> {
         let mut columns: Vec<Column> =
             if self.columns.is_empty() { Column::USUAL.to_vec() } else { self.columns.clone() };

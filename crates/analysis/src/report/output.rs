@@ -1,4 +1,4 @@
-//! A report as text, CSV and JSON.
+//! Writes a report as text, CSV and JSON.
 
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
@@ -6,12 +6,12 @@ use crate::columns;
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
-/// What is left out where names have no room, the first first.
+/// Columns left out where names do not fit, in this order.
 const LEAVABLE: [&str; 9] =
     ["STDEV", "MIN", "MODULE", "MAX", "MIGRATIONS", "FAULTS", "BLOCKED", "CPU", "AVG"];
 
 impl Report {
-    /// Writes it in `format`.
+    /// Writes the report in `format`.
     pub fn write(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
         match format {
             Format::Text => self.write_text(out),
@@ -74,7 +74,8 @@ impl Report {
         self.columns.starts_with(&Column::USUAL)
     }
 
-    /// The columns of CSV and JSON. In the usual ones the calls come first: readers of these forms may count on that order.
+    /// Returns the columns of CSV and JSON. Among the default ones the calls come first: readers of
+    /// these forms may rely on that order.
     fn keys(&self) -> Vec<(Column, String)> {
         let mut columns = self.columns.clone();
         if self.is_usual() {
@@ -144,7 +145,7 @@ impl Report {
 }
 
 impl Row {
-    /// What a column has, if that is known and a number.
+    /// Returns the number of a column, if it has one and it is known.
     pub(super) fn number(&self, column: Column) -> Option<u64> {
         if column == Column::Calls {
             return Some(self.calls);

@@ -5,30 +5,31 @@ use crate::sources::source::{BatchStream, Damage, Source, next_readable, threads
 use crate::tree::{Stack, Totals, Visitor};
 use calltap_trace::{Batch, Event, EventKind, SiteId, ThreadId};
 
-/// Called now and then with the number of events done so far.
+/// A callback that receives the number of processed events from time to time.
 pub type Progress<'a> = Option<&'a mut dyn FnMut(u64)>;
 
-/// Tells `progress`, if anyone listens.
+/// Calls `progress`, if there is one.
 pub(crate) fn tell(progress: &mut Progress<'_>, events: u64) {
     if let Some(progress) = progress {
         progress(events);
     }
 }
 
-/// Sites the trace does not describe all become the one after the last.
+/// Maps all undescribed sites to the number after the last described one.
 pub(crate) fn checked_site(site: SiteId, sites: u32) -> SiteId {
     SiteId(site.0.min(sites))
 }
 
-/// The calls of a thread, and when it ran, if that is known.
+/// Returns an empty call stack for a thread, with its context switches if recorded.
 pub(crate) fn stack_of(source: &dyn Source, thread: ThreadId) -> Result<Stack, Error> {
     Ok(source.switches(thread)?.map_or_else(Stack::default, |switches| Stack::switching(&switches)))
 }
 
-/// Feeds all events of one thread, then of the next. State of one thread at a time: a view that needs per-thread
-/// state needs it once, however many threads there are.
+/// Feeds all events of one thread, then of the next. Only one thread's state is live at a time, so
+/// a view needs its per-thread state once.
 ///
-/// Batches that cannot be read are counted and left out. The visitor sees site ids up to and including `meta.sites.len()`; the last stands for every undescribed site.
+/// Unreadable batches are counted and left out. The visitor sees site ids up to and including
+/// `meta.sites.len()`, which stands for every undescribed site.
 pub fn run_by_thread<V: Visitor>(
     source: &dyn Source,
     visitor: &mut V,
@@ -37,7 +38,7 @@ pub fn run_by_thread<V: Visitor>(
     run_threads(source, &threads_with_events(source), visitor, progress)
 }
 
-/// As [`run_by_thread`], these threads in this order.
+/// Feeds all events of `threads`, in this order, as [`run_by_thread`] does.
 pub fn run_threads<V: Visitor>(
     source: &dyn Source,
     threads: &[ThreadId],
@@ -57,7 +58,8 @@ pub fn run_threads<V: Visitor>(
     Ok(totals)
 }
 
-/// Feeds all events of a thread, which its stream has next. `told` is told how many there were until now, those of threads before included.
+/// Feeds all events of the thread that is next in the stream. `told` receives the number of events
+/// so far, including those of former threads.
 pub(crate) fn run_thread<V: Visitor>(
     (source, thread, stream): (&dyn Source, ThreadId, &mut (dyn BatchStream + '_)),
     batch: &mut Batch,
@@ -85,8 +87,8 @@ pub(crate) fn run_thread<V: Visitor>(
     Ok(visitor.thread_end(thread)?)
 }
 
-/// Feeds batches as the file has them, so that threads are interleaved roughly by time. See [`run_by_thread`] for
-/// the site ids. Batches of threads the metadata does not describe are counted and left out.
+/// Feeds batches in file order, so that threads are interleaved roughly by time. See
+/// [`run_by_thread`] for the site ids. Batches of undescribed threads are counted and left out.
 pub fn run_in_file_order<V: Visitor>(
     source: &dyn Source,
     visitor: &mut V,
@@ -123,7 +125,7 @@ pub fn run_in_file_order<V: Visitor>(
     Ok(totals)
 }
 
-/// Feeds the events of one batch. Sites the trace does not describe become the one after the last.
+/// Feeds the events of one batch. Undescribed sites become the one after the last.
 pub(crate) fn feed_batch<V: Visitor>(
     stack: &mut Stack,
     thread: ThreadId,
@@ -133,7 +135,7 @@ pub(crate) fn feed_batch<V: Visitor>(
     totals: &mut Totals,
 ) {
     totals.events += batch.events.len() as u64;
-    // Three loops: the usual ones have nothing to look for.
+    // Three loops, so that batches without values or switches skip these checks.
     let events = batch.events.iter().copied();
     match (batch.values.is_empty(), stack.is_switching()) {
         (true, false) => {

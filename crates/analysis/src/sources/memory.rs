@@ -1,4 +1,4 @@
-//! A recording held in memory: for tests, benchmarks and small embedded uses.
+//! A recording in memory, for tests, benchmarks and small embedded uses.
 
 use crate::error::Error;
 use crate::sources::source::{BatchStream, Source};
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 /// Batches and metadata in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySource {
-    /// Everything but events.
+    /// The metadata.
     pub meta: Meta,
     /// The events, ascending within each thread.
     pub batches: Vec<Batch>,
     /// Context switches by thread, in ticks.
     pub switches: BTreeMap<ThreadId, Vec<Switch>>,
-    /// Wakings and system calls by thread, likewise.
+    /// Wakings by thread, in ticks.
     pub wakings: BTreeMap<ThreadId, KernelLog<Waking>>,
-    /// See [`Self::wakings`].
+    /// System calls by thread, in ticks.
     pub system_calls: BTreeMap<ThreadId, KernelLog<SystemCall>>,
-    /// See [`Self::wakings`].
+    /// Incidents by thread, in ticks.
     pub incidents: BTreeMap<ThreadId, KernelLog<Incident>>,
-    /// What is said to be wrong with it.
+    /// Complaints of the source.
     pub complaints: Vec<String>,
-    /// Nanoseconds per tick; 0 = a counter without time.
+    /// Nanoseconds per tick; 0: a counter without time.
     pub ns_per_tick: u64,
 }
 

@@ -1,7 +1,10 @@
-//! A part of a trace: some threads, some time, some functions and what they call, some levels, long calls.
+//! A part of a trace: selected threads, time, functions with their callees or callers, levels, or
+//! long calls.
 //!
-//! It is a [`Source`] in front of every view, which sees the part as if it had been recorded so. A call that began before the part or goes on
-//! after it is cut ([`calltap_trace::Ending::Outside`]): it has no duration, and its time within the part is its callers' and callees' context.
+//! A [`Part`] is a [`Source`] in front of every view, which sees the part as if only that had been
+//! recorded. A call that began before the part or continues after it is cut
+//! ([`calltap_trace::Ending::Outside`]): it has no duration, and within the part it is context for
+//! its callers and callees.
 
 use crate::error::Error;
 use crate::names::Names;
@@ -12,31 +15,31 @@ use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, Site
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// Which part. Times are nanoseconds of CLOCK_MONOTONIC.
+/// Selection of a part. Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Debug, Default)]
 pub struct Which {
-    /// Only these threads; none: all.
+    /// The threads; `None`: all.
     pub threads: Option<Vec<ThreadId>>,
-    /// Not before.
+    /// The earliest time, inclusive.
     pub from: Option<u64>,
-    /// Before this.
+    /// The latest time, exclusive.
     pub until: Option<u64>,
-    /// Only calls of functions that match, and what they call; empty: all.
+    /// Selects calls of matching functions, and their callees; empty: all.
     pub roots: Vec<Word>,
-    /// Only calls of functions that match, and the calls that lead to them; empty: all.
+    /// Selects calls of matching functions, and the calls that lead to them; empty: all.
     pub targets: Vec<Word>,
-    /// So many levels, of all calls or from those functions on.
+    /// Number of levels, counted from the outermost calls, or from the functions of `roots`.
     pub depth: Option<usize>,
-    /// Only calls that take longer, nanoseconds.
+    /// Selects calls that take longer, nanoseconds.
     pub longer: Option<u64>,
 }
 
-/// What passes.
+/// The selection in ticks and sites.
 struct Rules {
     sifting: Sifting,
-    /// By site: is it one of the functions whose calls are shown, with what they call?
+    /// Whether calls of the function are selected with their callees, by site.
     roots: Vec<bool>,
-    /// The same, with what leads to them?
+    /// Whether calls of the function are selected with the calls that lead to them, by site.
     targets: Vec<bool>,
 }
 
@@ -57,7 +60,7 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// A part, or all if nothing is asked for.
+    /// Makes the selected part; without any selection, all of the source.
     pub fn new(source: &'a dyn Source, which: Which) -> Part<'a> {
         let clauses = clauses(source, &which);
         let said = (!clauses.is_empty()).then(|| clauses.join("; "));
@@ -65,8 +68,9 @@ impl<'a> Part<'a> {
         Part { source, threads: which.threads, rules, said, spans: OnceCell::new() }
     }
 
-    /// When the recording began, nanoseconds of CLOCK_MONOTONIC: what times that are shown count from. A recorder that waits for a processor may compare the
-    /// clocks for the first time when events are there already.
+    /// Returns the beginning of the recording, nanoseconds of CLOCK_MONOTONIC, from which displayed
+    /// times count: the first clock pair or the first event, as a delayed recorder may read the
+    /// clocks for the first time after the first events.
     pub fn beginning(source: &dyn Source) -> u64 {
         let meta = source.meta();
         let clock = meta.clock.first().map(|pair| pair.monotonic_ns);
@@ -77,7 +81,7 @@ impl<'a> Part<'a> {
         began.into_iter().chain(event).min().unwrap_or(0)
     }
 
-    /// When its last event was, nanoseconds of CLOCK_MONOTONIC; none of an empty one.
+    /// Returns the time of the last event, nanoseconds of CLOCK_MONOTONIC; `None` without events.
     pub fn end(source: &dyn Source) -> Option<u64> {
         let threads = (0..source.meta().threads.len() as u32).map(ThreadId);
         threads.filter_map(|thread| source.thread_span(thread)).map(|(_, last)| source.to_ns(last)).max()
@@ -87,7 +91,7 @@ impl<'a> Part<'a> {
         self.threads.as_ref().is_none_or(|threads| threads.contains(&thread))
     }
 
-    /// The threads that have events in the part, with the first and the last.
+    /// Returns the threads that have events in the part, with the first and the last tick.
     fn spans(&self, rules: &Rules) -> &BTreeMap<ThreadId, (u64, u64)> {
         self.spans.get_or_init(|| {
             let threads = (0..self.source.meta().threads.len() as u32).map(ThreadId);
@@ -139,7 +143,7 @@ fn rules(source: &dyn Source, which: &Which) -> Option<Rules> {
     })
 }
 
-/// The first tick at or after a time; later ticks never have earlier times.
+/// Returns the first tick at or after a time; times never decrease with ticks.
 fn first_tick(ns: u64, to_ns: impl Fn(u64) -> u64) -> u64 {
     let (mut low, mut high) = (0, u64::MAX);
     while low < high {
@@ -149,7 +153,7 @@ fn first_tick(ns: u64, to_ns: impl Fn(u64) -> u64) -> u64 {
     low
 }
 
-/// What is said of a part.
+/// Describes the selection as clauses.
 fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
     let start = Part::beginning(source);
     let seconds = |ns: &u64| {
@@ -177,13 +181,13 @@ fn clauses(source: &dyn Source, which: &Which) -> Vec<String> {
     clauses
 }
 
-/// The events of a part, of one thread after the other or of all as the file has them.
+/// The events of a part, of one thread or of all in file order.
 struct Sifted<'a> {
     part: &'a Part<'a>,
     rules: &'a Rules,
     stream: Box<dyn BatchStream + 'a>,
     sieves: BTreeMap<ThreadId, Sieve>,
-    /// One thread only: nothing has to be read behind its part.
+    /// Whether the stream has one thread only, so that nothing after its part needs to be read.
     single: bool,
     read: Batch,
 }
@@ -214,7 +218,7 @@ impl BatchStream for Sifted<'_> {
 }
 
 impl Sifted<'_> {
-    /// What threads have open whose events came to their ends.
+    /// Appends the ends of calls that are open in threads whose events are exhausted.
     fn finish(&mut self, batch: &mut Batch) -> bool {
         for (thread, sieve) in self.sieves.iter_mut().filter(|(_, sieve)| !sieve.is_over()) {
             batch.thread = *thread;
@@ -227,7 +231,7 @@ impl Sifted<'_> {
     }
 }
 
-/// The threads of a part one after the other.
+/// The events of a part's threads, one thread after the other.
 struct Chain<'a> {
     part: &'a Part<'a>,
     threads: std::vec::IntoIter<ThreadId>,
@@ -280,7 +284,7 @@ impl Source for Part<'_> {
     fn batches(&self) -> Box<dyn BatchStream + '_> {
         match (&self.rules, &self.threads) {
             (None, None) => self.source.batches(),
-            // Others need not be read.
+            // The batches of other threads need not be read.
             (_, Some(threads)) => {
                 Box::new(Chain { part: self, threads: threads.clone().into_iter(), current: None })
             }

@@ -1,4 +1,4 @@
-//! Trace files as a source.
+//! Implements the source interface for trace files.
 
 use crate::error::Error;
 use crate::sources::source::{BatchStream, SharedSource, Source};

@@ -1,4 +1,4 @@
-//! The newest events of a process that is watched: a recording without a beginning, at any moment.
+//! The newest events of a watched process, as a recording whose older events were discarded.
 
 use crate::error::Error;
 use crate::sources::drive::feed_batch;
@@ -10,16 +10,16 @@ use calltap_trace::{
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Keeps the newest events, and what they need to be understood.
+/// Keeps the newest events with the metadata to interpret them.
 pub struct Recent {
     meta: Arc<Meta>,
-    /// The first moment that is known, and the newest.
+    /// The first and the newest clock pair.
     moments: Option<(ClockPair, ClockPair)>,
     batches: VecDeque<Arc<Batch>>,
-    /// Events in them.
+    /// Number of events in `batches`.
     held: usize,
     limit: usize,
-    /// What was open before the events that are held, by thread.
+    /// Calls open before the held events, by thread.
     before: HashMap<ThreadId, Stack>,
     forgotten: u64,
 }
@@ -29,7 +29,7 @@ struct Ignore;
 impl Visitor for Ignore {}
 
 impl Recent {
-    /// Keeps so many events, and not more than another batch.
+    /// Keeps at most `limit` events, plus those of one batch.
     pub fn new(limit: usize) -> Recent {
         Recent {
             meta: Arc::default(),
@@ -42,7 +42,7 @@ impl Recent {
         }
     }
 
-    /// Takes a record.
+    /// Applies a record.
     pub fn record(&mut self, record: &Record) {
         if let Record::Clock(pair) = record {
             return self.moment(*pair);
@@ -79,19 +79,19 @@ impl Recent {
         }
     }
 
-    /// Everything was taken that happened until then.
+    /// Sets the newest clock pair: all events up to it were taken.
     pub fn moment(&mut self, at: ClockPair) {
         let (first, _) = *self.moments.get_or_insert((at, at));
         self.moments = Some((first, at));
     }
 
-    /// What is held now.
+    /// Returns the currently held events as a source.
     pub fn snapshot(&self) -> Snapshot {
         let kind = self.meta.session.as_ref().map_or(ClockKind::Tsc, |session| session.clock);
         let pairs = self.moments.map(|(first, last)| [first, last]);
         let (clock, _) = ClockMap::new(kind, pairs.as_ref().map_or(&[], |pairs| &pairs[..]));
         let mut threads: HashMap<ThreadId, Held> = HashMap::new();
-        // Of a thread that nothing explains, nothing is shown.
+        // Threads without metadata are not shown.
         for batch in self.batches.iter().filter(|batch| (batch.thread.0 as usize) < self.meta.threads.len()) {
             let held = threads.entry(batch.thread).or_insert_with(|| self.open(batch.thread));
             held.batches.push(batch.clone());
@@ -105,7 +105,7 @@ impl Recent {
         }
     }
 
-    /// A thread, and what was open in it before.
+    /// Returns a thread without batches, with the calls open before the held events.
     fn open(&self, thread: ThreadId) -> Held {
         let open = self.before.get(&thread).into_iter().flat_map(Stack::open);
         let events =
@@ -114,7 +114,7 @@ impl Recent {
     }
 }
 
-/// Puts something at its place in a list; what comes before it and was never told of is the same.
+/// Stores an element at its index; missing elements before it become copies of it.
 fn put<T: Clone>(list: &mut Vec<T>, at: u32, new: T) {
     let at = at as usize;
     if at >= list.len() {
@@ -124,9 +124,9 @@ fn put<T: Clone>(list: &mut Vec<T>, at: u32, new: T) {
     }
 }
 
-/// What is held of a thread.
+/// The held events of a thread.
 struct Held {
-    /// Entries of what was open before.
+    /// Entries of calls open before the held events.
     open: Batch,
     batches: Vec<Arc<Batch>>,
 }
@@ -137,13 +137,13 @@ impl Held {
     }
 }
 
-/// What was held at a moment.
+/// The events held at one time, as a source.
 pub struct Snapshot {
     meta: Arc<Meta>,
     clock: ClockMap,
     threads: HashMap<ThreadId, Held>,
     events: u64,
-    /// Events that came before those that are held.
+    /// Number of older events that were discarded.
     pub forgotten: u64,
 }
 
@@ -190,7 +190,7 @@ impl Source for Snapshot {
         Box::new(Stream(Box::new(self.threads.get(&thread).into_iter().flat_map(Held::all))))
     }
 
-    /// Calls that were open before do not make it longer.
+    /// Context switches are not kept.
     fn has_switches(&self) -> bool {
         false
     }
@@ -199,6 +199,7 @@ impl Source for Snapshot {
         Ok(None)
     }
 
+    /// Calls that were open before the held events do not extend the span.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {
         let mut events = self.threads.get(&thread)?.batches.iter().flat_map(|batch| &batch.events);
         let first = events.next()?.ticks;

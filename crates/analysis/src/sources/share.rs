@@ -1,6 +1,7 @@
-//! Runs the engine over a source by several threads at once, each over some of the threads of the source with a visitor of its own.
+//! Runs the engine over a source on several threads at once, each over some of the source's threads
+//! with a visitor of its own.
 //!
-//! For views that add up: sums of parts, added in order, are those of the whole.
+//! For views that add up: the sums of the parts, added in order, are those of the whole.
 
 use crate::error::Error;
 use crate::sources::drive::{Progress, run_thread, run_threads, tell};
@@ -11,13 +12,14 @@ use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, ScopedJoinHandle};
 
-/// The most threads that read: each has sums of its own.
+/// Maximum number of reading threads: each has sums of its own.
 const MOST: usize = 4;
-/// Traces of fewer events are read by one.
+/// Traces with fewer events are read by one thread.
 const WORTH_SHARING: u64 = 1 << 20;
 
-/// As [`crate::run_by_thread`], for visitors that `make` makes: as many as there are threads that read. The first has the first threads of the source, the next one
-/// those behind them, and each has its own in order.
+/// Runs as [`crate::run_by_thread`] does, with one visitor, made by `make`, per reading thread. The
+/// first visitor gets the first threads of the source, the next one those after them, each in
+/// order.
 pub(crate) fn run_shared<V: Visitor + Send>(
     source: &dyn Source,
     make: &(dyn Fn() -> V + Sync),
@@ -35,8 +37,8 @@ pub(crate) fn run_shared<V: Visitor + Send>(
     Ok((vec![visitor], totals))
 }
 
-/// Threads in parts of about as many events. None if reading one after the other, with chunks decoded ahead, is as good: one thread has more events than
-/// a part.
+/// Divides threads into parts of about equal numbers of events. `None` if one reader, with chunks
+/// decoded ahead, is as fast: one thread has more events than a part.
 fn parts<'t>(
     source: &dyn SharedSource,
     threads: &'t [ThreadId],
@@ -50,7 +52,7 @@ fn parts<'t>(
     }
     let mut before = 0;
     let place = |own: &u64| {
-        // By the middle of a thread.
+        // A thread belongs to the part that contains its middle.
         let part = (before + own / 2) / (of_part + 1);
         before += own;
         part
@@ -90,7 +92,7 @@ fn share<V: Visitor + Send>(
         let first = work(first, &mut || tell(&mut progress, done.load(Relaxed)));
         let join = |other: Result<ScopedJoinHandle<'_, _>, &[ThreadId]>| match other {
             Ok(thread) => thread.join().unwrap_or_else(|why| panic::resume_unwind(why)),
-            // There was no thread for it.
+            // The thread could not be started.
             Err(part) => work(part, &mut || ()),
         };
         std::iter::once(first).chain(others.into_iter().map(join)).collect()
@@ -124,9 +126,9 @@ fn run_alone<V: Visitor>(
 }
 
 impl Totals {
-    /// Adds what was counted in other threads, which come behind.
+    /// Adds the totals of threads that follow.
     fn add(&mut self, other: Totals) {
-        // All fields are named: one that is new is not forgotten here.
+        // All fields are named, so that a new one cannot be forgotten here.
         let Totals {
             events,
             marks,

@@ -1,4 +1,4 @@
-//! Where a view gets its events from.
+//! The interface between views and the recordings that they read.
 
 use crate::error::Error;
 use crate::tree::Totals;
@@ -6,11 +6,11 @@ use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, Thread
 
 /// A stream of batches.
 pub trait BatchStream {
-    /// Replaces `batch` by the next one; `false` at the end (`batch` is then meaningless).
-    /// After an error the next call goes on behind the damage: a stream has finitely many errors.
+    /// Replaces `batch` by the next one; returns `false` at the end (`batch` is then meaningless).
+    /// After an error the next call continues after the damage: a stream has finitely many errors.
     fn next_into(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 
-    /// Leaves out so many batches, readable or not.
+    /// Skips `batches` batches, readable or not.
     fn skip(&mut self, batches: usize) {
         let mut batch = Batch::default();
         for _ in 0..batches {
@@ -23,58 +23,63 @@ pub trait BatchStream {
 
 /// A recording: its metadata, its clock, and its events in two orders.
 pub trait Source {
-    /// Everything but events.
+    /// Returns the metadata.
     fn meta(&self) -> &Meta;
-    /// Which part of a recording it is, as a list of clauses; none if it is all of it.
+    /// Describes the part that this is of a recording, as a list of clauses; `None` if it is the
+    /// whole.
     fn part(&self) -> Option<&str> {
         None
     }
-    /// What was wrong with the recording, one sentence each.
+    /// Returns complaints about the recording, one sentence each.
     fn complaints(&self) -> &[String];
-    /// Number of events stored.
+    /// Returns the number of stored events.
     fn event_count(&self) -> u64;
-    /// False when ticks only order events (counter clock).
+    /// Whether ticks measure time; with the counter clock they only order events.
     fn has_time(&self) -> bool;
-    /// Nanoseconds of CLOCK_MONOTONIC at `ticks`; the ticks themselves without a time clock.
+    /// Converts ticks to nanoseconds of CLOCK_MONOTONIC; returns the ticks themselves without a
+    /// time clock.
     fn to_ns(&self, ticks: u64) -> u64;
-    /// Length in nanoseconds of a duration in ticks.
+    /// Converts a duration in ticks to nanoseconds.
     fn duration_ns(&self, ticks: u64) -> u64;
-    /// All batches in file order: ascending within a thread, roughly ascending between threads.
+    /// Streams all batches in file order: ascending within a thread, roughly ascending between
+    /// threads.
     fn batches(&self) -> Box<dyn BatchStream + '_>;
-    /// The batches of one thread.
+    /// Streams the batches of one thread.
     fn thread_batches(&self, thread: ThreadId) -> Box<dyn BatchStream + '_>;
-    /// The batches of some threads, one thread after the other: the stream ends at the end of each of them, and goes on with the next.
+    /// Streams the batches of several threads, one thread after the other: the stream ends at the
+    /// end of each, and continues with the next.
     fn batches_of(&self, threads: &[ThreadId]) -> Box<dyn BatchStream + '_> {
         let streams: Vec<_> = threads.iter().rev().map(|thread| self.thread_batches(*thread)).collect();
         Box::new(OneByOne(streams))
     }
-    /// Whether it is known of any thread when it ran and when it waited.
+    /// Whether context switches of any thread are recorded.
     fn has_switches(&self) -> bool;
-    /// The context switches of a thread, in ticks; `None` where they were not recorded.
+    /// Returns the context switches of a thread, in ticks; `None` if they were not recorded.
     fn switches(&self, thread: ThreadId) -> Result<Option<Vec<Switch>>, Error>;
-    /// Who woke a thread, in ticks; nothing is known where that was not recorded.
+    /// Returns the wakings of a thread, in ticks; empty if they were not recorded.
     fn wakings(&self, _thread: ThreadId) -> Result<KernelLog<Waking>, Error> {
         Ok(KernelLog::default())
     }
-    /// The system calls of a thread, likewise.
+    /// Returns the system calls of a thread, in ticks; empty if they were not recorded.
     fn system_calls(&self, _thread: ThreadId) -> Result<KernelLog<SystemCall>, Error> {
         Ok(KernelLog::default())
     }
-    /// What happened to a thread, likewise.
+    /// Returns the incidents of a thread, in ticks; empty if they were not recorded.
     fn incidents(&self, _thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(KernelLog::default())
     }
-    /// Ticks of the first and the last event of a thread; `None` when it has none.
+    /// Returns the ticks of a thread's first and last event; `None` if it has no events.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;
-    /// The same recording, if several threads may read it at once and it says how many events each thread has.
+    /// Returns the same recording, if several threads may read it at once and it knows the number
+    /// of events of each thread.
     fn shared(&self) -> Option<&dyn SharedSource> {
         None
     }
 }
 
-/// A recording that several threads read at once.
+/// A recording that several threads can read at once.
 pub trait SharedSource: Source + Sync {
-    /// How many events a thread has.
+    /// Returns the number of a thread's events.
     fn events_of(&self, thread: ThreadId) -> u64;
 }
 
@@ -92,7 +97,7 @@ impl BatchStream for OneByOne<'_> {
     }
 }
 
-/// Reads on until a batch is readable; what is not is counted.
+/// Reads until a batch is readable, and counts unreadable ones. Returns `false` at the end.
 pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, damage: &mut Damage) -> bool {
     loop {
         match stream.next_into(batch) {
@@ -104,17 +109,17 @@ pub(crate) fn next_readable(stream: &mut dyn BatchStream, batch: &mut Batch, dam
     }
 }
 
-/// Batches that could not be read.
+/// Unreadable batches.
 #[derive(Default)]
 pub(crate) struct Damage {
     batches: u64,
-    /// In those of them of which it is known.
+    /// Number of events in them, as far as known.
     pub(crate) events: u64,
     first: Option<String>,
 }
 
 impl Damage {
-    /// Another batch; returns how many events were in it, as far as that is known.
+    /// Counts a batch; returns the number of its events, as far as known.
     pub(crate) fn add(&mut self, error: &Error) -> u64 {
         let events = match error {
             Error::Trace(calltap_trace::Error::BadChunk { events, .. }) => u64::from(*events),
@@ -131,7 +136,7 @@ impl Damage {
     }
 }
 
-/// The threads that recorded anything, in order of their ids.
+/// Returns the threads that have events, in order of their ids.
 pub fn threads_with_events(source: &dyn Source) -> Vec<ThreadId> {
     (0..source.meta().threads.len() as u32)
         .map(ThreadId)

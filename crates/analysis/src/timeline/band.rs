@@ -1,33 +1,34 @@
-//! When a thread ran, by time: for any stretch of it how much, and pieces as fine as they are looked at.
+//! The states of a thread over time: off-CPU time of any interval, and pieces at any resolution.
 
 use crate::off::Off;
 use crate::states::State;
 use calltap_trace::RunState;
 
-/// Stretches in which a thread did not run all the time, or in which that is not known. Times are nanoseconds since the start of the timeline.
+/// Adjacent intervals in which a thread did not run all the time, or in which its state is unknown.
+/// Times are nanoseconds since the start of the timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// When the first begins.
+    /// Beginning of the first interval.
     pub start: u64,
-    /// When the last ends.
+    /// End of the last interval.
     pub end: u64,
-    /// What of that the thread did not run.
+    /// Off-CPU time between them.
     pub off: Off,
 }
 
 /// The states of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Band {
-    /// Without those in which it ran.
+    /// The intervals in which it did not run.
     pieces: Vec<Piece>,
-    /// Before each of them, the sum of those in front of it.
+    /// For each piece, the sum of those before it.
     before: Vec<Off>,
-    /// From here to there something is known.
+    /// Beginning and end of the known time.
     known: (u64, u64),
 }
 
 impl Band {
-    /// Of states in order; what is outside of them is not known.
+    /// Makes a band from states in order; time outside of them is unknown.
     pub(super) fn new(states: &[State], to_ns: impl Fn(u64) -> u64) -> Band {
         let mut band = Band::default();
         let mut sum = Off::default();
@@ -47,12 +48,12 @@ impl Band {
         band
     }
 
-    /// How many there are.
+    /// Number of pieces.
     pub(super) fn len(&self) -> usize {
         self.pieces.len()
     }
 
-    /// What of a stretch of time the thread did not run.
+    /// Returns the off-CPU time of an interval.
     pub fn off(&self, from: u64, to: u64) -> Off {
         let to = to.max(from);
         let (low, high) = self.known;
@@ -75,7 +76,7 @@ impl Band {
         off
     }
 
-    /// The pieces in a window; those that are closer together than `resolution` are one, as long as it.
+    /// Returns the pieces in a window; pieces within `resolution` are merged into one.
     pub fn window(&self, from: u64, to: u64, resolution: u64) -> Vec<Piece> {
         let first = self.pieces.partition_point(|piece| piece.end < from);
         let behind = self.pieces.partition_point(|piece| piece.start <= to);
@@ -103,7 +104,7 @@ impl Band {
 }
 
 impl Piece {
-    /// Of one state: what of it is in a stretch of time.
+    /// Returns the off-CPU time of a piece of one state within an interval.
     fn cut(&self, from: u64, to: u64) -> Off {
         let length = self.end.min(to).saturating_sub(self.start.max(from));
         self.off.map(|ns| ns.min(length))

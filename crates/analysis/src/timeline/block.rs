@@ -1,28 +1,29 @@
-//! Calls of one thread at one depth, as coarsely as they are looked at.
+//! Blocks: calls of one thread at one depth, merged at a chosen resolution.
 
 use calltap_trace::SiteId;
 
-/// A call, or short ones that lie next to each other. Times are nanoseconds since the start of the timeline.
+/// A call, or several adjacent short ones. Times are nanoseconds since the start of the timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// When the first begins.
+    /// Beginning of the first call.
     pub start: u64,
-    /// When the last ends.
+    /// End of the last call.
     pub end: u64,
-    /// How much of that is within calls.
+    /// Time within calls.
     pub busy: u64,
-    /// The longest call.
+    /// Duration of the longest call.
     pub longest: u64,
-    /// Whose call that is.
+    /// Function of the longest call.
     pub site: SiteId,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u32,
-    /// How many of them are cut: they lasted at least until here, and when they ended is not known.
+    /// Number of calls that were cut: they lasted at least until `end`, and their real end is
+    /// unknown.
     pub cut: u32,
 }
 
 impl Block {
-    /// Both as one, if that is not longer than `quantum`.
+    /// Returns both blocks as one, if that is not longer than `quantum`.
     fn join(&self, next: &Block, quantum: u64) -> Option<Block> {
         let end = self.end.max(next.end);
         let longer = if next.longest > self.longest { next } else { self };
@@ -38,7 +39,7 @@ impl Block {
     }
 }
 
-/// Puts a block behind the others, into the last of them where that makes one of at most `quantum`.
+/// Appends a block, merged into the last one if the result is at most `quantum` long.
 #[inline]
 pub(super) fn push(track: &mut Vec<Block>, block: Block, quantum: u64) {
     if let Some(last) = track.last_mut()
@@ -50,14 +51,14 @@ pub(super) fn push(track: &mut Vec<Block>, block: Block, quantum: u64) {
     }
 }
 
-/// The same track in blocks of at most `quantum`, but for calls that are longer.
+/// Returns the track in blocks of at most `quantum`, except for longer calls.
 pub(super) fn coarser(track: &[Block], quantum: u64) -> Vec<Block> {
     let mut coarse = Vec::new();
     track.iter().for_each(|block| push(&mut coarse, *block, quantum));
     coarse
 }
 
-/// The blocks of a track that reach into a window.
+/// Returns the blocks of a track that overlap a window.
 pub(super) fn within(track: &[Block], from: u64, to: u64) -> &[Block] {
     let first = track.partition_point(|block| block.end < from);
     let behind = track.partition_point(|block| block.start <= to);

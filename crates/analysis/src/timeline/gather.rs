@@ -1,4 +1,4 @@
-//! From calls as they end to tracks.
+//! Collects calls into tracks as they end.
 
 use super::block::{Block, push};
 use crate::sources::source::Source;
@@ -6,29 +6,29 @@ use crate::tree::{Call, Enter, Open, Visitor};
 use calltap_trace::{SiteId, ThreadId};
 use std::sync::Arc;
 
-/// Which calls a timeline has.
+/// Selection of the calls of a timeline.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
-    /// All, by depth, down to so many levels.
+    /// All calls by depth, down to this number of levels.
     Levels(usize),
-    /// Those of some functions, by site, on one level: outermost activations.
+    /// Outermost activations of some functions, by site, on one level.
     Only(Arc<[bool]>),
 }
 
-/// The tracks of one thread, while they are made.
+/// The tracks of one thread under construction.
 pub(super) struct Gather<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) kept: Kept,
-    /// Where the timeline begins, nanoseconds of the clock.
+    /// Beginning of the timeline, nanoseconds of the clock.
     pub(super) origin: u64,
-    /// What does not reach into this window is left out.
+    /// Calls that do not overlap this window are left out.
     pub(super) window: (u64, u64),
     pub(super) quantum: u64,
     pub(super) tracks: Vec<Vec<Block>>,
     pub(super) lost: Vec<Block>,
-    /// Calls below the deepest level.
+    /// Number of calls below the deepest level.
     pub(super) deeper: u64,
-    /// Open activations of what is kept, where only some functions are.
+    /// Number of open kept activations, if only some functions are kept.
     pub(super) open: u32,
 }
 
@@ -58,7 +58,7 @@ impl Gather<'_> {
         push(&mut self.tracks[level], block, self.quantum);
     }
 
-    /// So many events are missing.
+    /// Records that `events` events are missing at `ticks`.
     pub(super) fn leave_out(&mut self, ticks: u64, events: u64) {
         let at = self.at(ticks);
         let calls = u32::try_from(events).unwrap_or(u32::MAX);
@@ -75,7 +75,7 @@ impl Gather<'_> {
         }
     }
 
-    /// So many calls of the thread are open that are kept.
+    /// Sets the open calls of the thread.
     pub(super) fn begin(&mut self, open: impl Iterator<Item = Open>) {
         self.open = open.filter(|open| self.is_kept(open.site)).count() as u32;
     }

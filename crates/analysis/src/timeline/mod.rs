@@ -1,9 +1,11 @@
-//! The calls of all threads by time: built once, answers at any zoom level at once.
+//! The timeline: the calls of all threads over time, built once, then shown at any zoom level
+//! without delay.
 //!
-//! A thread has a track of [`Block`]s for each depth. While the events are read, short calls that lie next to each other become one block as soon as
-//! there are too many; what remains is kept at several levels, each at most half as large as the one before. A window is answered from the level that
-//! is just fine enough for it; one that is finer than all of them is read again, from the checkpoint before it. Memory is thus limited, whatever the
-//! number of events.
+//! A thread has a track of [`Block`]s for each depth. While the events are read, adjacent short
+//! calls are merged into blocks as soon as there are too many; the result is kept at several
+//! levels, each at most half as large as the one before. A window is served from the coarsest level
+//! that is fine enough for it; if none is, its events are read again, from the checkpoint before
+//! it. Memory is thus limited, whatever the number of events.
 
 mod band;
 mod block;
@@ -22,14 +24,15 @@ use calltap_trace::{Batch, SiteId, ThreadId};
 use gather::{Gather, Kept};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How much is kept.
+/// Limits of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Blocks at the finest level, 48 bytes each (one for each thread and depth at least).
+    /// Maximum number of blocks at the finest level, 48 bytes each (at least one for each thread
+    /// and depth).
     pub blocks: usize,
-    /// Levels of depth; deeper calls are counted.
+    /// Maximum number of levels of depth; deeper calls are only counted.
     pub depth: usize,
-    /// Open calls in checkpoints, 24 bytes each.
+    /// Maximum number of open calls in checkpoints, 24 bytes each.
     pub checkpoints: usize,
 }
 
@@ -39,42 +42,42 @@ impl Default for Limits {
     }
 }
 
-/// Events that are read again for one window at most.
+/// Maximum number of events that are read again for one window.
 const READ: u64 = 8 << 20;
-/// Pieces of bands that are kept.
+/// Maximum number of pieces of cached bands.
 const PIECES: usize = 4 << 20;
-/// The first quantum above nothing, nanoseconds.
+/// The first quantum other than 0, nanoseconds.
 const QUANTUM: u64 = 32;
 
-/// A thread before one of its batches.
+/// The state of a thread before one of its batches.
 struct Checkpoint {
     batch: usize,
-    /// The time of the event before.
+    /// Time of the preceding event.
     now: u64,
     stack: Stack,
 }
 
 impl Checkpoint {
-    /// What it counts for: an empty one is not for nothing.
+    /// Cost of the checkpoint, in frames; an empty stack costs some too.
     fn frames(&self) -> usize {
         self.stack.depth() + 4
     }
 }
 
-/// What is held while events are read.
+/// Amounts held while events are read.
 struct Held {
-    /// In lanes that are done.
+    /// Number of blocks in finished lanes.
     blocks: usize,
     frames: usize,
-    /// A checkpoint at so many batches.
+    /// A checkpoint is made every `stride` batches.
     stride: usize,
 }
 
-/// One thread, of those in ascending order.
+/// A thread of the timeline; lanes are in ascending order of threads.
 #[derive(Default)]
 struct Lane {
     thread: ThreadId,
-    /// From fine to coarse: the longest joined block, and the tracks by depth.
+    /// Levels from fine to coarse: the longest merged block, and the tracks by depth.
     levels: Vec<(u64, Vec<Vec<Block>>)>,
     lost: Vec<Block>,
     deeper: u64,
@@ -99,9 +102,9 @@ pub struct Timeline {
     /// Nanoseconds of the clock at its beginning.
     origin: u64,
     end: u64,
-    /// Blocks of the finest level are joined to this length.
+    /// Maximum length of merged blocks at the finest level.
     quantum: u64,
-    /// Those that were asked for last, the newest at the end.
+    /// The bands requested last, the newest at the end.
     bands: Mutex<Vec<(ThreadId, Arc<Band>)>>,
 }
 
@@ -110,7 +113,7 @@ pub struct Timeline {
 pub struct Window {
     /// Blocks by depth, in order.
     pub tracks: Vec<Vec<Block>>,
-    /// Where events are missing, and how many.
+    /// Times at which events are missing, and their numbers.
     pub lost: Vec<Block>,
 }
 
@@ -124,7 +127,7 @@ impl Timeline {
         Self::build(source, limits, Kept::Levels(limits.depth), progress)
     }
 
-    /// Reads all events, for the calls of some functions; they are all on one level. Only outermost activations.
+    /// Reads all events and keeps the outermost calls of some functions, all on one level.
     pub fn only(source: &dyn Source, sites: &[SiteId], limits: Limits) -> Result<Timeline, Error> {
         let mut kept = vec![false; source.meta().sites.len() + 1];
         for site in sites {
@@ -158,7 +161,7 @@ impl Timeline {
         Ok((timeline, totals))
     }
 
-    /// Reads the last lane.
+    /// Reads the events of the last lane.
     fn read(
         &mut self,
         source: &dyn Source,
@@ -218,7 +221,7 @@ impl Timeline {
         }
     }
 
-    /// Joins blocks to twice the length; false if they are as long as can be.
+    /// Doubles the length up to which blocks are merged; false if it is at its maximum.
     fn coarsen(&mut self) -> bool {
         if self.quantum > u64::MAX / 4 {
             return false;
@@ -233,7 +236,8 @@ impl Timeline {
         true
     }
 
-    /// Keeps checkpoints within their limit: every second goes, but for those where a thread begins.
+    /// Keeps checkpoints within their limit: drops every second one, but not the beginnings of
+    /// threads.
     fn thin_out(&mut self, limits: &Limits, held: &mut Held) {
         while held.frames > limits.checkpoints && held.stride < 1 << 30 {
             held.stride *= 2;
@@ -266,22 +270,23 @@ impl Timeline {
         self.origin
     }
 
-    /// When its last event is, nanoseconds since its beginning.
+    /// Time of the last event, nanoseconds since the beginning.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// What is kept is as fine as this, nanoseconds; 0: every call.
+    /// Length up to which blocks are merged at the finest level, nanoseconds; 0: every call is a
+    /// block.
     pub fn quantum(&self) -> u64 {
         self.quantum
     }
 
-    /// The threads that have a lane.
+    /// The threads that have events.
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
         self.lanes.iter().map(|lane| lane.thread)
     }
 
-    /// How many levels of calls a thread has, and how many calls are deeper than is kept.
+    /// Returns the number of levels of a thread, and the number of its calls below the deepest one.
     pub fn depth(&self, thread: ThreadId) -> (usize, u64) {
         let lane = self.lane(thread);
         lane.map_or((0, 0), |lane| (lane.levels.first().map_or(0, |(_, tracks)| tracks.len()), lane.deeper))
@@ -292,7 +297,7 @@ impl Timeline {
         self.lanes.get(at)
     }
 
-    /// When a thread ran; none where context switches were not recorded.
+    /// Returns the states of a thread; `None` if context switches were not recorded.
     pub fn band(&self, source: &dyn Source, thread: ThreadId) -> Result<Option<Arc<Band>>, Error> {
         if !source.has_switches() {
             return Ok(None);
@@ -313,7 +318,8 @@ impl Timeline {
         Ok(Some(band))
     }
 
-    /// The first two blocks of a thread in a window, or the last two, nearest first (of a timeline of some functions: all is on one level).
+    /// Returns the first two blocks of a thread in a window, or the last two, nearest first, for a
+    /// timeline of some functions, which has one level.
     pub(crate) fn near(&self, thread: ThreadId, (from, to): (u64, u64), first: bool) -> Vec<Block> {
         let track = self.lane(thread).and_then(|lane| lane.levels.first()?.1.first());
         let blocks = within(track.map_or(&[], Vec::as_slice), from, to);
@@ -321,7 +327,8 @@ impl Timeline {
         if first { two(&mut blocks.iter()) } else { two(&mut blocks.iter().rev()) }
     }
 
-    /// What a thread did between two moments. Calls are joined where blocks are not longer than `resolution`; 0 for every single call.
+    /// Returns the blocks of a thread between two times. Calls are merged in blocks of at most
+    /// `resolution`; with 0, each call is a block.
     pub fn window(
         &self,
         source: &dyn Source,
@@ -341,7 +348,7 @@ impl Timeline {
         Window { tracks: tracks.iter().map(cut).collect(), lost: cut(&lane.lost) }
     }
 
-    /// The same from the events; none if those are too many.
+    /// Reads a window from the events again; `None` if these are too many.
     fn read_again(
         &self,
         source: &dyn Source,
@@ -380,7 +387,8 @@ impl Timeline {
         Some(Window { tracks: gather.tracks, lost: gather.lost })
     }
 
-    /// Calls that go on after what was read: their ends are those of the blocks they are in.
+    /// Closes the calls that continue after the events read: their ends are those of the blocks
+    /// that contain them.
     fn close_known(&self, lane: &Lane, stack: &Stack, gather: &mut Gather<'_>) {
         let open = stack.open().filter(|open| gather.is_kept(open.site));
         let levels = match self.kept {

@@ -1,6 +1,8 @@
-//! The way of a slow call through threads: what its thread did, who ended its waits, and what they had done meanwhile.
+//! The causal chain of a slow call through threads: what its thread did, which threads ended its
+//! waits, and what these did meanwhile.
 //!
-//! It follows from the kernel's words alone; which calls were open then is asked for on the way, and answered later.
+//! The chain follows from the kernel's records alone; questions about open calls are collected on
+//! the way and answered later, in one pass ([`Stacks`]).
 
 use super::lane::{Lane, Segment, State, Wait, Within};
 use super::parks::{Callers, Parks};
@@ -10,21 +12,21 @@ use crate::sources::source::Source;
 use calltap_trace::{ThreadId, Waking};
 use std::collections::{BTreeMap, HashMap};
 
-/// Threads in a chain: a waker, its waker, ...
+/// Maximum length of a chain: a waker, its waker, and so on.
 const DEEPEST: usize = 4;
-/// Waits of one thread in a chain whose wakers are followed: the longest.
+/// Number of waits of one thread whose wakers are followed, the longest ones.
 const FOLLOWED: usize = 8;
-/// Waits that take a smaller share of the time that is explained are not followed, in thousandths.
+/// Smallest share of the explained time, in thousandths, for which a wait is followed.
 const SMALL: u64 = 10;
 
-/// A stretch of time, ticks.
+/// A time interval, ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-/// What a thread did in some time.
+/// The activity of a thread in an interval.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) thread: ThreadId,
@@ -32,53 +34,53 @@ pub(crate) struct Chain {
     pub(crate) ran: u64,
     pub(crate) runnable: u64,
     pub(crate) unknown: u64,
-    /// It is a goroutine's: of the time in which it did not wait it is not known whether it ran.
+    /// Whether the thread is a goroutine: outside of its waits it is unknown whether it ran.
     pub(crate) is_goroutine: bool,
-    /// Whose time it was that it ran; of a goroutine, that it did not wait.
+    /// Functions in which the thread ran, or in which a goroutine did not wait.
     pub(crate) run: Run,
     pub(crate) waits: Vec<Waited>,
 }
 
-/// A wait in it.
+/// A wait in a chain.
 #[derive(Debug)]
 pub(crate) struct Waited {
-    /// Of the time that is explained.
+    /// Its part in the explained interval.
     pub(crate) ticks: u64,
     pub(crate) time: Span,
     pub(crate) within: Within,
-    /// Where the thread waited.
+    /// The calls that waited.
     pub(crate) at: Moment,
     pub(crate) waker: Waker,
-    /// calltap has caused it.
+    /// Whether calltap caused the wait.
     pub(crate) is_tracing: bool,
-    /// What the waker did meanwhile.
+    /// The activity of the waker meanwhile.
     pub(crate) meanwhile: Option<Box<Chain>>,
 }
 
-/// Who ended a wait.
+/// The waker that ended a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Waker {
     Unknown,
     Interrupt,
-    /// calltap.
+    /// The recorder.
     Recorder,
-    /// Another process's thread, or one that has recorded nothing.
+    /// A thread of another process, or one without events.
     Other {
         pid: u32,
         tid: u32,
         comm: String,
     },
-    /// A traced thread, which was there.
+    /// A traced thread, and its calls at the waking.
     Thread(ThreadId, Moment),
 }
 
-/// Makes chains.
+/// Builds chains.
 pub(crate) struct Chains<'s> {
     source: &'s dyn Source,
     lanes: HashMap<ThreadId, Lane>,
     goroutines: HashMap<ThreadId, Parks>,
     callers: Callers,
-    /// By kernel id.
+    /// Threads by kernel id.
     threads: BTreeMap<u32, Vec<ThreadId>>,
     recorder: Option<u32>,
     pub(crate) stacks: Stacks,
@@ -103,7 +105,7 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// What the kernel told of a thread.
+    /// Returns the kernel's records of a thread.
     pub(crate) fn lane(&mut self, thread: ThreadId) -> Result<&Lane, Error> {
         if !self.lanes.contains_key(&thread) {
             let lane = Lane::new(self.source, thread)?;
@@ -117,7 +119,7 @@ impl<'s> Chains<'s> {
         thread.is_some_and(|thread| thread.goroutine.is_some())
     }
 
-    /// What a thread or goroutine did from `from` to `to`, oldest first.
+    /// Returns the states of a thread or goroutine from `from` to `to`, oldest first.
     fn segments(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Vec<Segment>, Error> {
         if !self.is_goroutine(thread) {
             return Ok(self.lane(thread)?.segments(from, to));
@@ -127,7 +129,7 @@ impl<'s> Chains<'s> {
         Ok(parks.segments(from, to))
     }
 
-    /// What a thread did from `from` to `to`.
+    /// Returns the chain of a thread from `from` to `to`.
     pub(crate) fn chain(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Chain, Error> {
         self.link(thread, from, to, to.saturating_sub(from), &mut Vec::new())
     }
@@ -178,7 +180,7 @@ impl<'s> Chains<'s> {
         if path.len() < DEEPEST {
             for (place, start, end) in followed.into_iter().take(FOLLOWED) {
                 let waited = &mut chain.waits[place];
-                // What is small explains little; who waits for itself is told of already.
+                // Small waits explain little, and a thread already in the chain is explained there.
                 if let Waker::Thread(waker, _) = waited.waker
                     && waited.ticks.saturating_mul(1000) >= whole.saturating_mul(SMALL)
                     && !path.contains(&waker)
@@ -191,7 +193,7 @@ impl<'s> Chains<'s> {
         Ok(chain)
     }
 
-    /// Who woke a thread.
+    /// Returns the waker of a thread.
     pub(crate) fn waker(&mut self, woken: ThreadId, waking: Option<&Waking>) -> Waker {
         let Some(Waking { at, interrupt, pid, tid, comm }) = waking else { return Waker::Unknown };
         if *interrupt {
@@ -206,7 +208,7 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// The traced thread that had this id at a time: ids are used again.
+    /// Returns the traced thread that had this id at a time, as the kernel reuses ids.
     fn thread_at(&self, tid: u32, pid: u32, at: u64) -> Option<ThreadId> {
         let meta = self.source.meta();
         let is_of = |thread: &&ThreadId| {

@@ -1,10 +1,10 @@
-//! What the kernel told of one thread, and the states that follow from that.
+//! The kernel's records of one thread, and the states derived from them.
 
 use crate::error::Error;
 use crate::sources::source::Source;
 use calltap_trace::{Edge, KernelLog, RunState, Switch, SystemCall, ThreadId, Waking};
 
-/// A thread as the kernel saw it. Times are in ticks.
+/// The kernel's records of a thread. Times are in ticks.
 #[derive(Default)]
 pub(crate) struct Lane {
     switches: Vec<Switch>,
@@ -12,20 +12,20 @@ pub(crate) struct Lane {
     calls: KernelLog<SystemCall>,
 }
 
-/// A stretch of time in which a thread did one thing.
+/// An interval in which a thread was in one state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
-    /// What is of it in the time that was asked for.
+    /// Beginning and end, cut to the requested interval.
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) state: State,
 }
 
-/// What a thread did.
+/// The state of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Ran,
-    /// It could run, and had no processor: preempted, or woken.
+    /// Ready to run without a processor: preempted, or woken.
     Runnable,
     Blocked(Wait),
     Unknown,
@@ -34,28 +34,28 @@ pub(crate) enum State {
 /// A wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wait {
-    /// When it began, which may be before the time that was asked for.
+    /// Beginning, which may lie before the requested interval.
     pub(crate) since: u64,
     pub(crate) within: Within,
-    /// Who ended it; None: not known.
+    /// The waking that ended it; `None`: unknown.
     pub(crate) waking: Option<Waking>,
-    /// calltap had stopped the thread, or it waited for calltap.
+    /// Whether calltap had stopped the thread, or the thread waited for calltap.
     pub(crate) is_tracing: bool,
 }
 
-/// Where in the kernel a thread is.
+/// The place in the kernel where a thread waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Within {
     Unknown,
-    /// In none: it waits for a page, or was stopped.
+    /// In no system call: on a page fault, or stopped.
     NoSystemCall,
-    /// The arguments are not known where the call began before calltap came.
+    /// In a system call; its arguments are unknown if it began before calltap attached.
     SystemCall(u32, Option<[u64; 6]>),
-    /// In none: it is a goroutine, which the runtime has parked; what for, if that is known.
+    /// In no system call: the Go runtime has parked the goroutine, for this reason if known.
     Park(Option<Reason>),
 }
 
-/// What a goroutine waits for: the runtime's own words, as a traceback of Go has them.
+/// The reason of a goroutine's wait, in the words of Go's tracebacks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Reason(pub(crate) &'static str);
 
@@ -66,7 +66,7 @@ impl Reason {
 }
 
 impl Wait {
-    /// When the thread was woken, or ran again where that is not known.
+    /// Returns the time of the waking, or `end` if that is unknown.
     fn woken(&self, end: u64) -> u64 {
         self.waking.as_ref().map_or(end, |waking| waking.at.max(self.since))
     }
@@ -81,7 +81,7 @@ impl Lane {
         })
     }
 
-    /// What the thread did from `from` to `to`, oldest first.
+    /// Returns the states of the thread from `from` to `to`, oldest first.
     pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut push = |start: u64, end: u64, state: State| {
@@ -125,7 +125,7 @@ impl Lane {
         segments
     }
 
-    /// The wait that began then, and ended before the thread ran again.
+    /// Returns the wait that began at `since` and ended before the thread ran again at `end`.
     fn wait(&self, since: u64, end: u64) -> Wait {
         let at = self.wakings.entries.partition_point(|waking| waking.at <= since);
         let waking = self.wakings.entries.get(at).filter(|waking| waking.at <= end);
@@ -133,8 +133,9 @@ impl Lane {
         Wait { since, within: self.within(since), waking, is_tracing: false }
     }
 
-    /// The waking of a thread that was woken while it was about to leave its processor, which the kernel tells of later: the newest of the
-    /// `wakings` before, if the thread has neither run anew since, nor entered or left a system call.
+    /// Returns the waking of a thread that was woken while it was about to leave its processor,
+    /// which the kernel reports later: the newest of the `wakings` before, if the thread has
+    /// neither run anew since, nor entered or left a system call.
     fn woken_on_the_way(&self, since: u64, wakings: usize) -> Option<&Waking> {
         let waking = self.wakings.entries.get(wakings.checked_sub(1)?)?;
         let is_between = |at: u64| waking.at < at && at < since;
@@ -145,7 +146,7 @@ impl Lane {
         (!is_other && self.wakings.knows(waking.at, since)).then_some(waking)
     }
 
-    /// The system call in which the thread is.
+    /// Returns the system call in which the thread is at a time.
     fn within(&self, at: u64) -> Within {
         let next = self.calls.entries.partition_point(|call| call.at <= at);
         let before = next.checked_sub(1).and_then(|before| self.calls.entries.get(before));
@@ -163,7 +164,7 @@ impl Lane {
         }
     }
 
-    /// All waits that are known of the thread, each with its end.
+    /// Returns all known waits of the thread, each with its end.
     pub(crate) fn waits(&self) -> Vec<(Wait, u64)> {
         let pairs = self.switches.windows(2);
         let blocked = pairs.filter_map(|pair| match pair {
@@ -221,7 +222,7 @@ mod tests {
             segment(20, 35, blocked(20, within.clone(), Some(35))),
             segment(35, 40, State::Runnable),
             segment(40, 50, State::Ran),
-            // System calls are not known any more then.
+            // System calls are unknown from then on.
             segment(50, 60, blocked(50, Within::Unknown, None)),
         ];
         assert_eq!(lane().segments(5, 60), expected);
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(lane.segments(20, 40), [Segment { start: 20, end: 40, state: State::Runnable }]);
         assert_eq!(lane.waits()[0].1, 20);
         let is_known = |lane: &Lane| lane.wait(20, 40).waking.is_some();
-        // Before the thread entered the system call that it waits in, or ran.
+        // The waking came before the thread entered the system call that it waits in, or ran.
         for earlier in [17, 9] {
             lane.wakings.entries[0].at = earlier;
             assert!(!is_known(&lane), "{earlier}");

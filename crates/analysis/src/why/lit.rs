@@ -1,42 +1,44 @@
-//! What explains one call, for a timeline: the words, and where they lie.
+//! The explanation of one call for a timeline: its JSON, and the intervals to highlight.
 
 use super::chain::{Chain, Chains, Span, Waker};
+use super::descriptions::Descriptions;
 use super::json::did;
 use super::text;
-use super::told::Told;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::Source;
 use calltap_trace::{SiteId, ThreadId};
 use serde_json::{Value, json};
 
-/// A call that is asked about. Times are nanoseconds of the clock.
+/// The call to explain. Times are nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Its thread.
+    /// The thread that made the call.
     pub thread: ThreadId,
-    /// Its function, if that is known.
+    /// The called function, if known.
     pub site: Option<SiteId>,
-    /// When it began.
+    /// Beginning of the call.
     pub from_ns: u64,
-    /// When it ended.
+    /// End of the call.
     pub to_ns: u64,
 }
 
-/// Why a call took as long as it did: `did`, as in [`super::why`]'s JSON, and `links`, one for each thread of the chain: since when and how long it is part of it,
-/// and its waits there, each with its beginning, its length, and the thread that ended it, or null. Times of links count from `origin`.
+/// Explains the duration of a call: `did`, as in [`super::why`]'s JSON, and `links`, one for each
+/// thread of the chain: beginning and length of its part in the chain, and its waits there, each
+/// with beginning, length, and the thread that ended it, or null. Times of links count from
+/// `origin`.
 pub fn why_call(source: &dyn Source, asked: Asked, origin: u64) -> Result<Value, Error> {
     let names = Names::new(source.meta(), false);
     let (from, to) = (ticks_at(source, asked.from_ns), ticks_at(source, asked.to_ns));
     let mut chains = Chains::new(source);
     let chain = chains.chain(asked.thread, from, to)?;
     chains.stacks.answer(source)?;
-    let told = Told::new(source, &names, &chains.stacks);
+    let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let mut links = Vec::new();
     add_links(source, &chain, origin, &mut links);
     Ok(json!({
         "unknown": text::unknown(source.meta(), source.has_switches()),
-        "did": did(&told, &chain, asked.site),
+        "did": did(&descriptions, &chain, asked.site),
         "links": links,
     }))
 }
@@ -59,7 +61,7 @@ fn add_links(source: &dyn Source, chain: &Chain, origin: u64, links: &mut Vec<Va
     meanwhile.for_each(|chain| add_links(source, chain, origin, links));
 }
 
-/// The first tick that is no earlier than this.
+/// Returns the first tick that is no earlier than `ns`.
 fn ticks_at(source: &dyn Source, ns: u64) -> u64 {
     let (mut low, mut high) = (0, u64::MAX >> 1);
     while low < high {

@@ -1,10 +1,11 @@
-//! Addresses at which threads waited for each other (futexes): who waited there, how long, and who woke them.
+//! Addresses at which threads waited for each other (futexes): the waiters, how long they waited,
+//! and their wakers.
 
 use super::chain::{Chains, Waker};
+use super::descriptions::Descriptions;
 use super::lane::Within;
 use super::stacks::Moment;
 use super::system_calls;
-use super::told::Told;
 use crate::error::Error;
 use crate::names::Names;
 use crate::sources::source::{Source, threads_with_events};
@@ -14,10 +15,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Functions that are named of waiters, and of wakers.
+/// Number of waiting functions and of waking functions that are named.
 const SHOWN: usize = 3;
 
-/// A wait, with the questions that it asks.
+/// A wait, with its open questions.
 struct Wait {
     ticks: u64,
     thread: ThreadId,
@@ -25,7 +26,7 @@ struct Wait {
     waker: Waker,
 }
 
-/// A lock, in words.
+/// A lock with its text forms.
 struct Lock {
     place: String,
     process: u32,
@@ -34,12 +35,12 @@ struct Lock {
     waits: u64,
     total: u64,
     longest: u64,
-    /// By function: ticks.
+    /// Ticks by function.
     waiters: Vec<(String, u64)>,
     wakers: Vec<(String, u64)>,
 }
 
-/// The answer, as text or JSON.
+/// Returns the answer to `locks`, as text or JSON.
 pub fn locks(
     source: &dyn Source,
     linker_names: bool,
@@ -63,13 +64,13 @@ pub fn locks(
         }
     }
     chains.stacks.answer(source)?;
-    let told = Told::new(source, &names, &chains.stacks);
-    let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&told, at, &waits)).collect();
+    let descriptions = Descriptions::new(source, &names, &chains.stacks);
+    let mut locks: Vec<Lock> = waits.into_iter().map(|(at, waits)| lock(&descriptions, at, &waits)).collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.total));
     locks.truncate(limit.unwrap_or(usize::MAX));
     let unknown = super::text::unknown(source.meta(), source.has_switches());
     if as_json {
-        let rows: Vec<Value> = locks.iter().map(|lock| row(&told, lock)).collect();
+        let rows: Vec<Value> = locks.iter().map(|lock| row(&descriptions, lock)).collect();
         let object = json!({ "calltap_locks": 1, "locks": rows, "unknown": unknown });
         return Ok(format!("{object:#}\n"));
     }
@@ -92,17 +93,17 @@ pub fn locks(
     Ok(text)
 }
 
-fn lock(told: &Told<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock {
+fn lock(descriptions: &Descriptions<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock {
     let (mut waiters, mut wakers) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
     for wait in waits {
-        let outside = |thread: ThreadId| format!("{}, outside of traced calls", told.thread(thread));
-        let waiter = told.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
+        let outside = |thread: ThreadId| format!("{}, outside of traced calls", descriptions.thread(thread));
+        let waiter = descriptions.innermost(wait.at).unwrap_or_else(|| outside(wait.thread));
         let waker = match &wait.waker {
             Waker::Unknown => "(unknown)".to_owned(),
             Waker::Interrupt => "an interrupt".to_owned(),
             Waker::Recorder => "calltap".to_owned(),
             Waker::Other { pid, comm, .. } => format!("{comm} (process {pid})"),
-            Waker::Thread(thread, at) => told.innermost(*at).unwrap_or_else(|| outside(*thread)),
+            Waker::Thread(thread, at) => descriptions.innermost(*at).unwrap_or_else(|| outside(*thread)),
         };
         *waiters.entry(waiter).or_default() += wait.ticks;
         *wakers.entry(waker).or_default() += wait.ticks;
@@ -112,9 +113,9 @@ fn lock(told: &Told<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock
         functions.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
         functions
     };
-    let recorder = told.address(process, address).is_some_and(|address| address.recorder);
+    let recorder = descriptions.address(process, address).is_some_and(|address| address.recorder);
     Lock {
-        place: told.place(process, address),
+        place: descriptions.place(process, address),
         process,
         address,
         recorder,
@@ -126,15 +127,15 @@ fn lock(told: &Told<'_>, (process, address): (u32, u64), waits: &[Wait]) -> Lock
     }
 }
 
-fn row(told: &Told<'_>, lock: &Lock) -> Value {
-    let ns = |ticks: u64| told.source.duration_ns(ticks);
+fn row(descriptions: &Descriptions<'_>, lock: &Lock) -> Value {
+    let ns = |ticks: u64| descriptions.source.duration_ns(ticks);
     let functions = |functions: &[(String, u64)]| -> Vec<Value> {
         functions.iter().map(|(function, ticks)| json!({ "function": function, "ns": ns(*ticks) })).collect()
     };
-    let pid = told.source.meta().processes.get(lock.process as usize).map(|process| process.pid);
+    let pid = descriptions.source.meta().processes.get(lock.process as usize).map(|process| process.pid);
     json!({
         "lock": lock.place,
-        "symbol": told.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
+        "symbol": descriptions.address(lock.process, lock.address).and_then(|address| address.name.as_deref()),
         "address": lock.address,
         "pid": pid,
         "recorder": lock.recorder,

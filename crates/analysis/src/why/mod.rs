@@ -1,6 +1,8 @@
-//! Why calls were slow: what their threads did, who woke them from their waits, and what those had done meanwhile.
+//! Explains slow calls: what their threads did, which threads ended their waits, and what these had
+//! done meanwhile.
 
 mod chain;
+mod descriptions;
 mod explained;
 mod json;
 mod lane;
@@ -12,7 +14,6 @@ pub(crate) mod stacks;
 mod summary;
 mod system_calls;
 mod text;
-mod told;
 
 pub use lit::{Asked, why_call};
 pub use locks::locks;
@@ -25,31 +26,31 @@ use crate::names::Names;
 use crate::sources::source::Source;
 use crate::units::counted;
 use chain::Chains;
+use descriptions::Descriptions;
 use explained::Explained;
 use serde_json::json;
-use told::Told;
 
-/// Calls that a summary is made of.
+/// Maximum number of calls in a summary.
 const SUMMED: usize = 10_000;
-/// Calls that are explained where it is not said how many.
+/// Default number of explained calls.
 const SHOWN: usize = 10;
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Why {
-    /// Which calls are slow.
+    /// Rules that say which calls are slow.
     pub rules: Vec<Rule>,
-    /// So many of the slowest, or so many causes.
+    /// Number of the slowest calls, or of causes, that are shown.
     pub limit: Option<usize>,
-    /// Causes of all slow calls together, instead of each one's.
+    /// Whether the causes of all slow calls are summed up, instead of explaining each call.
     pub summary: bool,
-    /// For programs.
+    /// Whether the answer is JSON.
     pub json: bool,
-    /// Functions keep their linker symbols.
+    /// Whether functions keep their linker symbols.
     pub linker_names: bool,
 }
 
-/// Answers, as text or as JSON.
+/// Returns the answer, as text or as JSON.
 pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
     let names = Names::new(source.meta(), why.linker_names);
     let most = if why.summary { SUMMED } else { why.limit.unwrap_or(SHOWN) };
@@ -61,7 +62,7 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         explained.chains.push((*slow, chain));
     }
     chains.stacks.answer(source)?;
-    let told = Told::new(source, &names, &chains.stacks);
+    let descriptions = Descriptions::new(source, &names, &chains.stacks);
     let unknown = text::unknown(source.meta(), source.has_switches());
     if why.json {
         let mut object = json!({
@@ -71,9 +72,9 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
             "unknown": unknown,
         });
         if why.summary {
-            object["causes"] = summary::json(&explained, &told);
+            object["causes"] = summary::json(&explained, &descriptions);
         } else {
-            object["calls"] = json::chains(&explained, &told);
+            object["calls"] = json::chains(&explained, &descriptions);
         }
         return Ok(format!("{object:#}\n"));
     }
@@ -86,9 +87,9 @@ pub fn why(source: &dyn Source, why: &Why) -> Result<String, Error> {
         text += &format!("# {slow}\n");
     }
     text += &if why.summary {
-        summary::text(&explained, &told, why.limit)
+        summary::text(&explained, &descriptions, why.limit)
     } else {
-        text::chains(&explained, &told)
+        text::chains(&explained, &descriptions)
     };
     Ok(text)
 }

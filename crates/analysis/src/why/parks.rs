@@ -1,7 +1,9 @@
-//! Waits of goroutines: the Go runtime's calls of the function that parks one.
+//! Waits of goroutines: calls of the Go runtime's function that parks one.
 //!
-//! The kernel tells of threads alone. A goroutine that is to wait calls `runtime.gopark`, which returns when it runs again. What it waits for is what the function
-//! of the runtime waits for that has called it: each names its reason there, and those that are told one are called by functions of one reason each.
+//! The kernel reports threads only. A goroutine that has to wait calls `runtime.gopark`, which
+//! returns when the goroutine runs again. The reason of the wait follows from the runtime's
+//! function that called it: either each call of that function has one reason, or it passes on the
+//! reason of its own caller.
 
 use super::lane::{Reason, Segment, State, Wait, Within};
 use crate::sources::drive::checked_site;
@@ -11,10 +13,10 @@ use calltap_trace::{Batch, Meta, SiteId, ThreadId};
 
 /// The function that parks a goroutine.
 pub(crate) const PARK: &str = "runtime.gopark";
-/// Functions that pass a reason on which they were given.
+/// Functions that pass on the reason of their caller.
 const PASSING: [&str; 2] = ["runtime.goparkunlock", "runtime.semacquire1"];
 
-/// By the function that calls [`PARK`], or what passes its reason on.
+/// Reasons by the function that calls [`PARK`], or a function that passes a reason on.
 const REASONS: [(&str, Reason); 34] = [
     ("runtime.chanrecv", Reason("chan receive")),
     ("runtime.chansend", Reason("chan send")),
@@ -52,7 +54,7 @@ const REASONS: [(&str, Reason); 34] = [
     ("runtime.main", Reason("panicwait")),
 ];
 
-/// What a function says of a wait beneath it.
+/// The part of a function in the reason of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Caller {
     Parks,
@@ -61,7 +63,7 @@ enum Caller {
     Other,
 }
 
-/// The functions of a trace by which waits are known.
+/// The part of each function of a trace, by site.
 #[derive(Default)]
 pub(crate) struct Callers(Vec<Caller>);
 
@@ -83,7 +85,8 @@ impl Callers {
         self.0.get(site.0 as usize).copied().unwrap_or(Caller::Other)
     }
 
-    /// The reason of a wait beneath these calls, outermost first. None: the innermost that is traced is none of those that have one.
+    /// Returns the reason of a wait within these calls, outermost first; `None` if the innermost
+    /// traced one has no reason.
     fn reason(&self, open: &[SiteId]) -> Option<Reason> {
         let mut inwards = open.iter().rev().map(|site| self.of(*site));
         match inwards.find(|caller| *caller != Caller::Passes)? {
@@ -104,7 +107,7 @@ struct Park {
     reason: Option<Reason>,
 }
 
-/// The way through a goroutine's calls.
+/// State of the walk through a goroutine's calls.
 struct Walk<'c> {
     callers: &'c Callers,
     open: Vec<SiteId>,
@@ -148,7 +151,8 @@ impl Parks {
         walk.parks
     }
 
-    /// What the goroutine did from `from` to `to`, oldest first. Outside of waits it is not known whether it ran.
+    /// Returns the states of the goroutine from `from` to `to`, oldest first. Outside of waits it
+    /// is unknown whether it ran.
     pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
         let (mut segments, mut now) = (Vec::new(), from);
         for park in &self.0 {

@@ -1,4 +1,5 @@
-//! The calls that are asked about: those that take longer than a time, outermost where they contain each other.
+//! Finds the calls to explain: those longer than a threshold, the outermost ones if they contain
+//! each other.
 
 use crate::error::Error;
 use crate::names::Names;
@@ -10,12 +11,12 @@ use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Calls of these functions that take longer.
+/// Calls of matching functions that take longer than a threshold are slow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Functions, as a glob.
+    /// Glob of the functions.
     pub function: String,
-    /// Nanoseconds.
+    /// Threshold in nanoseconds.
     pub ns: u64,
 }
 
@@ -26,24 +27,25 @@ pub(crate) struct Slow {
     pub(crate) call: Call,
 }
 
-/// The slowest, and how many there are.
+/// The slowest calls, and sums of all slow ones.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) slowest: Vec<Slow>,
     pub(crate) calls: u64,
-    /// Their time together, ticks.
+    /// Time of all slow calls, ticks.
     pub(crate) ticks: u64,
     pub(crate) totals: Totals,
 }
 
-/// How slow a kept call is: its time, its beginning, its thread, and its place among those that are kept.
+/// Rank of a kept call: duration, start, thread, and index in `kept`.
 type Rank = (u64, Reverse<u64>, u32, usize);
 
 struct Search<'s> {
     source: &'s dyn Source,
-    /// By site: the shortest time that is slow; None: not asked about. The last is of unknown sites.
+    /// The smallest threshold by site; `None`: the function is not asked about. The unknown site
+    /// has no entry.
     limits: Vec<Option<u64>>,
-    /// Open calls of the thread that are asked about.
+    /// Number of the thread's open calls of functions that are asked about.
     open: u32,
     most: usize,
     heap: BinaryHeap<Reverse<Rank>>,
@@ -94,7 +96,7 @@ impl Search<'_> {
     }
 }
 
-/// Finds the slowest calls, at most so many, slowest first.
+/// Finds the slowest calls, at most `most`, slowest first.
 pub(crate) fn find(
     source: &dyn Source,
     names: &Names<'_>,

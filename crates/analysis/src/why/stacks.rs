@@ -1,4 +1,5 @@
-//! Open calls of threads at some moments, and whose time some stretches were: asked for first, and answered in one pass over the events.
+//! The open calls of threads at given times, and the functions in which given intervals were spent.
+//! Questions are collected first, then answered in one pass over the events.
 
 use crate::error::Error;
 use crate::sources::drive::checked_site;
@@ -8,15 +9,15 @@ use calltap_trace::{Batch, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-/// A question about a moment.
+/// Number of a question about the open calls at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(usize);
 
-/// A question about stretches of time.
+/// Number of a question about intervals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Run(usize);
 
-/// An open call, and whether that is certain: a call may have ended in what was lost.
+/// An open call, and whether that is certain: it may have ended in a loss.
 pub(crate) type Frame = (SiteId, bool);
 
 #[derive(Clone, Copy)]
@@ -30,9 +31,9 @@ enum Mark {
 #[derive(Default)]
 pub(crate) struct Stacks {
     marks: BTreeMap<ThreadId, Vec<(u64, Mark)>>,
-    /// By moment: open calls, outermost first.
+    /// Open calls by moment, outermost first.
     stacks: Vec<Rc<[Frame]>>,
-    /// By run: ticks by the innermost function; None: no traced one.
+    /// Ticks by run and innermost function; `None`: outside of traced functions.
     runs: Vec<BTreeMap<Option<SiteId>, u64>>,
 }
 
@@ -40,26 +41,26 @@ struct Nothing;
 impl Visitor for Nothing {}
 
 impl Stacks {
-    /// Which calls of the thread are open at `at`?
+    /// Asks for the open calls of a thread at `at`.
     pub(crate) fn moment(&mut self, thread: ThreadId, at: u64) -> Moment {
         self.marks.entry(thread).or_default().push((at, Mark::Moment(self.stacks.len())));
         self.stacks.push(Rc::default());
         Moment(self.stacks.len() - 1)
     }
 
-    /// A question without stretches yet.
+    /// Makes a question about intervals, still without any.
     pub(crate) fn run(&mut self) -> Run {
         self.runs.push(BTreeMap::new());
         Run(self.runs.len() - 1)
     }
 
-    /// Adds a stretch to a question.
+    /// Adds an interval to a question.
     pub(crate) fn stretch(&mut self, run: Run, thread: ThreadId, start: u64, end: u64) {
         let marks = self.marks.entry(thread).or_default();
         marks.extend([(start, Mark::Begin(run.0)), (end, Mark::End(run.0))]);
     }
 
-    /// Finds the answers.
+    /// Answers all questions.
     pub(crate) fn answer(&mut self, source: &dyn Source) -> Result<(), Error> {
         let sites = source.meta().sites.len() as u32;
         let mut interned = HashMap::new();
@@ -88,24 +89,24 @@ impl Stacks {
         Ok(())
     }
 
-    /// The calls that were open, outermost first.
+    /// Returns the calls open at a moment, outermost first.
     pub(crate) fn of(&self, moment: Moment) -> &Rc<[Frame]> {
         &self.stacks[moment.0]
     }
 
-    /// Whose time it was.
+    /// Returns the ticks of a run by innermost function.
     pub(crate) fn times(&self, run: Run) -> &BTreeMap<Option<SiteId>, u64> {
         &self.runs[run.0]
     }
 }
 
-/// The way through the events of one thread.
+/// State of the pass through the events of one thread.
 #[derive(Default)]
 struct Sweep {
     stack: Stack,
     totals: Totals,
     now: u64,
-    /// Questions of which a stretch has begun and not ended.
+    /// Runs with an interval that has begun and not ended.
     active: Vec<usize>,
 }
 

@@ -1,26 +1,29 @@
-//! The time of all slow calls, by cause.
+//! Sums the time of all slow calls by cause.
 
+use super::descriptions::{Cause, Descriptions, WakerDescription};
 use super::explained::Explained;
-use super::told::{Cause, Told, ToldWaker};
 use crate::units::{counted, duration, percent};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Causes, and their ticks, most first.
-fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
+/// Returns the causes with their ticks, most first.
+fn causes(explained: &Explained, descriptions: &Descriptions<'_>) -> Vec<(String, u64)> {
     let mut causes = BTreeMap::<String, u64>::new();
     for (slow, chain) in &explained.chains {
         let mut add = |cause: String, ticks: u64| *causes.entry(cause).or_default() += ticks;
-        told.ran(chain).into_iter().for_each(|(function, ticks)| add(format!("ran {function}"), ticks));
+        descriptions
+            .ran(chain)
+            .into_iter()
+            .for_each(|(function, ticks)| add(format!("ran {function}"), ticks));
         add("runnable: no processor".to_owned(), chain.runnable);
         if chain.is_goroutine {
-            let unseen = told.unseen(chain).into_iter();
+            let unseen = descriptions.unseen(chain).into_iter();
             unseen.for_each(|(function, ticks)| add(format!("{NOT_WAITING}: {function}"), ticks));
         } else {
             add("unknown".to_owned(), chain.unknown);
         }
-        for one in told.alike(chain, Some(slow.call.site)) {
+        for one in descriptions.alike(chain, Some(slow.call.site)) {
             add(cause(&one.cause), one.ticks);
         }
     }
@@ -29,10 +32,10 @@ fn causes(explained: &Explained, told: &Told<'_>) -> Vec<(String, u64)> {
     causes
 }
 
-/// What is known of a goroutine that does not wait.
+/// Cause of the time in which a goroutine does not wait.
 pub(crate) const NOT_WAITING: &str = "unknown whether it ran, could run, or was in a system call";
 
-/// One for all threads: by functions, not by who they are.
+/// Names a cause by functions, without threads, so that the causes of all threads are summed.
 fn cause(cause: &Cause) -> String {
     let Cause { within, path, waker, is_park } = cause;
     let within = within.as_deref().unwrap_or("(the system call is not known)");
@@ -41,41 +44,43 @@ fn cause(cause: &Cause) -> String {
         return format!("blocked in {within}{path}");
     }
     let waker = match waker {
-        ToldWaker::Unknown => "an unknown waker".to_owned(),
-        ToldWaker::Interrupt => "an interrupt".to_owned(),
-        ToldWaker::Recorder => return format!("calltap: time that tracing took, in {within}{path}"),
-        ToldWaker::Stopped => "calltap, which stopped the thread".to_owned(),
-        ToldWaker::StoppedOrChild => {
+        WakerDescription::Unknown => "an unknown waker".to_owned(),
+        WakerDescription::Interrupt => "an interrupt".to_owned(),
+        WakerDescription::Recorder => return format!("calltap: time that tracing took, in {within}{path}"),
+        WakerDescription::Stopped => "calltap, which stopped the thread".to_owned(),
+        WakerDescription::StoppedOrChild => {
             "calltap, which stopped the thread or passed on the end of a traced child".to_owned()
         }
-        ToldWaker::Other { pid, comm } if comm.is_empty() => format!("process {pid}"),
-        ToldWaker::Other { comm, .. } => comm.clone(),
-        ToldWaker::Thread { path, .. } if path.is_empty() => "a thread outside of traced calls".to_owned(),
-        ToldWaker::Thread { path, .. } => path.join(" <- "),
+        WakerDescription::Other { pid, comm } if comm.is_empty() => format!("process {pid}"),
+        WakerDescription::Other { comm, .. } => comm.clone(),
+        WakerDescription::Thread { path, .. } if path.is_empty() => {
+            "a thread outside of traced calls".to_owned()
+        }
+        WakerDescription::Thread { path, .. } => path.join(" <- "),
     };
     format!("blocked in {within}{path}, until woken by {waker}")
 }
 
-/// As text.
-pub(crate) fn text(explained: &Explained, told: &Told<'_>, limit: Option<usize>) -> String {
+/// Formats the causes as text.
+pub(crate) fn text(explained: &Explained, descriptions: &Descriptions<'_>, limit: Option<usize>) -> String {
     let whole: u64 = explained.chains.iter().map(|(slow, _)| slow.call.total).sum();
     let mut text = format!(
         "# {}, {} together\n",
         counted(explained.chains.len() as u64, "slow call"),
-        duration(told.source.duration_ns(whole))
+        duration(descriptions.source.duration_ns(whole))
     );
-    for (cause, ticks) in causes(explained, told).into_iter().take(limit.unwrap_or(usize::MAX)) {
-        let time = duration(told.source.duration_ns(ticks));
+    for (cause, ticks) in causes(explained, descriptions).into_iter().take(limit.unwrap_or(usize::MAX)) {
+        let time = duration(descriptions.source.duration_ns(ticks));
         let _ = writeln!(text, "{:5.1} % {time:>12}  {cause}", percent(ticks, whole));
     }
     text
 }
 
-/// As JSON.
-pub(crate) fn json(explained: &Explained, told: &Told<'_>) -> Value {
-    let causes = causes(explained, told).into_iter();
+/// Returns the causes as JSON.
+pub(crate) fn json(explained: &Explained, descriptions: &Descriptions<'_>) -> Value {
+    let causes = causes(explained, descriptions).into_iter();
     let causes = causes
-        .map(|(cause, ticks)| json!({ "cause": cause, "ns": told.source.duration_ns(ticks) }))
+        .map(|(cause, ticks)| json!({ "cause": cause, "ns": descriptions.source.duration_ns(ticks) }))
         .collect();
     Value::Array(causes)
 }

@@ -1,4 +1,4 @@
-//! System calls as people know them: their names on x86-64, and the arguments that say what a thread waits for.
+//! System calls of x86-64: their names, and the arguments that tell what a thread waits for.
 
 /// Numbers and names, by number.
 #[rustfmt::skip]
@@ -68,13 +68,13 @@ const NAMES: &[(u32, &str)] = &[
     (454, "futex_wake"), (455, "futex_wait"), (456, "futex_requeue"), (457, "statmount"), (458, "listmount"),
 ];
 
-/// The name of a system call of x86-64.
+/// Returns the name of a system call of x86-64.
 pub fn name(number: u32) -> Option<&'static str> {
     let at = NAMES.binary_search_by_key(&number, |(number, _)| *number).ok()?;
     NAMES.get(at).map(|(_, name)| *name)
 }
 
-/// Those that are about a file descriptor, their first argument.
+/// System calls whose first argument is a file descriptor.
 const OF_DESCRIPTORS: [&str; 24] = [
     "read",
     "write",
@@ -102,18 +102,19 @@ const OF_DESCRIPTORS: [&str; 24] = [
     "epoll_pwait",
 ];
 
-/// What a thread does at a futex.
+/// A futex operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Futex {
-    /// The address.
+    /// Address of the futex.
     pub(crate) address: u64,
-    /// What is done.
+    /// Name of the operation.
     pub(crate) operation: &'static str,
-    /// The thread waits.
+    /// Whether the operation waits.
     pub(crate) waits: bool,
 }
 
-/// Operations by number; the upper bits are flags.
+/// Names of the operations, and whether they wait, by number; the upper bits of the number are
+/// flags.
 const OPERATIONS: [(&str, bool); 14] = [
     ("FUTEX_WAIT", true),
     ("FUTEX_WAKE", false),
@@ -131,7 +132,7 @@ const OPERATIONS: [(&str, bool); 14] = [
     ("FUTEX_LOCK_PI2", true),
 ];
 
-/// The futex that a system call is about.
+/// Returns the futex operation of a system call, if it is one.
 pub(crate) fn futex(number: u32, arguments: &[u64; 6]) -> Option<Futex> {
     if name(number) != Some("futex") {
         return None;
@@ -140,7 +141,7 @@ pub(crate) fn futex(number: u32, arguments: &[u64; 6]) -> Option<Futex> {
     Some(Futex { address: arguments[0], operation, waits })
 }
 
-/// `read(7)`, `clock_nanosleep()`; of futexes: what is at the address comes from `place`.
+/// Formats a system call: `read(7)`, `clock_nanosleep()`; `place` names the address of a futex.
 pub(crate) fn text(number: u32, arguments: Option<&[u64; 6]>, place: &dyn Fn(u64) -> String) -> String {
     let Some(name) = name(number) else { return format!("system call {number}") };
     let Some(arguments) = arguments else { return format!("{name}(?)") };
@@ -161,13 +162,13 @@ mod tests {
     #[test]
     fn what_is_waited_for_is_told() {
         let place = |address: u64| format!("at{address}");
-        let told = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
-        assert_eq!(told(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
-        assert_eq!(told(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
-        assert_eq!(told(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
-        assert_eq!(told(230, &[0; 6]), "clock_nanosleep()");
+        let descriptions = |number, arguments: &[u64; 6]| text(number, Some(arguments), &place);
+        assert_eq!(descriptions(202, &[5, 128, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT)");
+        assert_eq!(descriptions(202, &[5, 393, 2, 0, 0, 0]), "futex(at5, FUTEX_WAIT_BITSET)");
+        assert_eq!(descriptions(0, &[7, 1, 2, 0, 0, 0]), "read(7)");
+        assert_eq!(descriptions(230, &[0; 6]), "clock_nanosleep()");
         assert_eq!(
-            (told(9999, &[0; 6]), text(0, None, &place)),
+            (descriptions(9999, &[0; 6]), text(0, None, &place)),
             ("system call 9999".into(), "read(?)".into())
         );
         assert!(NAMES.is_sorted_by_key(|(number, _)| *number));

@@ -1,22 +1,22 @@
-//! Chains as text.
+//! Formats chains as text.
 
 use super::chain::Chain;
+use super::descriptions::{Cause, Descriptions, WaitGroup, WakerDescription};
 use super::explained::{Explained, since_start};
 use super::parks::PARK;
 use super::summary::NOT_WAITING;
-use super::told::{Alike, Cause, Told, ToldWaker};
 use crate::units::{counted, duration};
 use calltap_trace::{Meta, SiteId};
 use std::fmt::Write;
 
-/// Functions that are named of those that ran.
+/// Number of running functions that are named.
 const RAN: usize = 4;
-/// Kinds of waits that are shown of a thread.
+/// Number of kinds of waits shown of a thread.
 const WAITS: usize = 6;
-/// A waker's time is shown from this share of the wait on, in thousandths.
+/// Smallest share of a wait, in thousandths, from which a time is shown.
 const SMALL: u64 = 10;
 
-/// What is not known of the recording, a line each.
+/// Returns a line for each kind of data that the recording lacks.
 pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if !has_switches {
@@ -53,23 +53,23 @@ pub(crate) fn unknown(meta: &Meta, has_switches: bool) -> Vec<String> {
     lines
 }
 
-/// All chains.
-pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> String {
+/// Formats all chains.
+pub(crate) fn chains(explained: &Explained, descriptions: &Descriptions<'_>) -> String {
     let mut text = String::new();
     for (slow, chain) in &explained.chains {
         let call = &slow.call;
-        let at = since_start(told.source, call.start);
+        let at = since_start(descriptions.source, call.start);
         let open = if call.ending.is_cut() { ">" } else { "" };
         let _ = writeln!(
             text,
             "{open}{}  {}  {}  at {}.{:06} s",
-            duration(told.source.duration_ns(call.total)),
-            told.names.function(call.site),
-            told.thread(slow.thread),
+            duration(descriptions.source.duration_ns(call.total)),
+            descriptions.names.function(call.site),
+            descriptions.thread(slow.thread),
             at / 1_000_000_000,
             at / 1000 % 1_000_000
         );
-        let mut lines = Lines { told, text: &mut text };
+        let mut lines = Lines { descriptions, text: &mut text };
         lines.chain(chain, Some(call.site), 2, call.total);
         text.push('\n');
     }
@@ -77,13 +77,13 @@ pub(crate) fn chains(explained: &Explained, told: &Told<'_>) -> String {
 }
 
 struct Lines<'a> {
-    told: &'a Told<'a>,
+    descriptions: &'a Descriptions<'a>,
     text: &'a mut String,
 }
 
 impl Lines<'_> {
     fn time(&self, ticks: u64) -> String {
-        duration(self.told.source.duration_ns(ticks))
+        duration(self.descriptions.source.duration_ns(ticks))
     }
 
     fn line(&mut self, indent: usize, ticks: u64, what: &str) {
@@ -95,14 +95,14 @@ impl Lines<'_> {
         let _ = writeln!(self.text, "{:indent$}{what}", "", indent = indent + 13);
     }
 
-    /// What a thread did; paths begin within `from`.
+    /// Appends the activity of a thread; paths begin within `from`.
     fn chain(&mut self, chain: &Chain, from: Option<SiteId>, indent: usize, whole: u64) {
         let is_small = |ticks: u64| ticks == 0 || ticks.saturating_mul(1000) < whole.saturating_mul(SMALL);
         if !is_small(chain.ran) || (from.is_some() && chain.ran > 0) {
             let ran = self.ran(chain);
             self.line(indent, chain.ran, &ran);
         }
-        let alike = self.told.alike(chain, from);
+        let alike = self.descriptions.alike(chain, from);
         let shown = alike.iter().filter(|one| !is_small(one.ticks)).count().min(WAITS);
         for one in &alike[..shown] {
             self.wait(one, indent);
@@ -117,7 +117,7 @@ impl Lines<'_> {
             self.line(indent, chain.runnable, "runnable: it could run, and had no processor");
         }
         if chain.is_goroutine && chain.unknown > 0 {
-            let functions = self.functions(self.told.unseen(chain));
+            let functions = self.functions(self.descriptions.unseen(chain));
             self.line(indent, chain.unknown, &format!("{NOT_WAITING}{functions}"));
         } else if chain.unknown > 0 {
             self.line(indent, chain.unknown, "unknown: it is not recorded whether it ran");
@@ -125,10 +125,10 @@ impl Lines<'_> {
     }
 
     fn ran(&self, chain: &Chain) -> String {
-        format!("ran{}", self.functions(self.told.ran(chain)))
+        format!("ran{}", self.functions(self.descriptions.ran(chain)))
     }
 
-    /// Functions with their times, behind a colon; nothing if there are none.
+    /// Formats functions with their times after a colon; empty without functions.
     fn functions(&self, times: Vec<(String, u64)>) -> String {
         let mut shown: Vec<String> =
             times.iter().take(RAN).map(|(name, ticks)| format!("{name} {}", self.time(*ticks))).collect();
@@ -138,7 +138,7 @@ impl Lines<'_> {
         if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) }
     }
 
-    fn wait(&mut self, one: &Alike<'_>, indent: usize) {
+    fn wait(&mut self, one: &WaitGroup<'_>, indent: usize) {
         let Cause { within, path, waker, is_park } = &one.cause;
         let times = if one.count > 1 { format!(" {} times", one.count) } else { String::new() };
         let within = match within {
@@ -150,9 +150,9 @@ impl Lines<'_> {
         if *is_park {
             return;
         }
-        self.more(indent, &waker_text(self.told, waker));
-        if let (Some(meanwhile), ToldWaker::Thread { thread, .. }) = (&one.longest.meanwhile, waker) {
-            let thread = self.told.thread(*thread);
+        self.more(indent, &waker_text(self.descriptions, waker));
+        if let (Some(meanwhile), WakerDescription::Thread { thread, .. }) = (&one.longest.meanwhile, waker) {
+            let thread = self.descriptions.thread(*thread);
             let which = if one.count > 1 {
                 format!(" (of the longest, {})", self.time(one.longest.ticks))
             } else {
@@ -164,23 +164,23 @@ impl Lines<'_> {
     }
 }
 
-/// `woken by worker-2 in evict <- handle`
-pub(crate) fn waker_text(told: &Told<'_>, waker: &ToldWaker) -> String {
+/// Formats a waker: `woken by worker-2 in evict <- handle`.
+pub(crate) fn waker_text(descriptions: &Descriptions<'_>, waker: &WakerDescription) -> String {
     match waker {
-        ToldWaker::Unknown => "it is not known who woke it".to_owned(),
-        ToldWaker::Interrupt => "woken by an interrupt (a timer, a device, the network)".to_owned(),
-        ToldWaker::Recorder => "woken by calltap: this is time that tracing took".to_owned(),
-        ToldWaker::Stopped => "interrupted by calltap, which stopped the thread".to_owned(),
-        ToldWaker::StoppedOrChild => {
+        WakerDescription::Unknown => "it is not known who woke it".to_owned(),
+        WakerDescription::Interrupt => "woken by an interrupt (a timer, a device, the network)".to_owned(),
+        WakerDescription::Recorder => "woken by calltap: this is time that tracing took".to_owned(),
+        WakerDescription::Stopped => "interrupted by calltap, which stopped the thread".to_owned(),
+        WakerDescription::StoppedOrChild => {
             "woken by calltap, which stopped the thread or passed on the end of a traced child".to_owned()
         }
-        ToldWaker::Other { pid, comm } if comm.is_empty() => format!("woken by process {pid}"),
-        ToldWaker::Other { pid, comm } => format!("woken by {comm} (process {pid})"),
-        ToldWaker::Thread { thread, path } if path.is_empty() => {
-            format!("woken by {}, outside of traced calls", told.thread(*thread))
+        WakerDescription::Other { pid, comm } if comm.is_empty() => format!("woken by process {pid}"),
+        WakerDescription::Other { pid, comm } => format!("woken by {comm} (process {pid})"),
+        WakerDescription::Thread { thread, path } if path.is_empty() => {
+            format!("woken by {}, outside of traced calls", descriptions.thread(*thread))
         }
-        ToldWaker::Thread { thread, path } => {
-            format!("woken by {} in {}", told.thread(*thread), path.join(" <- "))
+        WakerDescription::Thread { thread, path } => {
+            format!("woken by {} in {}", descriptions.thread(*thread), path.join(" <- "))
         }
     }
 }

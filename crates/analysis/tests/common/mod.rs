@@ -1,10 +1,11 @@
-//! A small notation for recordings.
+//! A compact notation for recordings.
 //!
-//! One batch per line: `thread: event; event; ...`. Events: `E f @10` entry, `T f @10` tail entry, `C f @10` call
-//! seen by a function tracer, `X f @30` return (`X f/3 @30` closes 3 frames), `L 4/3 @50` 4 entries and 3 exits
-//! lost, `< f/2 @50` the entry of f that follows shows that 2 calls were left, `off f @50` f was switched off. `E f <-0x1234 @10` knows its return address. Times are nanoseconds, or with a unit (`us`, `ms`, `s`).
-//! Threads get the ids 100, 101, ... and functions the addresses 0x1000, 0x1100, ... (size 0x40) of `app`, loaded
-//! at 0x400000.
+//! One batch per line: `thread: event; event; ...`. Events: `E f @10` entry, `T f @10` tail entry,
+//! `C f @10` call seen by a function tracer, `X f @30` return (`X f/3 @30` closes 3 frames),
+//! `L 4/3 @50` 4 entries and 3 exits lost, `< f/2 @50` 2 calls were left, as the entry of f that
+//! follows reveals, `off f @50` f was disabled. `E f <-0x1234 @10` has a return address. Times are
+//! nanoseconds, or have a unit (`us`, `ms`, `s`). Threads get the ids 100, 101, ... and functions
+//! the addresses 0x1000, 0x1100, ... (size 0x40) of `app`, loaded at 0x400000.
 #![allow(dead_code)]
 
 use calltap_analysis::{Error, MemorySource};
@@ -111,8 +112,8 @@ pub fn output(view: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Error>) -
     String::from_utf8(out).unwrap()
 }
 
-/// Compares texts. The expected one is indented by four more than its last line, the one with the closing quote;
-/// blanks at the ends of lines do not count.
+/// Compares texts. The expected one is indented by four more than its last line, the one with the
+/// closing quote; blanks at the ends of lines are ignored.
 #[track_caller]
 pub fn same(actual: &str, expected: &str) {
     let (body, last) = expected.rsplit_once('\n').unwrap_or((expected, ""));

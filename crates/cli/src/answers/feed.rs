@@ -1,4 +1,5 @@
-//! Where events go: to the thread that answers; and the answers, to the thread that prints.
+//! The collector's consumer for a question: passes events to the question, and its answers to the
+//! thread that prints.
 
 use super::printer::Printer;
 use super::question::Asked;
@@ -7,12 +8,12 @@ use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Profile, Record, Switch, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::{Arc, Mutex};
 
-/// What the program has summed up, as of the last look at it.
+/// The sums of the profile tracer, as last read from the program.
 #[derive(Clone, Default)]
 pub struct SumsSeen(Arc<Mutex<Option<Vec<Profile>>>>);
 
 impl SumsSeen {
-    /// It was looked at.
+    /// Replaces the sums by newly read ones.
     pub fn set(&self, rows: Vec<Profile>) {
         if let Ok(mut seen) = self.0.lock() {
             *seen = Some(rows);
@@ -24,28 +25,28 @@ impl SumsSeen {
     }
 }
 
-/// Feeds a listener.
+/// Feeds a question's listener with records and events.
 pub struct Feed<'a> {
     listener: Listener<Asked>,
     unpacker: Unpacker,
     printer: &'a Printer,
-    /// The answer so far goes to the screen.
+    /// Whether the answer so far is drawn on the screen.
     draws: bool,
     sums: SumsSeen,
 }
 
 impl<'a> Feed<'a> {
-    /// Of a process that begins to be watched.
+    /// Returns a feed for a process that begins to be watched.
     pub fn new(listener: Listener<Asked>, printer: &'a Printer, draws: bool) -> Feed<'a> {
         Feed { listener, unpacker: Unpacker::default(), printer, draws, sums: SumsSeen::default() }
     }
 
-    /// Where sums are handed in.
+    /// Returns the handle through which the program's sums are passed in.
     pub fn sums(&self) -> SumsSeen {
         self.sums.clone()
     }
 
-    /// Nothing more comes.
+    /// Ends the recording and returns the listener with the whole answer.
     pub fn finish(mut self) -> Listener<Asked> {
         self.listener.finish();
         self.listener
@@ -65,7 +66,7 @@ impl<'a> Feed<'a> {
 impl Consumer for Feed<'_> {
     fn record(&mut self, record: &Record) -> Result<(), Error> {
         match record {
-            // All there was: the last word.
+            // The final sums of the program.
             Record::Profile { rows } => self.listener.question.sums(&self.listener.known, rows),
             _ => self.listener.record(record),
         }

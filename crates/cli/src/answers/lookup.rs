@@ -7,13 +7,15 @@ use calltap_trace::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Functions that may hold an address, and begin in front of it: they are searched for the one that does.
+/// Number of functions in front of an address that are searched for the one that holds it.
 const SEARCHED: usize = 64;
 
-/// Functions of a file that have names: address, size, name; ascending. Those without a size reach up to the next.
+/// The named functions of a file: address, size, name; ascending. A function without a size extends
+/// to the next.
 type Functions = Vec<(u64, u64, String)>;
 
-/// Looks in the files below `root`, where the process sees them. Each is read when it is first asked about.
+/// Returns a lookup in the files below `root`, as the process sees them. A file is read when an
+/// address in it is first looked up.
 pub fn in_files(root: String) -> Lookup {
     let mut files: HashMap<(String, Option<String>), Functions> = HashMap::new();
     Box::new(move |module: &Module, address: u64| {
@@ -34,7 +36,8 @@ fn find(functions: &Functions, address: u64) -> Option<&str> {
     candidates.into_iter().find(holds).map(|(.., name)| name.as_str())
 }
 
-/// The file of a module: where the process sees it, or, once that has ended, by its name. Another build of it says nothing.
+/// Reads the functions of a module's file: below the process's root or, once the process has ended,
+/// by its own path. A file with another build-id is ignored.
 fn read(root: &str, module: &Module) -> Functions {
     let path = Path::new(&module.path);
     let inside = PathBuf::from(format!("{root}{}", module.path));
@@ -46,16 +49,16 @@ fn read(root: &str, module: &Module) -> Functions {
         name_functions(&mut binary, || calltap_sites::debug_link(&data), path, root);
         is_it.then_some(binary)
     };
-    [inside.as_path(), path].into_iter().find_map(of_file).map(named).unwrap_or_default()
+    [inside.as_path(), path].into_iter().find_map(of_file).map(named_functions).unwrap_or_default()
 }
 
-/// A part of a function has that function's name.
-fn named(binary: Binary) -> Functions {
+/// Collects the named functions. A cold part has the name of its function.
+fn named_functions(binary: Binary) -> Functions {
     let mut functions: Functions = Vec::new();
     for function in binary.functions {
         let name = match &function.role {
             Role::ColdPart(Some(owner)) => owner.clone(),
-            Role::ColdPart(None) => whole(&function.name).to_owned(),
+            Role::ColdPart(None) => without_cold_suffix(&function.name).to_owned(),
             Role::Function => function.name.clone(),
         };
         let has_name = !is_unnamed(&function) || name != function.name;
@@ -67,8 +70,8 @@ fn named(binary: Binary) -> Functions {
     functions
 }
 
-/// `f` for `f.cold` and `f.cold.1`.
-fn whole(name: &str) -> &str {
+/// Returns `f` for `f.cold` and `f.cold.1`.
+fn without_cold_suffix(name: &str) -> &str {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('.');
     name.strip_suffix(".cold").or_else(|| stem.strip_suffix(".cold")).unwrap_or(name)
 }
@@ -100,7 +103,7 @@ mod tests {
         for (name, expected) in
             [("f", "f"), ("f.cold", "f"), ("f.cold.12", "f"), ("f.part.0", "f.part.0"), ("f2", "f2")]
         {
-            assert_eq!(whole(name), expected);
+            assert_eq!(without_cold_suffix(name), expected);
         }
     }
 }

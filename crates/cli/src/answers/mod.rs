@@ -1,10 +1,15 @@
-//! `calltap count`, `latency`, `slower`, `stacks`, `watch`, `futures`: a question about some functions, answered without a trace file.
+//! `calltap count`, `latency`, `slower`, `stacks`, `watch`, `futures`: questions about some
+//! functions, answered live or from a trace file.
+//!
+//! The command line becomes a [`Kind`], which has the selection to trace. A session or a trace file
+//! passes records and events to a listener, which holds the answer so far. Meanwhile a thread of
+//! its own prints new lines, or draws the answer. The answer is written at the end.
 
 mod feed;
 mod lookup;
-mod of;
 mod printer;
 mod question;
+mod question_subject;
 mod read;
 
 use crate::command_line::arguments::Arguments;
@@ -23,37 +28,37 @@ use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch};
 use calltap_trace::TraceReader;
 use feed::Feed;
-pub use of::{Of, take_trace};
 use printer::Printer;
 use question::{Asked, Kind};
+pub use question_subject::{QuestionSubject, take_trace};
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks of the thread that waits for lines.
-const SOON: Duration = Duration::from_millis(100);
-/// A screen is drawn so often.
+/// Interval between two looks for new lines.
+const STREAM: Duration = Duration::from_millis(100);
+/// Interval between two drawings of the screen.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Answers; calltap ends with a program's exit status.
+/// Answers the question that the command line asks. The exit status is that of a started program.
 pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut words = arguments.words("operand");
-    let of = Of::new(arguments, &mut words, arguments.words("program"))?;
-    let kind = Kind::new(name, arguments, words, matches!(of, Of::File(_)))?;
+    let subject = QuestionSubject::new(arguments, &mut words, arguments.words("program"))?;
+    let kind = Kind::new(name, arguments, words, matches!(subject, QuestionSubject::File(_)))?;
     let globs = kind.asked().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
-    if !matches!(of, Of::Process(_)) && arguments.text("duration").is_some() {
+    if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
         bail!("--duration: with '-p PID' only");
     }
-    let subject = match of {
-        Of::File(path) => {
+    let subject = match subject {
+        QuestionSubject::File(path) => {
             let known =
                 known_of(arguments, Known::new(globs, linker_names, Some(lookup::in_files(String::new()))));
             return of_file(Listener::new(known, kind.ask(false)), &kind, &path, arguments);
         }
-        Of::Program(command) => Subject::Program(command),
-        Of::Process(pid) => Subject::Process {
+        QuestionSubject::Program(command) => Subject::Program(command),
+        QuestionSubject::Process(pid) => Subject::Process {
             pid,
             max_overhead: arguments
                 .text("max-overhead")
@@ -82,7 +87,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     of_process(Listener::new(known, kind.ask(true)), &kind, &options, arguments)
 }
 
-/// With names and times as the user wants them.
+/// Applies the user's choice of names and times.
 fn known_of(arguments: &Arguments, mut known: Known) -> Known {
     if output::is_short(arguments) {
         known.shorten_names();
@@ -100,7 +105,8 @@ fn of_process(
     let file = arguments.path("output").filter(|_| kind.streams());
     let printer = Printer::new(file.as_deref())?;
     let attaches = matches!(options.subject, Subject::Process { .. });
-    // A program that calltap has started writes to the same terminal.
+    // A program that calltap has started writes to the same terminal, so the answer is not drawn
+    // there.
     let draws = attaches
         && !kind.streams()
         && !kind.json
@@ -112,7 +118,7 @@ fn of_process(
         options,
         Watch {
             consumer: &mut feed,
-            interval: if kind.streams() { SOON } else { REDRAW },
+            interval: if kind.streams() { STREAM } else { REDRAW },
             settled: true,
             over: &|| printer.is_over(),
             meanwhile: &mut |controls| {
@@ -184,7 +190,8 @@ fn of_file(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer, at the end; `limited` was disabled by the overhead limit meanwhile.
+/// Writes the answer at the end. `limited`: the functions that the overhead limit disabled
+/// meanwhile.
 fn answer(
     listener: &mut Listener<Asked>,
     kind: &Kind,
@@ -197,7 +204,7 @@ fn answer(
         if !limited.is_empty() {
             object["switched_off"] = limited.into();
         }
-        // Where lines come as it happens, it is one of them.
+        // With one object per line, as in a stream, this object is a line too.
         let text = if kind.streams() { object.to_string() } else { serde_json::to_string_pretty(&object)? };
         writeln!(out, "{text}")?;
     } else if !kind.bare() {
@@ -209,7 +216,7 @@ fn answer(
     Ok(())
 }
 
-/// What the user should know at the end.
+/// Tells the notes of the session, and why the answer is incomplete, if it is.
 fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     let mut notes = outcome.notes.clone();
     let [attaching, detaching] = &outcome.stops;
@@ -217,7 +224,7 @@ fn say(outcome: &SessionOutcome, known: &Known, attaches: bool) {
     if !outcome.disabled.is_empty() {
         notes.push(record::disabled(&outcome.disabled, ""));
     }
-    // They may not be among the few that are named there.
+    // The note above names only a few functions: those of the question may not be among them.
     let asked = outcome.disabled.iter().filter(|(name, _)| known.is_asked(name));
     let asked: Vec<String> = asked.map(|(name, _)| demangle(name)).collect();
     if let [first, others @ ..] = &asked[..] {

@@ -1,4 +1,5 @@
-//! Prints in a thread of its own: the collector never waits for a terminal or a pager.
+//! Prints answers in a thread of its own, so that the collector never waits for a terminal or a
+//! pager.
 
 use anyhow::{Context, Result};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, size};
@@ -11,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// What may wait to be printed; more is left out, and counted.
+/// Number of messages that may wait to be printed. Further lines are left out and counted.
 const WAITING: usize = 64;
 
 enum Message {
@@ -19,9 +20,10 @@ enum Message {
     Screen(String),
 }
 
-/// The thread that prints. It begins with the first thing to print: a program that is started wants none before.
+/// Handle of the printing thread, which starts with the first message: while calltap starts a
+/// program it changes its own environment, and must have no other thread.
 pub struct Printer {
-    /// Else to standard output.
+    /// The output file; standard output if `None`.
     file: Option<Arc<File>>,
     thread: OnceLock<(SyncSender<Message>, JoinHandle<()>)>,
     over: Arc<AtomicBool>,
@@ -29,20 +31,20 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// To a file, or to standard output.
+    /// Returns a printer that writes to a file, or to standard output.
     pub fn new(path: Option<&Path>) -> Result<Printer> {
         let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
         let file = path.map(create).transpose()?.map(Arc::new);
         Ok(Printer { file, thread: OnceLock::new(), over: Arc::default(), left_out: AtomicU64::new(0) })
     }
 
-    /// Prints the last lines, whatever time that takes.
+    /// Prints the last lines, and waits until the queue has room for them.
     pub fn finish(self, lines: String) {
         let (sender, _) = self.thread.get_or_init(|| self.begin());
         let _ = sender.send(Message::Lines(lines));
     }
 
-    /// Prints whole lines.
+    /// Prints whole lines; counts them as left out if the queue is full.
     pub fn lines(&self, lines: String) {
         let count = lines.lines().count() as u64;
         if !self.send(Message::Lines(lines)) {
@@ -50,17 +52,17 @@ impl Printer {
         }
     }
 
-    /// Shows a text in the place of the one before.
+    /// Replaces the screen's contents by a text.
     pub fn screen(&self, text: String) {
         self.send(Message::Screen(text));
     }
 
-    /// Enough was printed.
+    /// Ends the session: enough was printed.
     pub fn end(&self) {
         self.over.store(true, Release);
     }
 
-    /// Enough was printed, or its reader is gone.
+    /// Whether enough was printed, or the output's reader has closed it.
     pub fn is_over(&self) -> bool {
         self.over.load(Acquire)
     }
@@ -76,7 +78,7 @@ impl Printer {
         match sender.try_send(message) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => false,
-            // The reader of the pipe has seen enough.
+            // The pipe's reader has closed it.
             Err(TrySendError::Disconnected(_)) => true,
         }
     }
@@ -95,7 +97,7 @@ impl Drop for Printer {
     }
 }
 
-/// Gives the screen back, whatever happens.
+/// Leaves the alternate screen when dropped; true once it was entered.
 struct Restore(bool);
 
 impl Drop for Restore {
@@ -129,13 +131,13 @@ fn print(messages: &Receiver<Message>, file: Option<&File>, over: &AtomicBool) {
     }
 }
 
-/// As much of the text as there is room for.
+/// Draws as much of a text as fits on the screen.
 fn draw(text: &str, screen: &mut Restore) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if !std::mem::replace(&mut screen.0, true) {
         execute!(out, EnterAlternateScreen, cursor::Hide)?;
     }
-    // Some terminals do not know.
+    // Some terminals do not report their size.
     let (width, height) = size().ok().filter(|size| size.0 > 0 && size.1 > 0).unwrap_or((80, 24));
     queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::All))?;
     for (row, line) in text.lines().take(usize::from(height)).enumerate() {

@@ -1,4 +1,5 @@
-//! What the command line asks, of whom, and what is traced for that.
+//! The question of a command line: its kind, its functions, and the selection that has to be traced
+//! to answer it.
 
 use super::read::{self, Read};
 use crate::command_line::arguments::Arguments;
@@ -7,8 +8,8 @@ use crate::command_line::values;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
-    Buckets, By, Count, CountBy, Entered, Form, Futures, Histogram, Known, Latency, Lines, Over, Question,
-    Spans, Stacks, Widths,
+    Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Known, Latency, Lines,
+    Question, Spans, Stacks, Widths,
 };
 use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
@@ -17,33 +18,33 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Spans that are shown each, unless the user says how many.
+/// Default number of slowest spans that are listed.
 const SLOWEST: usize = 10;
 
-/// What is asked.
+/// A question, as the command line asks it.
 pub struct Kind {
-    /// The command.
+    /// Name of the command.
     pub name: &'static str,
-    /// Globs; none: every function.
+    /// Globs of the functions that are asked about; empty for every function.
     pub functions: Vec<String>,
-    /// Python functions that are traced: globs, those with a `!` in front take away again.
+    /// Globs of the Python functions that are traced; a glob with a leading `!` excludes.
     python: Vec<String>,
-    /// For programs.
+    /// Whether the answer is JSON.
     pub json: bool,
-    what: What,
+    query: Query,
     limit: Option<usize>,
-    /// Of futures: globs.
+    /// Globs of the types of futures.
     types: Vec<String>,
-    /// Callers are unwound from so many bytes of the stack. None: they are not.
+    /// Bytes of the stack that callers are unwound from; `None` if they are not unwound.
     stack_bytes: Option<u64>,
-    /// What is read of calls.
+    /// The values of calls that are read.
     read: Read,
-    /// Lines go into a file, or come from one: in the order of time.
+    /// Whether lines are in the order of time, as they go to a file or come from one.
     sorted: bool,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum Query {
     Count,
     CountBy(By),
     Histogram(Widths, By),
@@ -52,14 +53,14 @@ enum What {
     Slower(u64),
     Stacks,
     Watch,
-    /// Every one of them is shown.
+    /// Whether each future is listed.
     Futures(bool),
 }
 
-/// What cannot be asked about Python functions.
-fn check_python(python: &[String], what: What, arguments: &Arguments) -> Result<()> {
+/// Refuses questions that cannot be answered about Python functions.
+fn check_python(python: &[String], query: Query, arguments: &Arguments) -> Result<()> {
     let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
-    let values = matches!(what, What::Histogram(..) | What::CountBy(By::Value) | What::Span(_));
+    let values = matches!(query, Query::Histogram(..) | Query::CountBy(By::Value) | Query::Span(_));
     if !python.is_empty() && (reads || values) {
         bail!("--python: values of Python functions are not read");
     }
@@ -72,7 +73,7 @@ fn check_python(python: &[String], what: What, arguments: &Arguments) -> Result<
 }
 
 impl Kind {
-    /// From the command line, and the words on it that are no flags. `of_file`: a recording is asked.
+    /// Parses a command's flags and operands. `of_file`: the question is answered from a trace.
     pub fn new(name: &str, arguments: &Arguments, words: Vec<OsString>, of_file: bool) -> Result<Kind> {
         let mut functions: Vec<String> =
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -80,27 +81,27 @@ impl Kind {
         if functions.is_empty() && python.is_empty() && !matches!(name, "futures" | "stacks" | "slower") {
             bail!("which function: 'calltap {name} FUNCTION'");
         }
-        let (name, what) = match name {
+        let (name, query) = match name {
             "count" => (
                 "count",
-                if arguments.text("by").is_some() { What::CountBy(by(arguments)) } else { What::Count },
+                if arguments.text("by").is_some() { Query::CountBy(by(arguments)) } else { Query::Count },
             ),
-            "histogram" => ("histogram", What::Histogram(read::widths(arguments)?, by(arguments))),
-            "span" => ("span", What::Span(buckets(arguments)?)),
-            "latency" => ("latency", What::Latency(buckets(arguments)?, by(arguments))),
+            "histogram" => ("histogram", Query::Histogram(read::widths(arguments)?, by(arguments))),
+            "span" => ("span", Query::Span(buckets(arguments)?)),
+            "latency" => ("latency", Query::Latency(buckets(arguments)?, by(arguments))),
             "slower" => {
                 let time = (!functions.is_empty()).then(|| functions.remove(0));
                 let time = values::time(&time.context("slower than what: 'slower 1ms [FUNCTION...]'")?)?;
-                ("slower", What::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+                ("slower", Query::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
             }
-            "stacks" => ("stacks", What::Stacks),
-            "futures" => ("futures", What::Futures(arguments.is_set("each"))),
-            _ => ("watch", What::Watch),
+            "stacks" => ("stacks", Query::Stacks),
+            "futures" => ("futures", Query::Futures(arguments.is_set("each"))),
+            _ => ("watch", Query::Watch),
         };
-        check_python(&python, what, arguments)?;
-        let read = match what {
-            What::Span(_) => Read::sides(&functions.join(" "))?,
-            What::Histogram(..) | What::CountBy(By::Value) => Read::values(&functions)?,
+        check_python(&python, query, arguments)?;
+        let read = match query {
+            Query::Span(_) => Read::sides(&functions.join(" "))?,
+            Query::Histogram(..) | Query::CountBy(By::Value) => Read::values(&functions)?,
             _ => Read::default(),
         };
         let functions: Vec<String> = match &read.functions[..] {
@@ -117,49 +118,52 @@ impl Kind {
             if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
         let (json, limit) = (arguments.is_set("json"), arguments.number("limit")?);
         let stack_size = || values::size(&arguments.text("stack-size").unwrap_or_default());
-        let stack_bytes = match what {
-            // Where every function is asked about, or the user says which lead there, these are traced.
-            What::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
-            // The frames of the interpreter are no callers of Python functions.
+        let stack_bytes = match query {
+            // With every function asked about, or with filters that name the callers, the callers
+            // are traced and need no unwinding.
+            Query::Stacks if functions.is_empty() || !arguments.texts("filter").is_empty() => None,
+            // Callers of Python functions are not found by unwinding the interpreter's frames.
             _ if !python.is_empty() => None,
-            What::Stacks => Some(stack_size()?),
-            What::Watch if arguments.is_set("callers") => Some(stack_size()?),
+            Query::Stacks => Some(stack_size()?),
+            Query::Watch if arguments.is_set("callers") => Some(stack_size()?),
             _ => None,
         };
         let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
         let sorted = into || of_file;
-        Ok(Kind { name, functions, python, json, what, limit, types, stack_bytes, read, sorted })
+        Ok(Kind { name, functions, python, json, query, limit, types, stack_bytes, read, sorted })
     }
 
-    /// The functions that are asked about, of C and of Python: globs; none: every function that is traced.
+    /// Returns the globs of the functions that are asked about, of C or of Python; none if every
+    /// traced function is.
     pub fn asked(&self) -> impl Iterator<Item = &String> {
         let is_glob = |glob: &&String| !glob.starts_with('!');
         let python = self.python.iter().filter(is_glob).filter(|_| self.functions.is_empty());
         self.functions.iter().chain(python)
     }
 
-    /// Those of them that the program's own code has to have: what is no function in C may be one in Python.
+    /// Returns the globs that must match functions of the program's own code. With Python functions
+    /// there are none: a glob may match in Python only.
     pub fn required(&self) -> &[String] {
         if self.python.is_empty() { &self.functions } else { &[] }
     }
 
-    /// Nothing is known yet. `live`: what there is is shown before the end.
+    /// Returns an empty answer. `live`: intermediate results are shown.
     pub fn ask(&self, live: bool) -> Asked {
         let limit = self.limit.map(|limit| limit as u64);
         let form = |version| if self.json { Form::Json(version) } else { Form::Text };
-        match self.what {
-            What::Count => Asked::Count(Count::new(self.limit)),
-            What::CountBy(by) => Asked::CountBy(CountBy::new(by, self.limit)),
-            What::Histogram(widths, by) => Asked::Histogram(Histogram::new(widths, by)),
-            What::Span(buckets) => {
+        match self.query {
+            Query::Count => Asked::Count(Count::new(self.limit)),
+            Query::CountBy(by) => Asked::CountBy(CountBy::new(by, self.limit)),
+            Query::Histogram(widths, by) => Asked::Histogram(Histogram::new(widths, by)),
+            Query::Span(buckets) => {
                 let sides = self.read.sides.clone();
                 Asked::Spans(Box::new(Spans::new(sides, buckets, self.limit.unwrap_or(SLOWEST))))
             }
-            What::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
-            What::Slower(ns) => self.lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
-            What::Stacks => Asked::Stacks(Stacks::new(self.limit)),
-            What::Watch => self.lines(Lines::new(form("calltap_watch_call"), None, limit)),
-            What::Futures(each) => {
+            Query::Latency(buckets, by) => Asked::Latency(Latency::new(buckets, by)),
+            Query::Slower(ns) => self.lines(Lines::new(form("calltap_slower_call"), Some(ns), limit)),
+            Query::Stacks => Asked::Stacks(Stacks::new(self.limit)),
+            Query::Watch => self.lines(Lines::new(form("calltap_watch_call"), None, limit)),
+            Query::Futures(each) => {
                 let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
                 let lines = each.then(|| form("calltap_future"));
                 Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live)))
@@ -171,46 +175,46 @@ impl Kind {
         Asked::Lines(if self.sorted { lines.sorted() } else { lines })
     }
 
-    /// Lines come as it happens, not a table at the end.
+    /// Whether the answer is a stream of lines instead of a table at the end.
     pub fn streams(&self) -> bool {
-        matches!(self.what, What::Slower(_) | What::Watch | What::Futures(true))
+        matches!(self.query, Query::Slower(_) | Query::Watch | Query::Futures(true))
     }
 
-    /// The lines are all there is.
+    /// Whether the lines are the whole answer, without a heading or notes.
     pub fn bare(&self) -> bool {
-        matches!(self.what, What::Watch)
+        matches!(self.query, Query::Watch)
     }
 
-    /// It says how much of a call its thread waited.
+    /// Whether the answer says for how long a call's thread waited.
     pub fn tells_waits(&self) -> bool {
-        matches!(self.what, What::Slower(_) | What::Watch | What::Latency(..))
+        matches!(self.query, Query::Slower(_) | Query::Watch | Query::Latency(..))
     }
 
-    /// The program sums up by itself.
+    /// Whether the program itself sums up the answer, by the profile tracer.
     pub fn sums(&self) -> bool {
         // Calls of Python functions are counted by their events.
-        matches!(self.what, What::Count) && self.python.is_empty()
+        matches!(self.query, Query::Count) && self.python.is_empty()
     }
 
-    /// What is to be traced.
+    /// Returns the selection to trace for this question.
     pub fn words(&self, arguments: &Arguments) -> Selection {
-        let tracers = match self.what {
-            What::Count if self.sums() => vec![TracerKind::Profile],
-            // The return address of a call tells its caller, which need not be traced.
-            What::Slower(_)
-            | What::Watch
-            | What::Latency(_, By::Caller)
-            | What::CountBy(By::Caller)
-            | What::Histogram(_, By::Caller) => {
+        let tracers = match self.query {
+            Query::Count if self.sums() => vec![TracerKind::Profile],
+            // An entry event carries the return address, which names a caller that is not traced.
+            Query::Slower(_)
+            | Query::Watch
+            | Query::Latency(_, By::Caller)
+            | Query::CountBy(By::Caller)
+            | Query::Histogram(_, By::Caller) => {
                 vec![TracerKind::Function, TracerKind::FunctionGraph]
             }
-            What::Stacks
-            | What::Count
-            | What::Futures(_)
-            | What::Latency(..)
-            | What::CountBy(_)
-            | What::Histogram(..)
-            | What::Span(_) => {
+            Query::Stacks
+            | Query::Count
+            | Query::Futures(_)
+            | Query::Latency(..)
+            | Query::CountBy(_)
+            | Query::Histogram(..)
+            | Query::Span(_) => {
                 vec![TracerKind::FunctionGraph]
             }
         };
@@ -218,9 +222,9 @@ impl Kind {
         let mut words =
             Selection { tracers, filter, notrace: arguments.names("notrace"), ..Selection::default() };
         words.conditions = arguments.texts("if");
-        words.futures = matches!(self.what, What::Futures(_));
+        words.futures = matches!(self.query, Query::Futures(_));
         words.int3 = arguments.is_set("allow-int3");
-        if let What::Watch = self.what {
+        if let Query::Watch = self.query {
             let all = |items: &str| if items == "all" { String::new() } else { format!("@{items}") };
             let rule = |items: &String| {
                 self.functions.iter().map(|glob| format!("{glob}{}", all(items))).collect::<Vec<_>>()
@@ -236,34 +240,39 @@ impl Kind {
             let functions = if self.functions.is_empty() { &["*".to_owned()][..] } else { &self.functions };
             words.arguments.extend(functions.iter().map(|glob| format!("{glob}@$callers/{bytes}")));
         }
-        match self.what {
-            // Functions are Python's then: a filter would be of functions in C.
+        match self.query {
+            // The globs are of Python functions, and a filter would apply to functions in C.
             _ if !self.python.is_empty() => {}
-            // Whatever may lead there is traced.
-            What::Stacks if self.stack_bytes.is_none() => calltap_selection::add(&mut words, &self.functions),
+            // Every function that may be a caller is traced.
+            Query::Stacks if self.stack_bytes.is_none() => {
+                calltap_selection::add(&mut words, &self.functions)
+            }
             _ => words.filter.clone_from(&self.functions),
         }
         calltap_selection::add_python(&mut words, &self.python);
         words
     }
 
-    /// Can a recording answer?
+    /// Checks that a trace has the tracers and values that an answer needs.
     pub fn check(&self, meta: &Meta) -> Result<()> {
         let tracers = meta.session.iter().flat_map(|session| &session.tracers);
         let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
-        // A file without a session may hold anything.
+        // A file without a session record may have the events of any tracer.
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
             bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
         }
         let polls = || meta.sites.iter().any(|site| Role::of(site).is_some());
-        if matches!(self.what, What::Futures(_)) && !polls() {
+        if matches!(self.query, Query::Futures(_)) && !polls() {
             bail!("it was recorded without --async: it does not say which future was polled");
         }
         self.read.check(meta)?;
         let timeless =
             meta.session.as_ref().is_some_and(|session| session.clock == calltap_trace::ClockKind::Counter);
         if timeless
-            && matches!(self.what, What::Latency(..) | What::Slower(_) | What::Futures(_) | What::Span(_))
+            && matches!(
+                self.query,
+                Query::Latency(..) | Query::Slower(_) | Query::Futures(_) | Query::Span(_)
+            )
         {
             bail!("it was recorded with '--clock counter': it does not say how long calls took");
         }
@@ -288,7 +297,7 @@ fn by(arguments: &Arguments) -> By {
     }
 }
 
-/// The answer so far.
+/// The answer so far, by the kind of question.
 pub enum Asked {
     /// See [`Count`].
     Count(Count),
@@ -309,14 +318,14 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// What the program has summed up.
+    /// Takes the sums of the program's profile tracer.
     pub fn sums(&mut self, known: &Known, rows: &[Profile]) {
         if let Asked::Count(count) = self {
             count.sums(known, rows);
         }
     }
 
-    /// Lines that were not taken yet.
+    /// Returns the lines that were not taken yet.
     pub fn take(&mut self) -> String {
         match self {
             Asked::Lines(lines) => lines.take(),
@@ -325,7 +334,7 @@ impl Asked {
         }
     }
 
-    /// Is enough shown?
+    /// Whether the limit of lines is reached.
     pub fn is_full(&self) -> bool {
         matches!(self, Asked::Lines(lines) if lines.is_full())
     }
@@ -370,8 +379,8 @@ impl Question for Asked {
         self.question_mut().lost(from, to);
     }
 
-    fn over(&mut self, known: &mut Known, over: &Over<'_>) {
-        self.question_mut().over(known, over);
+    fn ended(&mut self, known: &mut Known, ended: &EndedCall<'_>) {
+        self.question_mut().ended(known, ended);
     }
 
     fn finish(&mut self, known: &Known) {

@@ -1,4 +1,4 @@
-//! Which values of calls are read for a question: `malloc@arg1`, `accept@retval .. close@arg1`.
+//! The values of calls that a question reads: `malloc@arg1`, `accept@retval .. close@arg1`.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
@@ -7,16 +7,16 @@ use calltap_analysis::answers::{Side, Widths};
 use calltap_analysis::{Names, Word};
 use calltap_trace::Meta;
 
-/// What is read of calls.
+/// The values of calls that are read.
 #[derive(Clone)]
 pub struct Read {
-    /// The functions, as globs.
+    /// Globs of the functions.
     pub functions: Vec<String>,
-    /// As for `-A`.
+    /// Rules as for `-A`.
     pub arguments: Vec<String>,
-    /// As for `-R`.
+    /// Rules as for `-R`.
     pub results: Vec<String>,
-    /// Of spans: where they begin and end.
+    /// The two ends of a span.
     pub sides: [Side; 2],
 }
 
@@ -28,7 +28,7 @@ impl Default for Read {
 }
 
 impl Read {
-    /// `BEGIN@ITEM .. END@ITEM`.
+    /// Parses `BEGIN@ITEM .. END@ITEM`.
     pub fn sides(text: &str) -> Result<Read> {
         let Some((begin, end)) = text.split_once("..") else {
             bail!(
@@ -46,7 +46,7 @@ impl Read {
         Ok(read)
     }
 
-    /// `FUNCTION@ITEM,...` each.
+    /// Parses words of the form `FUNCTION@ITEM,...`.
     pub fn values(words: &[String]) -> Result<Read> {
         let mut read = Read::default();
         for text in words {
@@ -75,7 +75,7 @@ impl Read {
         Side { text: text.to_owned(), item: name, returns }
     }
 
-    /// Does a recording have the values?
+    /// Checks that a trace has the values.
     pub fn check(&self, meta: &Meta) -> Result<()> {
         let names = Names::new(meta, false);
         for (rules, flag, returns) in [(&self.arguments, "-A", false), (&self.results, "-R", true)] {
@@ -99,7 +99,7 @@ impl Read {
     }
 }
 
-/// `--linear`, `--each`: how values are put together.
+/// Returns the widths of a histogram's buckets, as `--linear` and `--each` ask for.
 pub fn widths(arguments: &Arguments) -> Result<Widths> {
     if arguments.is_set("each") || arguments.text("by").as_deref() == Some("value") {
         return Ok(Widths::Each);

@@ -1,4 +1,5 @@
-//! The parser, the manual page and the completions, made from the [table](crate::command_line::table).
+//! The parser, the manual page and the completions, made from the
+//! [table](crate::command_line::table).
 
 use crate::command_line::table::{Command, FAMILIES, Family, Flag, GROUPS, OLD, Operand, Takes, commands};
 use anyhow::{Context, Result};
@@ -7,10 +8,10 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ValueHint};
 use std::io::Write;
 
-/// The name users type.
+/// Name of the program.
 pub const NAME: &str = "calltap";
 
-/// The whole grammar.
+/// Returns the parser of the whole command line.
 pub fn grammar() -> clap::Command {
     clap::Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
@@ -23,7 +24,7 @@ pub fn grammar() -> clap::Command {
         .subcommands(FAMILIES.iter().map(family))
 }
 
-/// Has another command taken it in?
+/// Whether help leaves a command out at the top level, as it is old or belongs to a family.
 fn is_hidden(name: &str) -> bool {
     OLD.contains(&name) || FAMILIES.iter().any(|family| family.members.contains(&name))
 }
@@ -37,7 +38,7 @@ fn family(from: &Family) -> clap::Command {
         .subcommands(members.map(command))
 }
 
-/// The commands by group, for help.
+/// Returns the commands by group, for help.
 fn overview() -> String {
     let about = |name: &str| {
         let own = commands().find(|command| command.name == name).map(|command| command.about);
@@ -78,7 +79,7 @@ fn command(from: &Command) -> clap::Command {
     }
 }
 
-/// What every command has that can answer so.
+/// Returns `--json`, for commands whose `--format` may be `json`.
 fn json() -> Arg {
     Arg::new("json").long("json").help("The same as --format json.").action(ArgAction::SetTrue)
 }
@@ -122,7 +123,7 @@ fn operand(from: &Operand) -> Arg {
     }
 }
 
-/// What follows `--`.
+/// Returns the operand behind `--` that is a program with its arguments.
 fn program() -> Arg {
     behind("program")
         .value_name("PROGRAM")
@@ -130,7 +131,7 @@ fn program() -> Arg {
         .value_hint(ValueHint::CommandWithArguments)
 }
 
-/// More operands, that follow `--`.
+/// Returns the operand behind `--` that is a list of further files.
 fn more(from: &Operand) -> Arg {
     behind("more")
         .value_name(from.name)
@@ -142,7 +143,8 @@ fn behind(id: &'static str) -> Arg {
     Arg::new(id).num_args(1..).last(true).value_parser(ValueParser::os_string())
 }
 
-/// What is said of a word that is no option of a command: with the option that it is nearest to, if one is near.
+/// Returns the message for an unknown option of a command, with the known option nearest to it, if
+/// one is near.
 pub fn no_option(word: &str, command: &str) -> String {
     let members = FAMILIES.iter().find(|family| family.name == command).map(|family| family.members);
     let is_meant = |known: &&Command| {
@@ -156,10 +158,10 @@ pub fn no_option(word: &str, command: &str) -> String {
     format!("{word}: no option of {command}{near}")
 }
 
-/// What the parser says of a wrong command line, in one line, with where help is.
+/// Returns the parser's error in one line, with a hint to the command's help.
 pub fn mistake(said: &str, command: &str) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(said);
-    // The usage line and what follows it is in the help.
+    // The usage line and all that follows it are in the help.
     let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
     let is_known =
@@ -173,7 +175,7 @@ pub fn mistake(said: &str, command: &str) -> String {
     format!("{text} ('calltap help{command}' has the options)")
 }
 
-/// The manual page: an overview and every command.
+/// Writes the manual page: an overview and every command.
 pub fn manual(out: &mut dyn Write) -> Result<()> {
     let page = clap_mangen::Man::new(grammar());
     page.render_title(out)?;
@@ -200,7 +202,8 @@ pub fn manual(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Drops the `.SH` lines of a section, so that it stands under the command's own heading.
+/// Returns a writer that drops the `.SH` lines of a section, so that the section stands under the
+/// command's own heading.
 fn without_heading(out: &mut dyn Write) -> impl Write + '_ {
     struct Filter<'a>(&'a mut dyn Write, Vec<u8>);
     impl Write for Filter<'_> {
@@ -221,7 +224,7 @@ fn without_heading(out: &mut dyn Write) -> impl Write + '_ {
     Filter(out, Vec::new())
 }
 
-/// A shell's completion script.
+/// Writes a shell's completion script.
 pub fn completions(shell: &str, out: &mut dyn Write) -> Result<()> {
     let shell: clap_complete::Shell = shell.parse().ok().context("unknown shell")?;
     clap_complete::generate(shell, &mut grammar(), NAME, &mut &mut *out);

@@ -1,4 +1,5 @@
-//! `--slow`, `--graph` with `--depth`, `--on`, and `--snapshot-on`: which part of what happens is kept.
+//! `--slow`, `--graph` with `--depth`, `--on`, and `--snapshot-on`: which part of the recorded
+//! calls is kept.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
@@ -6,11 +7,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use calltap_session::{CallTrigger, Flight, Kept, Slow, Subject, Subtree, Trigger};
 use calltap_trace::{Action, SlowRule};
 
-/// Said where a trace is to be shown.
+/// Message of commands that show a trace instead of a process.
 pub const OF_PROCESS: &str =
     "--graph, --callers and --depth: with -p PID; of a part of a trace: report, replay, graph and export";
 
-/// `handle_request>10ms`
+/// Parses a rule such as `handle_request>10ms`.
 pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
     let (function, time) = text.rsplit_once('>').unwrap_or((text, ""));
     let (function, time) = (function.trim(), time.trim());
@@ -21,7 +22,7 @@ pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
     Ok(SlowRule { function: function.to_owned(), ns: u64::try_from(ns).unwrap_or(u64::MAX) })
 }
 
-/// What overwriting rings and a counter cannot tell.
+/// Refuses a flag that judges calls together with overwriting rings or the counter clock.
 fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
     if arguments.is_set("overwrite") {
         bail!("--{flag} and --overwrite exclude each other: what is overwritten cannot be judged");
@@ -32,7 +33,7 @@ fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What `--slow` asks for.
+/// Returns the rules of `--slow`.
 pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     let rules = arguments.names("slow");
     if rules.is_empty() {
@@ -44,12 +45,12 @@ pub fn slow(arguments: &Arguments) -> Result<Option<Slow>> {
     Ok(Some(Slow { rules, memory }))
 }
 
-/// What calls of functions do: `--on 'f:trace_on'`, `trace_off`, `snapshot`, `depth=N`.
+/// Returns the triggers of `--on`: `'f:trace_on'`, `trace_off`, `snapshot`, `depth=N`.
 fn triggers(arguments: &Arguments) -> Result<Vec<CallTrigger>> {
     arguments.names("on").iter().map(|text| trigger(text)).collect()
 }
 
-/// `FUNCTION:ACTION[:COUNT]`
+/// Parses `FUNCTION:ACTION[:COUNT]`.
 fn trigger(text: &str) -> Result<CallTrigger> {
     let wrong = || {
         anyhow!(
@@ -57,7 +58,7 @@ fn trigger(text: &str) -> Result<CallTrigger> {
         )
     };
     let action = |text: &str| match text {
-        // Without the line below, as ftrace writes them.
+        // ftrace's spelling, without the underscore, is accepted as well.
         "trace_on" | "traceon" => Some(Action::TraceOn),
         "trace_off" | "traceoff" => Some(Action::TraceOff),
         "snapshot" => Some(Action::Snapshot),
@@ -84,7 +85,7 @@ fn trigger(text: &str) -> Result<CallTrigger> {
     Ok(CallTrigger { function: function.to_owned(), action, count })
 }
 
-/// What `set --graph`, `--callers` and `--depth` ask for: an empty word clears one.
+/// Returns the changes of `set --graph`, `--callers` and `--depth`; an empty word clears a setting.
 pub fn kept(arguments: &Arguments) -> Result<Kept> {
     let names = |flag| (!arguments.texts(flag).is_empty()).then(|| arguments.names(flag));
     let depth = match arguments.text("depth") {
@@ -94,7 +95,7 @@ pub fn kept(arguments: &Arguments) -> Result<Kept> {
     Ok(Kept { roots: names("graph"), targets: names("callers"), depth })
 }
 
-/// `--depth`
+/// Returns the value of `--depth`.
 fn levels(arguments: &Arguments) -> Result<Option<usize>> {
     let levels = arguments.number("depth")?;
     if levels == Some(0) {
@@ -103,7 +104,8 @@ fn levels(arguments: &Arguments) -> Result<Option<usize>> {
     Ok(levels)
 }
 
-/// What `--graph`, `--callers`, `--depth` and `--on` ask for, but for snapshots.
+/// Returns the part of the call tree that `--graph`, `--callers`, `--depth` and `--on` select.
+/// Snapshots are left to [`flight`].
 pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
     let (roots, targets) = (arguments.names("graph"), arguments.names("callers"));
     let depth = levels(arguments)?;
@@ -141,7 +143,7 @@ fn triggers_snapshots(arguments: &Arguments) -> Result<bool> {
     Ok(triggers(arguments)?.iter().any(|trigger| trigger.action == Action::Snapshot))
 }
 
-/// What `--snapshot-on`, and `--on` with snapshots, ask for.
+/// Returns the triggers of snapshots, of `--snapshot-on` and `--on`.
 pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>> {
     let texts = arguments.names("snapshot-on");
     if texts.is_empty() && !triggers_snapshots(arguments)? {
@@ -179,7 +181,7 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
     Ok(Some(Flight { on, last, memory, files }))
 }
 
-/// The functions whose calls are judged: they have to be traced.
+/// Returns the functions whose calls are judged, and which therefore have to be traced.
 pub fn functions(slow: Option<&Slow>, subtree: Option<&Subtree>, flight: Option<&Flight>) -> Vec<String> {
     let of_flight = flight.into_iter().flat_map(|flight| &flight.on).filter_map(|trigger| match trigger {
         Trigger::Slow(rule) => Some(&rule.function),

@@ -1,4 +1,5 @@
-//! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`: the part of a trace that is read.
+//! `--from`, `--until`, `--thread`, `--graph`, `--callers`, `--depth`, `--longer`: the part of a
+//! trace that is read.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::values;
@@ -10,7 +11,7 @@ use calltap_trace::{Session, ThreadId};
 use chrono::{DateTime, Days, Local, NaiveTime, Offset, TimeZone};
 use std::time::Duration;
 
-/// From the command line. `levels`: `--depth` chooses calls.
+/// Returns the part that the command line selects. `levels`: whether `--depth` selects calls.
 pub fn which(source: &dyn Source, arguments: &Arguments, levels: bool) -> Result<Which> {
     let roots = arguments.names("graph");
     let targets = arguments.names("callers");
@@ -59,7 +60,7 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// By kernel thread id, or by name.
+/// Returns the threads that words name, by kernel thread id or by a glob of names.
 fn threads(source: &dyn Source, words: &[String]) -> Result<Option<Vec<ThreadId>>> {
     if words.is_empty() {
         return Ok(None);
@@ -81,7 +82,8 @@ fn threads(source: &dyn Source, words: &[String]) -> Result<Option<Vec<ThreadId>
     Ok(Some(chosen))
 }
 
-/// A time as nanoseconds of CLOCK_MONOTONIC: since the beginning of the trace, of a day, or of a date.
+/// Parses a time into nanoseconds of CLOCK_MONOTONIC: seconds since the beginning of the trace, a
+/// time of day, or a date with a time.
 fn moment(source: &dyn Source, flag: &str, text: &str) -> Result<u64> {
     if !source.has_time() {
         bail!("--{flag}: the trace has no times (--clock counter)");
@@ -112,7 +114,7 @@ fn moment(source: &dyn Source, flag: &str, text: &str) -> Result<u64> {
         let today = on(date).with_context(|| format!("--{flag}: there is no {text} on that day"))?;
         let tomorrow = date.checked_add_days(Days::new(1)).and_then(on);
         let end = Part::end(source).unwrap_or(start);
-        // A recording that went on past midnight has both.
+        // A recording across midnight may have this time of day twice.
         return match tomorrow.map(wall).transpose()? {
             Some(tomorrow) if today < began && tomorrow <= end => Ok(tomorrow),
             _ => wall(today),
@@ -123,12 +125,12 @@ fn moment(source: &dyn Source, flag: &str, text: &str) -> Result<u64> {
     )
 }
 
-/// The session, if it says at which time of day it began.
+/// Returns the session, if it says at which time of day it began.
 fn dated(session: Option<&Session>) -> Option<&Session> {
     session.filter(|session| session.start_realtime_ns != 0)
 }
 
-/// `--time`: how times are written.
+/// Returns how times are written, by `--time`.
 pub fn stamp(source: &dyn Source, arguments: &Arguments) -> Result<Option<Stamp>> {
     match arguments.text("time").as_deref() {
         Some("relative") => Ok(Some(Stamp::Since(Part::beginning(source)))),
@@ -140,7 +142,8 @@ pub fn stamp(source: &dyn Source, arguments: &Arguments) -> Result<Option<Stamp>
     }
 }
 
-/// The time of day, as clocks here show it; of a trace that does not say when it was recorded, the time since its beginning.
+/// Writes times as the local time of day or, for a trace without the time of its recording, as the
+/// time since its beginning.
 pub fn wall(session: &Session) -> Stamp {
     if session.start_realtime_ns == 0 {
         return Stamp::Since(session.start_monotonic_ns);

@@ -1,4 +1,4 @@
-//! The processes that `-p` names: by id, by name, several, with their children.
+//! The processes that `-p` names, by id or by name, with their children if asked.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
@@ -7,28 +7,30 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
 
-/// A calltap that is told this in its environment is one of several: where its process has ended, the others go on. The value is the process's [`title`].
+/// Environment variable that marks a calltap as one of several, each with a process of its own:
+/// where its process has ended, the others go on. The value is the process's [`title`].
 pub const ONE_OF_MANY: &str = "CALLTAP_ONE_OF_MANY";
 
-/// Processes that are listed in a message.
+/// Number of processes that a message lists.
 const LISTED: usize = 8;
 
-/// Is this calltap one of several, each of which looks at a process of its own?
+/// Whether this calltap is one of several, each with a process of its own.
 pub fn is_one_of_many() -> bool {
     std::env::var_os(ONE_OF_MANY).is_some()
 }
 
-/// The beginning of a line that is said of one process of several: `nginx-3111: `.
+/// Returns the beginning of a line about one process of several: `nginx-3111: `.
 pub fn of_one(pid: u32) -> String {
     format!("{}: ", title(pid))
 }
 
-/// The same of this calltap's process, where this calltap is one of several.
+/// Returns the beginning of a line about this calltap's process, if this calltap is one of several;
+/// else an empty text.
 pub fn of_many() -> String {
     std::env::var(ONE_OF_MANY).map(|title| format!("{title}: ")).unwrap_or_default()
 }
 
-/// The error with the process in front of it, where it is one of several and the error does not name it.
+/// Adds the process to an error that does not name it, where there are several processes.
 pub fn named_in(error: anyhow::Error, pid: u32, is_several: bool) -> anyhow::Error {
     match is_several && !format!("{error:#}").contains(&pid.to_string()) {
         true => error.context(format!("process {pid}")),
@@ -36,7 +38,7 @@ pub fn named_in(error: anyhow::Error, pid: u32, is_several: bool) -> anyhow::Err
     }
 }
 
-/// The one process that is named, if one is.
+/// Returns the process that `-p` names, if it names one; an error if it names several.
 pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     match &all(arguments)?[..] {
         [] => Ok(None),
@@ -48,7 +50,8 @@ pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
     }
 }
 
-/// Of commands that take `--children`: says on a terminal that a process has some, where it was not given.
+/// Tells, on a terminal, that a process has children, for commands with `--children` where that
+/// flag is not given.
 pub fn tell_of_children(pid: u32, arguments: &Arguments) {
     let is_asked = arguments.is_set("children") || arguments.is_set("quiet");
     if is_asked || is_one_of_many() || !io::stderr().is_terminal() {
@@ -63,13 +66,13 @@ pub fn tell_of_children(pid: u32, arguments: &Arguments) {
     }
 }
 
-/// Name and id of a process: `nginx-3111`.
+/// Returns the name and id of a process: `nginx-3111`.
 pub fn title(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{}-{pid}", one_line(name.trim_end()))
 }
 
-/// All that are named; none without `-p`.
+/// Returns all processes that `-p` names; none without `-p`.
 pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
     let Some(text) = arguments.text("pid") else {
         if arguments.is_set("children") {
@@ -89,7 +92,7 @@ pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The processes with this id or name.
+/// Returns the processes with this id or name.
 fn named(word: &str) -> Result<Vec<u32>> {
     if let Ok(pid) = word.parse::<u32>() {
         return Ok(vec![pid]);
@@ -112,7 +115,7 @@ fn living() -> Vec<u32> {
     pids
 }
 
-/// By the name that `ps` shows, or that of its program's file.
+/// Whether a process has this name in `ps`, or its program's file does.
 fn is_called(pid: u32, name: &str) -> bool {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -120,7 +123,7 @@ fn is_called(pid: u32, name: &str) -> bool {
     comm.trim_end() == name || file.trim_end_matches(" (deleted)") == name
 }
 
-/// Adds the children of processes, and theirs.
+/// Adds all descendants of the processes.
 fn add_children(pids: &mut Vec<u32>) {
     let parents: Vec<(u32, u32)> = living().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut at = 0;
@@ -134,11 +137,11 @@ fn add_children(pids: &mut Vec<u32>) {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets, and may have any character in it.
+    // The name stands in brackets and may contain any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `12, 13 and 4 more`
+/// Returns a list such as `12, 13 and 4 more`.
 fn listed(pids: &[u32]) -> String {
     let first: Vec<String> = pids.iter().take(LISTED).map(u32::to_string).collect();
     let more = pids.len().saturating_sub(LISTED);

@@ -4,11 +4,11 @@ use crate::command_line::arguments::Arguments;
 use anyhow::{Result, bail};
 use calltap_selection::{Selection, add_python, tracer};
 
-/// The words of the command line.
+/// Returns the selection that the flags name.
 pub fn words(given: &Arguments) -> Result<Selection> {
     let mut tracers = Vec::new();
     for text in given.texts("tracer") {
-        // An empty word clears what was set: what is left is the default.
+        // An empty word resets the tracer to the default.
         tracers.push(tracer(if text.is_empty() { "function_graph" } else { &text }, &tracers)?);
     }
     let (filter, notrace) = (given.names("filter"), given.names("notrace"));
@@ -26,7 +26,7 @@ pub fn words(given: &Arguments) -> Result<Selection> {
     Ok(words)
 }
 
-/// The Python functions that the command line names: globs.
+/// Returns the globs of the Python functions that the command line names.
 pub fn python(given: &Arguments) -> Result<Vec<String>> {
     let python = given.texts("python");
     match python.iter().find(|glob| glob.contains(['[', '\\', '\n'])) {

@@ -10,13 +10,14 @@ mod why;
 
 pub use flags::MAX_WAIT;
 
-/// All commands, in the order of help and manual.
+/// Returns all commands, in the order of help and manual.
 pub fn commands() -> impl Iterator<Item = &'static Command> {
     let groups = [record::RECORD, live::LIVE, why::WHY, session::SESSION, traces::TRACES, tools::TOOLS];
     groups.into_iter().flatten()
 }
 
-/// The commands that are shown, by what they are for. What is in no group, and in no [family](FAMILIES), is listed last.
+/// The commands that help shows, by purpose. A command in no group and in no [family](FAMILIES) is
+/// listed last.
 pub const GROUPS: &[(&str, &[&str])] = &[
     ("Record", &["record", "attach", "set", "status", "snapshot", "detach"]),
     (
@@ -41,7 +42,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ("Build", &["sites", "tools", "man", "completions", "install-completions"]),
 ];
 
-/// Commands that are one thing: `calltap tracefs mount`. By their names alone they are understood, too, and not shown.
+/// Families of commands: `calltap tracefs mount`. A member's own name is accepted as well, and not
+/// shown.
 pub const FAMILIES: &[Family] = &[
     Family {
         name: "tracefs",
@@ -55,26 +57,26 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Commands that other commands have taken over, by their old names.
+/// Old names of commands that other commands have replaced.
 pub const OLD: &[&str] = &["stat"];
 
-/// Commands under one name.
+/// A family of commands under one name.
 pub struct Family {
-    /// What the user types before the command's own name.
+    /// The word before the command's own name.
     pub name: &'static str,
-    /// One line.
+    /// Description in one line.
     pub about: &'static str,
-    /// The commands.
+    /// Names of the commands.
     pub members: &'static [&'static str],
 }
 
 /// A command.
 pub struct Command {
-    /// What the user types.
+    /// The word that the user types.
     pub name: &'static str,
-    /// One line.
+    /// Description in one line.
     pub about: &'static str,
-    /// Paragraphs behind it, for `--help` and the man page.
+    /// Further paragraphs, for `--help` and the man page.
     pub details: &'static str,
     /// Its flags, in groups that commands share.
     pub flags: &'static [&'static [Flag]],
@@ -84,45 +86,45 @@ pub struct Command {
 
 /// A flag.
 pub struct Flag {
-    /// `--long`.
+    /// The long name, for `--long`.
     pub long: &'static str,
-    /// `-s`.
+    /// The short name, for `-s`.
     pub short: Option<char>,
-    /// Name of its value; None for a switch.
+    /// Name of the value; `None` for a switch.
     pub value: Option<&'static str>,
-    /// Values it can have; empty for any.
+    /// Permitted values; empty if any value is.
     pub choices: &'static [&'static str],
-    /// Value if not given.
+    /// Default value.
     pub default: Option<&'static str>,
-    /// May be given several times.
+    /// Whether the flag may be given several times.
     pub many: bool,
-    /// One sentence.
+    /// Description in one sentence.
     pub help: &'static str,
 }
 
-/// What follows the flags.
+/// The operand of a command: the words behind the flags.
 pub struct Operand {
-    /// Its name in the usage line.
+    /// Name in the usage line.
     pub name: &'static str,
-    /// How many words it is.
+    /// Number and kind of the words.
     pub takes: Takes,
-    /// It may be left out.
+    /// Whether the operand may be left out.
     pub optional: bool,
-    /// One sentence.
+    /// Description in one sentence.
     pub help: &'static str,
 }
 
-/// The words of an operand.
+/// A single word.
 pub enum Takes {
-    /// One.
+    /// Exactly one word.
     One,
-    /// One or more.
+    /// At least one word.
     Many,
-    /// Likewise, and a program behind `--`, which is `program`.
+    /// At least one word, and a program behind `--`, which is `program`.
     ManyAndProgram,
-    /// Likewise, and others like them behind `--`, which are `more`.
+    /// At least one word, and others like them behind `--`, which are `more`.
     ManyAndMore,
-    /// All that follows (`-- PROGRAM ARGS...`), flags or not.
+    /// All words that follow (`-- PROGRAM ARGS...`), flags or not.
     Rest,
 }
 
@@ -142,7 +144,7 @@ const fn choice(flag: Flag, choices: &'static [&'static str], default: &'static 
     Flag { choices, default: Some(default), ..flag }
 }
 
-/// One of these, or nothing.
+/// Returns the flag with these permitted values; it has no default.
 const fn choices(flag: Flag, choices: &'static [&'static str]) -> Flag {
     Flag { choices, ..flag }
 }

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use calltap_session::{Discovery, PatchMode};
 use std::time::Duration;
 
-/// `64K`, `256M`, `1G`, or bytes.
+/// Parses a size: `64K`, `256M`, `1G`, or bytes.
 pub fn size(text: &str) -> Result<u64> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
@@ -21,7 +21,7 @@ pub fn size(text: &str) -> Result<u64> {
     }
 }
 
-/// `--buffer-size`; None: as many threads need.
+/// Returns the value of `--buffer-size`; `None` if the size depends on the number of threads.
 pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     match arguments.text("buffer-size").as_deref() {
         None | Some("auto") => Ok(None),
@@ -29,7 +29,7 @@ pub fn buffer_size(arguments: &Arguments) -> Result<Option<u64>> {
     }
 }
 
-/// `100ms`, `2s`, `500us`, `1.5s`; a number alone is seconds.
+/// Parses a time: `100ms`, `2s`, `500us`, `1.5s`; a number alone is seconds.
 pub fn time(text: &str) -> Result<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &text[..text.len() - unit.len()];
@@ -46,7 +46,8 @@ pub fn time(text: &str) -> Result<Duration> {
     }
 }
 
-/// A decimal number, so many places farther left; what is behind those must not be anything.
+/// Multiplies a decimal number by 10 to the power of `places`. More decimals than that are an
+/// error, unless they are zeros.
 fn scaled(number: &str, places: usize) -> Option<u64> {
     let (whole, part) = match number.split_once('.') {
         Some((_, "")) => return None,
@@ -59,7 +60,7 @@ fn scaled(number: &str, places: usize) -> Option<u64> {
     format!("{whole}{part:0<places$}").parse().ok()
 }
 
-/// `--patch-mode`. A process that runs already is past its start.
+/// Returns the value of `--patch-mode`. `before-start` is refused for a process that already runs.
 pub fn patch_mode(arguments: &Arguments, starts: bool) -> Result<PatchMode> {
     let word = arguments.text("patch-mode").unwrap_or_default();
     let mode = PatchMode::NAMES.iter().find(|(_, name)| *name == word);
@@ -70,7 +71,7 @@ pub fn patch_mode(arguments: &Arguments, starts: bool) -> Result<PatchMode> {
     Ok(mode)
 }
 
-/// `--discovery`.
+/// Returns the value of `--discovery`.
 pub fn discovery(arguments: &Arguments) -> Discovery {
     match arguments.text("discovery").as_deref() {
         Some("first-call") => Discovery::FirstCall,
@@ -78,7 +79,7 @@ pub fn discovery(arguments: &Arguments) -> Discovery {
     }
 }
 
-/// `5%` as 0.05; `none` is no limit.
+/// Parses a share: `5%` is 0.05, `none` is no limit.
 pub fn share(text: &str) -> Result<Option<f64>> {
     if text == "none" {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Flags that several views share: functions that the trace must have, lists of columns, forms of tables.
+//! Flags that several views share: functions that the trace must have, lists of columns, forms of
+//! tables.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
@@ -6,7 +7,7 @@ use calltap_analysis::{Names, Word, demangle, nearest_names, report};
 use calltap_trace::Meta;
 use std::str::FromStr;
 
-/// A pattern that names nothing in the trace is a mistake, and the nearest names help.
+/// Returns an error, with the nearest names, if a pattern matches no function of the trace.
 pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
     let (word, names) = (Word::new(pattern), Names::new(meta, false));
     if meta.sites.iter().any(|site| names.is(site.id, &word)) {
@@ -18,14 +19,14 @@ pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
     bail!("no function of the trace matches '{pattern}'{hint}")
 }
 
-/// A list of columns.
+/// Parses a list of columns.
 pub fn list<T: FromStr<Err = String>>(arguments: &Arguments, flag: &str) -> Result<Vec<T>> {
     let list = arguments.text(flag).unwrap_or_default();
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| name.parse().map_err(|error| anyhow!("--{flag}: {error}"))).collect()
 }
 
-/// `--format` of a table.
+/// Returns the value of a table's `--format`.
 pub fn table_format(arguments: &Arguments) -> report::Format {
     match arguments.format().as_deref() {
         Some("csv") => report::Format::Csv,

@@ -1,9 +1,14 @@
-//! Requests of a process that is asked to stop meanwhile.
+//! Requests to the mount that are answered early if their process has to stop.
 //!
-//! The user of a process's directory may be a thread of that process. Inside a request to the server it is in the kernel, where it cannot be stopped; while it
-//! becomes another program, which closes its files, its memory is locked; and a thread that is killed because another does that keeps the
-//! other waiting. So a process that is to be stopped is answered at once: it then stands still before it sees the answer, [and stays](stay) until what it has asked for is done.
-//! If that was not even begun the answer is EINTR, and the call is made again when the thread is let go, as with every call that a stop has cut short.
+//! The user of a process's directory may be a thread of that process. During its request that
+//! thread is in the kernel, where it cannot be stopped. If its request is part of execve, which
+//! closes the program's files, the process's memory is locked. If another thread calls execve, the
+//! kernel kills the requesting thread, and execve waits until its request is answered.
+//!
+//! A process that is to be stopped is therefore answered at once: it stops before it sees the
+//! answer, [and stays stopped](stay) until the operation is done. If the operation was not begun,
+//! the answer is EINTR, and the kernel restarts the call once the thread runs again, as with every
+//! call that a stop interrupts.
 
 use calltap_session::{is_asked_to_stop, stay};
 use rustix::io::Errno;
@@ -21,18 +26,20 @@ pub struct Asked<T> {
 
 struct State<T> {
     answer: Option<Answer<T>>,
-    /// What is said if the answer cannot wait.
+    /// The answer if the request cannot wait.
     early: Option<Result<T, Errno>>,
 }
 
 /// A request that may have to be answered early.
 pub trait Early: Send + Sync {
-    /// Does it wait for its answer? If it must not, it is answered.
+    /// Whether the request still waits for its answer. A request that must not wait is answered
+    /// here.
     fn waits(&self) -> bool;
 }
 
 impl<T: Copy> Asked<T> {
-    /// By this thread. `early`: what it is told if it cannot wait until anything is done.
+    /// Returns a request of the thread `tid`. `early`: the answer if the request cannot wait until
+    /// its operation is begun.
     pub fn new(tid: u32, early: Result<T, Errno>, answer: Answer<T>) -> Asked<T> {
         Asked { tid, state: Mutex::new(State { answer: Some(answer), early: Some(early) }) }
     }
@@ -41,19 +48,20 @@ impl<T: Copy> Asked<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is begun now. False: it was answered already, and is not to be done.
+    /// Begins the operation. False if the request was answered already, and the operation must not
+    /// be done.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.early = None;
         state.answer.is_some()
     }
 
-    /// This is what has come of it, but for what the process still has to be made to do.
+    /// Stores the result, which is the early answer while the process still has to be changed.
     pub fn done(&self, result: Result<T, Errno>) {
         self.state().early = Some(result);
     }
 
-    /// Answers it, if that was not done early.
+    /// Answers the request, unless it was answered early.
     pub fn answer(&self, result: Result<T, Errno>) {
         let answer = self.state().answer.take();
         answer.into_iter().for_each(|answer| answer(result));
@@ -64,7 +72,7 @@ impl<T: Copy + Send> Early for Asked<T> {
     fn waits(&self) -> bool {
         let mut state = self.state();
         let Some(early) = state.early else { return state.answer.is_some() };
-        if state.answer.is_none() || !is_wanted(self.tid) {
+        if state.answer.is_none() || !must_not_wait(self.tid) {
             return state.answer.is_some();
         }
         let answer = state.answer.take();
@@ -75,7 +83,8 @@ impl<T: Copy + Send> Early for Asked<T> {
     }
 }
 
-/// What the system says of a thread. Of all its files this one alone can be read while the thread becomes another program.
+/// `/proc/TID/status`, the only one of the thread's files that can be read while the thread is in
+/// execve.
 struct Status(String);
 
 impl Status {
@@ -87,7 +96,8 @@ impl Status {
         self.0.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
     }
 
-    /// Is it being stopped by calltap? The thread that asked it to stop may have given up.
+    /// Whether calltap is stopping the thread. The calltap thread that requested the stop must
+    /// still exist.
     fn is_held(&self, tid: u32) -> bool {
         let tracer = self.field("TracerPid:").filter(|tracer| *tracer != "0");
         is_asked_to_stop(tid)
@@ -100,19 +110,20 @@ impl Status {
         pending.is_some_and(|pending| pending & KILL != 0)
     }
 
-    /// In the middle of execve a thread has a new memory already, and no program in it.
-    fn is_becoming(&self) -> bool {
+    /// Whether the thread is in execve: it has a new memory already, without a program in it.
+    fn is_in_execve(&self) -> bool {
         self.field("VmExe:") == Some("0 kB")
     }
 }
 
-/// Is calltap stopping a thread?
+/// Whether calltap is stopping a thread.
 pub fn is_held(tid: u32) -> bool {
     Status::of(tid).is_held(tid)
 }
 
-/// Is another tracer waiting for it, which will not let go of it?
-fn is_wanted(tid: u32) -> bool {
+/// Whether a thread must not wait for its answer: it is being stopped by calltap, killed, or in
+/// execve.
+fn must_not_wait(tid: u32) -> bool {
     let status = Status::of(tid);
-    status.is_held(tid) || status.is_killed() || status.is_becoming()
+    status.is_held(tid) || status.is_killed() || status.is_in_execve()
 }

@@ -1,6 +1,7 @@
 //! The directories of a mount: that of one process, or one for each of several.
 //!
-//! The kernel knows files by one inode number for the whole mount: its upper bits are the directory, the others the directory's own number.
+//! The kernel knows files by one inode number for the whole mount: its upper bits are the number of
+//! the directory, the lower bits the inode number within the directory.
 
 use super::server::Server;
 use super::waiting::Waiting;
@@ -12,53 +13,54 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 const BITS: u32 = 40;
 
-/// A process's directory, and the thread that serves it.
+/// A process's directory, and the threads that serve it.
 pub struct Directory {
     number: u64,
-    /// What it shows.
+    /// The directory's contents and the process's controller.
     pub server: Arc<Server>,
-    /// Does what may have to wait for the process.
+    /// The thread of operations that may have to wait for the process.
     pub worker: Worker,
-    /// Has the readers that wait.
+    /// The requests that wait for an answer.
     pub waiting: Arc<Waiting>,
-    /// Files that are open.
+    /// Number of open files.
     open: AtomicU64,
-    /// It is there only for processes that have files of it open.
+    /// Whether the directory is unlinked, and remains only for processes with open files of it.
     gone: AtomicBool,
-    /// The worker was told to look at the libraries.
+    /// Whether the worker has a pending order to look for libraries.
     told: AtomicBool,
 }
 
 impl Directory {
-    /// The mount's inode number for one of the directory's own.
+    /// Returns the mount's inode number for one of the directory's own.
     pub fn outer(&self, own: u64) -> u64 {
         self.number << BITS | own
     }
 
-    /// The same of a file or directory.
+    /// Returns attributes of this directory's file or directory, with the mount's inode number.
     pub fn attributes(&self, own: Attributes) -> Attributes {
         Attributes { inode: self.outer(own.inode), ..own }
     }
 
-    /// Is a file open?
+    /// Whether a file of the directory is open.
     pub fn is_open(&self) -> bool {
         self.open.load(Acquire) > 0
     }
 
-    /// Has filters that wait for a library find it, once it is there. Of one in which nothing is wanted no event tells.
+    /// Applies filters that wait for a library, once it is loaded. In a process where no function
+    /// is wanted no event reports the library.
     fn tend(self: &Arc<Directory>) {
         if self.server.tracefs().awaits_library() && !self.told.swap(true, AcqRel) {
             let own = Arc::clone(self);
             self.worker.send(move |server| {
                 worker::refresh(server, None);
-                // What could not be done is in `error_log`.
+                // A failure is in `error_log`.
                 let _ = worker::carry_out(server);
                 own.told.store(false, Release);
             });
         }
     }
 
-    /// A file is open from now on.
+    /// Counts a file as open.
     pub fn open(&self) {
         self.open.fetch_add(1, AcqRel);
     }
@@ -70,15 +72,16 @@ impl Drop for Directory {
     }
 }
 
-/// All of them.
+/// All directories of a mount.
 #[derive(Default)]
 pub struct Directories {
-    /// By number. The only one of a mount has 0, and its root is the mount's.
+    /// The directories by number. The only one of a mount has number 0, and its root is the
+    /// mount's.
     directories: RwLock<BTreeMap<u64, Arc<Directory>>>,
 }
 
 impl Directories {
-    /// One for a process. `alone`: it is the whole mount.
+    /// Adds a directory for a process. `alone`: it is the whole mount.
     pub fn add(&self, server: &Arc<Server>, alone: bool) -> Arc<Directory> {
         let (worker, waiting) = (Worker::new(server), Waiting::new(server));
         let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
@@ -94,34 +97,34 @@ impl Directories {
         self.directories.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The directory of an inode number of the mount, and its number there.
+    /// Returns the directory of a mount's inode number, and the inode number within it.
     pub fn find(&self, outer: u64) -> Option<(Arc<Directory>, u64)> {
         let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
         Some((Arc::clone(directories.get(&(outer >> BITS))?), outer & ((1 << BITS) - 1)))
     }
 
-    /// Those that can be entered.
+    /// Returns the directories that can be entered.
     pub fn listed(&self) -> Vec<Arc<Directory>> {
         self.all().into_iter().filter(|directory| !directory.gone.load(Acquire)).collect()
     }
 
-    /// What has to be looked after again and again.
+    /// Performs the periodic work of all directories.
     pub fn tend(&self) {
         self.listed().iter().for_each(Directory::tend);
     }
 
-    /// The directory of a process.
+    /// Returns the directory of a process.
     pub fn of(&self, pid: u32) -> Option<Arc<Directory>> {
         self.listed().into_iter().find(|directory| directory.server.pid == pid)
     }
 
-    /// It is entered no more.
+    /// Unlinks a directory, and removes it once no file of it is open.
     pub fn leave(&self, directory: &Directory) {
         directory.gone.store(true, Release);
         self.tidy(directory);
     }
 
-    /// A file of it was closed.
+    /// Counts a file of a directory as closed.
     pub fn close(&self, directory: &Directory) {
         directory.open.fetch_sub(1, AcqRel);
         self.tidy(directory);

@@ -1,4 +1,5 @@
-//! `calltap exec`: a command that finds the process's directory where it looks for the kernel's.
+//! `calltap exec`: runs a command that finds the process's directory where it looks for the
+//! kernel's.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, bail};
@@ -7,10 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 
-/// Where clients look.
+/// The paths where clients look for tracefs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// In a mount namespace of its own, `$1` is bound over the kernel's directory, and over the switches that clients write to; then the command runs.
+/// The shell script that runs in a mount namespace of its own: it binds `$1` over the kernel's
+/// directory, hides the kernel's switches that clients write to, then runs the command.
 const SCRIPT: &str = r#"
 directory=$1 scratch=$2
 shift 2
@@ -50,7 +52,7 @@ command -v -- "$1" >/dev/null || { echo "calltap: $1: no such program in PATH" >
 exec "$@"
 "#;
 
-/// Runs the command; calltap ends with its exit code.
+/// Runs the command. The exit status is the command's.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pid: u32 = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
     let words = arguments.words("operand");
@@ -71,7 +73,7 @@ fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments)
     let own = Directory::of(pid, scratch, arguments)?;
     fs::write(scratch.join("switch"), "1\n")?;
     let mut command = Command::new("unshare");
-    // Without privileges in a user namespace, as root of it.
+    // Without privileges the mount namespace is in a user namespace, whose root the user is.
     command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
     command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(scratch).args(words);
     let status = command.status().context("unshare (of util-linux)")?;
@@ -79,7 +81,8 @@ fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments)
     Ok(crate::ending::end_as(status))
 }
 
-/// Where the process's directory is mounted: already, or for the time of the command.
+/// The mounted directory of a process: one that was mounted before, or one that is mounted for the
+/// time of the command.
 struct Directory {
     place: PathBuf,
     server: Option<Child>,
@@ -100,7 +103,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let Some(mut server) = self.server.take() else { return };
-        // What it says is no news: it was told to end.
+        // calltap ends the server itself, so its end is not reported.
         let told = rustix::process::kill_process(
             rustix::process::Pid::from_child(&server),
             rustix::process::Signal::TERM,

@@ -1,4 +1,4 @@
-//! From the process's events to the directory.
+//! The collector's consumer for a mount: passes records and events to the directory.
 
 use super::server::Server;
 use calltap_session::{Consumer, others_ns, stack_around};
@@ -6,14 +6,14 @@ use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker}
 use calltap_tracefs::Moment;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Takes what is collected.
+/// Feeds a directory with records and events.
 pub struct Feed<'a> {
     server: &'a Server,
     unpacker: Unpacker,
 }
 
 impl<'a> Feed<'a> {
-    /// Into the directory of `server`.
+    /// Returns a feed for the directory of `server`.
     pub fn new(server: &'a Server) -> Feed<'a> {
         Feed { server, unpacker: Unpacker::default() }
     }
@@ -26,7 +26,8 @@ impl Consumer for Feed<'_> {
     }
 
     fn events(&mut self, encoder: &mut ThreadEncoder) -> Result<(), Error> {
-        // Once it is over nothing can read what a busy program still has in its rings, and detaching waits for this.
+        // After the end no reader is left, and detaching waits for this function: a busy program's
+        // rings are discarded.
         if self.server.over.load(Acquire) {
             self.unpacker.events(encoder, |_| {});
             return Ok(());
@@ -47,7 +48,7 @@ impl Consumer for Feed<'_> {
         }
         let sought = self.server.tracefs().stacks_sought();
         for (thread, pid, tid, address) in sought {
-            // No request waits for the directory meanwhile.
+            // The stack is read without the directory's lock, so that no request waits for it.
             let stack = stack_around(pid, tid, address);
             self.server.tracefs().set_stack(thread, stack);
         }

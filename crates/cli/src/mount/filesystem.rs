@@ -1,4 +1,4 @@
-//! Requests of the kernel's FUSE, handed to the directory.
+//! The file system: passes the requests of the kernel's FUSE to the directories.
 
 use super::directories::{Directories, Directory};
 use super::process_set::{self, ProcessSet};
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use std::{fs, io, thread};
 
-/// The kernel asks again each time: instances come and go.
+/// No caching: the kernel asks again each time, as instances are made and removed.
 const TTL: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
 
-/// Directories as a file system: that of one process, or those of a set.
+/// A mount's directories as a file system: that of one process, or those of a set.
 pub struct Files {
     /// The directories.
     pub directories: Arc<Directories>,
@@ -47,14 +47,14 @@ fn utf8(name: &OsStr) -> Option<&str> {
 }
 
 impl Files {
-    /// Of one process.
+    /// Returns the file system of one process.
     pub fn of(server: &Arc<Server>) -> Files {
         let directories = Arc::new(Directories::default());
         directories.add(server, true);
         Files { directories, process_set: None, mounted: SystemTime::now() }
     }
 
-    /// The directories of a set.
+    /// Returns the file system of a set of processes.
     pub fn of_all(process_set: Arc<ProcessSet>) -> Files {
         Files {
             directories: Arc::clone(&process_set.directories),
@@ -63,7 +63,7 @@ impl Files {
         }
     }
 
-    /// The set, if the inode is its own directory or log.
+    /// Returns the set, if the inode is its own directory or log.
     fn process_set(&self, inode: INodeNo) -> Option<&Arc<ProcessSet>> {
         self.process_set.as_ref().filter(|_| process_set::is_own(inode.0))
     }
@@ -99,7 +99,8 @@ fn attr(attributes: Attributes, time: SystemTime) -> FileAttr {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Opening with `>` is what clears: a truncation later changes nothing, and the two must be told apart.
+        // Opening with `>` clears a file, a later truncation changes nothing: the two must be told
+        // apart.
         config
             .add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC)
             .map_err(|_| io::Error::other("the kernel's FUSE cannot tell how a file is opened"))
@@ -154,7 +155,7 @@ impl Filesystem for Files {
     ) {
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         if let Some(process_set) = self.process_set(inode) {
-            // Opening its log with `>` may come as a new size, too.
+            // Opening the set's log with `>` may arrive as a change of size as well.
             return match (mode, uid, gid) {
                 (None, None, None) => reply.attr(&TTL, &self.attr(process_set.attributes(inode.0))),
                 _ => reply.error(Errno::EPERM),
@@ -199,7 +200,7 @@ impl Filesystem for Files {
         let mounted = self.mounted;
         if let Some(process_set) = self.process_set(parent) {
             let process_set = Arc::clone(process_set);
-            // To come to a process may take a while.
+            // Attaching to a process may take a while, so a thread of its own does it.
             thread::spawn(move || match process_set.add(&name) {
                 Ok(attributes) => reply.entry(&TTL, &attr(attributes, mounted), GENERATION),
                 Err(error) => reply.error(errno(error)),
@@ -290,12 +291,12 @@ impl Filesystem for Files {
             Ok(found) => found,
             Err(error) => return reply.error(error),
         };
-        // Requests that come together wait together.
+        // Requests that arrive together wait together.
         let (now, own) = (directory.server.due.ask(), Arc::clone(&directory));
         let asked = directory.waiting.ask(request.pid(), Err(Io::INTR), move |opened| match opened {
             Ok(handle) => {
                 own.open();
-                // Sizes are 0, and every write shall come as it was made.
+                // All sizes are 0, and every write has to arrive as it was made: no page cache.
                 reply.opened(FileHandle(own.outer(handle)), FopenFlags::FOPEN_DIRECT_IO);
             }
             Err(error) => reply.error(errno(error)),
@@ -355,7 +356,7 @@ impl Filesystem for Files {
         reply: ReplyWrite,
     ) {
         if self.process_set(inode).is_some() {
-            // Opening it has cleared it, or not; whatever is written is taken.
+            // Opening the log may have cleared it; written data are accepted and ignored.
             return reply.written(data.len() as u32);
         }
         let (directory, handle) = match self.directory(handle.0) {
@@ -371,7 +372,8 @@ impl Filesystem for Files {
             Ok(taken) => reply.written(taken as u32),
             Err(error) => reply.error(errno(error)),
         };
-        // The process itself may write there while it is being changed: then it must not wait for that.
+        // The process itself may write the marker while its code is being changed, so this write
+        // does not wait for the worker.
         let is_mark = directory.server.tracefs().is_marker(inode);
         if is_mark {
             let written = directory.server.tracefs().write(handle, data, tid, &comm(tid), now);
@@ -397,7 +399,7 @@ impl Filesystem for Files {
         if !directory.server.tracefs().is_written(handle, request.pid()) {
             return reply.ok();
         }
-        // It is closed, whatever is answered.
+        // The file is closed whatever the answer is.
         let asked = directory.waiting.ask(request.pid(), Ok(()), |flushed| empty(reply, flushed));
         directory.worker.send(move |server| {
             let flushed = server.tracefs().flush(handle);
@@ -421,7 +423,7 @@ impl Filesystem for Files {
         let (own, directories) = (Arc::clone(&directory), Arc::clone(&self.directories));
         directory.worker.send(move |server| {
             server.tracefs().release(handle);
-            // Errors are reported to no process here.
+            // No process waits for an error here.
             let _ = worker::carry_out(server);
             directories.close(&own);
             reply.ok();

@@ -1,16 +1,18 @@
-//! A process that does nothing but wait for the end of calltap: if calltap is killed, it unmounts the directory.
+//! A helper process that waits for the end of calltap: if calltap is killed, it unmounts the
+//! directory.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// While it exists, a process looks after the mount.
+/// The helper process of a mount.
 pub struct Guard(Option<Child>);
 
 impl Guard {
-    /// For a directory that is mounted.
+    /// Starts the helper for a mounted directory.
     pub fn new(place: &Path) -> Guard {
-        // The pipe it reads from ends with calltap. It is a shell, so that it holds nothing of calltap's: not the mount's own file either.
+        // The pipe that the helper reads from ends with calltap. The helper is a shell, so that it
+        // inherits nothing of calltap's, not even the file of the mount.
         let script = "trap '' HUP INT QUIT TERM; read -r end; [ \"$end\" = over ] || umount -l \"$0\" 2>/dev/null || fusermount3 -uz \"$0\" 2>/dev/null";
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).arg(place).current_dir("/");
@@ -20,7 +22,7 @@ impl Guard {
         Guard(command.process_group(0).spawn().ok())
     }
 
-    /// It is unmounted: there is nothing to look after any more.
+    /// Ends the helper after the directory was unmounted.
     pub fn dismiss(mut self) {
         self.end(b"over\n");
     }
@@ -35,7 +37,7 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Open files stay open, but nothing stays mounted.
+    /// Tells the helper to unmount the directory. Open files stay open.
     fn drop(&mut self) {
         self.end(b"");
     }

@@ -1,4 +1,10 @@
 //! `calltap mount`, `run`, `exec`: the control directory of a process, as a file system.
+//!
+//! `calltap mount` starts another calltap that serves the directory, and returns once it does. In
+//! the serving process, one thread is the controller: it watches the traced process, and `feed`
+//! passes its events to the directory. The requests of FUSE arrive in `filesystem`. Operations that
+//! need the traced process are done by `worker`, in the order of their arrival; requests without an
+//! answer yet are kept in `waiting`.
 
 mod asked;
 mod directories;
@@ -32,20 +38,20 @@ use std::sync::atomic::Ordering::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Events become visible after this time, if they are not asked for before.
+/// Time after which events become visible, if no request asks for them earlier.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How often it is looked whether it is over.
+/// Interval between two looks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// And whether what filters wait for has come.
+/// Interval between two looks for the libraries that filters wait for.
 const TEND: Duration = Duration::from_millis(200);
-/// What the serving process says when files can be used.
+/// Word of the serving process once files can be used.
 const READY: &str = "mounted";
-/// Set for a serving process that was started by one that waits for that word.
+/// Environment variable of a serving process whose parent waits for [`READY`].
 const BEHIND: &str = "CALLTAP_BEHIND";
-/// A process that has begun can be attached to after this time.
+/// How long a started program may take until it can be attached to.
 const STARTING: Duration = Duration::from_secs(5);
 
-/// What went wrong was said by the process that it went wrong in.
+/// An error that the process in which it occurred has already reported.
 #[derive(Debug)]
 pub struct Said;
 
@@ -57,7 +63,7 @@ impl std::fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// Mounts, and returns when the directory can be used; it is served by a process of its own.
+/// Mounts a directory, and returns once it can be used; a process of its own serves it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pid: Option<u32> = crate::command_line::processes::one(arguments)?;
     let place = place(arguments, "operand")?;
@@ -71,36 +77,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// What stands in the list of mounts for the directory of a process.
+/// Returns the source in the list of mounts for the directory of a process.
 fn source(pid: u32) -> String {
     format!("calltap:{pid}")
 }
 
-/// What stands there for a directory of all.
+/// Source in the list of mounts for a directory of all processes.
 const ALL: &str = "calltap:all";
 
-/// Where a control directory is mounted.
+/// Returns the mount points with a source.
 fn places(source: &str) -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = format!("{source} ");
     let places = mounts.lines().filter_map(|line| line.strip_prefix(&own)?.split(' ').next());
-    // Blanks and backslashes are octal there.
+    // The list has blanks and backslashes as octal escapes.
     places.map(|place| place.replace("\\040", " ").replace("\\134", "\\").into()).collect()
 }
 
-/// Where the directory of a process is mounted by itself.
+/// Returns the mount point of a process's directory, if it is mounted by itself.
 fn elsewhere(pid: u32) -> Option<PathBuf> {
     places(&source(pid)).pop()
 }
 
-/// Where the directory of a process is mounted already.
+/// Returns the path of a process's directory, if it is mounted by itself or in a directory of all.
 fn mounted(pid: u32) -> Option<PathBuf> {
     let among =
         || places(ALL).into_iter().map(|place| place.join(pid.to_string())).find(|place| place.is_dir());
     elsewhere(pid).or_else(among)
 }
 
-/// The directory to mount on, whatever the working directory is by then.
+/// Returns the absolute path of the directory to mount on, as the working directory may change.
 fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
     let given = arguments.path(name).context("which directory?")?;
     let place = given.canonicalize().with_context(|| given.display().to_string())?;
@@ -110,7 +116,7 @@ fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Has a process of its own serve the directory, and waits until it does.
+/// Starts a process that serves the directory, and waits until it does.
 fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
     command.args(["mount", "--foreground"]);
@@ -126,7 +132,7 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
             command.arg(format!("--{name}")).arg(value);
         }
     }
-    // Ctrl-C in the terminal is not meant for it.
+    // Ctrl-C in the terminal must not reach the server.
     use std::os::unix::process::CommandExt;
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).env(BEHIND, "1").process_group(0).spawn()?;
@@ -141,7 +147,7 @@ fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Resul
     Ok(child)
 }
 
-/// What is traced before anything is asked for.
+/// Returns the selection before the user has chosen any: no function.
 fn nothing() -> Selection {
     let nop = TracerSelection {
         name: calltap_tracefs::control::TRACE.into(),
@@ -158,7 +164,7 @@ fn options(pid: u32, words: &Selection, buffer_size: Option<u64>, patch_mode: Pa
     Ok(Options { buffer_size, patch_mode, ..Options::new(subject, selection) })
 }
 
-/// Stays at a process until it is over.
+/// Attaches to the process, and serves its directory until the session ends.
 fn attend(server: &Server, options: &Options) -> Result<SessionOutcome> {
     let mut feed = Feed::new(server);
     let outcome = watch(
@@ -177,7 +183,8 @@ fn attend(server: &Server, options: &Options) -> Result<SessionOutcome> {
     Ok(outcome?)
 }
 
-/// Serves the directory until the process ends, it is unmounted, or calltap is told to end.
+/// Serves the directory until the process ends, the directory is unmounted, or calltap is told to
+/// end.
 fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
     let words = Selection { int3: arguments.is_set("allow-int3"), ..nothing() };
     let options =
@@ -218,7 +225,7 @@ fn serve_all(place: &Path, arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Mounts, and keeps it so until it is over. `end`: what is to be done before it is unmounted.
+/// Mounts the file system and keeps it mounted until `over`. `end` runs before it is unmounted.
 fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: &dyn Fn()) -> Result<()> {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -229,7 +236,8 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
         MountOption::NoSuid,
         MountOption::NoDev,
     ];
-    // Owner and mode say which users may read and write; without privileges the system allows the owner alone.
+    // Owner and mode decide which users may read and write; without privileges the kernel admits
+    // the owner alone.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
     let directories = Arc::clone(&files.directories);
@@ -255,7 +263,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     }
     // Readers that wait get the end of the file.
     end();
-    // While files are open it cannot be: then the guard takes it out of the tree.
+    // While files are open, unmounting fails; then the guard detaches the mount from the tree.
     match session.umount_and_join() {
         Ok(()) => guard.dismiss(),
         Err(_) => drop(guard),
@@ -263,7 +271,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
     Ok(())
 }
 
-/// `calltap run`: starts a program, with its directory mounted.
+/// `calltap run`: starts a program with its directory mounted.
 pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
     let place = place(arguments, "mount")?;
     let words = arguments.words("operand");
@@ -272,16 +280,16 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
         Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
     await_program(child.id());
     let mounted = in_background(Some(child.id()), &place, arguments);
-    // Where it could not be mounted, that was said; the program runs on.
+    // The serving process has reported why it could not mount; the program runs on.
     let status: ExitStatus = child.wait()?;
-    // Nothing stays mounted.
+    // The server unmounts the directory before it ends.
     if let Ok(mut server) = mounted {
         let _ = server.wait();
     }
     Ok(crate::ending::end_as(status))
 }
 
-/// Waits until a program has come to run its own code: before, its libraries are not there.
+/// Waits until a started program runs its own code: before execve, its libraries are not there.
 fn await_program(pid: u32) {
     let start = Instant::now();
     let own = std::fs::read_link("/proc/self/exe").ok();

@@ -1,7 +1,8 @@
 //! `calltap mount DIR` without a process: a directory for every process that is attached to.
 //!
-//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` leaves. A process that another calltap has attached to, and left to itself (`calltap attach`), gets a directory
-//! with the tracers and filters that it has. Why one could not be entered is in `error_log`.
+//! `mkdir DIR/PID` attaches, `rmdir DIR/PID` detaches. A process that another calltap has attached
+//! to and left running (`calltap attach`) gets a directory with its present tracers and filters.
+//! `error_log` says why a process could not be attached to.
 
 use super::directories::{Directories, Directory};
 use super::server::Server;
@@ -22,13 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often other processes that were attached to are looked for.
+/// Interval between two looks for processes that another calltap has attached to.
 const LOOK: Duration = Duration::from_millis(200);
 /// Inode numbers of the set's own files: its directory and its log.
 const ROOT: u64 = 1;
 const LOG: u64 = 2;
 const LOG_NAME: &str = "error_log";
-/// A longer log begins anew.
+/// Number of bytes after which the log begins anew.
 const LONGEST: usize = 1 << 16;
 
 type Attendant = JoinHandle<Result<SessionOutcome, String>>;
@@ -54,15 +55,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ProcessSet {
-    /// Without directories. `options`: how a process is attached to.
+    /// Returns an empty set. `options`: returns how a process is attached to.
     pub fn new(options: Box<Options>) -> Arc<ProcessSet> {
         let (directories, attendants, log, over) = Default::default();
         Arc::new(ProcessSet { directories, options, attendants, log, over })
     }
 
-    // ---- Its files
+    // ---- The set's own files
 
-    /// The entry with a name.
+    /// Returns the attributes of an entry by its name.
     pub fn lookup(&self, parent: u64, name: &str) -> Option<Attributes> {
         if parent != ROOT {
             return None;
@@ -70,12 +71,12 @@ impl ProcessSet {
         if name == LOG_NAME {
             return Some(self.attributes(LOG));
         }
-        // As it is written: `007` is no process.
+        // Only the canonical spelling is a process: `007` is not.
         let pid = name.parse::<u32>().ok().filter(|pid| pid.to_string() == name)?;
         root(self.directories.of(pid)?.as_ref()).ok()
     }
 
-    /// What `stat` shows of its own.
+    /// Returns the attributes of one of the set's own files.
     pub fn attributes(&self, inode: u64) -> Attributes {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         match inode {
@@ -87,7 +88,7 @@ impl ProcessSet {
         }
     }
 
-    /// What it lists.
+    /// Returns the entries of the set's directory.
     pub fn list(&self) -> Vec<Listing> {
         let directories = self.directories.listed();
         let directories = directories.iter().filter_map(|directory| {
@@ -98,14 +99,14 @@ impl ProcessSet {
         [log].into_iter().chain(directories).collect()
     }
 
-    /// The log is opened.
+    /// Opens the log, and clears it if the flags truncate.
     pub fn open(&self, flags: OFlags) {
         if flags.contains(OFlags::TRUNC) {
             lock(&self.log).clear();
         }
     }
 
-    /// The log.
+    /// Reads the log.
     pub fn read(&self, offset: u64, size: usize) -> Vec<u8> {
         let log = lock(&self.log);
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(log.len());
@@ -118,15 +119,15 @@ impl ProcessSet {
         if log.len() + line.len() > LONGEST {
             log.clear();
         }
-        // What is tried again and again is said once.
+        // A failure that repeats is logged once.
         if !log.ends_with(&line) {
             let _ = log.write_str(&line);
         }
     }
 
-    // ---- Its directories
+    // ---- The processes' directories
 
-    /// `mkdir`.
+    /// `mkdir`: attaches to a process.
     pub fn add(self: &Arc<ProcessSet>, name: &str) -> Result<Attributes, Errno> {
         let pid: u32 = name.parse().map_err(|_| Errno::INVAL)?;
         if pid == 0 || pid.to_string() != name {
@@ -135,7 +136,7 @@ impl ProcessSet {
         root(self.enter(pid, None)?.as_ref())
     }
 
-    /// `rmdir`: the process is left as it was.
+    /// `rmdir`: detaches from a process.
     pub fn remove(&self, name: &str) -> Result<(), Errno> {
         let pid = name.parse().map_err(|_| Errno::NOENT)?;
         let directory = self.directories.of(pid).ok_or(Errno::NOENT)?;
@@ -149,9 +150,9 @@ impl ProcessSet {
         Ok(())
     }
 
-    /// Comes to a process, with what is traced in it at first.
+    /// Attaches to a process, with `words` as its selection at first, and adds its directory.
     fn enter(self: &Arc<ProcessSet>, pid: u32, words: Option<Selection>) -> Result<Arc<Directory>, Errno> {
-        // One at a time: two that want the same would stand in each other's way.
+        // The lock admits one at a time: two requests for the same process would collide.
         let mut attendants = lock(&self.attendants);
         if self.over.load(Acquire) {
             return Err(Errno::NODEV);
@@ -174,7 +175,7 @@ impl ProcessSet {
         let (own, process_set) = (Arc::clone(&server), Arc::clone(self));
         let attendant = thread::spawn(move || {
             let outcome = attend(&own, &options).map_err(|error| error.to_string());
-            // Readers with open files get to their end.
+            // Readers with open files get the end of the file.
             if let Some(directory) = process_set.directories.of(pid) {
                 process_set.directories.leave(&directory);
             }
@@ -197,14 +198,15 @@ impl ProcessSet {
         Ok(directory)
     }
 
-    /// Adds a directory for each process that another calltap has attached to and left running.
+    /// Takes over each process that another calltap has attached to and left running, until the set
+    /// is closed.
     pub fn look(self: &Arc<ProcessSet>) {
         while !self.over.load(Acquire) {
             for pid in attached() {
                 let taken = Attached::find(pid).map(|attached| words_of(&attached.settings));
                 let left = taken.and_then(|words| detach_process(pid).map(|_| words));
                 match left {
-                    // Why it could not be entered is said there.
+                    // `enter` logs its errors itself.
                     Ok(words) => drop(self.enter(pid, Some(words))),
                     Err(error) => self.complain(pid, &error.to_string()),
                 }
@@ -225,7 +227,8 @@ impl ProcessSet {
     }
 }
 
-/// What is traced, every tracer with all its filters; where that was switched off, nothing, by the same filters.
+/// Returns the selection of a session, with the session's filters added to every tracer's own.
+/// While the session is switched off, its tracers have no kind.
 fn words_of(settings: &Settings) -> Selection {
     let mut words = settings.words.clone();
     if words.tracers.is_empty() {

@@ -1,4 +1,4 @@
-//! What the threads that serve a directory have in common.
+//! The state that the threads of a directory share.
 
 use calltap_session::{Due, Mailbox};
 use calltap_tracefs::Tracefs;
@@ -8,21 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long it may take until what has happened is there, on the busiest machine: what came later would belong to what was written since.
+/// Longest wait for events that have already happened, on the busiest machine. Without the wait,
+/// older events would count as newer than a request.
 const SYNC: Duration = Duration::from_secs(30);
 
-/// A directory, and the process that it is about.
+/// A directory and its process.
 pub struct Server {
-    /// The process.
+    /// Process id.
     pub pid: u32,
     tracefs: Mutex<Tracefs>,
-    /// Something came.
+    /// Notified when events were added.
     settled: Condvar,
-    /// Asks the process's controller.
+    /// Requests to the process's controller.
     pub mailbox: Mailbox,
-    /// Asks for what has happened.
+    /// Requests for the events up to now.
     pub due: Due,
-    /// No server is needed any more.
+    /// Whether the server is to end.
     pub over: AtomicBool,
     begun: AtomicBool,
     ended: AtomicBool,
@@ -31,11 +32,11 @@ pub struct Server {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked left whole values behind.
+    // A thread that panicked leaves no half-changed value behind.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Processors that the system can have: clients look for a directory of each.
+/// Returns the number of processors that the system can have: clients look for a directory of each.
 fn processors() -> usize {
     let is_processor =
         |name: &str| name.strip_prefix("cpu").is_some_and(|number| number.parse::<u16>().is_ok());
@@ -45,7 +46,7 @@ fn processors() -> usize {
 }
 
 impl Server {
-    /// Of a process.
+    /// Returns the server of a process.
     pub fn new(pid: u32) -> Server {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let processors = processors();
@@ -62,12 +63,12 @@ impl Server {
         }
     }
 
-    /// The directory.
+    /// Locks the directory.
     pub fn tracefs(&self) -> MutexGuard<'_, Tracefs> {
         lock(&self.tracefs)
     }
 
-    /// Everything was handed over: requests that wait for it may look.
+    /// Wakes the requests that wait for events: all events up to now were added.
     pub fn tell(&self) {
         self.begun.store(true, Release);
         self.settled.notify_all();
@@ -76,11 +77,11 @@ impl Server {
         let ready: Vec<u64> = polling.keys().copied().filter(|handle| tracefs.is_readable(*handle)).collect();
         let ready: Vec<PollNotifier> = ready.iter().filter_map(|handle| polling.remove(handle)).collect();
         drop((tracefs, polling));
-        // A client that has gone needs no notice.
+        // A client that has gone needs no notification.
         ready.into_iter().for_each(|notifier| drop(notifier.notify()));
     }
 
-    /// Waits until the process is attached to. False: it could not be.
+    /// Waits until the process is attached to. False if attaching failed.
     pub fn await_begin(&self) -> bool {
         let mut tracefs = self.tracefs();
         while !self.begun.load(Acquire) && !self.has_ended() {
@@ -90,23 +91,23 @@ impl Server {
         self.begun.load(Acquire)
     }
 
-    /// Waits until everything is there that had happened when [`Due::ask`] gave that number.
+    /// Waits until all events are added that had happened when [`Due::ask`] returned this number.
     pub fn sync(&self, number: u64) {
         let start = Instant::now();
         let mut tracefs = self.tracefs();
         while !self.due.is_served(number) && !self.has_ended() && start.elapsed() < SYNC {
-            // The number is served just after the last notice.
+            // The number is served just after the last notification.
             let waited = self.settled.wait_timeout(tracefs, Duration::from_millis(1));
             tracefs = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Waits a while for something to come.
+    /// Waits for new events, at most for `limit`.
     pub fn wait(&self, limit: Duration) {
         drop(self.settled.wait_timeout(self.tracefs(), limit));
     }
 
-    /// The process has no controller any more.
+    /// Records that the process has no controller any more, and wakes all waiting requests.
     pub fn end(&self) {
         self.over.store(true, Release);
         self.ended.store(true, Release);
@@ -122,17 +123,17 @@ impl Server {
         }
     }
 
-    /// Has it no controller any more?
+    /// Whether the process has no controller any more.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Acquire)
     }
 
-    /// A reader polls.
+    /// Registers a request that polls.
     pub fn poll(&self, handle: u64, notifier: PollNotifier) {
         lock(&self.polling).insert(handle, notifier);
     }
 
-    /// A file was closed.
+    /// Forgets the polling request of a closed file.
     pub fn forget_poll(&self, handle: u64) {
         lock(&self.polling).remove(&handle);
     }

@@ -1,10 +1,13 @@
-//! Waiting requests: readers of `trace_pipe` for something to come, and requests that the process has to be asked for.
+//! Requests that wait: readers of `trace_pipe` for new events, and requests that need an answer of
+//! the process.
 //!
-//! A thread inside a request to the mount cannot be interrupted by the kernel alone: the library that speaks FUSE answers that it knows of no
-//! interrupts, and even SIGKILL then waits for the reply. So calltap looks whether a signal is pending for a reader, and if so, the read fails with
+//! A thread inside a request to the mount cannot be interrupted by the kernel alone: the FUSE
+//! library answers that it knows of no interrupts, and even SIGKILL then waits for the reply.
+//! calltap therefore checks whether a signal is pending for a reader; if so, the read fails with
 //! EINTR, as the kernel's own does.
 //!
-//! And the thread that waits may be one of the traced process, for which calltap waits ([`Asked`]).
+//! The waiting thread may also belong to the traced process, for which calltap itself waits;
+//! [`Asked`] handles that.
 
 use super::asked::{Asked, Early, is_held};
 use super::server::Server;
@@ -17,9 +20,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How often signals are looked for,
+/// Interval between two looks for signals.
 const LOOK: Duration = Duration::from_millis(10);
-/// and how often while an answer is due: a thread may stand still until it is given.
+/// Interval between two looks while an answer is due: a thread may be stopped until it is given.
 const SHORT_LOOK: Duration = Duration::from_millis(2);
 
 enum Waiter {
@@ -43,7 +46,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Attended to by a thread.
+    /// Starts the thread that serves the waiting requests.
     pub fn new(server: &Arc<Server>) -> Arc<Waiting> {
         let waiting = Arc::new(Waiting::default());
         let (own, server) = (Arc::clone(&waiting), Arc::clone(server));
@@ -51,12 +54,12 @@ impl Waiting {
         waiting
     }
 
-    /// A request reads.
+    /// Adds a request that reads.
     pub fn read(&self, handle: u64, size: usize, tid: u32, reply: ReplyData) {
         self.add(Waiter::Reader(Reader { handle, size, tid, reply }));
     }
 
-    /// A request asks, and is answered like this.
+    /// Adds a request for which `answer` is called once.
     pub fn ask<T: Copy + Send + 'static>(
         &self,
         tid: u32,
@@ -74,7 +77,7 @@ impl Waiting {
         self.came.notify_all();
     }
 
-    /// No request comes any more.
+    /// Ends the thread: no further request arrives.
     pub fn close(&self) {
         let _waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         self.closed.store(true, Release);
@@ -102,7 +105,7 @@ impl Waiting {
 }
 
 impl Waiter {
-    /// Is there something? None: it has its answer.
+    /// Answers the request if it can be answered. Returns it if it has to wait on.
     fn look(self, server: &Server) -> Option<Waiter> {
         match self {
             Waiter::Reader(reader) => reader.look(server).map(Waiter::Reader),
@@ -124,7 +127,8 @@ impl Reader {
     }
 }
 
-/// Is a signal pending for a thread that it neither blocks nor ignores? 0: its id cannot be seen from calltap's pid namespace.
+/// Whether a signal is pending for a thread that it neither blocks nor ignores. The thread id 0
+/// belongs to a thread outside calltap's pid namespace.
 fn is_signalled(tid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return tid != 0 };
     let mask = |name: &str| {

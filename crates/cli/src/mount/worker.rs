@@ -1,4 +1,5 @@
-//! Operations in the order in which they came, one after the other: some need the process, and other requests do not wait for that.
+//! The worker of a directory: does operations in the order of their arrival. Some need the process,
+//! and other requests do not wait for them.
 
 use super::server::Server;
 use calltap_session::{Answer, Request, monotonic_ns};
@@ -11,11 +12,11 @@ use std::thread;
 
 type Job = Box<dyn FnOnce(&Server) + Send>;
 
-/// The thread that does them.
+/// The thread that does the operations.
 pub struct Worker(Sender<Job>);
 
 impl Worker {
-    /// For a server.
+    /// Starts the worker of a server.
     pub fn new(server: &Arc<Server>) -> Worker {
         let (sender, jobs) = mpsc::channel::<Job>();
         let server = Arc::clone(server);
@@ -23,14 +24,15 @@ impl Worker {
         Worker(sender)
     }
 
-    /// Has something done.
+    /// Queues an operation.
     pub fn send(&self, job: impl FnOnce(&Server) + Send + 'static) {
-        // It ends with calltap.
+        // The worker ends with calltap.
         let _ = self.0.send(Box::new(job));
     }
 }
 
-/// Asks the process what a file needs that is about to be opened; none: what all need.
+/// Updates the directory, by asking the process, with the data that a file needs which is about to
+/// be opened; without a file, with the functions that can be traced.
 pub fn refresh(server: &Server, inode: Option<u64>) {
     let needed = match inode {
         Some(inode) => server.tracefs().refresh(inode),
@@ -41,7 +43,7 @@ pub fn refresh(server: &Server, inode: Option<u64>) {
         Some(Refresh::Functions) => Request::Selection,
         Some(Refresh::Profile) => Request::Profile,
     };
-    // Where the process is gone, what was known last is shown.
+    // After the end of the process, files show its last state.
     match server.mailbox.ask(request) {
         Some(Answer::Selection(_, functions)) => server.tracefs().set_functions(functions),
         Some(Answer::Profile(profile)) => server.tracefs().set_profile(profile),
@@ -49,7 +51,7 @@ pub fn refresh(server: &Server, inode: Option<u64>) {
     }
 }
 
-/// Names of the threads that a file shows, as they are now.
+/// Reads the present names of the threads that a file shows.
 pub fn rename(server: &Server, inode: u64) {
     let threads = server.tracefs().shown_threads(inode);
     for tid in threads {
@@ -59,7 +61,8 @@ pub fn rename(server: &Server, inode: u64) {
     }
 }
 
-/// Tells the directory which threads there are, if those that come later are to be followed: of the process, and of its children.
+/// Adds the threads of the process and its children to the directory, if new threads are to be
+/// followed.
 pub fn introduce(server: &Server) {
     if !server.tracefs().follows() {
         return;
@@ -80,7 +83,7 @@ pub fn introduce(server: &Server) {
     }
 }
 
-/// Does in the process what an operation has come to.
+/// Applies an operation's effects to the process.
 pub fn carry_out(server: &Server) -> Result<(), Errno> {
     let (effects, words) = {
         let mut tracefs = server.tracefs();

@@ -1,7 +1,8 @@
 //! `record --kernel`: functions of the kernel beneath the calls of the program.
 //!
-//! A thread moves the kernel's pages into a file without a name while the recording goes on. At its end they are imported as those of a trace.dat
-//! are, and joined with the program's trace as by `calltap merge`.
+//! During the recording a thread moves the kernel's pages into an unlinked file. At its end they
+//! are imported as those of a trace.dat are, and joined with the program's trace as by `calltap
+//! merge`.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,33 +20,33 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
 
-/// Between two looks at the kernel's buffers.
+/// Interval between two reads of the kernel's buffers.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A file that is there as long as this lives.
-struct Passing(PathBuf);
+/// A temporary file, removed on drop.
+struct TemporaryFile(PathBuf);
 
-impl Passing {
-    fn beside(output: &Path, suffix: &str) -> Passing {
+impl TemporaryFile {
+    fn beside(output: &Path, suffix: &str) -> TemporaryFile {
         let mut path = output.as_os_str().to_owned();
         path.push(suffix);
-        Passing(path.into())
+        TemporaryFile(path.into())
     }
 }
 
-impl Drop for Passing {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// What became of the functions that were recorded.
+/// The result of joining: a sentence, and another one if events are missing.
 struct Added {
     told: String,
     missing: Option<String>,
 }
 
-/// What records functions of the kernel.
+/// The recording of the kernel's functions.
 pub(super) struct Kernel {
     globs: String,
     functions: Arc<Mutex<KernelFunctions>>,
@@ -58,7 +59,8 @@ fn lock(functions: &Mutex<KernelFunctions>) -> MutexGuard<'_, KernelFunctions> {
 }
 
 impl Kernel {
-    /// As the command line asks for; refused before the program is started.
+    /// Starts recording as the command line asks. Refusals happen here, before the program is
+    /// started.
     pub(super) fn of(arguments: &Arguments, options: &Options) -> Result<Option<Kernel>> {
         let Some(globs) = arguments.text("kernel") else { return Ok(None) };
         check(arguments, options)?;
@@ -85,12 +87,12 @@ impl Kernel {
         Ok(Some(Kernel { globs: words.join(","), functions, stop, reader: Some(thread::spawn(read)) }))
     }
 
-    /// What the session tells whose functions they are.
+    /// Returns the handle by which the session sets the threads whose functions are recorded.
     pub(super) fn functions(&self) -> Weak<Mutex<KernelFunctions>> {
         Arc::downgrade(&self.functions)
     }
 
-    /// Stops, and takes what was recorded.
+    /// Stops the recording and returns its pages.
     fn stop(&mut self) -> Option<io::Result<Pages>> {
         let reader = self.reader.take()?;
         let stopped = lock(&self.functions).stop();
@@ -100,10 +102,11 @@ impl Kernel {
         Some(stopped.and(pages))
     }
 
-    /// Adds what was recorded to the trace, and says so in what came of the recording. Whether some of it is missing, which is told in spite of --quiet.
+    /// Adds the recorded functions to the trace, and a note to the outcome. Returns whether some
+    /// are missing, which is told in spite of --quiet.
     pub(super) fn finish(mut self, output: &Path, outcome: &mut Outcome) -> bool {
         let Some(pages) = self.stop() else { return false };
-        // Why they were not recorded is told by then.
+        // If nothing was recorded, the session has already told why.
         if !lock(&self.functions).is_watching() {
             return false;
         }
@@ -123,7 +126,7 @@ impl Kernel {
     }
 
     fn add(&self, pages: &Pages, output: &Path) -> Result<Added> {
-        let kernel = Passing::beside(output, ".kernel.part");
+        let kernel = TemporaryFile::beside(output, ".kernel.part");
         let kallsyms = fs::read("/proc/kallsyms").unwrap_or_default();
         let summary = {
             let functions = lock(&self.functions);
@@ -144,7 +147,7 @@ impl Kernel {
             }
             summary => summary?,
         };
-        let mut whole = Passing::beside(output, ".joined.part");
+        let mut whole = TemporaryFile::beside(output, ".joined.part");
         let open = |path: &Path| -> Result<Recording> {
             Ok(Recording { name: String::new(), reader: TraceReader::open(path)? })
         };
@@ -155,7 +158,8 @@ impl Kernel {
         Ok(self.told(&summary, &joined))
     }
 
-    /// `1,234 calls of functions of the kernel (vfs_*) within the calls of 2 threads`, and what is missing.
+    /// Returns the sentence `1,234 calls of functions of the kernel (vfs_*) within the calls of 2
+    /// threads`, and one about missing events.
     fn told(&self, summary: &Summary, joined: &Joined) -> Added {
         let told = format!(
             "{} of functions of the kernel ({}) by {}, within the program's calls in {}",
@@ -177,12 +181,12 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // The instance of tracefs ends with its last owner.
+        // The instance of tracefs is removed with its last owner.
         drop(self.stop());
     }
 }
 
-/// What does not go together with functions of the kernel.
+/// Refuses options that cannot be combined with functions of the kernel.
 fn check(arguments: &Arguments, options: &Options) -> Result<()> {
     if options.clock != Clock::Tsc {
         bail!("--kernel needs the clock that the kernel's functions are stamped with: --clock tsc");
@@ -207,9 +211,9 @@ fn check(arguments: &Arguments, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A file without a name where the trace will be.
+/// Returns an unlinked file in the directory of the trace.
 fn spool(output: &Path) -> Result<File> {
-    let named = Passing::beside(output, ".pages.part");
+    let named = TemporaryFile::beside(output, ".pages.part");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&named.0);
     file.with_context(|| named.0.display().to_string())
 }

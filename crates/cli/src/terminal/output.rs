@@ -1,4 +1,4 @@
-//! Where a view goes: a file that appears only when it is complete, or standard output.
+//! The output of a view: standard output, or a file that appears only when it is complete.
 
 use crate::command_line::arguments::Arguments;
 use crate::terminal::pager::{self, Pager};
@@ -8,20 +8,21 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Are names shortened, and lines cut at the terminal's edge? Only what a person reads at once: files, pipes and forms for programs have all of it.
+/// Whether names are shortened, and lines cut at the terminal's edge. Only text on a terminal is:
+/// files, pipes and formats for programs have all of it.
 pub fn is_short(arguments: &Arguments) -> bool {
     let is_text = arguments.format().is_none_or(|format| format == "text");
     let is_shown = arguments.path("output").is_none_or(|path| path == Path::new("-"));
     is_text && is_shown && !arguments.is_set("full-names") && io::stdout().is_terminal()
 }
 
-/// Cuts lines at the terminal's edge.
+/// A writer that cuts lines at the terminal's edge.
 struct Fit<W> {
     to: W,
     width: usize,
-    /// Characters of the line so far.
+    /// Number of characters of the line so far.
     at: usize,
-    /// That of the last column: it is written if the line ends there.
+    /// The character for the last column: it is written if the line ends there.
     held: Option<char>,
 }
 
@@ -63,15 +64,15 @@ impl<W: Write> Fit<W> {
     }
 }
 
-/// Characters of a line, where lines are made to fit.
+/// Returns the number of characters of a line, if lines are cut.
 pub fn line_width(arguments: &Arguments) -> Option<usize> {
     let is_file = arguments.path("output").is_some_and(|path| path != Path::new("-"));
-    // What has names in full has long lines.
+    // Commands without --full-names always show full names, in lines that are not cut.
     let fits = arguments.has_switch("full-names") && is_short(arguments) && !is_file;
     width().filter(|_| fits)
 }
 
-/// Columns of the terminal at standard output.
+/// Returns the number of columns of the terminal at standard output.
 fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width >= 20)
@@ -80,11 +81,11 @@ fn width() -> Option<usize> {
 /// The output of a view.
 pub struct Output {
     to: Box<dyn Write>,
-    /// The file being written, and its final name.
+    /// The path of the file being written, and its final path.
     file: Option<(PathBuf, PathBuf)>,
 }
 
-/// Standard output, as a terminal wants it where it is one.
+/// Returns standard output; on a terminal with cut lines and a pager.
 fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
     let to = BufWriter::with_capacity(1 << 16, io::stdout());
     let plain: Box<dyn Write> = match line_width(arguments) {
@@ -99,7 +100,7 @@ fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
 }
 
 impl Output {
-    /// To the value of `--output`, or to standard output.
+    /// Opens the file that `--output` names, or standard output.
     pub fn create(arguments: &Arguments) -> Result<Output> {
         let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
             return Ok(Output { to: to_stdout(arguments), file: None });
@@ -116,7 +117,7 @@ impl Output {
         Ok(Output { to: Box::new(BufWriter::with_capacity(1 << 16, file)), file: Some((part, path)) })
     }
 
-    /// All was written.
+    /// Flushes the output, and gives a file its final name.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush()?;
         if let Some((part, path)) = self.file.take() {
@@ -144,19 +145,19 @@ impl Drop for Output {
     }
 }
 
-/// Passes on so many lines, then refuses more.
+/// A writer that passes on a limited number of lines, then refuses more.
 pub struct Lines<'a> {
     to: &'a mut dyn Write,
     left: Option<usize>,
 }
 
 impl<'a> Lines<'a> {
-    /// No limit with `None`.
+    /// Returns a writer with a limit; `None` is no limit.
     pub fn new(to: &'a mut dyn Write, limit: Option<usize>) -> Lines<'a> {
         Lines { to, left: limit }
     }
 
-    /// Were all lines written that may be?
+    /// Whether the limit is reached.
     pub fn is_full(&self) -> bool {
         self.left == Some(0)
     }

@@ -1,7 +1,8 @@
-//! Long output on a terminal goes into a pager, as git's does.
+//! A pager for long output on a terminal, as git has it.
 //!
-//! `CALLTAP_PAGER`, else `PAGER`, else less; none where that is empty or `cat`. Where `LESS` is not set, less ends by itself if all fits on the screen,
-//! leaves what it showed, and cuts long lines, which the arrow keys scroll.
+//! The command is `CALLTAP_PAGER`, else `PAGER`, else less; an empty command or `cat` is no pager.
+//! Where `LESS` is not set, less ends by itself if all fits on the screen, leaves what it showed,
+//! and cuts long lines, which the arrow keys scroll.
 
 use crate::terminal::progress;
 use std::env;
@@ -10,11 +11,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Characters with which a command is one for the shell.
+/// Characters with which a command is run by the shell.
 const FOR_SHELL: &[char] =
     &['|', '&', ';', '<', '>', '(', ')', '$', '`', '\\', '"', '\'', ' ', '\t', '*', '?', '[', '#', '~', '='];
 
-/// The command that the user wants, if there is a terminal that it can work on.
+/// Returns the command that the user wants, if standard output is a terminal on which it can work.
 pub fn wanted() -> Option<String> {
     let terminal = env::var("TERM").unwrap_or_default();
     if !io::stdout().is_terminal() || terminal.is_empty() || terminal == "dumb" {
@@ -25,10 +26,10 @@ pub fn wanted() -> Option<String> {
     Some(command.trim().to_owned()).filter(|command| !command.is_empty() && command != "cat")
 }
 
-/// A pager, which begins with the first thing to show.
+/// A writer to a pager, which is started by the first write.
 pub struct Pager<W> {
     command: String,
-    /// What is written to where the pager cannot be started.
+    /// The writer that is used if the pager cannot be started.
     plain: W,
     state: State,
 }
@@ -40,7 +41,7 @@ enum State {
 }
 
 impl<W: Write> Pager<W> {
-    /// By this command; or as it would be without.
+    /// Returns a writer to the pager `command`, or to `plain` if the pager cannot be started.
     pub fn new(command: String, plain: W) -> Pager<W> {
         Pager { command, plain, state: State::Waiting }
     }
@@ -61,7 +62,7 @@ impl<W: Write> Pager<W> {
         progress::give_way();
         self.state = match command.stdin(Stdio::piped()).spawn() {
             Ok(mut child) => {
-                // Ctrl-C is for the pager: calltap ends when that does.
+                // Ctrl-C is for the pager: calltap ends when the pager does.
                 let _ = signal_hook::flag::register(
                     signal_hook::consts::SIGINT,
                     Arc::new(AtomicBool::new(false)),
@@ -94,7 +95,7 @@ impl<W: Write> Write for Pager<W> {
 }
 
 impl<W> Drop for Pager<W> {
-    /// All was said: waits until it is read.
+    /// Closes the pager's input, and waits until the pager ends.
     fn drop(&mut self) {
         if let State::Runs(child, input) = &mut self.state {
             drop(input.take());

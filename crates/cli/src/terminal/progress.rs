@@ -1,4 +1,5 @@
-//! What the user sees while something goes on, on a terminal: sentences, and a progress bar for what takes longer than a second.
+//! Messages on a terminal during a recording or a long read: sentences, and a progress bar after a
+//! second.
 
 use calltap_analysis::units;
 use calltap_session::Recording;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Tells the user something while it goes on, where stderr is a terminal.
+/// Tells the user something during a recording, if standard error is a terminal.
 pub fn tell(text: &str) {
     if stderr().is_terminal() {
         clear();
@@ -18,38 +19,39 @@ pub fn tell(text: &str) {
     }
 }
 
-/// Tells nothing.
+/// Tells nothing; for `--quiet`.
 pub fn keep_quiet(_: &str) {}
 
-/// A line about what is recorded stands on the terminal, and the next takes its place.
+/// Whether a line about the recording is on the terminal; the next one replaces it.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
-/// Back to the beginning of the line, which is cleared.
+/// Escape sequence that moves to the beginning of the line and clears it.
 const CLEARED: &str = "\r\x1b[K";
 
-/// Tells the user that a recording goes on, on a terminal that is calltap's: one line, always the same.
+/// Shows that a recording goes on, in one line that is overwritten each time. The terminal has to
+/// be calltap's.
 pub fn recording(recording: &Recording) {
     let text = sentence(recording);
     let fits = tcgetwinsize(stderr()).is_ok_and(|size| usize::from(size.ws_col) > text.len());
-    // In the background the line would get between what others write.
+    // In the background the line would get between the output of other programs.
     let is_behind = tcgetpgrp(stderr()).is_ok_and(|group| group != getpgrp());
-    // A recorder that another calltap has started, one of many, has no keyboard.
+    // A recorder that another calltap has started, as one of several, has no keyboard.
     if stderr().is_terminal() && stdin().is_terminal() && fits && !is_behind {
         let _ = write!(stderr().lock(), "{CLEARED}{text}");
         IS_SHOWN.store(true, Relaxed);
     }
 }
 
-/// Tells nothing of it.
+/// Shows nothing; for `--quiet`.
 pub fn keep_quiet_of(_: &Recording) {}
 
-/// Takes the line away.
+/// Clears the line about the recording.
 pub fn clear() {
     if IS_SHOWN.swap(false, Relaxed) {
         let _ = write!(stderr().lock(), "{CLEARED}");
     }
 }
 
-/// `recording 12 s, 3.1 M calls, Ctrl-C to stop`
+/// Returns a sentence such as `recording 12 s, 3.1 M calls, Ctrl-C to stop`.
 fn sentence(recording: &Recording) -> String {
     let calls = match recording.calls {
         1 => "1 call".to_owned(),
@@ -61,15 +63,15 @@ fn sentence(recording: &Recording) -> String {
     format!("recording {} s, {calls}, Ctrl-C to stop", recording.elapsed.as_secs())
 }
 
-/// Appears after this time.
+/// Time after which the bar appears.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Nothing is drawn any more: the terminal is a pager's.
+/// Whether the bar is off for good, as a pager has the terminal.
 static GIVES_WAY: AtomicBool = AtomicBool::new(false);
 /// The bar that is drawn.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Takes the bar away for good.
+/// Removes the bar for good.
 pub fn give_way() {
     GIVES_WAY.store(true, Relaxed);
     clear_bar();
@@ -81,7 +83,7 @@ fn clear_bar() {
     }
 }
 
-/// The bar, once it is needed.
+/// A progress bar, drawn once it is needed.
 pub struct Progress {
     total: u64,
     started: Instant,
@@ -89,12 +91,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For so many events.
+    /// Returns a bar for `total` events.
     pub fn new(total: u64) -> Progress {
         Progress { total, started: Instant::now(), terminal: stderr().is_terminal() }
     }
 
-    /// So many are done.
+    /// Sets the number of events that are done.
     pub fn set(&mut self, done: u64) {
         if !self.terminal || self.started.elapsed() < PATIENCE || GIVES_WAY.load(Relaxed) {
             return;
@@ -109,7 +111,7 @@ impl Progress {
         bar.set_position(done);
     }
 
-    /// All done.
+    /// Removes the bar.
     pub fn finish(self) {
         clear_bar();
     }

@@ -1,8 +1,8 @@
-//! The line of a display in which a name is searched for.
+//! The input line for searching names, in interactive views.
 
 use ratatui::crossterm::event::KeyCode;
 
-/// A key is pressed while it is typed: enter keeps the text, escape gives it up; both end the typing.
+/// Handles a key of the input line: enter keeps the text, escape clears it; both end the input.
 pub fn type_key(text: &mut String, typing: &mut bool, key: KeyCode) {
     match key {
         KeyCode::Enter => *typing = false,

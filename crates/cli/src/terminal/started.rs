@@ -1,19 +1,19 @@
-//! What is on, in a sentence.
+//! The sentence that says which functions are on.
 
 use crate::command_line::processes;
 use crate::terminal::progress;
 use calltap_analysis::units;
-use calltap_session::{Elsewhere, LargestLibrary, Started, Untraceable};
+use calltap_session::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
 
-/// Modules that are named; the others are counted.
+/// Number of modules that are named; the others are counted.
 const SHOWN: usize = 3;
 
-/// Tells what was switched on; of one of several processes, in which.
+/// Tells which functions are on, with the name of the process if this calltap is one of several.
 pub fn tell(started: &Started) {
     tell_as(&processes::of_many(), started);
 }
 
-/// Tells what was switched on in this process, as one of several.
+/// Tells which functions are on in a process that is one of several.
 pub fn tell_of_one(started: &Started) {
     tell_as(&processes::of_one(started.pid), started);
 }
@@ -24,10 +24,11 @@ fn tell_as(process: &str, started: &Started) {
     started.nameless.iter().for_each(|hint| tell!("calltap: {hint}"));
 }
 
-/// Tells nothing.
+/// Tells nothing; for `--quiet`.
 pub fn keep_quiet(_: &Started) {}
 
-/// `1 function on, in haproxy; libssl.so.3 has 476 more: -F 'libssl:SSL_*'`
+/// Returns a sentence such as `1 function on, in haproxy; libssl.so.3 has 476 more: -F
+/// 'libssl:SSL_*'`.
 fn sentence(started: &Started) -> String {
     let all: usize = started.modules.iter().map(|(_, on)| on).sum();
     let functions = units::counted(all as u64, "function");
@@ -55,17 +56,17 @@ fn sentence(started: &Started) -> String {
     format!("{functions} on{modules}{untraceable}{}", elsewhere(&started.elsewhere))
 }
 
-/// What of the named functions is not on.
-fn untraceable(found: &Untraceable) -> String {
-    let Untraceable { count, function, reason } = found;
+/// Returns the part of the sentence about named functions that cannot be traced.
+fn untraceable(found: &UntraceableFunctions) -> String {
+    let UntraceableFunctions { count, function, reason } = found;
     match count {
         1 => format!("; not {function}: {reason}"),
         n => format!("; not {function} ({reason}) and {} more", units::count(*n as u64 - 1)),
     }
 }
 
-/// What else the user's words could have meant.
-fn elsewhere(found: &[Elsewhere]) -> String {
+/// Returns the part of the sentence about other modules that have matching functions.
+fn elsewhere(found: &[MatchesElsewhere]) -> String {
     let [first, rest @ ..] = found else { return String::new() };
     let modules: std::collections::BTreeSet<&str> =
         rest.iter().map(|found| found.module.as_str()).filter(|module| *module != first.module).collect();
@@ -78,12 +79,12 @@ fn elsewhere(found: &[Elsewhere]) -> String {
     format!("; {module} has {count} more: -F '{}:{}'{others}", stem(module), first.word)
 }
 
-/// `libssl` of `libssl.so.3`
+/// Returns `libssl` for `libssl.so.3`.
 fn stem(module: &str) -> &str {
     module.split(".so").next().unwrap_or(module)
 }
 
-/// Where the code of a program is that is the start of a library.
+/// Returns a hint for a program that only starts a library: its code is in that library.
 pub fn code_is_in(library: &LargestLibrary) -> String {
     let LargestLibrary { module, stem, program } = library;
     format!(
@@ -99,7 +100,7 @@ mod tests {
     fn what_is_on_in_words() {
         let module = |(name, on): &(&str, usize)| ((*name).to_owned(), *on);
         let check = |modules: &[(&str, usize)], elsewhere: &[(&str, &str, usize)], expected: &str| {
-            let found = |(word, module, count): &(&str, &str, usize)| Elsewhere {
+            let found = |(word, module, count): &(&str, &str, usize)| MatchesElsewhere {
                 word: (*word).to_owned(),
                 module: (*module).to_owned(),
                 count: *count,

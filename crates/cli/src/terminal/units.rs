@@ -1,13 +1,13 @@
-//! Times and sizes, for people.
+//! Times and sizes as text for people.
 
 use std::time::Duration;
 
-/// `0.31 ms`
+/// Returns a time such as `0.31 ms`.
 pub fn ms(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// `1.2 MB`
+/// Returns a size such as `1.2 MB`.
 pub fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{n} bytes"),

@@ -1,4 +1,4 @@
-//! `calltap audit`.
+//! `calltap audit`: checks a log of code changes.
 
 use crate::command_line::arguments::Arguments;
 use crate::terminal::output::Output;
@@ -9,7 +9,7 @@ use calltap_patch::log::Entry;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 
-/// Faults that are named.
+/// Number of faults that are listed.
 const SHOWN: usize = 20;
 
 /// Checks a log.
@@ -25,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         lines += 1;
         match line.parse::<Entry>() {
             Ok(entry) => audit.add(entry),
-            // Its writer was killed.
+            // The writer was killed, so the last line may be incomplete.
             Err(_) if lines_of_file.peek().is_none() && lines > 1 => {}
             Err(_) => bail!("{name}: line {lines} is not of a log of code changes"),
         }

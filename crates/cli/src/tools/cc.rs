@@ -1,4 +1,5 @@
-//! `calltap cc`: runs a compiler, then does what `recordmcount` does to the object files that it made.
+//! `calltap cc`: runs a compiler, then adds the list of calls to mcount to the object files that
+//! the compiler wrote, as `recordmcount` does.
 
 use crate::command_line::arguments::Arguments;
 use crate::ending::end_as;
@@ -17,10 +18,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
-/// Response files in response files, at most so deep.
+/// Maximum nesting of response files.
 const DEEPEST: usize = 16;
 
-/// Runs the compiler, with whose exit status calltap ends.
+/// Runs the compiler. The exit status is the compiler's.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let words = arguments.words("operand");
     let Some((compiler, rest)) = words.split_first() else { return Ok(ExitCode::from(2)) };
@@ -28,7 +29,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     command.args(rest);
     let mut all = Vec::new();
     expand(rest, 0, &mut all);
-    // Nothing remains that could be recorded: the compiler takes this process's place.
+    // Without object files there is nothing to add: the compiler takes this process's place.
     if !all.iter().any(|word| word == "-c" || word == "--compile" || word == "-r") {
         return Ok(not_run(compiler, &command.exec()));
     }
@@ -41,17 +42,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if status.success() {
         for (object, before) in objects.iter().zip(before) {
             if stamp(object) != before && fs::metadata(object).is_ok_and(|metadata| metadata.is_file()) {
-                recorded(object)?;
+                add_list(object)?;
             }
         }
     }
     Ok(end_as(status))
 }
 
-/// Adds the list to what the compiler made. No object is left if that fails, as a compiler that fails leaves none.
-fn recorded(object: &Path) -> Result<()> {
+/// Adds the list to a compiled object. If that fails, the object is removed: a compiler that fails
+/// leaves none either.
+fn add_list(object: &Path) -> Result<()> {
     let Err(error) = recordmcount::record(object) else { return Ok(()) };
-    // Bitcode, assembly, another machine's object: what a compiler makes, too.
+    // Compilers also write bitcode, assembly, and objects of other machines.
     if error
         .downcast_ref::<calltap_recordmcount::Error>()
         .is_some_and(calltap_recordmcount::Error::is_foreign)
@@ -67,7 +69,7 @@ fn not_run(compiler: &OsStr, error: &io::Error) -> ExitCode {
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// Waits for the compiler to end; it gets the signals that calltap gets.
+/// Waits for the compiler to end, and forwards calltap's signals to it.
 fn wait(mut child: Child) -> io::Result<ExitStatus> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let handle = signals.handle();
@@ -79,7 +81,7 @@ fn wait(mut child: Child) -> io::Result<ExitStatus> {
             }
         }
     });
-    // Its number stays its own until no signals are sent to it any more.
+    // WNOWAIT keeps the process id allocated until no signal is sent to it any more.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), ended).is_err_and(|error| error == Errno::INTR) {}
     handle.close();
@@ -87,8 +89,9 @@ fn wait(mut child: Child) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// The files in which the compiler may put objects: after `-o`, or named as the sources are. Which of the words are sources does not
-/// matter: only what it has written is looked at.
+/// Returns the files in which the compiler may put objects: the one after `-o`, or those named as
+/// the sources are. Options among the words do no harm: only files that the compiler has written
+/// are changed.
 fn objects(words: &[OsString]) -> Vec<PathBuf> {
     let mut words_left = words.iter();
     let (mut output, mut sources) = (None, Vec::new());
@@ -110,7 +113,7 @@ fn objects(words: &[OsString]) -> Vec<PathBuf> {
     output.map_or_else(|| sources.into_iter().map(object).collect(), |output| vec![output])
 }
 
-/// The arguments, with those of response files (`@FILE`) in their places.
+/// Collects the arguments, with those of response files (`@FILE`) in their places.
 fn expand(words: &[OsString], depth: usize, all: &mut Vec<OsString>) {
     for word in words {
         let file = word.as_bytes().strip_prefix(b"@").filter(|_| depth < DEEPEST);
@@ -121,7 +124,8 @@ fn expand(words: &[OsString], depth: usize, all: &mut Vec<OsString>) {
     }
 }
 
-/// The words of a response file: between spaces, or within quotes; a backslash takes the next byte as it is.
+/// Splits a response file into words: between spaces, or within quotes; a backslash escapes the
+/// next byte.
 fn split(content: &[u8]) -> Vec<OsString> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     let mut bytes = content.iter().copied();
@@ -141,7 +145,7 @@ fn split(content: &[u8]) -> Vec<OsString> {
     words.into_iter().map(OsString::from_vec).collect()
 }
 
-/// What changes when a file is written.
+/// Metadata that change when a file is written.
 type Stamp = (u64, u64, u64, [i64; 4]);
 
 fn stamp(path: &Path) -> Option<Stamp> {

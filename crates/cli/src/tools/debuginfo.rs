@@ -1,7 +1,9 @@
-//! `calltap tools debuginfo`: fetches debugging files from the servers that DEBUGINFOD_URLS names, by build-id.
+//! `calltap tools debuginfo`: fetches debugging files from the servers that DEBUGINFOD_URLS names,
+//! by build-id.
 //!
-//! They are kept where elfutils and gdb keep theirs, `~/.cache/debuginfod_client/BUILD-ID/debuginfo`: each finds what another has fetched. curl does the
-//! transfer, with the user's proxies and certificates.
+//! The files are kept where elfutils and gdb keep theirs,
+//! `~/.cache/debuginfod_client/BUILD-ID/debuginfo`, so that each finds what another has fetched.
+//! curl does the transfer, with the user's proxies and certificates.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
@@ -16,16 +18,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-/// What is kept of all files together: those that were fetched longest ago go first.
+/// Maximum size of all files together: those that were fetched longest ago are removed first.
 const KEPT: u64 = 4 << 30;
-/// Beside a file that calltap has fetched: what others have fetched into the same directory is theirs to remove.
+/// Marker beside a file that calltap has fetched. Files that other programs have fetched are not
+/// removed.
 const OWN: &str = "fetched-by-calltap";
-/// A server that cannot be reached costs no more than this,
+/// Time limit for connecting to a server.
 const CONNECT_S: &str = "5";
-/// one that sends less than a kilobyte a second for so long is left.
+/// Time after which a server that sends less than a kilobyte a second is given up.
 const STALLS_S: &str = "20";
 
-/// Fetches the files of the programs and libraries that are named.
+/// Fetches the debugging files of the named programs and libraries.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let servers = servers();
     if servers.is_empty() {
@@ -68,14 +71,15 @@ fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     if size.is_err() {
         let _ = fs::remove_file(directory.join(OWN));
     }
-    // An empty directory says to elfutils that the file is known to be nowhere.
+    // elfutils takes an empty directory as a sign that the file exists on no server.
     let _ = fs::remove_dir(directory);
     fetched_files().iter().for_each(|place| trim(place, &to, KEPT));
     tell!("calltap: {}: {} in {}", known.display(), bytes(size?), to.display());
     Ok(())
 }
 
-/// From the first server that has it: the size. Else why the last has not.
+/// Fetches a file from the first server that has it, and returns its size, or the last server's
+/// error.
 fn fetch(servers: &[String], id: &str, to: &Path, limit: u64) -> Result<u64> {
     let mut why = None;
     for server in servers {
@@ -115,7 +119,7 @@ fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
     Ok(size)
 }
 
-/// What came has to be the debugging file of this build.
+/// Checks that a fetched file is the debugging file of this build.
 fn check(file: &Path, id: &str) -> Result<()> {
     let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file));
     let found = calltap_sites::build_id_of(&data.context("what the server sent is no ELF file")?);
@@ -125,7 +129,8 @@ fn check(file: &Path, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes what calltap has fetched longest ago, until the rest of it is small enough; not what has just come.
+/// Removes the files that calltap has fetched longest ago until the rest is below `kept`; never the
+/// newest.
 fn trim(place: &Path, newest: &Path, kept: u64) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let mut all: Vec<(SystemTime, u64, PathBuf)> = entries

@@ -1,4 +1,5 @@
-//! `calltap install-completions`: the completion script of a shell and the manual page, in the user's own directories.
+//! `calltap install-completions`: the completion script of a shell and the manual page, in the
+//! user's own directories.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::grammar::{self, NAME};
@@ -7,7 +8,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Installs what `--shell` names, or what `$SHELL` is.
+/// Installs the completions of the shell that `--shell` or `$SHELL` names, and the manual page.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let shell = match arguments.text("shell") {
         Some(shell) => shell,
@@ -31,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The user's login shell, if completions can be made for it.
+/// Returns the user's login shell, if completions can be made for it.
 fn own_shell() -> Result<String> {
     let path = env::var_os("SHELL").map(PathBuf::from).unwrap_or_default();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -41,7 +42,7 @@ fn own_shell() -> Result<String> {
     }
 }
 
-/// A base directory of the XDG specification.
+/// Returns a base directory of the XDG specification.
 fn base(variable: &str, below_home: &str) -> Result<PathBuf> {
     if let Some(given) = env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute()) {
         return Ok(given);
@@ -51,7 +52,7 @@ fn base(variable: &str, below_home: &str) -> Result<PathBuf> {
     Ok(Path::new(&home).join(below_home))
 }
 
-/// Where a shell looks for the completions of a command.
+/// Returns the path where a shell looks for the completions of a command.
 fn script_path(shell: &str, data: &Path) -> Result<PathBuf> {
     Ok(match shell {
         "bash" => data.join("bash-completion/completions").join(NAME),
@@ -61,7 +62,7 @@ fn script_path(shell: &str, data: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Writes a file whole, unless it has these contents already; says which.
+/// Writes a file as a whole, unless it has these contents already, and prints which.
 fn put(path: &Path, contents: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == contents) {
         println!("unchanged  {}", path.display());

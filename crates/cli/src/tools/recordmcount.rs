@@ -1,4 +1,4 @@
-//! `calltap recordmcount`: object files get the list of their calls to mcount, in place.
+//! `calltap recordmcount`: adds the list of calls to mcount to object files, in place.
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Every file that is given; what cannot be done is said, and the others are done.
+/// Processes every named file; a failure is told, and the other files are processed nevertheless.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for path in arguments.words("operand") {
@@ -20,7 +20,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     code
 }
 
-/// Adds the list, if there is one to add.
+/// Adds the list to a file, if it has calls to list.
 pub fn record(path: &Path) -> Result<()> {
     let name = || path.display().to_string();
     let metadata = fs::metadata(path).with_context(name)?;
@@ -34,17 +34,18 @@ pub fn record(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts another file in the place of this one, at once; on failure the old one remains.
+/// Replaces a file atomically by a new one; on failure the old one remains.
 ///
-/// Other hard links go on having the old file: they may be a compiler cache's, whose file must remain what the compiler made.
+/// Other hard links keep the old file: they may be a compiler cache's, whose file must remain as
+/// the compiler wrote it.
 fn replace(path: &Path, content: &[u8], old: &Metadata) -> io::Result<()> {
-    // A user that may not write to the file may not replace it; and a symbolic link remains one.
+    // A user without write permission for the file may not replace it. A symbolic link remains one.
     File::options().write(true).open(path)?;
     let path = fs::canonicalize(path)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    // Left by a process of the same number that was killed.
+    // A killed process of the same number may have left such a file.
     let _ = fs::remove_file(&part);
     let done = write(&part, content, old).and_then(|()| fs::rename(&part, &path));
     if done.is_err() {
@@ -53,7 +54,7 @@ fn replace(path: &Path, content: &[u8], old: &Metadata) -> io::Result<()> {
     done
 }
 
-/// Writes a new file with the owner, as far as the user may give it away, and the mode of another.
+/// Writes a new file with the mode of another and, as far as the user may set it, its owner.
 fn write(path: &Path, content: &[u8], like: &Metadata) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;

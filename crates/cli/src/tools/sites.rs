@@ -21,21 +21,22 @@ struct Row<'a> {
     size: u64,
     kind: &'a str,
     traceable: bool,
-    /// Only if a filter names it.
+    /// Whether the function is traced only if a filter names it.
     on_demand: bool,
     reason: String,
     reason_code: Option<&'static str>,
-    /// Its exits, if they are rewritten: else a stub's address takes the place of its return address.
+    /// Number of rewritten exits; `None` if the return address is replaced by a stub's instead.
     exits: Option<usize>,
-    /// Why they are not.
+    /// The reason why exits are not rewritten.
     exits_reason: String,
     exits_reason_code: Option<&'static str>,
-    /// Why only its entry is traced, though it has exits: the end of a call is not seen that leaves by a tail call.
+    /// The reason why only the entry of a function with rewritten exits is traced: the end of a
+    /// call that leaves by a tail call would not be seen.
     unseen_reason: String,
     unseen_reason_code: Option<&'static str>,
-    /// Its other names.
+    /// The function's other names.
     aliases: &'a [String],
-    /// What it chooses from, if it is a resolver (IFUNC).
+    /// The addresses of the implementations that a resolver (IFUNC) selects from.
     choices: Vec<u64>,
 }
 
@@ -44,11 +45,11 @@ struct Row<'a> {
 struct InlinedRow {
     function: String,
     places: u64,
-    /// It can be called as well.
+    /// Whether the function also has a body that can be called.
     remains: bool,
 }
 
-/// Lists the functions of the binary given as operand.
+/// Lists the functions of the binary that is the operand.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let path = arguments.path("operand").unwrap_or_default();
     let shown = one_line(&path.to_string_lossy()).into_owned();
@@ -58,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let data = calltap_sites::open(&path)
         .and_then(|file| calltap_sites::load(&file))
         .with_context(|| shown.to_string())?;
-    // A process has mapped what a link leads to, and is traced by that name.
+    // A process maps the target of a symbolic link and is traced by the target's name.
     let file = fs::canonicalize(&path)?;
     let module = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let module = one_line(&module).into_owned();
@@ -71,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         tell!("calltap: {shown}: {complaint}");
     }
     let linker_names = arguments.is_set("linker-names");
-    let row = |function: &'_ Function| (function.form.is_some(), row_name(function, linker_names));
+    let row = |function: &'_ Function| (function.is_traceable(), row_name(function, linker_names));
     let mut out = Output::create(arguments)?;
     if arguments.format().as_deref() == Some("json") {
         let rows: Vec<Row<'_>> = binary
@@ -84,11 +85,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     module: &module,
                     address: function.address.0,
                     size: function.size,
-                    kind: function.kind.name(),
+                    kind: function.kind().name(),
                     traceable,
-                    on_demand: function.on_demand,
-                    reason: text_of(function.reason.as_ref()),
-                    reason_code: function.reason.as_ref().map(Reason::code),
+                    on_demand: function.is_on_demand(),
+                    reason: text_of(function.reason()),
+                    reason_code: function.reason().map(Reason::code),
                     exits: exits(function),
                     exits_reason: text_of(exits_reason(function)),
                     exits_reason_code: exits_reason(function).map(Reason::code),
@@ -107,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     out.finish()
 }
 
-/// How many exits of a function are rewritten.
+/// Returns the number of rewritten exits of a function.
 fn exits(function: &Function) -> Option<usize> {
     match &function.returns {
         Returns::Exits { at_entry, elsewhere, .. } => {
@@ -118,14 +119,14 @@ fn exits(function: &Function) -> Option<usize> {
     }
 }
 
-/// How it is seen that a function returns, in one word.
+/// Returns in one word how returns of a function are seen.
 fn returns(function: &Function) -> String {
     match exits(function) {
         Some(exits) if unseen_reason(function).is_none() => format!("exits:{exits}"),
         Some(_) => "none".to_owned(),
-        // Of Go's functions there are entries only.
-        None if matches!(function.form, Some(SiteForm::Checked { .. })) => "none".to_owned(),
-        None if function.form.is_some() => "stub".to_owned(),
+        // Functions of Go have entries only.
+        None if matches!(function.form(), Some(SiteForm::Checked { .. })) => "none".to_owned(),
+        None if function.is_traceable() => "stub".to_owned(),
         None => "-".to_owned(),
     }
 }
@@ -139,12 +140,12 @@ fn exits_reason(function: &Function) -> Option<&Reason> {
 
 fn unseen_reason(function: &Function) -> Option<&Reason> {
     match &function.returns {
-        Returns::Exits { unseen, .. } => unseen.as_ref(),
+        Returns::Exits { unrecorded_end, .. } => unrecorded_end.as_ref(),
         Returns::Stub(_) => None,
     }
 }
 
-/// Empty where there is no reason.
+/// Returns a reason's text, empty without a reason.
 fn text_of(reason: Option<&Reason>) -> String {
     reason.map(Reason::to_string).unwrap_or_default()
 }
@@ -153,7 +154,7 @@ fn row_name(function: &Function, linker_names: bool) -> String {
     if linker_names { function.name.clone() } else { demangle(&function.name) }
 }
 
-/// What a resolver chooses from.
+/// Returns the addresses of the implementations that a resolver selects from.
 fn choices(binary: &Binary, function: &Function) -> impl Iterator<Item = u64> {
     let found = binary.resolvers.binary_search_by_key(&function.address, |resolver| resolver.address);
     let choices = found.map_or(&[][..], |n| &binary.resolvers[n].choices);
@@ -190,8 +191,8 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
 
 fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
     let functions = &binary.functions;
-    let traceable = functions.iter().filter(|function| function.form.is_some()).count();
-    // They are listed, as they have addresses of their own, but nothing can call them.
+    let traceable = functions.iter().filter(|function| function.is_traceable()).count();
+    // Cold parts are listed, as they have addresses of their own, but no call can enter them.
     let parts = functions.iter().filter(|function| function.is_part()).count();
     write!(
         out,
@@ -214,14 +215,14 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
     writeln!(out, "# {:>14}  {:>7}  {:<10}  {:<8}  function", "address", "size", "kind", "returns")?;
     for function in functions {
         let name = row_name(function, linker_names);
-        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind)?;
+        write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind())?;
         write!(out, "{:<8}  {name}", returns(function))?;
-        match function.form {
+        match function.form() {
             Some(SiteForm::Prefix { .. }) => write!(out, "  (jump in front of the function)")?,
             Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
             _ => {}
         }
-        if function.on_demand && function.form.is_some() {
+        if function.is_on_demand() && function.is_traceable() {
             write!(out, "  (if a filter names it)")?;
         }
         if !function.aliases.is_empty() {
@@ -231,7 +232,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if choices > 0 {
             write!(out, "  (chooses one of {choices} functions)")?;
         }
-        match (&function.reason, exits_reason(function), unseen_reason(function)) {
+        match (function.reason(), exits_reason(function), unseen_reason(function)) {
             (None, None, None) => {}
             (None, None, Some(reason)) => write!(out, "  # only its entry: {reason}")?,
             (None, Some(reason), _) => write!(out, "  # return stub: {reason}")?,

@@ -1,4 +1,4 @@
-//! Where events go: added up, and passed on when an interval ends.
+//! The collector's consumer for `top`: sums up events, and passes on an interval when it ends.
 
 use super::intervals::Came;
 use super::switches::Switches;
@@ -7,17 +7,17 @@ use calltap_session::Consumer;
 use calltap_trace::{ClockPair, Error, Record, ThreadEncoder, ThreadId, Unpacker};
 use std::sync::mpsc::Sender;
 
-/// Makes intervals of events.
+/// Sums up events into intervals.
 pub struct Feed<'a> {
     live: Live,
     unpacker: Unpacker,
-    /// With the place of the process in the list.
+    /// The index of the process in the list, and the channel for its intervals.
     intervals: (usize, &'a Sender<(usize, Came)>),
     switches: &'a Switches,
 }
 
 impl<'a> Feed<'a> {
-    /// Passes intervals on to `intervals`.
+    /// Returns a feed that passes its intervals on to `intervals`.
     pub fn new(intervals: (usize, &'a Sender<(usize, Came)>), switches: &'a Switches) -> Feed<'a> {
         Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, switches }
     }
@@ -47,7 +47,7 @@ impl Consumer for Feed<'_> {
     }
 
     fn flush(&mut self, at: ClockPair) -> Result<(), Error> {
-        // The reader may be gone.
+        // The receiving thread may have ended.
         let (place, sender) = self.intervals;
         let interval = self.switches.marked(self.live.interval(at));
         let _ = sender.send((place, Came::Interval(interval)));

@@ -1,4 +1,4 @@
-//! The table on a screen: what is in it, what is selected, and what a key does to it.
+//! The table on a screen: its rows, the selected row, and the keys.
 
 use super::switches::State;
 use super::together::Together;
@@ -14,7 +14,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{self, Cell, TableState};
 
-/// The columns, with what they can be sorted by.
+/// The columns, with their sort keys.
 const COLUMNS: [(&str, Option<Column>); 7] = [
     ("CALLS/S", Some(Column::Calls)),
     ("AVG", Some(Column::Avg)),
@@ -24,7 +24,7 @@ const COLUMNS: [(&str, Option<Column>); 7] = [
     ("MODULE", None),
     ("FUNCTION", Some(Column::Function)),
 ];
-/// The last column has what is left.
+/// Widths of the columns; the last one takes the rest.
 const WIDTHS: [Constraint; 7] = [
     Constraint::Length(12),
     Constraint::Length(11),
@@ -34,46 +34,47 @@ const WIDTHS: [Constraint; 7] = [
     Constraint::Max(20),
     Constraint::Fill(1),
 ];
-/// Columns of numbers.
+/// Number of columns with numbers, which come first.
 const NUMBERS: usize = 4;
 
-/// What a key asks of others.
+/// The effect of a key outside the table.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Act {
-    /// Enough seen.
+    /// End the display.
     Quit,
-    /// The function is to be switched.
+    /// Switch a function.
     Toggle(Row),
-    /// Another process is to be shown; is it the one before?
+    /// Show another process: the previous one if true, else the next.
     Turn(bool),
-    /// The table has seen to it.
+    /// None: the table has handled the key.
     Nothing,
 }
 
 /// The table on a screen.
 pub struct Grid {
-    /// What is shown, in order.
+    /// The rows that are displayed, filtered and sorted.
     shown: Option<Interval>,
-    /// The newest, all of it.
+    /// The newest interval with all its rows.
     newest: Option<Interval>,
     sort: Column,
     limit: Option<usize>,
-    /// Names are shown by what tells those of the newest interval apart.
+    /// The shortened names, unique among the functions of all intervals; `None` if names are shown
+    /// in full.
     short: Option<ShortNames>,
-    /// Only functions with this in their name.
+    /// Text that a function's name must contain to be displayed.
     filter: String,
-    /// Keys go into the filter.
+    /// Whether keys are input for the filter.
     typing: bool,
     paused: bool,
-    /// Name and module of the selected function: it stays selected wherever it goes.
+    /// Name and module of the selected function, which stays selected when its row moves.
     selected: Option<(String, String)>,
     state: TableState,
-    /// Rows that fit.
+    /// Number of rows that fit on the screen.
     page: usize,
 }
 
 impl Grid {
-    /// With nothing in it. `short`: names are shortened.
+    /// Returns an empty table. `short`: whether names are shortened.
     pub fn new(sort: Column, limit: Option<usize>, short: bool) -> Grid {
         Grid {
             shown: None,
@@ -90,14 +91,14 @@ impl Grid {
         }
     }
 
-    /// Takes a new interval.
+    /// Takes a new interval, unless the display is paused.
     pub fn set(&mut self, interval: Option<Interval>) {
         if !self.paused {
             self.show(interval);
         }
     }
 
-    /// Shows this interval, also while the display is paused.
+    /// Takes a new interval, also while the display is paused.
     pub fn show(&mut self, interval: Option<Interval>) {
         self.newest = interval;
         if let Some(short) = &mut self.short {
@@ -107,7 +108,7 @@ impl Grid {
         self.arrange();
     }
 
-    /// Puts the newest interval in order.
+    /// Filters and sorts the newest interval.
     fn arrange(&mut self) {
         self.shown = self.newest.clone().map(|mut interval| {
             interval.rows.retain(|row| row.function.contains(&self.filter));
@@ -131,7 +132,7 @@ impl Grid {
         self.shown.as_ref().map_or(&[], |interval| &interval.rows)
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Act {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
@@ -198,7 +199,7 @@ impl Grid {
         }
     }
 
-    /// Draws it.
+    /// Draws the table.
     pub fn draw(&mut self, frame: &mut Frame<'_>, together: &Together<'_>) {
         let [top, middle, bottom] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
@@ -278,7 +279,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// Rows `function calls avg` of half a second.
+    /// Returns a table with rows `(function, calls, avg)` of half a second.
     fn grid(rows: &[(&str, u64, u64)]) -> Grid {
         let mut grid = Grid::new(Column::Calls, None, true);
         grid.set(Some(Interval {
@@ -375,7 +376,7 @@ mod tests {
             "60.0 10 ns 10 ns 0.0 on app often"
         );
         assert!(lines[3].starts_with(" up/down: select"), "{}", lines[3]);
-        // No screen is too small.
+        // Drawing must work on a screen of any size.
         for (width, height) in [(0, 0), (1, 1), (5, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| grid.draw(frame, &together)).unwrap();

@@ -1,32 +1,32 @@
-//! What comes of the processes that are watched: their intervals, and their ends.
+//! The intervals of the watched processes, received from the threads that watch them.
 
 use calltap_analysis::live::Interval;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-/// What a thread that watches a process tells of it.
+/// A message of a thread that watches a process.
 pub enum Came {
-    /// An interval ended; None says that the first one begins.
+    /// An interval ended; `None` when the first one begins.
     Interval(Option<Interval>),
-    /// The process is watched no more.
+    /// The process is no longer watched.
     Ended,
 }
 
-/// All that comes, with the place of the process in the list.
+/// The receiver of the messages, each with the index of its process in the list.
 pub struct Intervals {
     receiver: Receiver<(usize, Came)>,
-    /// Those that came before all had begun.
+    /// The intervals that arrived before all processes had begun.
     waiting: VecDeque<(usize, Option<Interval>)>,
     running: Vec<bool>,
 }
 
 impl Intervals {
-    /// Of so many processes.
+    /// Returns the receiver for `count` processes.
     pub fn new(receiver: Receiver<(usize, Came)>, count: usize) -> Intervals {
         Intervals { receiver, waiting: VecDeque::new(), running: vec![true; count] }
     }
 
-    /// Waits until each has begun or ended; does one run?
+    /// Waits until each process has begun or ended. Returns whether one is still running.
     pub fn begin(&mut self) -> bool {
         let mut begun = vec![false; self.running.len()];
         while (0..begun.len()).any(|at| self.running[at] && !begun[at]) {
@@ -40,12 +40,13 @@ impl Intervals {
         self.running.contains(&true) || !self.waiting.is_empty()
     }
 
-    /// Has this one not ended yet?
+    /// Whether a process is still being watched.
     pub fn runs(&self, at: usize) -> bool {
         self.running[at]
     }
 
-    /// Waits for the next interval; an end is one that is not there. None once all have ended.
+    /// Waits for the next interval; `None` in its place is the end of a process. Returns `None`
+    /// once all have ended.
     pub fn next(&mut self) -> Option<(usize, Option<Interval>)> {
         if let Some(first) = self.waiting.pop_front() {
             return Some(first);
@@ -54,7 +55,8 @@ impl Intervals {
         Some((at, self.take(at, came)))
     }
 
-    /// The same without waiting: an error says that there is none yet, or that all have ended.
+    /// Returns the next interval without waiting. An error says that none has arrived yet, or that
+    /// all processes have ended.
     pub fn try_next(&mut self) -> Result<(usize, Option<Interval>), TryRecvError> {
         if let Some(first) = self.waiting.pop_front() {
             return Ok(first);

@@ -1,4 +1,8 @@
-//! `calltap top`: a running process, watched interval by interval.
+//! `calltap top`: shows a running process interval by interval.
+//!
+//! For each process a thread watches it, sums up its events into intervals, and carries out the
+//! requested switches. The main thread receives the intervals, and shows them as a table on a
+//! screen or as plain text.
 
 mod feed;
 mod grid;
@@ -28,18 +32,18 @@ use std::thread;
 use std::time::Duration;
 use switches::Switches;
 
-/// Shorter intervals say nothing.
+/// Shortest interval that is accepted.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// How it is shown.
+/// How the table is displayed.
 struct Show {
     interval: Duration,
     sort: Column,
-    /// Rows.
+    /// Number of rows at most.
     limit: Option<usize>,
-    /// Intervals.
+    /// Number of intervals.
     count: Option<u64>,
-    /// Names on a screen are shortened.
+    /// Whether names are shortened on a screen.
     short: bool,
 }
 
@@ -61,7 +65,7 @@ impl Show {
     }
 }
 
-/// Attaches, shows the table until the user ends it, and leaves the processes as they were.
+/// Attaches, shows the table until the user ends it, and detaches.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pids = processes::all(arguments)?;
     let show = Show::new(arguments)?;
@@ -77,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             let sender = sender.clone();
             scope.spawn(move || {
                 let outcome = look_at(&one.options, (at, &sender), switches, show.interval);
-                // The table may be gone.
+                // The table's thread may have ended.
                 let _ = sender.send((at, Came::Ended));
                 outcome
             })
@@ -96,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     result
 }
 
-/// Watches a process until the table has been seen.
+/// Watches a process until the display ends.
 fn look_at(
     options: &Options,
     intervals: (usize, &mpsc::Sender<(usize, Came)>),
@@ -116,7 +120,7 @@ fn look_at(
     Ok(watch_process(options, watch)?)
 }
 
-/// From one look to the next.
+/// Returns the length of an interval.
 pub fn interval(arguments: &Arguments) -> Result<Duration> {
     let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
     if interval < SHORTEST {
@@ -125,11 +129,12 @@ pub fn interval(arguments: &Arguments) -> Result<Duration> {
     Ok(interval)
 }
 
-/// How a process is watched, by itself or beside others.
+/// Returns how a process is watched, by itself or beside others.
 fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options> {
     let (mut words, subtree) = (select::words(arguments)?, keep::subtree(arguments)?);
     let about = keep::functions(None, subtree.as_ref(), None);
-    // With Python functions, the names may be theirs: of C only what -F names is traced.
+    // With Python functions the names may be theirs: of C only the functions that -F names are
+    // traced.
     let about = if words.python.is_empty() { about } else { Vec::new() };
     calltap_selection::add(&mut words, &about);
     let selection = ParsedSelection::about(&words, arguments.is_set("later"), &about)?;
@@ -144,12 +149,13 @@ fn options(pid: u32, is_several: bool, arguments: &Arguments) -> Result<Options>
     })
 }
 
-/// Shows what comes, until it is over. Intervals that were cut short, of some processes.
+/// Displays the intervals until the end. Returns, by process, the last interval if it was cut
+/// short.
 fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
-    // Whatever happens here, also a panic: the processes are let go.
+    // The processes are detached from whatever happens here, even a panic.
     let _leave: Vec<_> = switches.iter().map(Switches::end_on_drop).collect();
     let nothing = vec![None; switches.len()];
-    // Where attaching fails, it is never reported to have begun.
+    // If attaching fails, no process is reported to have begun.
     match intervals.begin() {
         true if screen::is_there() => screen::look(intervals, switches, show).map(|()| nothing),
         true => plain::look(intervals, switches, show),
@@ -157,7 +163,7 @@ fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result
     }
 }
 
-/// Rows of functions: name, calls, and how long each took.
+/// Returns rows of functions: name, number of calls, and time of each call.
 #[cfg(test)]
 fn rows_of(functions: &[(&str, u64, u64)]) -> Vec<calltap_analysis::live::Row> {
     let row = |((function, calls, avg_ns), site): (&(&str, u64, u64), u32)| calltap_analysis::live::Row {

@@ -10,17 +10,18 @@ use calltap_analysis::units::one_line;
 use calltap_session::SessionOutcome;
 use std::io::{self, Write};
 
-/// The columns; all but the last are one word.
+/// The titles of the columns; in all columns but the last, values are one word.
 const TITLES: [&str; 7] = ["CALLS/S", "AVG_US", "MAX_US", "TIME%", "STATE", "MODULE", "FUNCTION"];
 
-/// Prints what comes of each process, so many times if that is limited. Intervals that were cut short because it was over, of some processes.
+/// Prints the intervals of each process, up to the number that the user asked for. Returns, by
+/// process, the last interval if it was cut short.
 pub fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<Vec<Option<Interval>>> {
     let mut short = vec![None; switches.len()];
     let mut printed = vec![0; switches.len()];
     let is_enough = |printed: u64| show.count.is_some_and(|count| printed >= count);
     while let Some((at, interval)) = intervals.next() {
         if let Some(interval) = interval.filter(|_| !is_enough(printed[at])) {
-            // Only the last can be cut short.
+            // Only the last interval can be shorter.
             if interval.length_ns * 10 < show.interval.as_nanos() as u64 * 9 {
                 short[at] = Some(interval);
                 continue;
@@ -35,7 +36,7 @@ pub fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Re
     Ok(short)
 }
 
-/// Prints the last interval if it was cut short by the end of the process.
+/// Prints the last interval if the end of the process cut it short.
 pub fn finish(
     short: Option<Interval>,
     outcome: &SessionOutcome,
@@ -87,7 +88,7 @@ fn write(
             };
         }
     }
-    // One write: the reader sees whole blocks.
+    // A single write, so that a reader sees whole blocks.
     out.write_all((text + "\n").as_bytes())
 }
 

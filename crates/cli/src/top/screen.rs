@@ -13,25 +13,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at what has come; keys are answered at once.
+/// Interval between two looks for new intervals; keys are handled at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Is there a terminal to draw on, and one that keys come from?
+/// Whether there is a terminal to draw on, and one to read keys from.
 pub fn is_there() -> bool {
     io::stdout().is_terminal() && (io::stdin().is_terminal() || File::open("/dev/tty").is_ok())
 }
 
-/// Gives the terminal back, whatever happens. Where a panic ends all, its message comes after that.
+/// Restores the terminal on drop. After a panic the message is printed once it is restored.
 pub struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // It may have been closed.
+        // The terminal may have been closed.
         let _ = ratatui::try_restore();
     }
 }
 
-/// Shows what comes until it is over or the user has seen enough.
+/// Displays the intervals until all processes have ended or the user quits.
 pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show) -> Result<()> {
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
@@ -77,7 +77,8 @@ pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show
     }
 }
 
-/// What happens on the terminal. It is read in a thread that is left alone at the end: where a terminal was closed, reading an event never returns.
+/// Starts a thread that reads the terminal's events, and returns their receiver. The thread is
+/// never joined: after a terminal was closed, reading an event never returns.
 pub fn keys() -> Receiver<Event> {
     let (sender, keys) = mpsc::channel();
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Processes that one calltap watches, each in a thread of its own; what is said of them at the end.
+//! Processes that one calltap watches, each in a thread of its own; and the messages about them at
+//! the end.
 
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
@@ -7,23 +8,23 @@ use anyhow::{Result, anyhow};
 use calltap_session::{Options, SessionOutcome, process_exists};
 use std::thread;
 
-/// A process that is to be watched.
+/// A process to watch.
 pub struct Watching {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// How.
+    /// Options of its session.
     pub options: Options,
-    /// It has not ended before.
+    /// Whether the process existed at the beginning.
     was_there: bool,
-    /// Where it is one of several, the beginning of lines about it.
+    /// The beginning of lines about the process, empty if there is only one process.
     of: String,
 }
 
-/// What came of a thread that watched a process.
+/// The result of a thread that watched a process.
 type Joined = thread::Result<Result<SessionOutcome>>;
 
 impl Watching {
-    /// All of these, as the command line says.
+    /// Returns the processes with their options, from the command line.
     pub fn new(pids: &[u32], arguments: &Arguments) -> Result<Vec<Watching>> {
         if let [pid] = pids {
             processes::tell_of_children(*pid, arguments);
@@ -41,7 +42,8 @@ impl Watching {
     }
 }
 
-/// Says what the user should know at the end. What came of each; an error where one failed, or where nothing was seen of any.
+/// Tells the notes of each session at the end. Returns the outcomes, and an error if one failed or
+/// if no process could be watched.
 pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome>>, Result<()>) {
     let is_several = all.len() > 1;
     let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
@@ -56,7 +58,7 @@ pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome
         }
         outcomes.push(match result {
             Ok(outcome) => Some(outcome),
-            // It is no error that one of a list has ended.
+            // A listed process may have ended meanwhile.
             Err(error) if is_several && *was_there && many::is_of_ended(&error) => {
                 tell!("calltap: {error:#}: it had ended before");
                 None

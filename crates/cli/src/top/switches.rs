@@ -1,4 +1,5 @@
-//! Between the thread that watches a process and the one that shows it: what shall be switched, and what is.
+//! The state shared by the thread that watches a process and the one that displays it: requested
+//! switches, and the present state of functions.
 
 use calltap_analysis::live::{Interval, Row};
 use calltap_session::Controls;
@@ -8,22 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Functions are counted so often: all sites have to be looked at.
+/// Interval between two counts of the enabled functions: a count has to look at all sites.
 const COUNT: Duration = Duration::from_millis(250);
 
 /// Whether calls of a function are seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// They are.
+    /// Calls are seen.
     On,
-    /// The user does not want to.
+    /// The user has switched the function off.
     Off,
-    /// They cost too much.
+    /// The overhead limit has disabled the function.
     OverLimit,
 }
 
 impl State {
-    /// One word, for people and for awk.
+    /// Returns the state as one word, for people and for awk.
     pub fn word(self) -> &'static str {
         match self {
             State::On => "on",
@@ -33,38 +34,38 @@ impl State {
     }
 }
 
-/// What is known of the process besides its calls.
+/// The state of the process apart from its calls.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Status {
     /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Process name.
     pub name: String,
-    /// Functions that are on, and all that ever were.
+    /// Number of functions that are on, and of all that ever were.
     pub functions: (usize, usize),
-    /// What tracing costs, as a share of what the process spends by itself.
+    /// The cost of tracing, as a share of the program's own time.
     pub cost: Option<f64>,
 }
 
 #[derive(Default)]
 struct Content {
     status: Status,
-    /// To be switched on or off.
+    /// The pending requests: sites, and whether they are switched on.
     requests: Vec<(HashSet<SiteId>, bool)>,
     off: HashSet<SiteId>,
     over_limit: HashSet<SiteId>,
-    /// Off or over the limit at any time since the interval began.
+    /// The sites that were off or over the limit at any time since the interval began.
     partial: HashSet<SiteId>,
     counted: Option<Instant>,
 }
 
-/// The switches.
+/// The switches of a process's functions.
 pub struct Switches {
     content: Mutex<Content>,
     over: AtomicBool,
 }
 
-/// Ends the watching when it goes.
+/// Ends the watching on drop.
 pub struct EndGuard<'a>(&'a Switches);
 
 impl Drop for EndGuard<'_> {
@@ -74,7 +75,7 @@ impl Drop for EndGuard<'_> {
 }
 
 impl Switches {
-    /// Of a process.
+    /// Returns the switches of a process.
     pub fn new(pid: u32) -> Switches {
         let status = Status { pid, ..Status::default() };
         let content = Content { status, ..Content::default() };
@@ -82,36 +83,36 @@ impl Switches {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // A thread that panicked left whole values behind.
+        // A thread that panicked leaves no half-changed value behind.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is over when what this returns is dropped.
+    /// Returns a guard that ends the watching on drop.
     pub fn end_on_drop(&self) -> EndGuard<'_> {
         EndGuard(self)
     }
 
-    /// Have all that watch seen enough?
+    /// Whether all displays have ended.
     pub fn is_over(&self) -> bool {
         self.over.load(Acquire)
     }
 
-    /// The name of the process is known.
+    /// Sets the name of the process.
     pub fn set_name(&self, name: &str) {
         name.clone_into(&mut self.content().status.name);
     }
 
-    /// What is known.
+    /// Returns the state of the process.
     pub fn status(&self) -> Status {
         self.content().status.clone()
     }
 
-    /// Whether a function is on. One that is on in some processes only is not.
+    /// Returns the state of a row's function.
     pub fn state(&self, row: &Row) -> State {
         self.state_of(&row.sites)
     }
 
-    /// The same of the function that has these sites.
+    /// Returns the state of the function that has these sites.
     pub fn state_of(&self, sites: &[SiteId]) -> State {
         let content = self.content();
         let any = |set: &HashSet<SiteId>| sites.iter().any(|site| set.contains(site));
@@ -124,7 +125,7 @@ impl Switches {
         }
     }
 
-    /// An interval is over, if one had begun: its functions that were off for a part of it are marked.
+    /// Marks the functions of an ended interval that were off for a part of it.
     pub fn marked(&self, interval: Option<Interval>) -> Option<Interval> {
         let mut interval = interval?;
         let mut content = self.content();
@@ -136,12 +137,12 @@ impl Switches {
         Some(interval)
     }
 
-    /// Asks for a function to be switched: off if it is on, or else on.
+    /// Requests that a function be switched: off if it is on, else on.
     pub fn toggle(&self, row: &Row) {
         self.switch(&row.sites, self.state(row) != State::On);
     }
 
-    /// Asks for the function that has these sites to be switched.
+    /// Requests that the function with these sites be switched.
     pub fn switch(&self, sites: &[SiteId], on: bool) {
         let mut content = self.content();
         for site in sites {
@@ -156,10 +157,10 @@ impl Switches {
         content.requests.push((sites.iter().copied().collect(), on));
     }
 
-    /// Does what was asked for, and looks how things are.
+    /// Executes the requests, and updates the state.
     pub fn serve(&self, controls: &mut Controls<'_, '_>) {
         let requests = std::mem::take(&mut self.content().requests);
-        // Without the lock: the thread that draws does not wait for the process.
+        // The lock is free meanwhile, so that the thread that draws does not wait for the process.
         for (sites, on) in &requests {
             controls.switch(sites, *on);
         }

@@ -1,4 +1,4 @@
-//! Several processes in one table: each by itself, or their functions added up by name.
+//! Several processes in one table: each by itself, or all with their functions summed up by name.
 
 use super::switches::{State, Switches};
 use super::view;
@@ -6,32 +6,32 @@ use calltap_analysis::live::{Interval, Row};
 use calltap_trace::SiteId;
 use std::collections::HashMap;
 
-/// A function, in all processes: its name and its module.
+/// A function across processes: its name and its module.
 type Name = (String, String);
 
 /// The processes of a table.
 pub struct Together<'a> {
     switches: &'a [Switches],
     newest: Vec<Option<Interval>>,
-    /// The process that is shown; none: all together.
+    /// Index of the process that is displayed; `None` for all together.
     chosen: Option<usize>,
     /// Sites of functions, by process.
     sites: HashMap<Name, Vec<(usize, Vec<SiteId>)>>,
 }
 
 impl<'a> Together<'a> {
-    /// Of which nothing is known yet. Several are shown together.
+    /// Returns the processes before any interval. Several are displayed together.
     pub fn new(switches: &'a [Switches]) -> Together<'a> {
         let (newest, chosen) = (vec![None; switches.len()], (switches.len() == 1).then_some(0));
         Together { switches, newest, chosen, sites: HashMap::new() }
     }
 
-    /// Are they several?
+    /// Whether there are several processes.
     pub fn is_several(&self) -> bool {
         self.switches.len() > 1
     }
 
-    /// Takes the newest interval of a process. Is it among what is shown?
+    /// Takes the newest interval of a process. Returns whether the process is displayed.
     pub fn set(&mut self, at: usize, interval: Option<Interval>) -> bool {
         for row in interval.iter().flat_map(|interval| &interval.rows) {
             let of = self.sites.entry(name(row)).or_default();
@@ -42,7 +42,8 @@ impl<'a> Together<'a> {
         self.chosen.is_none_or(|chosen| chosen == at)
     }
 
-    /// Shows the next process, or the one before; after the last and before the first all.
+    /// Displays the next process, or the previous one if `back`; all together follow the last and
+    /// precede the first.
     pub fn turn(&mut self, back: bool) {
         let count = self.switches.len();
         self.chosen = match (self.chosen, back) {
@@ -54,7 +55,7 @@ impl<'a> Together<'a> {
         };
     }
 
-    /// What is shown: of one process, or functions of all added up.
+    /// Returns the displayed interval: of one process, or summed up over all.
     pub fn interval(&self) -> Option<Interval> {
         if let Some(at) = self.chosen {
             return self.newest[at].clone();
@@ -88,7 +89,7 @@ impl<'a> Together<'a> {
         (known.count() > 0).then_some(sum)
     }
 
-    /// A line about what is shown.
+    /// Returns the line above the table.
     pub fn heading(&self, interval: &Interval) -> String {
         match self.chosen {
             Some(at) => {
@@ -106,7 +107,8 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Whether a function is on. One that is on in some processes only is not.
+    /// Returns the state of a function. In all processes together it is on only if it is on in
+    /// each.
     pub fn state(&self, row: &Row) -> State {
         if let Some(at) = self.chosen {
             return self.switches[at].state(row);
@@ -119,7 +121,7 @@ impl<'a> Together<'a> {
         })
     }
 
-    /// Asks for a function to be switched, in all processes that are shown.
+    /// Requests that a function be switched, in all displayed processes.
     pub fn toggle(&self, row: &Row) {
         if let Some(at) = self.chosen {
             return self.switches[at].toggle(row);
@@ -138,7 +140,7 @@ fn name(row: &Row) -> Name {
     (row.function.clone(), row.module.clone())
 }
 
-/// Of the calls of both that ended.
+/// Returns the mean time of the ended calls of both rows.
 fn mean(a: &Row, b: &Row) -> u64 {
     let time = |row: &Row| u128::from(row.avg_ns) * u128::from(row.ended);
     let count = u128::from(a.ended) + u128::from(b.ended);
@@ -195,7 +197,7 @@ mod tests {
             (of(0, &first), of(1, &second)),
             (vec![State::Off, State::On], vec![State::On, State::Off])
         );
-        // One that is off in a single process is switched on in all.
+        // A function that is off in a single process is switched on in all.
         together.turn(false);
         together.toggle(&first.clone().unwrap_or_default().rows[0]);
         together.toggle(&first.unwrap_or_default().rows[1]);

@@ -1,14 +1,15 @@
-//! What both forms of the table say in the same words.
+//! Texts that the screen and the plain table share.
 
 use super::switches::Status;
 use calltap_analysis::live::{Interval, Row};
 use calltap_analysis::units::{count, counted, one_line};
 use std::collections::BTreeSet;
 
-/// Of a function that was disabled, and of whose calls nothing was seen.
+/// Text for a function that was disabled while no call was seen.
 const UNKNOWN: &str = "-";
 
-/// `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing costs 1.2 %`
+/// Returns a line such as `app (4711): 4,938,280 events/s, 0 lost, 3 functions on, 1 off, tracing
+/// costs 1.2 %`.
 pub fn heading(status: &Status, interval: &Interval) -> String {
     let (on, all) = status.functions;
     let cost = status.cost.map(|cost| format!(", tracing costs {}", share(cost))).unwrap_or_default();
@@ -23,7 +24,8 @@ pub fn heading(status: &Status, interval: &Interval) -> String {
     )
 }
 
-/// The same of several: `3 processes (nginx): 4,938,280 events/s, 0 lost, 9 functions on, 3 off, tracing costs up to 1.2 %`
+/// Returns a line about several processes: `3 processes (nginx): 4,938,280 events/s, 0 lost, 9
+/// functions on, 3 off, tracing costs up to 1.2 %`.
 pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
     let names: BTreeSet<_> = all.iter().map(|status| one_line(&status.name)).collect();
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| !name.is_empty()).collect();
@@ -42,22 +44,25 @@ pub fn heading_of_all(all: &[Status], interval: &Interval) -> String {
     )
 }
 
-/// Little is not nothing.
+/// Returns a share as text; a small share is not shown as 0.
 fn share(cost: f64) -> String {
     if 0.0 < cost && cost < 0.001 { "less than 0.1 %".to_owned() } else { format!("{:.1} %", cost * 100.0) }
 }
 
-/// Calls per second; `>6.0` where the function was disabled for a part of the interval.
+/// Returns a function's calls per second; `>6.0` if the function was disabled for a part of the
+/// interval.
 pub fn rate(interval: &Interval, row: &Row) -> String {
     at_least(row, interval.rate(row.calls))
 }
 
-/// The percentage of the interval that was spent in a function, likewise.
+/// Returns the percentage of the interval that was spent in a function; `>6.0` if the function was
+/// disabled for a part of the interval.
 pub fn share_of_time(interval: &Interval, row: &Row) -> String {
     at_least(row, interval.percent(row.total_ns))
 }
 
-/// What is said of a function's calls, if there are any, or if there were none for certain.
+/// Returns a text about a function's calls, or `-` if the function was disabled for a part of the
+/// interval and no call ended.
 pub fn known(row: &Row, text: String) -> String {
     if row.is_partial && row.ended == 0 { UNKNOWN.to_owned() } else { text }
 }

@@ -1,7 +1,7 @@
-//! What is on the screen, and what a key does to it.
+//! The interactive screen: the state of its views, and the handling of keys.
 
 use super::rows::{Column, FILE, LIVE, Line};
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::terminal::search;
 use calltap_analysis::explore::{Around, Relative};
 use calltap_analysis::live::Row;
@@ -15,16 +15,16 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line as Text;
 use ratatui::widgets::TableState;
 
-/// What a key asks of others.
+/// The effect of a key outside the screen.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Act {
-    /// Enough seen.
+    /// End the display.
     Quit,
-    /// The function is to be switched.
+    /// Switch a function.
     Toggle(Row),
-    /// Another process is to be shown; is it the one before?
+    /// Show another process: the previous one if true, else the next.
     Turn(bool),
-    /// It is seen to.
+    /// None: the screen has handled the key.
     Nothing,
 }
 
@@ -42,41 +42,41 @@ pub(super) enum Pane {
     Callees,
 }
 
-/// The screen.
+/// The state of the screen.
 pub struct App {
     view: View,
     pub(super) pane: Pane,
-    /// Column to sort by; none for names.
+    /// Index of the column to sort by; `None` sorts by name.
     pub(super) sort: Option<usize>,
     pub(super) filter: String,
-    /// Keys go into the filter.
+    /// Whether keys are input for the filter.
     typing: bool,
     paused: bool,
-    /// Processes that are watched, this one among them; none: a recording is shown.
+    /// Number of watched processes; 0 if a recording is shown.
     live: usize,
-    /// No colours.
+    /// Whether the screen has no colours.
     pub(super) plain: bool,
-    /// Names are shown by what tells them apart; as of which events.
+    /// Shortened names and the number of the events with these names; `None` shows full names.
     short: Option<(ShortNames, Option<u64>)>,
     pub(super) chosen: Option<SiteId>,
-    /// Where each pane is, in the order of [`Pane`].
+    /// The selected row of each pane, in the order of [`Pane`].
     pub(super) places: [TableState; 3],
-    /// Of the chosen function, as of which events.
+    /// The chosen function's callers and callees, and the number of the events with them.
     around: Option<(SiteId, u64, Around)>,
-    /// What is shown of the time, if not all.
+    /// The part of the time that the timeline shows; `None` for all of it.
     pub(super) stretch: Option<(u64, u64)>,
-    /// The beginning of the call that was jumped to.
+    /// The beginning of the call that the last jump led to.
     pub(super) at: Option<u64>,
-    /// Rows of the timeline above the screen.
+    /// Number of rows of the timeline above the screen.
     pub(super) scroll: usize,
-    /// Rows that fit.
+    /// Number of rows that fit on the screen.
     pub(super) page: usize,
-    /// About the last key.
+    /// Message about the last key.
     pub(super) said: String,
 }
 
 impl App {
-    /// Of a recording (0), or of one of so many processes.
+    /// Returns the screen of a recording (0), or of this number of watched processes.
     pub fn new(live: usize) -> App {
         App {
             view: View::Functions,
@@ -99,13 +99,13 @@ impl App {
         }
     }
 
-    /// The same; names are shortened.
+    /// Returns the screen with shortened names, if `short`.
     pub fn shortening(self, short: bool) -> App {
         App { short: short.then(|| (ShortNames::default(), None)), ..self }
     }
 
-    /// Learns which names there are, from which each is to be told apart.
-    fn see_names<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+    /// Collects the names of all functions, so that shortened names are unique.
+    fn see_names<S: Source + Sync>(&mut self, shown: &ScreenData<'_, S>) {
         let Some((short, seen)) = &mut self.short else { return };
         if seen.replace(shown.number) == Some(shown.number) {
             return;
@@ -115,24 +115,24 @@ impl App {
         rows.for_each(|row| short.add(&row.function));
     }
 
-    /// What is shown of a function's name.
+    /// Returns a function's name as it is shown.
     pub(super) fn name(&self, full: &str) -> String {
         let name = self.short.as_ref().map_or_else(|| full.to_owned(), |(short, _)| short.of(full));
         one_line(&name).into_owned()
     }
 
-    /// Nothing new is to be shown.
+    /// Whether the display is paused.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Columns of the table.
+    /// Returns the columns of the table.
     pub(super) fn columns(&self) -> &'static [Column] {
         if self.live > 0 { &LIVE } else { &FILE }
     }
 
-    /// Draws it.
-    pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &Shown<'_, S>) {
+    /// Draws the screen.
+    pub fn draw<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, shown: &ScreenData<'_, S>) {
         self.see_names(shown);
         let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
         let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
@@ -167,8 +167,8 @@ impl App {
         }
     }
 
-    /// Does what a key says.
-    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &Shown<'_, S>) -> Act {
+    /// Handles a key.
+    pub fn key<S: Source + Sync>(&mut self, key: KeyEvent, shown: &ScreenData<'_, S>) -> Act {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Act::Quit } else { Act::Nothing };
         }
@@ -195,7 +195,7 @@ impl App {
         Act::Nothing
     }
 
-    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) -> Act {
+    fn key_in_functions<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) -> Act {
         match key {
             KeyCode::Up | KeyCode::Char('k') => self.step(-1, shown),
             KeyCode::Down | KeyCode::Char('j') => self.step(1, shown),
@@ -227,7 +227,7 @@ impl App {
         Act::Nothing
     }
 
-    fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+    fn key_in_timeline<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
         match key {
             KeyCode::Left | KeyCode::Char('a' | 'h') => self.pan(-0.2, shown),
             KeyCode::Right | KeyCode::Char('d' | 'l') => self.pan(0.2, shown),
@@ -243,9 +243,9 @@ impl App {
         }
     }
 
-    fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &Shown<'_, S>) {
+    fn type_filter<S: Source + Sync>(&mut self, key: KeyCode, shown: &ScreenData<'_, S>) {
         search::type_key(&mut self.filter, &mut self.typing, key);
-        // The first that is found is chosen.
+        // The first match is chosen.
         if !self.filter.is_empty() {
             let lines = self.lines(shown);
             if !lines.iter().any(|line| Some(line.site) == self.chosen) {
@@ -262,8 +262,8 @@ impl App {
         (self.chosen, self.at) = (site, None);
     }
 
-    /// Moves in the current pane; the first step down chooses the first row.
-    fn step<S: Source + Sync>(&mut self, by: isize, shown: &Shown<'_, S>) {
+    /// Moves the selection in the current pane; the first step down selects the first row.
+    fn step<S: Source + Sync>(&mut self, by: isize, shown: &ScreenData<'_, S>) {
         let lines = if self.pane == Pane::Table { self.lines(shown) } else { Vec::new() };
         let rows = if self.pane == Pane::Table { lines.len() } else { self.relatives(self.pane).len() };
         let Some(last) = rows.checked_sub(1) else { return };
@@ -281,7 +281,7 @@ impl App {
         }
     }
 
-    /// To the caller or callee that is selected.
+    /// Chooses the caller or callee that is selected.
     fn go_there(&mut self) {
         if self.pane == Pane::Table {
             return;
@@ -296,14 +296,14 @@ impl App {
         }
     }
 
-    fn toggle<S>(&self, shown: &Shown<'_, S>) -> Act {
+    fn toggle<S>(&self, shown: &ScreenData<'_, S>) -> Act {
         let (Some(live), Some(chosen)) = (&shown.live, self.chosen) else { return Act::Nothing };
         let row = live.interval.rows.iter().find(|row| row.sites.contains(&chosen));
         row.map_or(Act::Nothing, |row| Act::Toggle(row.clone()))
     }
 
-    /// Looks up what is around the chosen function, if that is not known yet.
-    pub(super) fn find_around<S: Source + Sync>(&mut self, shown: &Shown<'_, S>) {
+    /// Looks up the chosen function's callers and callees, if they are not known yet.
+    pub(super) fn find_around<S: Source + Sync>(&mut self, shown: &ScreenData<'_, S>) {
         let Some(site) = self.chosen else {
             self.around = None;
             return;
@@ -315,7 +315,7 @@ impl App {
         }
     }
 
-    /// The list in a pane beside the table.
+    /// Returns the list of a pane beside the table.
     pub(super) fn relatives(&self, pane: Pane) -> &[Relative] {
         match (&self.around, pane) {
             (Some((.., around)), Pane::Callers) => &around.callers,
@@ -329,7 +329,7 @@ impl App {
 mod tests {
     use super::*;
     use crate::top::switches::Switches;
-    use crate::tui::shown::Live;
+    use crate::tui::screen_data::Live;
     use calltap_analysis::MemorySource;
     use calltap_analysis::explore::Explorer;
     use calltap_analysis::live::Interval;
@@ -338,7 +338,8 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// `main` calls `parse` once, and `send` three times, of which the last is the longest.
+    /// Returns an explorer of calls: `main` calls `parse` once, and `send` three times, of which
+    /// the last call is the longest.
     fn explorer() -> Explorer<MemorySource> {
         let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
         source.meta.threads.push(Thread {
@@ -374,11 +375,11 @@ mod tests {
         Explorer::new(source, Limits::default(), None).unwrap()
     }
 
-    /// What is on the screen after some keys, and what the last of them asked for.
+    /// Returns the screen's lines after some keys, and the effect of the last key.
     fn after(keys: &[KeyCode], live: Option<Live<'_>>) -> (Vec<String>, Act) {
         let explorer = explorer();
         let mut app = App::new(usize::from(live.is_some()));
-        let shown = Shown { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
+        let shown = ScreenData { explorer: &explorer, number: 0, head: "app.data: 10 events", live };
         let mut terminal = Terminal::new(TestBackend::new(150, 12)).unwrap();
         let mut act = Act::Nothing;
         terminal.draw(|frame| app.draw(frame, &shown)).unwrap();
@@ -437,7 +438,7 @@ mod tests {
         assert!(lines[1].contains("0 ns .. 10.000 us") && lines[2].starts_with("app-7"), "{lines:#?}");
         assert!(lines[3].starts_with("main"), "{lines:#?}");
         let (parse, send) = (lines[4].find("parse").unwrap(), lines[4].find("send").unwrap());
-        // A tenth of 150 columns each.
+        // Each of the two calls takes a tenth of 150 columns.
         assert!((14..=16).contains(&parse) && (74..=76).contains(&send), "{lines:#?}");
         let (lines, _) = after(&['2', '+', 'd'].map(KeyCode::Char), None);
         assert!(lines[1].contains("3.500 us .. 8.500 us"), "{lines:#?}");
@@ -486,7 +487,7 @@ mod tests {
     #[test]
     fn no_screen_is_too_small() {
         let explorer = explorer();
-        let shown = Shown { explorer: &explorer, number: 0, head: "", live: None };
+        let shown = ScreenData { explorer: &explorer, number: 0, head: "", live: None };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (30, 5)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             let mut app = App::new(0);

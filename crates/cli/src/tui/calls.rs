@@ -1,7 +1,7 @@
 //! The timeline: a row for every thread and depth, a column for a stretch of time.
 
 use super::app::App;
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use super::states;
 use calltap_analysis::Source;
 use calltap_analysis::timeline::Block;
@@ -13,18 +13,18 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-/// Backgrounds of functions, of the 256 colours: dark letters can be read on them.
+/// Background colours of functions, from the 256 colours: dark letters are legible on them.
 const COLOURS: [u8; 12] = [110, 114, 144, 150, 152, 174, 179, 180, 182, 187, 216, 223];
-/// Levels of a thread that are shown.
+/// Number of levels of a thread that are shown.
 const LEVELS: usize = 24;
 /// Shortest stretch of time, nanoseconds.
 const SHORTEST: u64 = 100;
 
-/// A row of the timeline.
+/// A row of the timeline: a thread's heading, its states, or one level of its calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Head(ThreadId),
-    /// When it ran.
+    /// The states of a thread.
     States(ThreadId),
     Level(ThreadId, usize),
 }
@@ -45,8 +45,8 @@ fn parts<S: Source>(explorer: &Explorer<S>) -> Vec<Part> {
 }
 
 impl App {
-    /// What is shown of the time: from and to.
-    fn stretch<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> (u64, u64) {
+    /// Returns the part of the time that is shown.
+    fn stretch<S: Source + Sync>(&self, shown: &ScreenData<'_, S>) -> (u64, u64) {
         self.stretch.unwrap_or((0, shown.explorer.timeline.end().max(SHORTEST)))
     }
 
@@ -54,7 +54,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
     ) {
         let (from, to) = self.stretch(shown);
         let parts = parts(shown.explorer);
@@ -122,9 +122,9 @@ impl App {
                 1 => self.name(explorer.function(site).map_or("[unknown]", |function| &function.name)),
                 calls => format!("{}×", count(calls.into())),
             };
-            // The end of a call that is cut is not known.
+            // The end of a cut call is not known.
             let name = if block.cut > 0 { format!("~{name}") } else { name };
-            // A column between two names tells them apart.
+            // A free column separates two names.
             let name = if wide > 2 { name } else { " ".to_owned() };
             buffer.set_stringn(
                 line.x + first,
@@ -148,29 +148,29 @@ impl App {
         Style::new().fg(Color::Black).bg(Color::Indexed(COLOURS[hue as usize % COLOURS.len()]))
     }
 
-    /// Shows so many times as much, around the middle.
-    pub(super) fn zoom<S: Source + Sync>(&mut self, factor: f64, shown: &Shown<'_, S>) {
+    /// Scales the shown part of the time by a factor, around its middle.
+    pub(super) fn zoom<S: Source + Sync>(&mut self, factor: f64, shown: &ScreenData<'_, S>) {
         let (from, to) = self.stretch(shown);
         let (middle, length) = (from + (to - from) / 2, ((to - from) as f64 * factor) as u64);
         self.show_stretch(middle.saturating_sub(length / 2), length, shown);
     }
 
-    /// Moves by a share of what is shown.
-    pub(super) fn pan<S: Source + Sync>(&mut self, share: f64, shown: &Shown<'_, S>) {
+    /// Moves the shown part of the time by a share of its length.
+    pub(super) fn pan<S: Source + Sync>(&mut self, share: f64, shown: &ScreenData<'_, S>) {
         let (from, to) = self.stretch(shown);
         let by = ((to - from) as f64 * share) as i64;
         self.show_stretch(from.saturating_add_signed(by), to - from, shown);
     }
 
-    fn show_stretch<S: Source + Sync>(&mut self, from: u64, length: u64, shown: &Shown<'_, S>) {
+    fn show_stretch<S: Source + Sync>(&mut self, from: u64, length: u64, shown: &ScreenData<'_, S>) {
         let end = shown.explorer.timeline.end().max(SHORTEST);
         let length = length.clamp(SHORTEST, end);
         let from = from.min(end - length);
         self.stretch = Some((from, from + length));
     }
 
-    /// To the next or previous call of the chosen function.
-    pub(super) fn jump<S: Source + Sync>(&mut self, forwards: bool, shown: &Shown<'_, S>) {
+    /// Moves to the next or previous call of the chosen function.
+    pub(super) fn jump<S: Source + Sync>(&mut self, forwards: bool, shown: &ScreenData<'_, S>) {
         let explorer = shown.explorer;
         let Some(function) = self.chosen.and_then(|site| explorer.function(site)) else {
             self.said = "choose a function first (1)".to_owned();

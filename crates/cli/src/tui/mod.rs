@@ -1,9 +1,13 @@
-//! `calltap tui`: a recording, or a running process, to look around in on a terminal.
+//! `calltap tui`: explores a recording or a running process on a terminal.
+//!
+//! A recording is read once, before the screen appears. A process is watched by a thread of its
+//! own, and its newest events are read again for each drawing. The main thread draws, waits for a
+//! key, and handles it.
 
 mod app;
 mod calls;
 mod rows;
-mod shown;
+mod screen_data;
 mod states;
 mod table;
 
@@ -22,7 +26,7 @@ use calltap_analysis::units::{counted, one_line};
 use calltap_trace::TraceReader;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyEventKind};
-use shown::{Live, Shown};
+use screen_data::{Live, ScreenData};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -30,10 +34,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at what has come; keys are answered at once.
+/// Interval between two looks for new intervals; keys are handled at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Shows it until the user ends it.
+/// Shows the screen until the user ends it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let pids = crate::command_line::processes::all(arguments)?;
     let path = arguments.shown();
@@ -74,7 +78,7 @@ fn file(path: PathBuf, short: bool) -> Result<()> {
     on_screen(|terminal, keys| {
         let mut app = App::new(0).shortening(short);
         while !over.load(Acquire) {
-            let shown = Shown { explorer: &explorer, number: 0, head: &head, live: None };
+            let shown = ScreenData { explorer: &explorer, number: 0, head: &head, live: None };
             if let Act::Quit = turn(terminal, keys, &mut app, &shown)? {
                 break;
             }
@@ -93,7 +97,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
             .zip(&seen)
             .map(|(one, seen)| scope.spawn(move || seen.watch(&one.options, interval)))
             .collect();
-        // Whatever happens here, also a panic: the processes are let go.
+        // The processes are detached from whatever happens here, even a panic.
         let leave: Vec<_> = seen.iter().map(|seen| seen.switches.end_on_drop()).collect();
         let has_begun = |at: usize| seen[at].intervals() > 0;
         while (0..seen.len()).any(|at| !has_begun(at) && !watching[at].is_finished()) {
@@ -113,7 +117,7 @@ fn all_of(pids: &[u32], arguments: &Arguments) -> Result<()> {
     shown.and(result)
 }
 
-/// Shows one of these at a time.
+/// Shows one of the processes at a time.
 fn look(
     all: &[&Seen],
     terminal: &mut DefaultTerminal,
@@ -133,7 +137,7 @@ fn look(
             head = format!("{} of {}: {head}", at + 1, all.len());
         }
         let live = Some(Live { interval: &interval, switches: &seen.switches });
-        let shown = Shown { explorer: &explorer, number: seen.intervals(), head: &head, live };
+        let shown = ScreenData { explorer: &explorer, number: seen.intervals(), head: &head, live };
         match turn(terminal, keys, app, &shown)? {
             Act::Quit => break,
             Act::Toggle(row) => seen.switches.toggle(&row),
@@ -144,12 +148,12 @@ fn look(
     Ok(())
 }
 
-/// Draws, and does what a key says, if one comes.
+/// Draws the screen, waits briefly for a key, and handles it.
 fn turn<S: Source + Sync>(
     terminal: &mut DefaultTerminal,
     keys: &Receiver<Event>,
     app: &mut App,
-    shown: &Shown<'_, S>,
+    shown: &ScreenData<'_, S>,
 ) -> Result<Act> {
     terminal.draw(|frame| app.draw(frame, shown))?;
     match keys.recv_timeout(PAUSE) {

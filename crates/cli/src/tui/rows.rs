@@ -1,6 +1,6 @@
-//! Lines of the table of functions.
+//! The rows and columns of the table of functions.
 
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::top::switches::State;
 use crate::top::view;
 use calltap_analysis::Source;
@@ -12,12 +12,12 @@ use calltap_trace::SiteId;
 pub struct Column {
     pub title: &'static str,
     pub width: u16,
-    /// What it is sorted by, and how it is written.
+    /// The sort key of a line, and the text of its cell.
     value: fn(&Line) -> f64,
     text: fn(&Line) -> String,
 }
 
-/// A function, as the table has it.
+/// A row of the table: a function.
 pub struct Line {
     pub site: SiteId,
     pub name: String,
@@ -26,12 +26,12 @@ pub struct Line {
     calls: u64,
     rate: f64,
     rate_text: String,
-    /// Total, own, average, p99, longest; nanoseconds.
+    /// Total, own, average, p99 and longest time, in nanoseconds.
     times: Option<[u64; 5]>,
 }
 
 impl Column {
-    /// In words of the table.
+    /// Returns the text of a line's cell.
     pub fn text(&self, line: &Line) -> String {
         (self.text)(line)
     }
@@ -60,13 +60,13 @@ const P99: Column =
 const MAX: Column =
     Column { title: "MAX", width: 11, value: |line| time(line, 4), text: |line| time_text(line, 4) };
 
-/// Of a recording.
+/// The columns for a recording.
 pub const FILE: [Column; 6] = [TOTAL, OWN, CALLS, AVG, P99, MAX];
-/// Of a process: the last interval, but for p99, which is of the newest events.
+/// The columns for a process: of the last interval, except p99, which is of the newest events.
 pub const LIVE: [Column; 4] = [RATE, AVG, P99, MAX];
 
-/// All that have `filter` in their names, by this column; by name where there is none.
-pub fn lines<S: Source + Sync>(shown: &Shown<'_, S>, filter: &str, sort: Option<&Column>) -> Vec<Line> {
+/// Returns the functions with `filter` in their names, sorted by a column, or by name without one.
+pub fn lines<S: Source + Sync>(shown: &ScreenData<'_, S>, filter: &str, sort: Option<&Column>) -> Vec<Line> {
     let times = |function: &Function| {
         let p99 = |all: [u64; 4]| all[2];
         function.times.map(|t| [t.total_ns, t.self_ns, t.avg_ns, t.percentiles_ns.map_or(0, p99), t.max_ns])

@@ -1,4 +1,4 @@
-//! When a thread ran, column by column.
+//! The states of a thread, column by column: running, runnable, blocked.
 
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::units::duration;
@@ -8,7 +8,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-/// What a thread did most of the time of each column; none where that was not recorded.
+/// Returns for each column the state in which the thread spent most of its time; `None` if states
+/// were not recorded.
 pub(super) fn columns<S: Source + Sync>(
     explorer: &Explorer<S>,
     thread: ThreadId,
@@ -19,13 +20,13 @@ pub(super) fn columns<S: Source + Sync>(
     let edge = |column: u16| from + ((to - from) as f64 * f64::from(column) / f64::from(width.max(1))) as u64;
     let state = |column| {
         let (from, to) = (edge(column), edge(column + 1));
-        most(to - from, &band.off(from, to))
+        predominant_state(to - from, &band.off(from, to))
     };
     Some((0..width).map(state).collect())
 }
 
-/// What took most of a time.
-fn most(total: u64, off: &Off) -> RunState {
+/// Returns the state that took most of a time.
+fn predominant_state(total: u64, off: &Off) -> RunState {
     let ran = off.ran(total);
     let all = [
         (ran, RunState::Running),
@@ -47,7 +48,7 @@ fn symbol(state: RunState) -> &'static str {
     }
 }
 
-/// A line of its own.
+/// Draws the states as a line of their own.
 pub(super) fn draw(buffer: &mut Buffer, line: Rect, columns: &[RunState], plain: bool) {
     for (x, state) in (line.x..line.right()).zip(columns) {
         let colour = match state {
@@ -63,7 +64,7 @@ pub(super) fn draw(buffer: &mut Buffer, line: Rect, columns: &[RunState], plain:
     }
 }
 
-/// Hatches the calls of a line where their thread did not run: where their names leave room.
+/// Hatches calls where their thread did not run, beside their names.
 pub(super) fn hatch(buffer: &mut Buffer, line: Rect, columns: &[RunState]) {
     for (x, state) in (line.x..line.right()).zip(columns) {
         let Some(cell) = buffer.cell_mut((x, line.y)) else { continue };
@@ -74,7 +75,8 @@ pub(super) fn hatch(buffer: &mut Buffer, line: Rect, columns: &[RunState]) {
     }
 }
 
-/// `, blocked 16.495 ms`: what of a call its thread did not run.
+/// Returns a text such as `, blocked 16.495 ms`: the times of a call in which its thread did not
+/// run.
 pub(super) fn said<S: Source + Sync>(explorer: &Explorer<S>, thread: ThreadId, from: u64, to: u64) -> String {
     let band = explorer.timeline.band(&explorer.source, thread).ok().flatten();
     let off = band.map(|band| band.off(from, to)).unwrap_or_default();

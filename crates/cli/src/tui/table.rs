@@ -1,8 +1,8 @@
-//! Functions, with callers and callees of the chosen one.
+//! The table of functions, with the callers and callees of the chosen one beside it.
 
 use super::app::{App, Pane};
 use super::rows::{self, Column, Line};
-use super::shown::Shown;
+use super::screen_data::ScreenData;
 use crate::top::switches::State;
 use calltap_analysis::Source;
 use calltap_analysis::explore::Relative;
@@ -15,12 +15,12 @@ use ratatui::widgets::{Block, Borders, Cell, Row, Table};
 
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Widths of names with and without that of the module beside them, and of states.
+/// Widths of the columns of names, with a module's name and without, and of states.
 const NAMES: u16 = 44;
 const NAME: u16 = 24;
 const STATE: u16 = 13;
 
-/// The columns that leave room for names, and whether modules have a place, too.
+/// Returns the columns that fit beside the names, and whether the modules' names fit, too.
 fn fitting(columns: &[Column], live: bool, width: u16) -> (&[Column], bool) {
     let mut used = 2 + if live { STATE + 1 } else { 0 };
     let mut fitting = 0;
@@ -39,7 +39,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
     ) {
         let [left, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(area);
         self.draw_table(frame, left, shown);
@@ -49,7 +49,7 @@ impl App {
         self.draw_relatives(frame, callees, shown, Pane::Callees);
     }
 
-    fn draw_table<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_, S>) {
+    fn draw_table<S: Source + Sync>(&mut self, frame: &mut Frame<'_>, area: Rect, shown: &ScreenData<'_, S>) {
         let lines = self.lines(shown);
         let place = self.chosen.and_then(|site| lines.iter().position(|line| line.site == site));
         self.places[Pane::Table as usize].select(place);
@@ -91,7 +91,7 @@ impl App {
         &mut self,
         frame: &mut Frame<'_>,
         area: Rect,
-        shown: &Shown<'_, S>,
+        shown: &ScreenData<'_, S>,
         pane: Pane,
     ) {
         let name = |site| shown.explorer.function(site).map_or("[unknown]", |function| &function.name);
@@ -120,8 +120,8 @@ impl App {
         Block::new().borders(Borders::TOP | Borders::LEFT).border_style(style).title(title)
     }
 
-    /// The lines of the table.
-    pub(super) fn lines<S: Source + Sync>(&self, shown: &Shown<'_, S>) -> Vec<Line> {
+    /// Returns the rows of the table.
+    pub(super) fn lines<S: Source + Sync>(&self, shown: &ScreenData<'_, S>) -> Vec<Line> {
         rows::lines(shown, &self.filter, self.sort.and_then(|at| self.columns().get(at)))
     }
 }

@@ -1,4 +1,5 @@
-//! What the page asks of recorded calls, and what it is told: numbers below the token, JSON back. Times are nanoseconds since the beginning of the timeline.
+//! The page's questions about recorded calls. A question is a name with a query string, and its
+//! answer is JSON. Times are nanoseconds since the beginning of the timeline.
 
 use super::source;
 use calltap_analysis::explore::{
@@ -6,7 +7,7 @@ use calltap_analysis::explore::{
 };
 use calltap_analysis::paths::By;
 use calltap_analysis::timeline::{Band, Block, Piece, Timeline};
-use calltap_analysis::values::Shown;
+use calltap_analysis::values::FormattedValue;
 use calltap_analysis::why::{Asked, why_call};
 use calltap_analysis::{Names, Off, Source, incidents, limited};
 use calltap_trace::{Incident, SiteId, ThreadId};
@@ -15,38 +16,38 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Bars of a histogram at most.
+/// Number of bars of a histogram at most.
 const BARS: usize = 60;
-/// Columns of a heatmap, and rows at most.
+/// Number of columns and rows of a heatmap at most.
 const HEAT_COLUMNS: u32 = 60;
 const HEAT_ROWS: usize = 24;
-/// Boxes of a flame graph are at least this share of its width.
+/// Width of the narrowest box of a flame graph, as a share of the graph's width.
 const NARROWEST: f64 = 1.0 / 3000.0;
-/// Columns of the overview at most, and threads in it.
+/// Number of columns of the overview, and of threads in it, at most.
 const COLUMNS: u64 = 4096;
 const THREADS: usize = 64;
-/// A window is divided into so many stretches at most.
+/// Number of stretches that a window of time is divided into at most.
 const FINEST: u64 = 1 << 16;
 
-/// Marks of incidents of a thread, at most.
+/// Number of a thread's incidents that are marked at most.
 const MARKS: u64 = 4096;
 
-/// Why a question has no answer.
+/// The reason why a question has no answer.
 pub struct Refusal {
-    /// Of HTTP.
+    /// Status code of HTTP.
     pub code: u16,
-    /// One sentence.
+    /// The reason, in one sentence.
     pub why: String,
 }
 
 impl Refusal {
-    /// With this code and sentence.
+    /// Returns a refusal with this code and sentence.
     pub fn new(code: u16, why: &str) -> Refusal {
         Refusal { code, why: why.to_owned() }
     }
 }
 
-/// `from=1&to=2`
+/// A query string: `from=1&to=2`.
 pub struct Query<'a>(pub &'a str);
 
 impl Query<'_> {
@@ -55,13 +56,13 @@ impl Query<'_> {
         pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
     }
 
-    /// A number that has to be there.
+    /// Returns the number of a required key.
     pub fn number<T: FromStr>(&self, key: &str) -> Result<T, Refusal> {
         let number = self.text(key).and_then(|text| text.parse().ok());
         number.ok_or_else(|| Refusal::new(400, &format!("'{key}' is not a number that fits")))
     }
 
-    /// Is it 1?
+    /// Whether the value of a key is 1.
     pub fn is_set(&self, key: &str) -> bool {
         self.text(key).is_some_and(|value| value == "1")
     }
@@ -140,7 +141,7 @@ fn summary<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Value {
     })
 }
 
-/// `from=1&to=2`: only what happened then; None: of all time.
+/// Returns the calls between `from=1&to=2`; `None` without these keys.
 fn window<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Option<Arc<Window>>, Refusal> {
     if query.text("from").is_none() {
         return Ok(None);
@@ -167,7 +168,7 @@ fn functions(all: &[Function]) -> Value {
     all.iter().map(row).collect()
 }
 
-/// `lanes=THREAD.FIRST.LAST,...`: these threads, at these depths.
+/// Answers `lanes=THREAD.FIRST.LAST,...`: the timelines of these threads, at these depths.
 fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<String, Refusal> {
     let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
     // No screen shows all calls of a long time.
@@ -190,22 +191,22 @@ fn timeline<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
     Ok(text + "]")
 }
 
-/// What is asked of a thread's timeline.
+/// A request for a thread's timeline.
 pub struct Lane {
-    /// Whose it is.
+    /// The thread.
     pub thread: ThreadId,
     /// The first and the last depth.
     pub tracks: (u32, u32),
-    /// From when to when.
+    /// The first and the last time.
     pub window: (u64, u64),
-    /// Calls are joined where blocks are not longer.
+    /// Calls are joined to one block up to this length.
     pub resolution: u64,
-    /// The same of states.
+    /// States are joined to one piece up to this length.
     pub of_states: u64,
 }
 
 impl Lane {
-    /// Writes the answer, with the calls of a function that has a timeline of its own.
+    /// Writes the timeline. `focus`: the timeline of the chosen function, whose calls are added.
     pub fn write<S: Source + Sync>(
         &self,
         explorer: &Explorer<S>,
@@ -233,14 +234,14 @@ impl Lane {
         }
         *text += ",\"incidents\":";
         let all = explorer.source.incidents(thread).map_err(|error| Refusal::new(500, &error.to_string()))?;
-        happened(explorer, &all.entries, (from, to), resolution, text);
+        write_incidents(explorer, &all.entries, (from, to), resolution, text);
         *text += "}";
         Ok(())
     }
 }
 
-/// Two values for each that is shown, in one list: when, and what; of those that are closer together than the resolution, the first.
-fn happened<S: Source>(
+/// Writes the time and text of each incident as one list; only the first within a resolution.
+fn write_incidents<S: Source>(
     explorer: &Explorer<S>,
     all: &[Incident],
     (from, to): (u64, u64),
@@ -269,7 +270,8 @@ fn band<S: Source + Sync>(
     band.map_err(|error| Refusal::new(500, &error.to_string()))
 }
 
-/// Six numbers for each, in one list: start, length, and how much of that the thread had no processor, slept, was held by calltap, and what is not known.
+/// Writes six numbers for each piece of a band as one list: start, length, and the times in which
+/// the thread was runnable, was blocked, was held by calltap, and in which its state is unknown.
 fn pieces(pieces: &[Piece], text: &mut String) {
     text.push('[');
     for (at, Piece { start, end, off }) in pieces.iter().enumerate() {
@@ -280,14 +282,14 @@ fn pieces(pieces: &[Piece], text: &mut String) {
     text.push(']');
 }
 
-/// `thread=1&from=2&to=3`: what of this time a thread ran.
+/// Answers `thread=1&from=2&to=3`: the states of a thread in this time.
 fn off<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let (from, to): (u64, u64) = (query.number("from")?, query.number("to")?);
     let band = band(explorer, ThreadId(query.number("thread")?))?;
     Ok(band.map_or(Value::Null, |band| states(to.saturating_sub(from), &band.off(from, to))))
 }
 
-/// `thread=1&from=2&to=3&f=4`: why a call of this function took as long as it did, and where the chain of its waits and wakers lies.
+/// Answers `thread=1&from=2&to=3&f=4`: the waits and wakers that made a function's call slow.
 fn why<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let origin = explorer.timeline.origin();
     let at = |key| Ok(query.number::<u64>(key)?.saturating_add(origin));
@@ -296,7 +298,8 @@ fn why<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Va
     why_call(&explorer.source, asked, origin).map_err(|error| Refusal::new(500, &error.to_string()))
 }
 
-/// Seven numbers for each, in one list: start, length, function, calls, the longest, time in calls, calls that are cut.
+/// Writes seven numbers for each block as one list: start, length, function, number of calls, the
+/// longest, time in calls, number of cut calls.
 fn blocks<S: Source>(explorer: &Explorer<S>, blocks: &[Block], text: &mut String) {
     text.push('[');
     for (at, block) in blocks.iter().enumerate() {
@@ -307,7 +310,7 @@ fn blocks<S: Source>(explorer: &Explorer<S>, blocks: &[Block], text: &mut String
     text.push(']');
 }
 
-/// How deep each thread was, column by column.
+/// Returns the depth of each thread's stack, column by column.
 fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<String, Refusal> {
     let columns = query.number::<u64>("columns")?.clamp(1, COLUMNS);
     let end = explorer.timeline.end().max(1);
@@ -332,7 +335,7 @@ fn overview<S: Source + Sync>(explorer: &Explorer<S>, query: &Query<'_>) -> Resu
     Ok(Value::from(threads).to_string())
 }
 
-/// `by=wall&root=0`: a flame graph without boxes that are narrower than this share of its width.
+/// Answers `by=wall&root=0`: a flame graph without boxes narrower than a share of its width.
 pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f64) -> Result<Value, Refusal> {
     let by: By = query.text("by").unwrap_or("wall").parse().map_err(|why: String| Refusal::new(400, &why))?;
     let window = window(explorer, query)?;
@@ -366,7 +369,7 @@ pub fn flame<S: Source>(explorer: &Explorer<S>, query: &Query<'_>, narrowest: f6
     }))
 }
 
-/// What of a time a thread ran, had no processor, slept, was held by calltap, and what is not known.
+/// Returns the times in which a thread was running, runnable, blocked, held by calltap, unknown.
 fn states(total: u64, off: &Off) -> Value {
     json!([By::Cpu.of(total, off), off.runnable, off.blocked, off.tracing, off.unknown])
 }
@@ -409,13 +412,13 @@ fn calls<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, 
     Ok(slow(calls).into())
 }
 
-/// `f=1`: the file and the line of a function's source, `/src/app.c:12`, if they are known.
+/// Answers `f=1`: the file and line of a function's source, `/src/app.c:12`, if they are known.
 pub fn source_text<S: Source>(explorer: &Explorer<S>, function: &Function) -> Option<String> {
     let found = source::of(explorer.source.meta(), function.site)?;
     Some(format!("{}:{}", found.file, found.line))
 }
 
-/// `f=1&thread=2&start=3&depth=4`: arguments and results of a call, name and text of each.
+/// Answers `f=1&thread=2&start=3&depth=4`: name and text of a call's arguments and results.
 fn values<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let function = query_function(explorer, query, "f")?;
     let place = (ThreadId(query.number("thread")?), query.number("start")?, query.number("depth")?);
@@ -424,13 +427,13 @@ fn values<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value,
     Ok(found.get(&place).map_or(Value::Null, values_json))
 }
 
-/// Name and text of each value.
+/// Returns the name and text of each value.
 pub fn values_json(CallValues { arguments, results }: &CallValues) -> Value {
-    let list = |all: &[Shown]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
+    let list = |all: &[FormattedValue]| all.iter().map(|one| json!([one.name, one.text])).collect::<Vec<_>>();
     json!({ "arguments": list(arguments), "results": list(results) })
 }
 
-/// `f=1`, and `from=1&to=2`, else all time: how many calls of a function began when, and took how long.
+/// Answers `f=1`, and `from=1&to=2` or else all time: a heatmap of calls by begin and length.
 fn heat<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let (function, columns) = (query_function(explorer, query, "f")?, columns(explorer, query)?);
     let all = explorer.heat(&[function], &columns, HEAT_ROWS);
@@ -438,7 +441,7 @@ fn heat<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, R
     Ok(all.first().map_or(Value::Null, |heat| heat_json(heat, &columns)))
 }
 
-/// Of the cells column, row and calls, in one list.
+/// Returns a heatmap; its cells are one list with column, row and number of calls.
 pub fn heat_json(Heat { rows, cells }: &Heat, columns: &Columns) -> Value {
     let cells = cells.iter().flat_map(|((column, row), calls)| [u64::from(*column), u64::from(*row), *calls]);
     json!({
@@ -450,7 +453,7 @@ pub fn heat_json(Heat { rows, cells }: &Heat, columns: &Columns) -> Value {
     })
 }
 
-/// Heatmaps of functions, of all time.
+/// Returns the heatmaps of functions over all time.
 pub fn heats<S: Source>(
     explorer: &Explorer<S>,
     functions: &[&Function],
@@ -468,7 +471,7 @@ fn columns<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Colum
     Ok(Columns { of, count: HEAT_COLUMNS })
 }
 
-/// `f=1&column=2&row=3`, with the time of the heatmap: the slowest calls in a cell of it.
+/// Answers `f=1&column=2&row=3`, with a heatmap's time: the slowest calls in one of its cells.
 fn cell<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, Refusal> {
     let (function, columns) = (query_function(explorer, query, "f")?, columns(explorer, query)?);
     let rows = explorer.histogram(function, HEAT_ROWS);
@@ -477,7 +480,7 @@ fn cell<S: Source>(explorer: &Explorer<S>, query: &Query<'_>) -> Result<Value, R
     Ok(slow(calls.map_err(|error| Refusal::new(500, &error.to_string()))?).into())
 }
 
-/// The timeline of one function.
+/// Returns the timeline of one function.
 fn only<S: Source + Sync>(
     explorer: &Explorer<S>,
     function: &Function,

@@ -1,5 +1,8 @@
-//! Connections of browsers: hyper speaks HTTP on each, in a thread of its own. Every limit holds before a request is looked at, as any process of this machine may connect:
-//! the length of a head, the number of connections, the time until a request is whole. No request has a body.
+//! Connections of browsers: hyper speaks HTTP on each, in a thread of its own.
+//!
+//! Any process of this machine may connect, so every limit applies before a request is looked at:
+//! the length of a head, the number of connections, the time until a request is complete. No
+//! request has a body.
 
 use http_body_util::Full;
 use hyper::body::{Body as _, Bytes, Incoming};
@@ -21,28 +24,29 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections at a time. Beyond that, the oldest goes that has not shown the token.
+/// Number of connections at a time. Beyond that, the oldest one that has not shown the token is
+/// closed.
 const MOST: usize = 32;
-/// Bytes of a request's head.
+/// Number of bytes of a request's head at most.
 const LONGEST_HEAD: usize = 16 << 10;
-/// Until the first request is whole.
+/// Time until the first request must be complete.
 const FIRST: Duration = Duration::from_secs(5);
-/// From one request until the next is whole.
+/// Time from one request until the next must be complete.
 const NEXT: Duration = Duration::from_secs(30);
-/// Between two looks whether it is over.
+/// Interval between two looks whether the server is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is answered.
+/// The response to a request.
 pub type Answer = Response<Full<Bytes>>;
 
-/// A connection, as others see it.
+/// A connection, as the other threads see it.
 struct Peer {
     stream: TcpStream,
-    /// It has shown the token.
+    /// Whether a request of the connection had the token.
     is_known: AtomicBool,
 }
 
-/// Answers requests until `over`. `answer` also says whether a request had the token.
+/// Answers requests until `over`. `answer` also returns whether a request had the token.
 pub fn serve(
     listener: &TcpListener,
     over: &AtomicBool,
@@ -59,7 +63,7 @@ pub fn serve(
             let Some(peer) = admit(&mut lock(&peers), stream) else { continue };
             let peers = &peers;
             scope.spawn(move || {
-                // A browser that goes away in the middle of an answer is no error.
+                // A browser that disconnects in the middle of an answer is no error.
                 let _ = speak(&peer, over, answer);
                 lock(peers).retain(|other| !Arc::ptr_eq(other, &peer));
             });
@@ -72,7 +76,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new connection, if there is room for one, or can be made.
+/// Adds a new connection, unless the limit is reached or the connection cannot be set up.
 fn admit(peers: &mut Vec<Arc<Peer>>, stream: TcpStream) -> Option<Arc<Peer>> {
     if peers.len() >= MOST {
         let stranger = peers.iter().position(|peer| !peer.is_known.load(Acquire))?;
@@ -90,7 +94,7 @@ fn wait(stream: &impl std::os::fd::AsFd, flags: PollFlags, time: Duration) {
     let _ = poll(&mut [PollFd::new(stream, flags)], Some(&time));
 }
 
-/// Answers the requests of one connection until it is closed, late, or over.
+/// Answers the requests of one connection until it is closed, late, or the server ends.
 fn speak(
     peer: &Arc<Peer>,
     over: &AtomicBool,
@@ -128,7 +132,7 @@ fn refuse_body() -> Answer {
     answer
 }
 
-/// A stream that says what it waits for.
+/// A stream for hyper that records which readiness it waits for.
 struct Stream {
     peer: Arc<Peer>,
     awaited: Rc<Cell<PollFlags>>,

@@ -1,4 +1,8 @@
-//! `calltap view`: a recording, or a running process, as a page in a browser.
+//! `calltap view`: shows a recording, or a running process, as a page in a browser.
+//!
+//! The server delivers the page's files, and passes the page's questions to a subject. The subject
+//! of a recording reads the events while the page is served already; that of a process watches it
+//! in a thread of its own.
 
 mod api;
 mod connections;
@@ -27,7 +31,7 @@ use std::thread;
 use std::time::Duration;
 use subject::{File, Process};
 
-/// Between two looks whether it is time to go.
+/// Interval between two looks whether the server is to end.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves the page until the user ends it.
@@ -53,11 +57,12 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
-    // Before the events are read: a port that cannot be bound needs no answers.
+    // The port is bound before the events are read, so that an error appears at once.
     let server = Server::new(port)?;
     let over = end_flag()?;
     let subject = Arc::new(File::new(path, reader.event_count()));
-    // Not within a scope: calltap ends when it is told to, whatever is still to be read.
+    // A scope would wait for this thread: calltap ends when it is told to, even if events are still
+    // to be read.
     let reading = {
         let subject = Arc::clone(&subject);
         thread::spawn(move || read(&subject, reader))
@@ -74,7 +79,7 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Writes the page of a trace into a file, which needs no calltap.
+/// Writes the page of a trace into a file, which can be viewed without calltap.
 fn save(path: &Path, page: &Path) -> Result<()> {
     let reader = TraceReader::open(path)?;
     let mut progress = Progress::new(reader.event_count());
@@ -108,7 +113,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
     let idle = if idle == "none" { None } else { Some(values::time(&idle)?) };
     let all = Watching::new(pids, arguments)?;
     let server = Server::new(port)?;
-    // From the beginning: a signal may come right behind the end of the process.
+    // The flag is set up first: a signal may arrive right after the end of the process.
     let over = end_flag()?;
     let one = |pid: &u32| Process { seen: Seen::new(*pid), ended: AtomicBool::new(false), pid: *pid };
     let subjects: Vec<Process> = pids.iter().map(one).collect();
@@ -120,7 +125,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
         };
         let watching: Vec<_> =
             all.iter().zip(&subjects).map(|pair| scope.spawn(move || watch(pair))).collect();
-        // Whatever happens here, also a panic: the processes are let go.
+        // The processes are detached from whatever happens here, even a panic.
         let leave: Vec<_> = subjects.iter().map(|subject| subject.seen.switches.end_on_drop()).collect();
         let has_begun = |subject: &Process| subject.seen.intervals() > 0;
         let is_waited_for = |subject: &Process| !has_begun(subject) && !subject.ended.load(Acquire);
@@ -136,7 +141,8 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
             return (Ok(()), join().1);
         }
         let shown = server.announce();
-        // One server until the end: a request that arrives while a process ends is answered.
+        // A single server runs until the end, so that a request that arrives while a process ends
+        // is answered.
         let result = server.serve(&subjects, || {
             let runs = |subject: &Process| !subject.ended.load(Acquire);
             while shown.is_ok() && subjects.iter().any(runs) && !server.is_forgotten(idle) {
@@ -145,7 +151,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
             drop(leave);
             let (outcomes, result) = join();
             let has_ended = outcomes.iter().flatten().all(|outcome| outcome.ended);
-            // What a process did last can still be looked at.
+            // The last events of an ended process remain visible.
             if has_ended && shown.is_ok() && outcomes.iter().any(Option::is_some) {
                 let what = if pids.len() > 1 {
                     "all processes have ended; what was seen of them"
@@ -165,7 +171,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
     shown
 }
 
-/// Set when calltap is told to end.
+/// Returns a flag that is set when calltap is told to end.
 fn end_flag() -> Result<Arc<AtomicBool>> {
     let over = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -174,7 +180,7 @@ fn end_flag() -> Result<Arc<AtomicBool>> {
     Ok(over)
 }
 
-/// Says something to the process that started calltap, if there is one.
+/// Writes a line to standard output, for the process that started calltap.
 fn say(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say where the page is")

@@ -1,7 +1,8 @@
-//! `calltap view --save`: the page as one file, which needs no calltap: the answers to what it may ask are in it.
+//! `calltap view --save`: the page as one file, which can be viewed without calltap, as it contains
+//! the answers to the page's questions.
 //!
-//! Of the timeline it has blocks as fine as fit; the page joins them for what it shows, as the server does. Of the functions with the most time it has what the page
-//! shows of a chosen one.
+//! The file has the blocks of the timeline at the finest resolution within a limit; the page joins
+//! them as the server does. It has the details of the functions with the most time.
 
 use super::api::{self, Query, Refusal};
 use super::server::FILES;
@@ -12,38 +13,40 @@ use calltap_trace::SiteId;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Blocks of the timeline, at most: some 35 bytes each.
+/// Number of blocks of the timeline at most: some 35 bytes each.
 const BLOCKS: usize = 150_000;
-/// Pieces of bands of states, at most.
+/// Number of pieces of bands of states at most.
 const PIECES: usize = 50_000;
-/// The first resolution above nothing, nanoseconds.
+/// The finest resolution after 0, which keeps every call; in nanoseconds.
 const FINE: u64 = 32;
-/// Bytes of what is known of chosen functions, and of their flame graphs.
+/// Bytes of details of functions at most, and of their flame graphs.
 const DETAILS: usize = 3 << 20;
 const FLAMES: usize = 3 << 20;
-/// Heatmaps of functions: some 5 KB each.
+/// Number of functions with a heatmap: some 5 KB each.
 const HEATS: usize = 100;
-/// Functions whose slowest calls have their arguments and results in it: some 100 bytes for each call.
+/// Number of functions whose slowest calls have their arguments and results: some 100 bytes for
+/// each call.
 const VALUED: usize = 100;
-/// Boxes of flame graphs are at least this share of their width: of the one that can be zoomed into, and of those of functions.
+/// Width of the narrowest box as a share of the graph's width: of the flame graph of all functions,
+/// in which the page can zoom, and of those of single functions.
 const NARROWEST: f64 = 1.0 / 30_000.0;
 const NARROWEST_OF_FUNCTION: f64 = 1.0 / 1000.0;
-/// Columns of the overview.
+/// Number of columns of the overview.
 const COLUMNS: u32 = 2048;
-/// Which time a flame graph can be of.
+/// The times that a flame graph can show.
 const TIMES: [&str; 5] = ["wall", "cpu", "runnable", "blocked", "tracing"];
-/// Only what is in the file.
+/// The content security policy: nothing is loaded from outside the file.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// A page, and what is not in it.
+/// A saved page.
 pub struct Saved {
-    /// HTML.
+    /// The page as HTML.
     pub text: String,
-    /// What its reader should know.
+    /// A sentence about the limits of the page.
     pub note: String,
 }
 
-/// The page of what was read.
+/// Returns the page of a trace.
 pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Saved> {
     let mut found = Answers::default();
     found.add_details(explorer, title)?;
@@ -70,12 +73,12 @@ pub fn page<S: Source + Sync>(explorer: &Explorer<S>, title: &str) -> Result<Sav
     Ok(Saved { text: html(&data)?, note })
 }
 
-/// An answer of the server's.
+/// Returns the server's answer to a question.
 fn ask<S: Source + Sync>(explorer: &Explorer<S>, title: &str, name: &str, query: &str) -> Result<String> {
     api::explore(explorer, title, name, &Query(query)).map_err(|refusal| anyhow!("{}", refusal.why))
 }
 
-/// Of chosen functions, each as a member of an object.
+/// The answers about single functions, each as a member of a JSON object.
 #[derive(Default)]
 struct Answers {
     details: Vec<String>,
@@ -83,7 +86,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Functions with the most time come first.
+    /// Adds details of functions, those with the most time first.
     fn add_details<S: Source + Sync>(&mut self, explorer: &Explorer<S>, title: &str) -> Result<()> {
         let mut size = 0;
         for site in by_time(explorer) {
@@ -97,7 +100,8 @@ impl Answers {
         Ok(())
     }
 
-    /// The flame graph of all, by each time that is known; and those of functions.
+    /// Adds the flame graph of all functions, by each recorded kind of time, and those of single
+    /// functions.
     fn add_flames<S: Source + Sync>(&mut self, explorer: &Explorer<S>) -> Result<()> {
         let times = if explorer.source.has_switches() { &TIMES[..] } else { &TIMES[..1] };
         let mut size = 0;
@@ -108,7 +112,7 @@ impl Answers {
         for site in by_time(explorer) {
             for (by, callers) in times.iter().flat_map(|by| [(by, 0), (by, 1)]) {
                 let query = format!("by={by}&f={site}&callers={callers}");
-                // Its paths may be among those that were too many.
+                // The function's paths may be missing, as there were too many paths.
                 let Ok(answer) = flame(explorer, &query, NARROWEST_OF_FUNCTION) else { continue };
                 size += answer.len();
                 self.flames.push(format!("\"{by}.{site}.{callers}\":{answer}"));
@@ -143,7 +147,7 @@ impl Answers {
     }
 }
 
-/// Of the functions with the most time, by function.
+/// Returns the heatmaps of the functions with the most time, by function.
 fn heats<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     let sites: Vec<u32> = by_time(explorer).into_iter().take(HEATS).collect();
     let functions: Vec<_> = sites.iter().filter_map(|site| explorer.function(SiteId(*site))).collect();
@@ -151,14 +155,15 @@ fn heats<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     Ok(Value::Object(sites.iter().map(u32::to_string).zip(all).collect()))
 }
 
-/// Where functions are in their sources, by function.
+/// Returns the source lines of functions, by function.
 fn sources<S: Source>(explorer: &Explorer<S>) -> Value {
     let all = explorer.functions.iter();
     let known = all.filter_map(|one| Some((one.site.0.to_string(), api::source_text(explorer, one)?.into())));
     Value::Object(known.collect())
 }
 
-/// Arguments and results of the slowest calls of the functions with the most time, by thread, beginning and depth.
+/// Returns the arguments and results of the slowest calls of the functions with the most time, by
+/// thread, beginning and depth.
 fn values<S: Source>(explorer: &Explorer<S>) -> Result<Value> {
     let functions = by_time(explorer).into_iter().filter_map(|site| explorer.function(SiteId(site)));
     let functions: Vec<_> = functions.filter(|function| explorer.has_values(function)).take(VALUED).collect();
@@ -177,7 +182,7 @@ fn flame<S: Source>(explorer: &Explorer<S>, query: &str, narrowest: f64) -> Resu
     answer.map(|answer| answer.to_string()).map_err(|refusal| anyhow!("{}", refusal.why))
 }
 
-/// What functions are known by, those with the most time first.
+/// Returns the sites of functions, those with the most time first.
 fn by_time<S>(explorer: &Explorer<S>) -> Vec<u32> {
     let mut functions: Vec<_> = explorer.functions.iter().collect();
     functions.sort_by_key(|function| {
@@ -187,7 +192,8 @@ fn by_time<S>(explorer: &Explorer<S>) -> Vec<u32> {
     functions.iter().map(|function| function.site.0).collect()
 }
 
-/// The timeline of all threads, and how fine it is, in nanoseconds; 0: it has every call.
+/// Returns the resolution in nanoseconds, and the timelines of all threads at it. At 0 they have
+/// every call.
 fn lanes<S: Source + Sync>(explorer: &Explorer<S>) -> Result<(u64, String)> {
     let timeline = &explorer.timeline;
     let window = (0, timeline.end());
@@ -216,7 +222,7 @@ fn lanes<S: Source + Sync>(explorer: &Explorer<S>) -> Result<(u64, String)> {
     Ok((resolution, text + "]"))
 }
 
-/// The finest resolution from this one on with at most so many pieces.
+/// Returns the finest resolution from `from` on with at most `most` pieces.
 fn finest(from: u64, most: usize, count: impl Fn(u64) -> usize) -> u64 {
     let mut resolution = from;
     while count(resolution) > most && resolution < u64::MAX / 4 {
@@ -225,7 +231,8 @@ fn finest(from: u64, most: usize, count: impl Fn(u64) -> usize) -> u64 {
     resolution
 }
 
-/// The files of the page in one. Modules import each other by names, for which an import map has their texts.
+/// Joins the page's files into one. Modules import each other by names, which an import map
+/// resolves to their texts.
 fn html(data: &str) -> Result<String> {
     let file = |name: &str| {
         let found = FILES.iter().find(|(known, ..)| *known == name);
@@ -262,7 +269,7 @@ fn percent_encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
-            // A String takes whatever is written to it.
+            // Writing to a String cannot fail.
             let _ = write!(encoded, "%{byte:02X}");
         }
         encoded

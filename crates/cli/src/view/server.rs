@@ -1,4 +1,4 @@
-//! The server of the page: to this machine only, and to clients that know its token.
+//! The page's server: it listens on this machine only, and answers clients that know its token.
 
 use super::api;
 use super::connections::{self, Answer};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Files of the page, by name, with their types.
+/// The page's files: name, type, contents.
 pub const FILES: [(&str, &str, &str); 13] = [
     ("", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
@@ -33,7 +33,8 @@ pub const FILES: [(&str, &str, &str); 13] = [
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Only what this server sends; no other page may frame it, keep it or learn its address.
+/// Headers of every answer: the page loads only what this server sends, and no other page may frame
+/// it, keep it or learn its address.
 const HEADERS: [(&str, &str); 5] = [
     (
         "Content-Security-Policy",
@@ -45,17 +46,17 @@ const HEADERS: [(&str, &str); 5] = [
     ("Cache-Control", "no-store"),
 ];
 
-/// A server whose address was not told yet.
+/// A server that listens.
 pub struct Server {
     listener: TcpListener,
     port: u16,
     token: String,
-    /// When the page was last asked for anything.
+    /// Time of the page's last request.
     asked: Mutex<Instant>,
 }
 
 impl Server {
-    /// At this port, or at any that is free for 0.
+    /// Binds a port; 0 is any free port.
     pub fn new(port: u16) -> Result<Server> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("cannot serve the page at port {port}"))?;
@@ -66,18 +67,18 @@ impl Server {
         Ok(Server { listener, port, token, asked: Mutex::new(Instant::now()) })
     }
 
-    /// Says where the page is.
+    /// Prints the address of the page.
     pub fn announce(&self) -> Result<()> {
         super::say(&format!("http://127.0.0.1:{}/{}/", self.port, self.token))
     }
 
-    /// Did no request come for so long?
+    /// Whether no request has arrived for `idle`.
     pub fn is_forgotten(&self, idle: Option<Duration>) -> bool {
         let asked = self.asked.lock().map(|asked| asked.elapsed());
         idle.is_some_and(|idle| asked.is_ok_and(|since| since > idle))
     }
 
-    /// Answers until `wait` returns, and returns what it did.
+    /// Answers requests until `wait` returns, and returns its result.
     pub fn serve<T>(&self, subject: &dyn Subject, wait: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -90,7 +91,7 @@ impl Server {
         })
     }
 
-    /// Answers a request; says whether it had the token.
+    /// Answers a request. Returns whether it had the token.
     fn answer(&self, request: &Request<Incoming>, subject: &dyn Subject) -> (Answer, bool) {
         let within = self.within(request.uri().path());
         let answer = match within {
@@ -117,7 +118,7 @@ impl Server {
         (with(answer, &HEADERS), within.is_some())
     }
 
-    /// The path below the token; None without the token.
+    /// Returns the path below the token; `None` without the token.
     fn within<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix('/')?;
         let (token, rest) = rest.split_once('/')?;
@@ -146,7 +147,7 @@ fn json(answer: Result<String, api::Refusal>) -> Answer {
 
 fn with(mut answer: Answer, headers: &[(&'static str, &'static str)]) -> Answer {
     for (name, value) in headers {
-        // HeaderName::from_static would refuse the capital letters of the table.
+        // `HeaderName::from_static` would refuse the capital letters of the table.
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }

@@ -1,4 +1,4 @@
-//! Where functions are in their sources, as the debugging information of their files says.
+//! Source lines of functions, from the debugging information of their files.
 
 use calltap_selection::debug_files::read_types;
 use calltap_sites::Svma;
@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What was read of files, by path and build-id.
+/// The debugging information that was read, by path and build-id; `None` if a file has none.
 type Files = BTreeMap<(String, String), Option<Arc<Types>>>;
 
 static READ: Mutex<Files> = Mutex::new(BTreeMap::new());
 
-/// Where the function of a site is. None: its file has no debugging information, is gone, or is another build.
+/// Returns the source line of a site's function. `None` if its file has no debugging information,
+/// is missing, or has another build-id.
 pub fn of(meta: &Meta, site: SiteId) -> Option<SourceLine> {
     let site = meta.sites.get(site.0 as usize)?;
     let module = meta.modules.get(site.module as usize)?;

@@ -1,4 +1,4 @@
-//! What the page shows: a file, or a process.
+//! The subject of a page: a trace file, one process, or several.
 
 use super::api::{self, Query, Refusal};
 use crate::seen::Seen;
@@ -11,27 +11,27 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// What questions are answered from.
+/// The subject of a page, which answers the page's questions.
 pub trait Subject: Sync {
-    /// Answers what is asked of recorded calls.
+    /// Answers a question about recorded calls.
     fn ask(&self, name: &str, query: &Query<'_>) -> Result<String, Refusal>;
 
-    /// How far it is read, where it is not all read yet.
+    /// Returns how far the events are read, while some are not read yet.
     fn progress(&self) -> Option<Value>;
 
-    /// The processes among which `process=` chooses, where they are several: id and name.
+    /// Returns id and name of each process, if there are several; `process=` names one of them.
     fn processes(&self) -> Vec<(u32, String)> {
         Vec::new()
     }
 
-    /// What there is to say of a process that runs, if it is one.
+    /// Returns the present state of a running process; `None` for other subjects.
     fn live(&self, query: &Query<'_>) -> Result<Option<Value>, Refusal>;
 
     /// Switches a function of the process.
     fn switch(&self, query: &Query<'_>) -> Result<Value, Refusal>;
 }
 
-/// Answers a question.
+/// Answers a question of any kind. `post`: the request's method is POST.
 pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Result<String, Refusal> {
     let query = Query(query);
     match (name, post) {
@@ -44,33 +44,34 @@ pub fn answer(subject: &dyn Subject, name: &str, query: &str, post: bool) -> Res
     }
 }
 
-/// A trace file. Its page is served before its events are read; until then it answers no question about them.
+/// A trace file. Its page is served while its events are being read; until they are, questions
+/// about them are refused.
 pub struct File {
     explorer: OnceLock<Explorer<TraceReader>>,
     path: PathBuf,
     events: u64,
-    /// Events read so far.
+    /// Number of events read so far.
     done: AtomicU64,
 }
 
 impl File {
-    /// One with so many events, of which none is read yet.
+    /// Returns a file with `events` events, none of which is read yet.
     pub fn new(path: PathBuf, events: u64) -> File {
         File { explorer: OnceLock::new(), path, events, done: AtomicU64::new(0) }
     }
 
-    /// So many are read.
+    /// Sets the number of events read so far.
     pub fn has_read(&self, events: u64) {
         self.done.store(events, Relaxed);
     }
 
-    /// All are.
+    /// Sets the calls, once all events are read.
     pub fn complete(&self, explorer: Explorer<TraceReader>) {
-        // It is completed once.
+        // The cell is set only once.
         let _ = self.explorer.set(explorer);
     }
 
-    /// Are all events read?
+    /// Whether all events are read.
     pub fn is_read(&self) -> bool {
         self.explorer.get().is_some()
     }
@@ -101,13 +102,13 @@ impl Subject for File {
     }
 }
 
-/// A process that is watched.
+/// A watched process.
 pub struct Process {
-    /// What was seen of it.
+    /// The observed calls and state.
     pub seen: Seen,
-    /// It is watched no more.
+    /// Whether the process is no longer watched.
     pub ended: AtomicBool,
-    /// Its id.
+    /// Process id.
     pub pid: u32,
 }
 
@@ -187,7 +188,7 @@ impl Subject for Vec<Process> {
     }
 }
 
-/// The process that a question names, or the first.
+/// Returns the process that a question names, or else the first.
 fn one<'a>(all: &'a [Process], query: &Query<'_>) -> Result<&'a Process, Refusal> {
     let found = match query.number::<u32>("process") {
         Ok(pid) => all.iter().find(|process| process.pid == pid),

@@ -1,4 +1,5 @@
-//! How a frame is undone: a row of unwinding information, kept in the form in which it is applied to thousands of stacks.
+//! The rule by which a frame is undone: a row of unwinding information, in a form that is applied
+//! to thousands of stacks.
 
 use calltap_process::unwind::{Bytes, Description};
 use gimli::{
@@ -6,13 +7,13 @@ use gimli::{
     Location, Register, RegisterRule, UnwindExpression, UnwindTableRow, Value, X86_64,
 };
 
-/// A loop in an expression ends here.
+/// Steps after which the evaluation of an expression fails, as it may loop.
 const STEPS: u32 = 1000;
 
-/// The registers that frames are found by.
+/// The registers by which frames are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// Where it stands.
+    /// The instruction pointer.
     pub rip: u64,
     /// The stack pointer.
     pub rsp: u64,
@@ -31,14 +32,14 @@ impl Registers {
     }
 }
 
-/// How the frame of an address is undone.
+/// The rule by which the frame of an address is undone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Nothing has called it.
+    /// The frame has no caller.
     Outermost,
-    /// Nothing is known of it.
+    /// There is no information about the frame.
     Unknown,
-    /// By what was saved.
+    /// The caller's registers are computed or were saved.
     Saved {
         /// The frame's address.
         cfa: Cfa,
@@ -46,62 +47,62 @@ pub enum Rule {
         rip: Place,
         /// The caller's frame pointer.
         rbp: Place,
-        /// The kernel has built the frame: what is below was interrupted.
+        /// Whether the kernel has built the frame, so that the caller was interrupted.
         signal: bool,
     },
 }
 
-/// Where the frame is.
+/// The address of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cfa {
-    /// So far from the stack pointer.
+    /// The stack pointer plus this offset.
     Rsp(i64),
-    /// So far from the frame pointer.
+    /// The frame pointer plus this offset.
     Rbp(i64),
-    /// Where an expression says.
+    /// The value of an expression.
     Expression(Code),
 }
 
-/// Where a register of the caller is.
+/// The location of a register of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// It is what it was.
+    /// The register is unchanged.
     Same,
-    /// It is lost.
+    /// The register is lost.
     Lost,
-    /// It is saved so far from the frame's address.
+    /// The register is saved this far from the frame's address.
     At(i64),
-    /// It is the frame's address, and so much.
+    /// The register is the frame's address plus this.
     Is(i64),
-    /// It is saved where an expression says.
+    /// The register is saved at the address that an expression gives.
     AtExpression(Code),
-    /// It is what an expression says.
+    /// The register is the value of an expression.
     IsExpression(Code),
 }
 
-/// An expression.
+/// A DWARF expression.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Code {
     bytes: Box<[u8]>,
     encoding: Encoding,
 }
 
-/// A frame, undone.
+/// The outcome of undoing a frame.
 pub enum Undone {
     /// The registers in the caller; true: it was interrupted there, and has called nothing.
     Caller(Registers, bool),
-    /// There is no caller.
+    /// The frame has no caller.
     Outermost,
-    /// It is not known.
+    /// The caller is not known.
     Unknown,
 }
 
 impl Rule {
-    /// That of a function that has set up its frame pointer.
+    /// The rule of a function that has set up its frame pointer.
     pub const FRAME_POINTER: Rule =
         Rule::Saved { cfa: Cfa::Rbp(16), rip: Place::At(-8), rbp: Place::At(-16), signal: false };
 
-    /// That of a row.
+    /// Converts a row of unwinding information.
     pub fn of(frames: &EhFrame<Bytes<'_>>, found: &Description<'_>, row: &UnwindTableRow<usize>) -> Rule {
         let code = |expression: &UnwindExpression<usize>| {
             let bytes = expression.get(frames).ok()?.0.slice().into();
@@ -132,7 +133,7 @@ impl Rule {
         cfa.map_or(Rule::Unknown, |cfa| Rule::Saved { cfa, rip, rbp, signal })
     }
 
-    /// Undoes a frame. `read` knows the words of the stack.
+    /// Undoes a frame. `read` returns words of the stack.
     pub fn apply(&self, registers: Registers, read: &impl Fn(u64) -> Option<u64>) -> Undone {
         match self {
             Rule::Outermost => Undone::Outermost,
@@ -146,7 +147,7 @@ impl Rule {
                     };
                     let rip = rip.value(cfa, None, registers, read)?;
                     let rbp = rbp.value(cfa, registers.rbp, registers, read);
-                    // A stack grows downwards, but a signal handler may have one of its own.
+                    // A stack grows downwards, but a signal handler may have its own.
                     (*signal || cfa > registers.rsp).then_some(Registers { rip, rsp: cfa, rbp })
                 };
                 caller().map_or(Undone::Unknown, |caller| Undone::Caller(caller, *signal))

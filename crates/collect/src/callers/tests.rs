@@ -6,7 +6,7 @@ use calltap_abi::frames::Piece;
 
 const START: u64 = 0x7fff_0000_1000;
 
-/// The process 7: rules by the address that is looked up.
+/// Creates the process 7 with rules by the address that is looked up.
 fn unwinding(rules: &[(u64, Rule)]) -> Unwinding {
     let rules = rules.iter().cloned().collect();
     Unwinding { processes: HashMap::from([(7, Process { texts: Vec::new(), rules })]), words: Vec::new() }
@@ -31,7 +31,7 @@ fn a_path_is_whole_where_its_outermost_function_says_so() {
     let rsp = |bytes| saved(Cfa::Rsp(bytes), Place::Same, false);
     let rules = [(0x40_0fff, rsp(24)), (0x40_1fff, Rule::Outermost)];
     check(&rules, 0, &[0x40_1000, 1, 2, 0x40_2000, 3], (&[0x40_1000, 0x40_2000], true));
-    // The copy ends in front of the next return address, or nothing is known of the code.
+    // The copy ends in front of the next return address, or the code has no rule.
     check(&rules, 0, &[0x40_1000, 1, 2], (&[0x40_1000], false));
     check(&rules[..1], 0, &[0x40_1000, 1, 2, 0x40_2000, 3], (&[0x40_1000, 0x40_2000], false));
     check(&rules, 0, &[], (&[], false));
@@ -44,7 +44,7 @@ fn frame_pointers_lead_from_frame_to_frame_as_long_as_they_lead_up() {
         [(0x40_0fff, Rule::FRAME_POINTER), (0x40_1fff, Rule::FRAME_POINTER), (0x40_2fff, Rule::Outermost)];
     let words = [0x40_1000, 0, at(5), 0x40_2000, 0, 0x1_0000, 0x40_3000];
     check(&rules, at(2), &words, (&[0x40_1000, 0x40_2000, 0x40_3000], true));
-    // One that leads down, or is no address, is none.
+    // A frame pointer that leads down, or is no address, is not followed.
     let words = [0x40_1000, 0, at(1), 0x40_2000, 0, 0x1_0000, 0x40_3000];
     check(&rules, at(2), &words, (&[0x40_1000, 0x40_2000], false));
     check(&rules, 0, &words, (&[0x40_1000], false));
@@ -92,7 +92,7 @@ fn a_frame_pointer_counts_only_where_its_function_begins_with_it() {
         (&[0x66, 0x0f, 0x1f, 0x44, 0, 0], true),
         // call; mov eax, edi
         (&[0xe8, 0, 0, 0, 0, 0x89, 0xf8], true),
-        // test edi, edi; je: the other path may have none.
+        // test edi, edi; je: the other path may set up no frame.
         (&[0x85, 0xff, 0x74, 0x10], false),
         // lea r10, [rsp+8]; and rsp, -16: the frame lies elsewhere.
         (&[0x4c, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x83, 0xe4, 0xf0], false),

@@ -1,10 +1,10 @@
-//! Goroutines of the threads that are read.
+//! Collects the events of goroutines from the threads that run them, and has them paired.
 
 use super::Collector;
 use crate::reader::Reader;
 
 impl Collector<'_> {
-    /// Takes what threads have left of goroutines.
+    /// Takes the events of goroutines from the readers of all threads.
     pub(super) fn gather_goroutines(&mut self) {
         for reader in self.readers.iter_mut().flatten().filter(|reader| !reader.of_go.is_empty()) {
             let (process, events) = (reader.process, &mut reader.of_go);
@@ -12,13 +12,13 @@ impl Collector<'_> {
         }
     }
 
-    /// The same of a thread that has ended.
+    /// Takes the events of goroutines from the reader of a thread that has ended.
     pub(super) fn take_goroutines_of(&mut self, reader: &mut Reader) {
         let events = &mut reader.of_go;
         self.goroutines.take(reader.process, events, &mut self.next_thread, &mut self.output);
     }
 
-    /// Pairs what goroutines have done until now, whichever threads have it.
+    /// Pairs the events of goroutines until now. All threads are read until then first.
     pub(super) fn read_goroutines(&mut self) {
         if self.overwrite || !self.goroutines.are_known() {
             return;
@@ -28,7 +28,7 @@ impl Collector<'_> {
         self.goroutines.release(now, &mut self.output);
     }
 
-    /// All threads are read to their ends.
+    /// Pairs the rest of the goroutines' events, once all threads are read to their ends.
     pub(super) fn end_goroutines(&mut self) {
         self.goroutines.release(u64::MAX, &mut self.output);
         let all = self.goroutines.end(&mut self.output);

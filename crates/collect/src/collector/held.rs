@@ -1,4 +1,4 @@
-//! When calltap has held threads of the session: it had stopped them, or they waited for the recorder.
+//! When calltap held threads of the session: it had stopped them, or they waited for the recorder.
 
 use crate::shm::Shared;
 use calltap_abi::waits::{self, COUNT};
@@ -7,38 +7,42 @@ use calltap_process::ptrace::standstill::Watch;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::*;
 
-/// Numbers of moments at which threads stood still; below are those of waits.
+/// Base of the numbers of standstills, which are moments at which calltap had stopped a thread;
+/// numbers below it are those of waits.
 const STANDSTILLS: u64 = 1 << 32;
 
-/// A thread was held.
+/// A time for which calltap held a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Held {
-    /// Index of the process and id in its namespace; no process: the id is the recorder's.
+    /// Index of the process; `None`: `tid` is an id in the recorder's namespace.
     pub(super) process: Option<u32>,
+    /// Id of the thread in its process's namespace.
     pub(super) tid: u32,
-    /// What comes later about the same number takes its place.
+    /// Number of the standstill or wait. A later `Held` with the same number replaces this one.
     pub(super) number: u64,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub(super) time: RangeInclusive<u64>,
 }
 
-/// Finds out.
+/// Finds when threads were held.
 pub(super) struct HeldThreads {
     watch: Watch,
     standstills: u64,
-    /// Number of the next wait,
+    /// Number of the next wait.
     next: u32,
-    /// and those that are not over.
+    /// Numbers of waits that have not ended.
     open: Vec<u32>,
 }
 
 impl HeldThreads {
+    /// Begins to watch; waits that began earlier are left out.
     pub(super) fn begin(shared: &Shared) -> HeldThreads {
         let next = shared.control().waits.load(Acquire);
         HeldThreads { watch: Watch::begin(), standstills: STANDSTILLS, next, open: Vec::new() }
     }
 
-    /// What has become known since this was last asked. False: more waits have begun than are kept.
+    /// Gives each hold that began or changed since the last call. Returns false if more waits have
+    /// begun than the table keeps.
     pub(super) fn take(&mut self, shared: &Shared, give: &mut dyn FnMut(Held)) -> bool {
         for moment in self.watch.take() {
             self.standstills += 1;
@@ -52,12 +56,12 @@ impl HeldThreads {
         self.open.extend((0..kept).map(|back| end.wrapping_sub(kept - back)));
         self.next = end;
         self.open.retain(|number| match waits::slot(all, *number).read(*number) {
-            Some(told) => {
-                let time = told.from..=told.to;
-                give(Held { process: Some(told.process), tid: told.tid, number: u64::from(*number), time });
-                told.to >= now
+            Some(wait) => {
+                let time = wait.from..=wait.to;
+                give(Held { process: Some(wait.process), tid: wait.tid, number: u64::from(*number), time });
+                wait.to >= now
             }
-            // It is being filled in, unless its slot was used again.
+            // The thread is filling the slot in, unless a later wait has used it.
             None => end.wrapping_sub(*number) <= COUNT as u32,
         });
         begun == kept
@@ -67,7 +71,7 @@ impl HeldThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use calltap_abi::waits::Told;
+    use calltap_abi::waits::WaitInterval;
 
     #[test]
     fn a_wait_is_told_of_until_it_is_over() {
@@ -82,7 +86,7 @@ mod tests {
         let waits = shared.waits().unwrap();
         let begin = |tid, to| {
             let number = shared.control().waits.fetch_add(1, AcqRel);
-            waits[number as usize % COUNT].begin(number, Told { process: 0, tid, from: 5, to });
+            waits[number as usize % COUNT].begin(number, WaitInterval { process: 0, tid, from: 5, to });
         };
         begin(7, u64::MAX);
         assert_eq!(take(), (vec![(7, 0, 5..=u64::MAX)], true));

@@ -1,4 +1,5 @@
-//! What the kernel tells of the threads, beside their events.
+//! Reads the kernel's records of the threads beside their events: context switches, wakings,
+//! system calls.
 
 use super::Collector;
 use super::held::{Held, HeldThreads};
@@ -8,7 +9,7 @@ use calltap_sched::{Refused, Sched};
 use calltap_trace::Record;
 
 impl Collector<'_> {
-    /// Hands over context switches as well, or says why there are none.
+    /// Hands over context switches as well, or records why there are none.
     pub fn scheduling(mut self, sched: Option<Result<Sched, Refused>>) -> Self {
         let Some(sched) = sched else { return self };
         let sched =
@@ -21,7 +22,7 @@ impl Collector<'_> {
         self
     }
 
-    /// Hands over wakings and system calls as well, or says why there are none.
+    /// Hands over wakings and system calls as well, or records why there are none.
     pub fn tracepoints(mut self, tracepoints: Tracepoints) -> Self {
         self.kernel = Kernel::new(tracepoints, self.shared);
         if let Some(kernel) = &self.kernel {
@@ -30,7 +31,8 @@ impl Collector<'_> {
         self
     }
 
-    /// Another thread records functions of the kernel whose names these globs match, for the end.
+    /// Records that another thread collects kernel functions whose names match `globs`, to be added
+    /// at the end.
     pub fn kernel_functions(mut self, globs: Option<String>) -> Self {
         if let Some(functions) = globs {
             self.output.record(&Record::KernelFunctions { functions });
@@ -38,6 +40,7 @@ impl Collector<'_> {
         self
     }
 
+    /// Reads the rings of context switches and the times for which calltap held threads.
     fn read_rings(&mut self) {
         let Some(mut switches) = self.switches.take() else { return };
         switches.read();
@@ -57,7 +60,8 @@ impl Collector<'_> {
         self.switches = Some(switches);
     }
 
-    /// Reads the kernel's rings before they are full, where more is recorded than fits in between two sweeps.
+    /// Reads the kernel's rings before they are full, where more is recorded between two sweeps
+    /// than they hold.
     pub(super) fn relieve_kernel(&mut self) {
         if self.switches.as_ref().is_some_and(Switches::is_filling)
             || self.kernel.as_ref().is_some_and(Kernel::is_filling)
@@ -66,7 +70,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Reads the kernel's rings; at the end also what they do not show at once.
+    /// Reads the kernel's rings. At the end it first waits until the kernel shows its last records.
     pub(super) fn read_switches(&mut self, last: bool) {
         if last && (self.switches.is_some() || self.kernel.is_some()) {
             std::thread::sleep(calltap_sched::SETTLE);

@@ -1,4 +1,4 @@
-//! What time it is, in the units of events.
+//! The present time, in the units of events.
 
 use super::Collector;
 use calltap_abi::Clock;
@@ -7,6 +7,8 @@ use calltap_trace::{ClockPair, Record};
 use std::sync::atomic::Ordering::*;
 
 impl Collector<'_> {
+    /// Returns the present time in ticks and nanoseconds; ticks are nanoseconds where events are
+    /// not timed by the TSC.
     pub(super) fn this_moment(&self) -> ClockPair {
         if self.timed {
             return clock::pair();
@@ -15,7 +17,7 @@ impl Collector<'_> {
         ClockPair { ticks: now, monotonic_ns: now }
     }
 
-    /// A moment in the units of events: where these are counted, the number of now.
+    /// Converts a moment to the units of events. With the counter clock this is the present count.
     pub(super) fn ticks_of(&self, moment: ClockPair) -> u64 {
         let control = self.shared.control();
         match control.clock.load(Relaxed) == Clock::Counter as u32 {
@@ -24,7 +26,7 @@ impl Collector<'_> {
         }
     }
 
-    /// This moment, for the trace.
+    /// Returns the present time, and records it as a clock pair where events are timed by the TSC.
     pub(super) fn compare_clocks(&mut self) -> ClockPair {
         let pair = self.this_moment();
         if self.timed {
@@ -33,7 +35,7 @@ impl Collector<'_> {
         pair
     }
 
-    /// This moment, in the units of events.
+    /// Returns the present time in the units of events.
     pub(super) fn now(&self) -> u64 {
         self.ticks_of(self.this_moment())
     }

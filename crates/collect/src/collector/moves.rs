@@ -1,7 +1,10 @@
-//! Coroutines that go on in other threads: events of several threads are paired in the order of their times, and frames go with the stack that they lie on.
+//! Coroutines that continue in other threads: pairs the events of several threads in the order of
+//! their times, and moves frames with the stack on which they lie.
 //!
-//! A stack has one thread at a time. A thread comes to it only when what the one before it has recorded there is in that one's ring. So where all rings are
-//! read after a moment, all events from before the moment are there that matter to each other, as with goroutines.
+//! Only one thread runs on a stack at a time. A thread continues on a stack only after the previous
+//! thread's events on it are in that thread's ring. So once all rings have been read after a
+//! moment, all events from before that moment that matter to each other are there, as with
+//! goroutines.
 
 use super::Collector;
 use crate::pairing::NEAR;
@@ -9,11 +12,12 @@ use crate::reader::{Extent, Reader};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-/// More events do not wait: all rings are read.
+/// Number of waiting events from which all rings are read and the events paired.
 const MANY: usize = 1 << 17;
 
 impl Collector<'_> {
-    /// Threads of a process watch for stacks of each other's from the second thread on. Goroutines move with their stacks in their own way.
+    /// Makes the readers of processes with several threads watch for each other's stacks.
+    /// Goroutines move with their stacks in their own way.
     pub(super) fn watch_stacks(&mut self) {
         if std::mem::replace(&mut self.watched, self.totals.threads) == self.totals.threads {
             return;
@@ -29,7 +33,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Has the events of all threads wait whose process has a thread with events that do. Are there many?
+    /// Makes the events of all threads wait whose process has a thread with waiting events. Returns
+    /// whether many wait.
     pub(super) fn wait_with_others(&mut self) -> bool {
         let waiting = self.readers.iter().flatten().filter(|reader| reader.is_waiting());
         let processes: HashSet<u32> = waiting.map(|reader| reader.process).collect();
@@ -41,7 +46,7 @@ impl Collector<'_> {
         self.readers.iter().flatten().map(|reader| reader.waiting_events()).sum::<usize>() > MANY
     }
 
-    /// Pairs what has happened until now.
+    /// Pairs the waiting events until now.
     pub(super) fn read_moves(&mut self) {
         if !self.has_moves || self.overwrite {
             return;
@@ -49,7 +54,8 @@ impl Collector<'_> {
         let now = self.now();
         for _ in 0..=self.shared.chunk_count() {
             self.pass(Extent::Partial);
-            // Of what a thread has not read yet, nothing is older than what it has read last. So no more waits than a pass reads.
+            // A thread's unread events are no older than its newest read event. So the events that
+            // wait are no more than one pass reads.
             let behind = self.readers.iter().flatten().filter(|reader| reader.behind);
             let until = behind.map(|reader| reader.last_ticks()).min().unwrap_or(now).min(now);
             self.release_moves(until);
@@ -59,7 +65,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Pairs what waits of threads that have ended, whose events are all from before now; `last`: of all threads.
+    /// Pairs the waiting events of threads that have ended, which are all from before now; with
+    /// `last`, of all threads.
     pub(super) fn complete_moves(&mut self, last: bool) {
         self.wait_with_others();
         if last || self.overwrite {
@@ -69,7 +76,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Pairs what has happened before a moment. All threads are read until then.
+    /// Pairs the events from before `until`. All threads have been read until then.
     pub(super) fn release_moves(&mut self, until: u64) {
         let front = |(place, reader): (usize, &Option<Box<Reader>>)| {
             Some(Reverse((reader.as_ref()?.next_waiting()?, place)))
@@ -85,7 +92,8 @@ impl Collector<'_> {
         }
     }
 
-    /// The next event of a thread may be on a stack that another one has left: then its frames are this thread's from now on.
+    /// Moves frames to the thread at `place` if its next event lies on a stack that another thread
+    /// has left.
     fn move_stack_to(&mut self, place: usize) {
         let own = self.readers[place].as_ref();
         let Some((own, raw)) = own.and_then(|own| Some((own, own.seeks_stack()?))) else { return };

@@ -1,4 +1,4 @@
-//! What the collector writes of sums, and of calls that no thread entry counts.
+//! Writes the profile sums, and the number of calls that no thread entry counts.
 
 use super::Collector;
 use calltap_process::clock;
@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROWS: usize = 1024;
 
 impl Collector<'_> {
-    /// What was summed up in the program.
+    /// Writes the sums that the program's hooks made.
     pub(super) fn add_profile(&mut self) {
-        // Not for the trace: two comparisons that are close together say little of how fast a clock is.
+        // The pair does not go into the trace: two comparisons close together say little of a
+        // clock's rate.
         let rows = match (self.sums.lock(), self.began) {
             (Ok(sums), Some(began)) => sums.rows(began, clock::pair()),
             _ => return,
@@ -27,7 +28,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Events of threads for which the thread table had no room.
+    /// Counts the events of threads for which the thread table had no room.
     pub(super) fn add_unregistered(&mut self) {
         let lost = self.shared.control().lost_unregistered.load(Relaxed);
         if lost > 0 {

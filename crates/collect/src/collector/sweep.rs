@@ -1,4 +1,4 @@
-//! Which threads have ended, and what lies in chunks that are not full.
+//! Sweeps: finds threads that have ended, and reads chunks that are not full.
 
 use super::Collector;
 use crate::living::Living;
@@ -8,27 +8,29 @@ use calltap_process::proc;
 use calltap_trace::Record;
 use std::sync::atomic::Ordering::*;
 
-/// Where so many threads have begun since ended ones were last looked for, and as many as this share of those that are read, they are looked for at once: a
-/// program that begins one after the other has few at a time, and each that is not known to have ended keeps a chunk. By the share, each thread that begins
-/// pays for a bounded part of the lists of threads.
+/// Ended threads are looked for at once where at least this many threads have begun since the last
+/// sweep, and at least one in `BEGUN_SHARE` of those that are read. A program that begins threads
+/// one after the other has few at a time, and each that is not known to have ended keeps a chunk.
+/// By the share, each thread that begins pays for a bounded part of the lists of threads.
 const BEGUN: u32 = 16;
 const BEGUN_SHARE: u32 = 8;
 
-/// Which threads are looked at.
+/// The threads that a sweep reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sweep {
-    /// Those that have ended, alone.
+    /// Threads that have ended.
     Ended,
-    /// Those that have made no events for a while.
+    /// Threads that have made no events for a while, and those that have ended.
     Quiet,
-    /// Those that have open calls: in one that has ended they do not go on.
+    /// Threads that have ended with open calls, as these calls do not continue.
     Open,
-    /// All, as the recording ends.
+    /// All threads, as the recording ends.
     All,
 }
 
 impl Collector<'_> {
-    /// Reads the unfilled chunks of quiet threads, and lets go of those that have ended.
+    /// Reads the unfilled chunks of the threads that `which` selects, and ends the readers of
+    /// threads that have ended.
     pub(super) fn sweep(&mut self, which: Sweep) {
         let last = which == Sweep::All;
         if which != Sweep::Open {
@@ -44,7 +46,8 @@ impl Collector<'_> {
                 reader.active = false;
                 continue;
             }
-            // Ids of another pid namespace cannot be looked up: such threads end with their process, at the end.
+            // Ids of another pid namespace cannot be looked up: such threads end with their
+            // process, at the end.
             let pid = self.processes.get(reader.process as usize).copied().filter(|_| {
                 let entry = self.shared.process(reader.process);
                 entry.map_or(0, |entry| entry.pid_namespace.load(Relaxed)) == self.namespace
@@ -63,7 +66,7 @@ impl Collector<'_> {
             }
         }
         if !last && !ended.is_empty() {
-            // What the kernel told of them since.
+            // The kernel may have recorded more of these threads meanwhile.
             self.read_switches(false);
         }
         if !ended.is_empty() {
@@ -76,13 +79,14 @@ impl Collector<'_> {
         }
     }
 
-    /// Lets go of threads that have ended, where many have begun.
+    /// Ends the readers of ended threads early, where many threads have begun.
     pub(super) fn end_short_threads(&mut self) {
         if self.begun >= BEGUN.max(self.threads / BEGUN_SHARE) {
             self.sweep(Sweep::Ended);
         }
     }
 
+    /// Ends a reader: writes its remaining events and totals, and frees the thread entry.
     fn end(&mut self, mut reader: Reader, process_goes_on: bool) {
         self.threads -= 1;
         let freed = reader.freed;

@@ -1,4 +1,4 @@
-//! The processes and threads of a session as they come: their ids and names, and what reads them.
+//! Registers the processes and threads that join a session: their ids, names, and readers.
 
 use super::Collector;
 use crate::pairing::OpenCalls;
@@ -11,9 +11,9 @@ use calltap_trace::{Process, Record, Thread, ThreadId};
 use std::fs;
 use std::sync::atomic::Ordering::*;
 
-/// What was read last is kept of so many threads that live, 64 KiB each at most,
+/// Number of living threads whose newest events are kept, 64 KiB each at most.
 const MOST_HISTORIES: u32 = 256;
-/// and of so many that have ended.
+/// Number of ended threads whose newest events are kept.
 const HISTORIES: usize = 64;
 
 impl Collector<'_> {
@@ -30,7 +30,7 @@ impl Collector<'_> {
             let forked = process.parent.load(Relaxed).checked_sub(1);
             let parent = forked.or_else(|| self.parent_of(pid));
             if forked.is_some() {
-                // The thread that has forked may be new, too.
+                // The thread that has forked may be new as well.
                 self.find_new_threads();
             }
             let open = forked.and_then(|parent| self.open_at_fork(index, parent));
@@ -55,7 +55,7 @@ impl Collector<'_> {
         self.switched_off.clear();
     }
 
-    /// Begins to read threads of processes that are known.
+    /// Begins to read new threads of known processes.
     fn find_new_threads(&mut self) {
         for index in self.shared.threads() {
             if self.readers.get(index as usize).is_some_and(Option::is_some) {
@@ -70,7 +70,8 @@ impl Collector<'_> {
         }
     }
 
-    /// The calls that were open in the thread that has forked a process, if they are known.
+    /// Returns the calls that were open in the forking thread when it forked `process`, if they are
+    /// known.
     fn open_at_fork(&mut self, process: u32, parent: u32) -> Option<OpenCalls> {
         let fork = match Fork::of(self.shared.process(process)?)? {
             Fork::BeforeAll => return Some(OpenCalls::new(!self.sparse)),
@@ -86,7 +87,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Keeps what was read last of a thread that has ended, for children that it has forked.
+    /// Keeps the newest events of a thread that has ended, for children that it has forked.
     pub(super) fn keep_history(&mut self, reader: Reader) {
         let of = (reader.process, reader.entry);
         if let Some(history) = reader.into_history() {
@@ -97,7 +98,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The id by which calltap knows a thread, which may run in another pid namespace.
+    /// Returns the id by which calltap knows a thread, which may run in another pid namespace.
     pub(super) fn task(&self, process: u32, pid: u32, tid: u32) -> u32 {
         let entry = self.shared.process(process);
         let Some(entry) = entry.filter(|entry| entry.pid_namespace.load(Relaxed) != self.namespace) else {
@@ -108,13 +109,15 @@ impl Collector<'_> {
         proc::threads(host).into_iter().find(is_it).filter(|_| host != pid).unwrap_or(tid)
     }
 
-    /// The process of the session that has begun one that was followed, or has become it.
+    /// Returns the process of the session that began the followed process `pid`, or that executed
+    /// the program which it now runs.
     fn parent_of(&self, pid: u32) -> Option<u32> {
         let newest = |pid: &u32| self.processes.iter().rposition(|own| own == pid).map(|index| index as u32);
         self.followed.get(&pid).and_then(|own| newest(&own.parent)).or_else(|| newest(&pid))
     }
 
-    /// The name of a process; if it is gone already, of a thread of it when that began.
+    /// Returns the name of a process, or, if it has ended, the name with which one of its threads
+    /// began.
     fn name_of(&self, process: u32, pid: u32) -> String {
         let own = |entry: &&ThreadEntry| {
             entry.state.load(Acquire) == ThreadState::Live as u32 && entry.process.load(Relaxed) == process
@@ -128,8 +131,9 @@ impl Collector<'_> {
             .unwrap_or_default()
     }
 
+    /// Begins to read a thread.
     fn begin(&mut self, entry: u32, process: u32, tid: u32) {
-        // A thread id used again: its former owner is gone, whatever /proc says now.
+        // The thread id is used again: its former owner has ended, whatever /proc says now.
         let former =
             self.readers.iter_mut().flatten().find(|reader| (reader.process, reader.tid) == (process, tid));
         if let Some(former) = former {
@@ -141,7 +145,7 @@ impl Collector<'_> {
         self.threads += 1;
         self.begun += 1;
         let pid = self.processes.get(process as usize).copied().unwrap_or(0);
-        // The name of now, or if the thread is gone the name it began with.
+        // The present name, or if the thread has ended the name with which it began.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
         self.output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine: None }));

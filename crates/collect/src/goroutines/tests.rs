@@ -1,11 +1,11 @@
-//! Goroutines that threads run in turns, written as texts.
+//! Goroutines that threads run in turns, written as text.
 
 use super::*;
 use crate::output::Consumer;
 use crate::raw::Goroutine;
 use calltap_trace::{Batch, ClockPair, Error, Unpacker};
 
-/// What a goroutine of the trace has done: `f` begins, `/f` ends, and how.
+/// A consumer that writes the events of each goroutine as text: `f` begins, `/f` ends, and how.
 #[derive(Default)]
 struct Told {
     lanes: Vec<(u64, String)>,
@@ -43,9 +43,11 @@ impl Consumer for Told {
     }
 }
 
-/// `1:f@N=T` is what goroutine 1 does at the time T: it enters f, `N` words below the top of its stack; `/f` returns, `!f` never will. `1g7:` names its
-/// record besides, which else has the same number. A word is what one thread leaves, in commas; `<T` releases what is older. What is
-/// expected: the goroutines in the order in which they were met.
+/// Checks the events of goroutines. `1:f@N=T`: at the time T goroutine 1 enters f, with its slot
+/// `N` words below the top of its stack; `/f` returns, `!f` never will. `1g7:` gives its `g` a
+/// number, which else is the goroutine's. A word holds the events that one thread leaves, with
+/// commas between; `<T` releases events before T. `expected`: the goroutines in the order in which
+/// they were met.
 fn check(words: &str, expected: &[(u64, &str)]) {
     let (mut told, mut goroutines, mut next) = (Told::default(), Goroutines::default(), 0);
     let mut output = Output::new(&mut told);
@@ -84,7 +86,7 @@ fn event(text: &str) -> GoEvent {
 
 #[test]
 fn what_a_goroutine_does_in_several_threads_is_in_the_order_of_times() {
-    // The thread that it came to is read first.
+    // The thread that continues the goroutine is read first.
     check("1:g@2=30,1:/g@2=40 1:f@1=10 1:/f@1=50", &[(1, "f g /g1 /f1")]);
     check("1:f@1=10,2:m@1=15,1:g@2=20 2:/m@1=25 1:/g@2=30,1:/f@1=40", &[(1, "f g /g1 /f1"), (2, "m /m1")]);
 }
@@ -98,14 +100,14 @@ fn what_may_have_an_earlier_event_elsewhere_waits() {
 fn a_position_tells_which_frames_a_panic_has_left() {
     check("1:f@1=1,1:g@2=2,1:h@3=3,1:d@5=4,1:/d@5=5,1:/f@1=6", &[(1, "f g h d /d1 /f3")]);
     check("1:f@1=1,1:g@2=2,1:h@3=3,1:k@2=4,1:/k@2=5,1:/f@1=6", &[(1, "f g h left2 k /k1 /f1")]);
-    // The runtime's function that ends a goroutine has the place of its first.
+    // The runtime's function that ends a goroutine has the slot of its first function.
     check("1:f@1=1,1:g@2=2,1:!x@1=3", &[(1, "f g left2 x!")]);
 }
 
 #[test]
 fn a_record_that_is_used_again_shows_that_its_goroutine_is_over() {
     check("1g7:f@1=1 2g7:f@1=5,2g7:/f@1=6 <9", &[(1, "f ended"), (2, "f /f1")]);
-    // The newer one is met first.
+    // The newer goroutine is met first.
     check("2g7:f@1=5,2g7:g@2=6 1g7:f@1=1,1g7:g@2=2 <9", &[(2, "f g"), (1, "f g ended")]);
     check("1g7:f@1=1 2g8:f@1=5 <9", &[(1, "f"), (2, "f")]);
 }

@@ -1,53 +1,57 @@
-//! Functions that the governor has disabled, and when each is tried again: a burst that is over is no reason to miss a function for hours.
+//! Functions that the governor has disabled, and when each is enabled again for a trial: a burst
+//! that has ended is no reason to miss a function for hours.
 //!
-//! What a disabled function would cost cannot be seen. Its last known cost is taken to halve with every pause: cheap functions are tried soon and costly ones
-//! late. One that turns out to be too costly still has its pause doubled, so that trials cost less and less.
+//! The present cost of a disabled function is unknown. Its last known cost is assumed to halve with
+//! every pause: cheap functions are tried soon and costly ones late. The pause of a function that
+//! is still too costly doubles, so that trials cost less and less.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The first pause of a function.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// The longest.
+/// The longest pause of a function.
 const LONGEST: Duration = Duration::from_secs(120);
-/// A function is given back if it is expected to cost this much of the room there is.
+/// Share of the free cost that functions given back may be expected to take.
 const PART: f64 = 0.5;
 
+/// A disabled function.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Rest {
-    /// What it cost when it was disabled, as a share of the program's own time.
+    /// Its cost when it was disabled, as a share of the program's own time.
     cost: f64,
     since: Instant,
     pause: Duration,
-    /// Given back, and not disabled again so far.
+    /// Whether it was enabled again, and not disabled since.
     over: bool,
 }
 
 impl Rest {
-    /// What it is expected to cost by now.
+    /// Returns its expected present cost; infinite during its first pause.
     fn expected(&self, now: Instant) -> f64 {
         let pauses = now.saturating_duration_since(self.since).as_secs_f64() / self.pause.as_secs_f64();
         if pauses < 1.0 { f64::INFINITY } else { self.cost * 0.5f64.powf(pauses) }
     }
 }
 
-/// By site.
+/// Disabled functions, by site.
 #[derive(Default)]
 pub(super) struct Resting(HashMap<u32, Rest>);
 
 impl Resting {
-    /// A site is disabled, which cost so much of the program's own time.
+    /// Notes that a site is disabled, which cost this share of the program's own time.
     pub(super) fn begin(&mut self, site: u32, cost: f64, now: Instant) {
         let pause = self.0.get(&site).map_or(SHORTEST, |rest| (rest.pause * 2).min(LONGEST));
         self.0.insert(site, Rest { cost, since: now, pause, over: false });
     }
 
-    /// Is any disabled?
+    /// Whether any site is disabled.
     pub(super) fn any(&self) -> bool {
         self.0.values().any(|rest| !rest.over)
     }
 
-    /// The sites to enable again where so much room is left, as a share of the program's own time: the cheapest first.
+    /// Returns the sites to enable again, cheapest first, where `room` is free, a share of the
+    /// program's own time.
     pub(super) fn give_back(&mut self, room: f64, now: Instant) -> Vec<u32> {
         let resting = self.0.iter().filter(|(_, rest)| !rest.over);
         let mut expected: Vec<(f64, u32)> = resting
@@ -67,7 +71,7 @@ impl Resting {
         sites
     }
 
-    /// As if all had rested for long.
+    /// Makes all pauses end now.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
         self.0.values_mut().for_each(|rest| rest.pause = Duration::from_nanos(1));
@@ -78,7 +82,8 @@ impl Resting {
 mod tests {
     use super::*;
 
-    /// Site 1 costs `cost`: when it is given back, in seconds, where a twenty-fifth of the program's time is free; and again after it was too costly.
+    /// Returns when site 1 is given back, in seconds, if it costs `cost` and a twenty-fifth of the
+    /// program's time is free; `times` times, as it is too costly each time.
     fn check(cost: f64, times: u32) -> Vec<u64> {
         let (mut resting, mut now, mut found) = (Resting::default(), Instant::now(), Vec::new());
         for _ in 0..times {

@@ -4,28 +4,28 @@ use calltap_names::{Word, is_named};
 use calltap_trace::{Record, SiteId};
 use std::collections::HashMap;
 
-/// What the words say of functions.
+/// Words that name functions, each with a value for them.
 #[derive(Clone, Debug)]
 pub struct Chosen<T> {
     words: Vec<(Word, T)>,
     /// Paths of modules, by id.
     modules: HashMap<u32, String>,
-    /// By site.
+    /// Value of each site.
     sites: Vec<Option<T>>,
 }
 
 impl<T: Copy + Ord> Chosen<T> {
-    /// Words, and what each says of the functions it names.
+    /// Creates the set of words, each with the value of the functions it names.
     pub fn new(words: impl IntoIterator<Item = (Word, T)>) -> Chosen<T> {
         Chosen { words: words.into_iter().collect(), modules: HashMap::new(), sites: Vec::new() }
     }
 
-    /// Are there no words?
+    /// Whether there are no words.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Takes notice of modules and functions.
+    /// Takes the descriptions of modules and functions.
     pub fn record(&mut self, record: &Record) {
         match record {
             Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
@@ -42,7 +42,7 @@ impl<T: Copy + Ord> Chosen<T> {
         }
     }
 
-    /// The least of what the words say of a function; None if no word names it.
+    /// Returns the least value of the words that name a function; `None` if no word does.
     #[inline(always)]
     pub fn of(&self, site: SiteId) -> Option<T> {
         self.sites.get(site.0 as usize).copied().flatten()

@@ -1,41 +1,42 @@
-//! Which calls a recording keeps, of all that the program records: `--graph`, `--callers`, `--depth`, `--on`; and changes of that while it goes on.
+//! Which of the recorded calls a recording keeps: `--graph`, `--callers`, `--depth`, `--on`; and
+//! changes of that while it runs.
 
 use crate::kept::chosen::Chosen;
 use crate::kept::triggers::{Trigger, Triggers};
 use calltap_names::Word;
 use calltap_trace::{Event, Record, Said, Sifting};
 
-/// Calls that are kept.
+/// The calls that are kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subtree {
-    /// Functions, as globs, whose calls are kept with what they call; none: all.
+    /// Functions, as globs, whose calls are kept with what they call; empty: all.
     pub roots: Vec<String>,
-    /// Functions, as globs, whose calls are kept with the calls that lead to them; none: all.
+    /// Functions, as globs, whose calls are kept with the calls that lead to them; empty: all.
     pub targets: Vec<String>,
-    /// Levels from there on.
+    /// Number of levels that are kept from there on; `None`: all.
     pub depth: Option<usize>,
-    /// What calls of some functions do to that.
+    /// Triggers that change which calls are kept.
     pub triggers: Vec<Trigger>,
 }
 
 impl Subtree {
-    /// Is every call kept?
+    /// Whether every call is kept.
     pub fn is_all(&self) -> bool {
         *self == Subtree::default()
     }
 
-    /// The functions that it names: they have to be traced.
+    /// Returns the functions that the rules name: they have to be traced.
     pub fn functions(&self) -> impl Iterator<Item = &String> {
         let triggers = self.triggers.iter().map(|trigger| &trigger.function);
         self.roots.iter().chain(&self.targets).chain(triggers)
     }
 
-    /// What a trace says of it.
+    /// Returns the note about the kept calls for a trace.
     pub fn note(&self) -> Record {
         Record::Note { text: format!("only calls {} were kept", self.describe()) }
     }
 
-    /// `only calls of handle and what it calls are kept`
+    /// Describes the kept calls as a sentence: `only calls of handle and what it calls are kept`.
     pub fn sentence(&self) -> String {
         match self.is_all() {
             true => "all calls are kept".to_owned(),
@@ -43,7 +44,8 @@ impl Subtree {
         }
     }
 
-    /// As a sentence says it: `of handle and what it calls, 3 levels deep`.
+    /// Describes the kept calls as part of a sentence: `of handle and what it calls, 3 levels
+    /// deep`.
     pub fn describe(&self) -> String {
         let mut of = Vec::new();
         of.extend((!self.roots.is_empty()).then(|| format!("{} and what it calls", self.roots.join(", "))));
@@ -61,7 +63,7 @@ impl Subtree {
     }
 }
 
-/// The functions that it names, resolved as the trace describes them.
+/// The rules with their functions, resolved as the trace describes these.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub sifting: Sifting,
@@ -88,14 +90,14 @@ impl Rules {
         }
     }
 
-    /// Takes notice of modules and functions.
+    /// Takes the descriptions of modules and functions.
     pub fn record(&mut self, record: &Record) {
         self.roots.record(record);
         self.targets.record(record);
         self.triggers.record(record);
     }
 
-    /// What they say of an event's function.
+    /// Returns the rules' verdict on an event's function.
     pub fn of(&self, event: &Event) -> Said {
         Said {
             is_root: self.roots.of(event.site).is_some(),
@@ -105,24 +107,24 @@ impl Rules {
     }
 }
 
-/// Something else is kept from a moment on.
+/// A change of the rules from a moment on.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// In ticks of the events' clock.
+    /// Time of the change, in ticks of the events' clock.
     pub(crate) at: u64,
     pub(crate) rules: Rules,
     text: String,
 }
 
 impl Change {
-    /// `known`: tells which modules and functions there are by now.
+    /// Creates a change. `known` hands over the modules and functions described so far.
     pub fn new(subtree: &Subtree, at: u64, known: impl FnOnce(&mut dyn FnMut(&Record))) -> Change {
         let mut rules = Rules::new(subtree);
         known(&mut |record| rules.record(record));
         Change { at, rules, text: format!("from here on {}", subtree.sentence()) }
     }
 
-    /// What a trace says of it.
+    /// Returns the note about the change for a trace.
     pub(crate) fn note(&self) -> Record {
         Record::Note { text: self.text.clone() }
     }

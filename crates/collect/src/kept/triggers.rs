@@ -1,7 +1,8 @@
-//! What calls of some functions do to a recording: `record --on 'f:trace_on'`, `trace_off`, `depth=N`.
+//! Triggers: calls of some functions that change a recording, by `record --on 'f:trace_on'`,
+//! `trace_off`, `depth=N`.
 //!
-//! Whether the recording is on is one state of all threads, so their calls have to be put in the order of time: what happens in an interval is held back until
-//! all of it was read.
+//! Whether the recording is on is one state of all threads, so their calls have to be put in the
+//! order of time: the events of an interval are held back until all of them were read.
 
 use calltap_names::{Word, is_named};
 use calltap_trace::{Action, Event, Record, Site, uses};
@@ -12,9 +13,9 @@ use std::collections::HashMap;
 pub struct Trigger {
     /// Functions, as a glob.
     pub function: String,
-    /// What a call of one of them does.
+    /// Effect of a call of one of them.
     pub action: Action,
-    /// So often; None: always.
+    /// Number of times that it applies; `None`: always.
     pub count: Option<i64>,
 }
 
@@ -24,33 +25,33 @@ pub struct Triggers {
     all: Vec<(Word, Trigger)>,
     /// Paths of modules, by id.
     modules: HashMap<u32, String>,
-    /// Those of a site, by their places.
+    /// Indices of the triggers of each site.
     by_site: Vec<Vec<usize>>,
-    /// Is the recording on, at the end of what was settled?
+    /// Whether the recording is on, at the end of what was settled.
     is_on: bool,
-    /// Calls since then that may switch it: when, and by which trigger.
+    /// Later calls that may turn it on or off: time, and index of the trigger.
     called: Vec<(u64, usize)>,
 }
 
 impl Triggers {
-    /// A recording that something switches on begins switched off.
+    /// Creates the triggers. A recording with a trigger that turns it on begins off.
     pub fn new(triggers: &[Trigger]) -> Triggers {
         let is_on = triggers.iter().all(|trigger| trigger.action != Action::TraceOn);
         let all = triggers.iter().map(|trigger| (Word::new(&trigger.function), trigger.clone())).collect();
         Triggers { all, modules: HashMap::new(), by_site: Vec::new(), is_on, called: Vec::new() }
     }
 
-    /// Can something switch the recording off or on?
+    /// Whether a trigger can turn the recording off or on.
     pub fn switch(&self) -> bool {
         self.all.iter().any(|(_, trigger)| trigger.action.switches())
     }
 
-    /// Is it on, at the end of what was settled?
+    /// Whether the recording is on, at the end of what was settled.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Takes notice of modules and functions.
+    /// Takes the descriptions of modules and functions.
     pub fn record(&mut self, record: &Record) {
         match record {
             Record::Module(module) => drop(self.modules.insert(module.id, module.path.clone())),
@@ -59,6 +60,7 @@ impl Triggers {
         }
     }
 
+    /// Finds the triggers of a site.
     fn describe(&mut self, site: &Site) {
         let place = site.id.0 as usize;
         let module = self.modules.get(&site.module).map(String::as_str);
@@ -67,12 +69,13 @@ impl Triggers {
         self.by_site[place] = self.all.iter().enumerate().filter(is).map(|(at, _)| at).collect();
     }
 
+    /// Returns the triggers of the function that an event enters.
     fn of(&self, event: &Event) -> &[usize] {
         let all = self.by_site.get(event.site.0 as usize).filter(|_| event.kind.begins_call());
         all.map_or(&[], Vec::as_slice)
     }
 
-    /// An event of a thread; each is looked at once.
+    /// Looks at an event of a thread; each event is looked at once.
     pub fn look(&mut self, event: &Event) {
         for at in 0..self.of(event).len() {
             let trigger = self.of(event)[at];
@@ -82,7 +85,7 @@ impl Triggers {
         }
     }
 
-    /// How many levels are kept in the call that an event begins, itself the first.
+    /// Returns how many levels are kept in the call that an event begins, itself the first.
     pub fn levels(&self, event: &Event) -> Option<usize> {
         let levels = |at: &usize| match self.all[*at].1.action {
             Action::Depth(levels) => Some(levels),
@@ -91,7 +94,8 @@ impl Triggers {
         self.of(event).iter().filter_map(levels).min()
     }
 
-    /// When the recording goes on and when it pauses, up to a moment until which all calls were looked at.
+    /// Returns when the recording resumes (true) and pauses (false), up to a moment until which all
+    /// calls were looked at.
     pub fn settle(&mut self, until: u64) -> Vec<(u64, bool)> {
         self.called.sort_unstable();
         let settled = self.called.partition_point(|(ticks, _)| *ticks <= until);
@@ -137,7 +141,7 @@ mod tests {
         triggers.record(&Record::Sites { sites: vec![site(0, "begin"), site(1, "end_it")] });
         assert!(triggers.switch() && !triggers.is_on());
         let call = |site, ticks| Event { ticks, site: SiteId(site), kind: EventKind::Entry };
-        // One thread was read before the other.
+        // The first thread was read before the second.
         for event in [call(1, 20), call(1, 40), call(0, 10), call(0, 30), call(0, 90)] {
             triggers.look(&event);
         }

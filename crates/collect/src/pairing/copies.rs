@@ -1,43 +1,53 @@
-//! The open calls of a thread as a forked child has them: its stack is a copy of the thread's, and so are the frames on it.
+//! The open calls of a thread, copied for a forked child: its stack is a copy of the thread's, and
+//! so are the frames on it.
 
-use super::stacks::Aside;
+use super::stacks::SuspendedStacks;
 use super::{OpenCalls, frame_of, is_call_of, site_of};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::SiteId;
 
-/// Threads with more open calls than these are not followed for the sake of children.
+/// Depth of open calls up to which a thread's calls are copied for children.
 const DEEPEST: usize = 4096;
 
 impl OpenCalls {
-    /// A copy for a thread that is at the same place. None where it is not certain that all of these are open, or where the thread has frames on several stacks, of which
-    /// not all is known.
+    /// Copies the calls for a thread with a copy of the stack. Returns `None` where it is not
+    /// certain that all of them are open, or where the thread has frames on several stacks, not all
+    /// of which are known.
     pub(crate) fn of_one_stack(&self) -> Option<OpenCalls> {
         let open = &self.frames[..=self.depth];
-        let is_certain = self.placed && self.aside.is_one_stack() && self.depth <= DEEPEST;
+        let is_certain = self.placed && self.suspended.is_one_stack() && self.depth <= DEEPEST;
         if !is_certain || open.get(1).is_some_and(|outermost| *outermost == self.doubtful) {
             return None;
         }
         let (depth, placed, doubtful) = (self.depth, self.placed, self.frames[0]);
-        Some(OpenCalls { frames: open.to_vec(), depth, placed, aside: Aside::default(), floor: 0, doubtful })
+        Some(OpenCalls {
+            frames: open.to_vec(),
+            depth,
+            placed,
+            suspended: SuspendedStacks::default(),
+            floor: 0,
+            doubtful,
+        })
     }
 
-    /// Follows an event, without encoding it.
+    /// Updates the open calls by an event, without encoding it.
     pub(crate) fn follow(&mut self, raw: RawEvent) {
-        self.show(raw.code(), frame_of(raw), raw.parent);
+        self.pair_event(raw.code(), frame_of(raw), raw.parent);
     }
 
-    /// Takes away the innermost calls whose return is not recorded any more: they may be over.
+    /// Removes the innermost calls whose returns are not recorded any more: they may have ended.
     pub(crate) fn leave_muted(&mut self) {
         self.depth -= self.muted();
     }
 
-    /// The functions of the open calls, outermost first.
+    /// Returns the functions of the open calls, outermost first.
     pub(crate) fn sites(&self) -> Vec<SiteId> {
         self.frames[1..=self.depth].iter().map(|frame| site_of(*frame)).collect()
     }
 
-    /// Does the first event of a thread show that it is on the stack of these calls? It returns from one of them, or enters a function next to one.
+    /// Whether the first event of a thread shows that it is on the stack of these calls: it returns
+    /// from one of them, or enters a function next to one.
     pub(crate) fn is_stack_of(&self, first: RawEvent) -> bool {
         let frame = frame_of(first);
         match first.code() {

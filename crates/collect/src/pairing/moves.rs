@@ -1,11 +1,14 @@
-//! Stacks that go from one thread to another, with the frames that lie on them.
+//! Moves the frames of a stack from one thread to another, when the stack does.
 
-use super::{Frame, NEAR, OpenCalls, SLOT, SLOTS, below, frame_of, is_call_of, is_tail, place_of, slot_of};
+use super::{
+    Frame, NEAR, OpenCalls, SLOT, SLOTS, distance_below, frame_of, is_call_of, is_tail, place_of, slot_of,
+};
 use crate::raw::RawEvent;
 use calltap_abi::event::code;
 
 impl OpenCalls {
-    /// Does an event show that the thread is on a stack far from all that it has open on the one that it was on?
+    /// Whether an event shows that the thread is on a stack far from all frames it has open on the
+    /// stack that it was on.
     pub(crate) fn is_far(&self, raw: RawEvent) -> bool {
         let frame = frame_of(raw);
         match raw.code() {
@@ -15,7 +18,7 @@ impl OpenCalls {
         }
     }
 
-    /// Is it not certain that an event is on the stack of the innermost frame?
+    /// Whether an event is not certainly on the stack of the innermost frame.
     pub(crate) fn seeks_stack(&self, raw: RawEvent) -> bool {
         let frame = frame_of(raw);
         match raw.code() {
@@ -25,47 +28,51 @@ impl OpenCalls {
         }
     }
 
+    /// Whether `frame` is open.
     fn has(&self, frame: Frame) -> bool {
         self.frames[1..=self.depth].iter().rev().any(|open| is_call_of(*open, frame))
     }
 
-    /// How far above an event the nearest frame lies; of a return, only its own frame counts.
+    /// Returns how far above an event the nearest frame lies; of a return, only its own frame
+    /// counts.
     pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
         let (frame, returns) = (frame_of(raw), raw.code() == code::EXIT);
         let nearest = u64::from(!is_tail(raw.code()) && raw.code() != code::NESTED_ENTRY);
         let distance = |open: &Frame| {
-            let above = below(place_of(*open) << SLOT, slot_of(frame));
+            let above = distance_below(place_of(*open) << SLOT, slot_of(frame));
             match returns {
                 true => is_call_of(*open, frame).then_some(0),
                 false => (nearest..=NEAR).contains(&above).then_some(above),
             }
         };
         let open = self.frames[1..=self.depth].iter();
-        open.chain(self.aside.near(slot_of(frame))).filter_map(distance).min()
+        open.chain(self.suspended.near(slot_of(frame))).filter_map(distance).min()
     }
 
-    /// The frames of the stack that an event is on, which are another thread's from now on; and how many of the newest open calls they are.
+    /// Removes the frames of the stack that an event is on, for another thread that continues
+    /// there. Returns them, and how many of the newest open calls they are.
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> (Vec<Frame>, u32) {
         let Some(distance) = self.distance_above(raw) else { return (Vec::new(), 0) };
         let place = slot_of(frame_of(raw)).wrapping_add(distance) & (SLOTS - 1);
-        if let Some(frames) = self.aside.give(place) {
+        if let Some(frames) = self.suspended.give(place) {
             return (frames, 0);
         }
         let open = &self.frames[1..=self.depth];
-        let count = self.aside.newest_stack(open);
+        let count = self.suspended.newest_stack(open);
         let stack = &open[open.len() - count..];
         if !stack.iter().any(|frame| place_of(*frame) == place) {
-            // It has others open on top of these: what has become of them is not known.
+            // Frames of other stacks are open on top of these, and whether they have ended is not
+            // known.
             return (Vec::new(), 0);
         }
         let frames = stack.to_vec();
-        self.put_aside(count, None);
-        self.aside.give(place_of(frames[0]));
+        self.suspend_frames(count, None);
+        self.suspended.give(place_of(frames[0]));
         (frames, count as u32)
     }
 
-    /// Takes frames that were another thread's: they are on a stack that this one comes to.
+    /// Takes frames from another thread: they lie on a stack to which this thread moves.
     pub(crate) fn take_stack(&mut self, frames: &[Frame]) {
-        self.aside.put(frames, None);
+        self.suspended.put(frames, None);
     }
 }

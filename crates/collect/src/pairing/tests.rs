@@ -4,8 +4,10 @@ use super::*;
 use calltap_trace::{ClockKind, Session, TraceWriter};
 use proptest::prelude::*;
 
-/// `f@N` enters f with its slot N bytes below the top of the stack, `~f@N` by a jump, `+f@N` nested in a frame that is there, `/f@N` returns. What is expected: how many
-/// calls each return closes, and in front of an entry `-n`, if it proves n frames dead or left, and `=f` for each frame that is open again.
+/// Checks calls written as text: `f@N` enters f with its slot N bytes below the top of the stack,
+/// `~f@N` by a jump, `+f@N` nested in an open frame; `/f@N` returns. `expected` lists how many
+/// calls each return closes, and in front of an entry `-n`, if it proves n frames dead or left, and
+/// `=f` for each frame that is open again.
 fn check(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     let mut got = Vec::new();
@@ -19,7 +21,7 @@ fn check(calls: &str, expected: &str) {
         let (name, at) = call.split_once('@').expect("f@N");
         let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
         let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
-        let Shown { left, resumed, kind } = open.show(code, frame, 0);
+        let PairedEvent { left, resumed, kind } = open.pair_event(code, frame, 0);
         got.extend((left > 0).then(|| format!("-{left}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
         if let EventKind::Exit { pops } = kind {
@@ -61,7 +63,8 @@ fn a_return_without_its_entry_closes_nothing() {
 
 #[test]
 fn an_entry_at_or_above_a_frame_proves_it_dead() {
-    // The loop that catches: the same function again, another one at the same place, another one a little above.
+    // The loop that catches: the same function again, another one at the same slot, another one a
+    // little above.
     check("m@1 h@9 f@20 h@9 /h@9 l@9 /l@9 /m@1", "-2 1 1 1");
     check("m@1 h@9 f@20 l@5 /l@5 /m@1", "-2 1 1");
     check("m@1 h@9 f@20 l@15 /l@15 /h@9 /m@1", "-1 1 1 1");
@@ -87,16 +90,17 @@ fn a_tail_call_is_no_proof() {
 fn nested_calls_share_a_slot_and_return_one_by_one() {
     check("m@1 f@5 +g@5 +f@5 /f@5 /g@5 /f@5 /m@1", "1 1 1 1");
     check("f@5 +f@5 +f@5 /f@5 +f@5 /f@5 /f@5 /f@5", "1 1 1 1");
-    // With functions beneath that return, and one that is left.
+    // Inner functions return, and one is left.
     check("f@5 +g@5 c@9 /c@9 +h@5 /h@5 /g@5 /f@5", "1 1 1 1");
     check("f@5 +g@5 c@9 +h@5 /h@5 /g@5 /f@5", "-1 1 1 1");
-    // Returns that are missing: the frame below closes them, and so does another frame at the same place.
+    // Missing returns: the outer frame closes the calls, and so does another frame at the same
+    // slot.
     check("f@5 +g@5 +h@5 /f@5", "3");
     check("m@1 f@5 +g@5 f@5 +g@5 /g@5 /f@5 /m@1", "-2 1 1 1");
     check("m@1 +g@5 /f@5 /g@5 /m@1", "0 1 1");
 }
 
-/// Slot 900000 and around is another stack, and so is 1 from there.
+/// Slots around 900000 and around 1 lie on two stacks.
 #[test]
 fn what_runs_on_another_stack_is_a_call_and_no_proof() {
     // A handler on the alternate stack, above or below.
@@ -108,19 +112,20 @@ fn what_runs_on_another_stack_is_a_call_and_no_proof() {
 
 #[test]
 fn what_goes_on_on_its_stack_is_open_again() {
-    // Its innermost frame returns, and its caller calls something else.
+    // The innermost frame of the stack returns, and its caller calls another function.
     check("m@1 c@900000 y@900001 g@2 /g@2 /y@900001 f@900001 /f@900001 /c@900000 /m@1", "-2 1 =c =y 1 1 1 1");
     // The innermost frame calls.
     check("m@1 c@900000 y@900001 g@2 /g@2 f@900003 /f@900003 /y@900001 /c@900000 /m@1", "-2 1 =c =y 1 1 1 1");
-    // What was resumed has returned meanwhile: the return is all that tells.
+    // The resumed frames return meanwhile: only the return tells.
     check("m@1 r@2 c@900000 y@900001 /r@2 r@2 /y@900001 y@900001 /r@2 /m@1", "3 =c =y 1 3 1");
-    // Some frames are over: what is entered at their place shows it.
+    // Some frames have ended: an entry at their slot shows it.
     check("m@1 c@900000 d@900010 y@900020 g@2 /g@2 f@900010 /f@900010 /c@900000 /m@1", "-3 1 =c 1 1 1");
 }
 
 #[test]
 fn stacks_that_lie_next_to_each_other_are_known_from_their_first_return() {
-    // Two of 16 KiB, far from the thread's own, which calls nothing: b's first calls are taken for calls of a.
+    // Two stacks of 16 KiB, far from the thread's own, which calls nothing: b's first calls count
+    // as calls of a.
     let first = "m@1 a@9000000 y@9000100 b@9016000 y@9016100 /y@9000100 f@9000200 /f@9000200 y@9000100";
     let second = "/y@9016100 f@9016200 /f@9016200 y@9016100 /y@9000100 f@9000200 /f@9000200 /a@9000000 /m@1";
     check(&format!("{first} {second}"), "3 1 -2 =b =y 1 1 -2 =a =y 1 1 1 1");
@@ -134,11 +139,11 @@ fn where_events_are_missing_a_return_is_of_no_frame_that_was_left_before() {
         for (code, frame) in
             [(code::ENTRY, frame(1, b'm')), (code::ENTRY, frame(9, b'f')), (code::ENTRY, frame(5, b'l'))]
         {
-            open.show(code, frame, 0);
+            open.pair_event(code, frame, 0);
         }
         open
     };
-    let resumed = |mut open: OpenCalls| open.show(code::EXIT, frame(9, b'f'), 0).resumed.len();
+    let resumed = |mut open: OpenCalls| open.pair_event(code::EXIT, frame(9, b'f'), 0).resumed.len();
     assert_eq!(resumed(left()), 1);
     let mut open = left();
     open.lose();
@@ -159,8 +164,8 @@ fn a_handler_that_jumps_out_of_its_stack_is_left() {
     check("m@1 f@2 s@900000 g@2 /g@2 /m@1", "-2 1 1");
 }
 
-/// What a random program does: calls, jumps to functions, returns, and long jumps back to a frame further down. `frame`: what a
-/// function takes of the stack, which is where those that it calls begin.
+/// A step of a random program: a call, a jump to a function, a return, or a longjmp to an outer
+/// frame. `frame`: the size of the function's frame; the frames of its callees begin behind it.
 #[derive(Clone, Debug)]
 enum Step {
     Call { site: u32, frame: u64 },
@@ -180,28 +185,30 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..300)
 }
 
-/// A frame of that program: the functions that share its slot, those that were jumped to last.
+/// A frame of the random program, with the functions that share its slot in the order in which they
+/// were entered.
 struct Live {
     slot: u64,
     size: u64,
     sites: Vec<u32>,
 }
 
-/// Frames of a stack that was left come back as they were, muted ones too.
+/// Frames of a suspended stack open again as they were, muted frames too.
 #[test]
 fn no_more_frames_are_muted_than_are_open() {
     let mut open = OpenCalls::new(true);
     open.open((0x1234 << SLOT | 7) ^ (MUTED | FAR));
     assert_eq!((open.depth, open.muted()), (1, 1));
-    let Shown { left, .. } = open.show(code::ENTRY, 0x1230 << SLOT | 8, 0);
+    let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
     assert_eq!((open.depth, left), (1, 1));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of every call the depth that the events tell is the one that the program knows, whatever was left before. The `hidden` outermost calls had begun when
-    /// recording began: nothing is recorded of them.
+    /// The depth that the events tell for every call equals the depth that the program knows,
+    /// whatever was left before. The `hidden` outermost calls had begun when recording began: no
+    /// event tells of them.
     #[test]
     fn every_call_has_the_depth_the_program_knows(steps in steps(), mut hidden in 0..4_usize) {
         let outermost = |n: usize| Live { slot: (0x7fff_0000_0000 >> 3) - 2 * n as u64, size: 2, sites: vec![9] };
@@ -209,7 +216,7 @@ proptest! {
         let mut open = OpenCalls::new(true);
         let frame = |slot: u64, site: u32| slot << SLOT | u64::from(site);
         if hidden == 0 {
-            open.show(code::ENTRY, frame(stack[0].slot, 9), 0);
+            open.pair_event(code::ENTRY, frame(stack[0].slot, 9), 0);
         } else {
             hidden += 1;
         }
@@ -218,7 +225,7 @@ proptest! {
             let is_outermost = stack.len() == 1;
             let top = stack.last_mut().expect("the outermost one never returns");
             match step {
-                // Of what runs already, a jump tells nothing.
+                // A jump has no effect in a call that had begun before recording.
                 Step::Tail { .. } if is_hidden => continue,
                 Step::Return if is_hidden && !is_outermost => {
                     stack.pop();
@@ -228,23 +235,23 @@ proptest! {
                 Step::Call { site, frame: size } => {
                     let slot = top.slot - top.size;
                     stack.push(Live { slot, size, sites: vec![site] });
-                    open.show(code::ENTRY, frame(slot, site), 0);
+                    open.pair_event(code::ENTRY, frame(slot, site), 0);
                 }
                 Step::Tail { site, frame: size } => {
                     top.sites.push(site);
                     top.size = size;
-                    open.show(code::TAIL_ENTRY, frame(top.slot, site), 0);
+                    open.pair_event(code::TAIL_ENTRY, frame(top.slot, site), 0);
                 }
                 Step::Return if !is_outermost => {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
-                    let Shown { left, kind, .. } = open.show(code::EXIT, frame(slot, sites[0]), 0);
+                    let PairedEvent { left, kind, .. } = open.pair_event(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
                     let EventKind::Exit { pops } = kind else { unreachable!() };
                     prop_assert!(pops as usize >= sites.len());
                 }
                 Step::Return => continue,
                 Step::Jump { to } => {
-                    // The next event is the first to tell.
+                    // Only the next event tells of the jump.
                     stack.truncate(1 + to);
                     hidden = hidden.min(stack.len());
                     continue;
@@ -256,7 +263,7 @@ proptest! {
     }
 }
 
-/// What a thread with several stacks does.
+/// A step of a thread with several stacks.
 #[derive(Clone, Debug)]
 enum Turn {
     Call { site: u32, frame: u64 },
@@ -274,28 +281,28 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 }
 
 const STACKS: usize = 5;
-/// The function in which a stack is left for another one, and in which it goes on.
+/// The function in which a stack is left for another one, and in which it continues.
 const YIELD: u32 = 7;
 
-/// Stacks that begin `apart` from each other; the open frames of each.
+/// Stacks that begin `apart` from each other, with the open frames of each.
 struct Coroutines {
     open: OpenCalls,
     stacks: Vec<Vec<(u64, u32)>>,
-    /// So many of the outermost frames of each had begun when recording began.
+    /// Number of outermost frames of each stack that had begun when recording began.
     hidden: Vec<usize>,
     now: usize,
 }
 
 impl Coroutines {
     fn new(apart: u64) -> Coroutines {
-        // Each has been in another one's place, and has come back, once.
+        // The thread has left each stack for another one, and has returned to it, once.
         let outermost = |n: usize| vec![((0xfff_0000_0000 & (SLOTS - 1)) - apart * n as u64, 9)];
         let stacks: Vec<_> = (0..STACKS).map(outermost).collect();
         let mut all = Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![0; STACKS], now: 0 };
         let first: Vec<u64> = all.stacks.iter().map(|stack| stack[0].0).collect();
         for slot in first {
-            all.open.show(code::ENTRY, slot << SLOT | 9, 0);
-            all.open.show(code::ENTRY, (slot - 4) << SLOT | u64::from(YIELD), 0);
+            all.open.pair_event(code::ENTRY, slot << SLOT | 9, 0);
+            all.open.pair_event(code::ENTRY, (slot - 4) << SLOT | u64::from(YIELD), 0);
         }
         for stack in &mut all.stacks {
             stack.push((stack[0].0 - 4, YIELD));
@@ -310,7 +317,7 @@ impl Coroutines {
         all
     }
 
-    /// Recording begins while each has as many frames open.
+    /// Creates stacks with `hidden + 2` frames each that were open when recording began.
     fn running(apart: u64, hidden: usize) -> Coroutines {
         let open = |n: usize| {
             (0..=1 + hidden as u64)
@@ -321,21 +328,22 @@ impl Coroutines {
         Coroutines { open: OpenCalls::new(true), stacks, hidden: vec![hidden + 2; STACKS], now: 0 }
     }
 
-    /// Is the innermost frame of the stack not known?
+    /// Whether the innermost frame of the stack is unknown.
     fn is_hidden(&self) -> bool {
         self.stacks[self.now].len() <= self.hidden[self.now]
     }
 
-    /// The frame of the caller, as it is known and as it is shown.
+    /// Enters a function. Returns the frame of its caller, as the program knows it and as `open`
+    /// has it.
     fn enter(&mut self, site: u32, frame: u64) -> (Frame, Frame) {
         let stack = &mut self.stacks[self.now];
         let (caller, of) = *stack.last().expect("the outermost one never returns");
         stack.push((caller - frame, site));
-        self.open.show(code::ENTRY, (caller - frame) << SLOT | u64::from(site), 0);
+        self.open.pair_event(code::ENTRY, (caller - frame) << SLOT | u64::from(site), 0);
         (caller << SLOT | u64::from(of), self.open.frames[self.open.depth - 1])
     }
 
-    /// How many calls the return ends.
+    /// Returns from a function. Returns the number of calls that the return ends.
     fn leave(&mut self) -> u32 {
         let is_hidden = self.is_hidden();
         let (slot, site) = self.stacks[self.now].pop().expect("a call");
@@ -343,7 +351,7 @@ impl Coroutines {
             self.hidden[self.now] = self.stacks[self.now].len();
             return 1;
         }
-        match self.open.show(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
+        match self.open.pair_event(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
             EventKind::Exit { pops } => pops,
             _ => unreachable!(),
         }
@@ -361,14 +369,15 @@ impl Coroutines {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of every call the caller that is shown is the one below it on its stack, and its return is found, whether the stacks lie far from each other or
-    /// side by side.
+    /// The caller that `open` has for every call is the one on its stack, and its return is found,
+    /// whether the stacks lie far from each other or side by side.
     #[test]
     fn every_call_has_the_caller_on_its_stack(turns in turns(), far in any::<bool>()) {
         check_turns(Coroutines::new(if far { 1 << 20 } else { 16 << 10 >> 3 }), turns)?;
     }
 
-    /// The same where recording begins while all of them run: of each call whose caller is known, that is the one.
+    /// Recording begins while all stacks have open calls: the caller of a call, where it is known,
+    /// is the one on its stack.
     #[test]
     fn every_known_caller_is_on_the_stack_of_its_call(turns in turns(), hidden in 0..4_usize) {
         check_turns(Coroutines::running(1 << 20, hidden), turns)?;
@@ -383,7 +392,7 @@ fn check_turns(mut all: Coroutines, turns: Vec<Turn>) -> Result<(), TestCaseErro
                 let (known, shown) = all.enter(site, frame);
                 prop_assert!(is_hidden || known == shown);
             }
-            // The outermost one goes on, and so does the one by which the stack was left.
+            // The outermost frame stays open, and so does the one by which the stack was left.
             Turn::Return if all.stacks[all.now].len() > 2 => prop_assert!(all.leave() > 0),
             Turn::Switch { to } => all.switch(to),
             _ => {}
@@ -392,7 +401,8 @@ fn check_turns(mut all: Coroutines, turns: Vec<Turn>) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Rows of events and events one by one come to the same trace.
+/// Encodes some events and returns their number and how many of them are returns. Rows of events
+/// and single events give the same trace.
 type Feed<'a> = dyn Fn(&[RawEvent], &mut OpenCalls, &mut ThreadEncoder) -> (usize, usize) + 'a;
 
 #[test]
@@ -404,7 +414,8 @@ fn rows_are_paired_like_single_events() {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let (dice, site) = (random >> 40 & 0xff, (random >> 50) as u32 % 40);
         let next = 0xfff_0000_0000 - 4 * stack.len() as u64;
-        // Now and then a return of something else, and long jumps, also beyond what a row can hold.
+        // Now and then there is a return of another frame, or a longjmp, also beyond the depth that
+        // a row can hold.
         let ((slot, site), code) = match dice {
             0 => ((0, site), code::EXIT),
             1 => ((next, site), code::ENTRY_FROM),
@@ -451,7 +462,7 @@ fn rows_are_paired_like_single_events() {
     }
 }
 
-/// An event as `check` writes it, of code ENTRY or EXIT.
+/// Parses an event as `check` writes it, of code ENTRY or EXIT.
 fn raw(word: &str) -> RawEvent {
     let call = word.trim_start_matches('/');
     let (name, at) = call.split_once('@').expect("f@N");
@@ -460,8 +471,9 @@ fn raw(word: &str) -> RawEvent {
     RawEvent { ticks: 0, low: u32::from(name.as_bytes()[0]) << 5 | code, slot, parent: 0 }
 }
 
-/// One thread has done this, and another that; then comes an event of the other. Which frames it takes from the first, and how many open calls the first has left by
-/// that.
+/// Checks which frames `event` of the thread `other` takes from the thread `one`, and how many open
+/// calls `one` leaves by that. The two threads have recorded the events in `one` and `other`
+/// before.
 fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
     let after = |events: &str| {
         let mut open = OpenCalls::new(true);
@@ -475,7 +487,7 @@ fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
     let names: String = frames.iter().map(|frame| site_of(*frame).0 as u8 as char).collect();
     assert_eq!((&*names, count), (taken, left), "{event:?}");
     other.take_stack(&frames);
-    let shown = other.show(event.code(), frame_of(event), 0);
+    let shown = other.pair_event(event.code(), frame_of(event), 0);
     let resumed: String = shown.resumed.iter().map(|site| site.0 as u8 as char).collect();
     assert_eq!(resumed, taken, "all that is taken is open again");
     assert!(one.distance_above(event).is_none() || taken.is_empty(), "one thread alone has them");
@@ -483,13 +495,14 @@ fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
 
 #[test]
 fn frames_go_with_their_stack_to_another_thread() {
-    // The first thread has shown that it has left the coroutine's stack, and it has not.
+    // In the first case the first thread has recorded that it has left the coroutine's stack, in
+    // the second it has not.
     check_move("w@1 r@2 b@900001 y@900002 /r@2", "w@500001 r@500002", "l@900003", "by", 0);
     check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@900003", "by", 2);
     check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "/y@900002", "by", 2);
-    // What is on the own stack, and on one that is new, is no other thread's.
+    // A call on the thread's own stack, or on a new one, takes no frames from the other thread.
     check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@500003", "", 0);
     check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "b@1900001", "", 0);
-    // Frames below the event are over.
+    // Frames below the event have ended.
     check_move("w@1 r@2 b@900001 /b@900001", "w@500001 r@500002", "l@900003", "", 0);
 }

@@ -5,7 +5,7 @@ use calltap_abi::event::{
     CLOCK_BITS, epoch_word, event_word, goroutine_words, parent_halves, parent_word, stack_word,
 };
 
-/// `words` at the start of a chunk's data.
+/// Creates a chunk with `words` at the start of its data.
 fn chunk(words: &[u64]) -> Box<[AtomicU64; CHUNK_SIZE / 8]> {
     let chunk = Box::new([const { AtomicU64::new(0) }; CHUNK_SIZE / 8]);
     for (i, word) in words.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Sink for Taken {
 }
 
 impl Taken {
-    /// Not all at once: reading goes on where the sink left off.
+    /// Takes at most two events: reading continues where the sink stopped.
     fn row<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent, codes: &[u32]) -> usize {
         let row = words.iter().map(event).take(2).take_while(|event| codes.contains(&event.code()));
         row.map(|event| self.take(event, &[], &[])).count()
@@ -47,7 +47,7 @@ fn word(ticks: u64, site: u32, code: u32) -> u64 {
     event_word(ticks, 0, site << 5 | code)
 }
 
-/// The head of values: so many bytes.
+/// Returns the head of `bytes` bytes of values.
 fn head(bytes: u64, site: u32, code: u32) -> u64 {
     bytes << 32 | u64::from(site << 5 | code)
 }
@@ -64,7 +64,7 @@ fn reading_stops_at_an_empty_slot_and_goes_on_when_it_is_filled() {
     assert!(chunk.iter().all(|word| word.load(Relaxed) == 0), "what was read is cleared");
 }
 
-/// Rows of every sort after every other, at both parities.
+/// Rows of every sort follow rows of every other, at both parities.
 #[test]
 fn rows_follow_each_other() {
     let mut words = Vec::new();
@@ -94,7 +94,7 @@ fn rows_follow_each_other() {
     assert!(chunk.iter().all(|word| word.load(Relaxed) == 0));
 }
 
-/// The program can write anything: reading ends with the chunk.
+/// The program can write any word: reading ends with the chunk.
 #[test]
 fn epochs_to_the_end_of_the_chunk_do_no_harm() {
     let chunk = chunk(&[]);
@@ -187,7 +187,8 @@ fn a_slot_that_stays_empty_is_stepped_over_with_all_its_words() {
     assert_eq!(taken.0, [(1, 1, code::ENTRY, 0), (6, 6, code::ENTRY, 0)]);
 }
 
-/// `a` in front of an entry, `r` in front of a return, `s` a piece of the stack with its number, `e` and `x`; with the site. What is expected: each event with its values.
+/// Checks which values each event has. `a` are values in front of an entry, `r` of a return, `s` a
+/// piece of the stack with its number, `e` an entry, `x` a return; each with its site.
 fn check_values(words: &str, expected: &[&str]) {
     #[derive(Default)]
     struct Valued(Vec<String>);
@@ -252,7 +253,7 @@ fn values_are_those_of_the_next_event_of_their_call() {
         &["5 2 in", "5 1 twice", "16 1 b", "16 2", "5 1 out"],
     );
     check_values("e1 a2torn ?0 e2 x2", &["5 1", "5 2 torn", "16 2"]);
-    // What belongs to a slot that was skipped belongs to no call.
+    // Values of a slot that was skipped belong to no call.
     check_values("d0 e1", &["5 1"]);
 }
 
@@ -261,7 +262,8 @@ fn pieces_of_a_stack_are_those_of_the_next_entry_of_their_call() {
     check_values("s10up s11per a1xyz e1 s10lower e1 r1b x1", &["5 1 xyz 0up1per", "5 1 0lower", "16 1 b"]);
     // A signal handler came in between.
     check_values("s10up s20in s21ner e2 s11per e1", &["5 2 0in1ner", "5 1 0up1per"]);
-    // The entry behind the first pieces was lost: another call has pieces of its own. A piece without a first one is none.
+    // The entry behind the first pieces was lost: another call has pieces of its own. A piece
+    // without a first one is dropped.
     check_values("s10lost s10own e1", &["5 1 0own"]);
     check_values("s11per e1", &["5 1"]);
 }

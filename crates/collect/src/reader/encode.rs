@@ -1,4 +1,5 @@
-//! What reading a thread's chunks feeds: counts events, holds back those from the time in which functions are switched off, pairs and encodes the others.
+//! The sink of a thread's events: counts them, holds back those from the time in which functions
+//! are disabled, and pairs and encodes the others.
 
 use super::pairs::Pairs;
 use super::switching::Switching;
@@ -9,7 +10,7 @@ use crate::raw::{GoEvent, Goroutine, RawEvent, Sink};
 use calltap_abi::event::code;
 use calltap_trace::Loss;
 
-/// Takes the events of a thread.
+/// The sink to which a cursor hands the events of a thread.
 pub(crate) struct Encode<'a> {
     pub(crate) pairs: Pairs<'a>,
     rates: Option<&'a Rates>,
@@ -17,9 +18,9 @@ pub(crate) struct Encode<'a> {
     events: u64,
     exits: u64,
     until: u64,
-    /// Takes what belongs to goroutines,
+    /// Takes the events of goroutines.
     of_go: Option<&'a mut Vec<GoEvent>>,
-    /// and what has to wait for other threads.
+    /// Takes the events that have to wait for other threads.
     waiting: Option<&'a mut Waiting>,
 }
 
@@ -28,33 +29,34 @@ impl<'a> Encode<'a> {
         Encode { pairs, rates, switching, events: 0, exits: 0, until: u64::MAX, of_go: None, waiting: None }
     }
 
-    /// The same; events behind that time are left out.
+    /// Leaves out events behind `ticks`.
     pub(crate) fn until(self, ticks: u64) -> Self {
         Encode { until: ticks, ..self }
     }
 
-    /// The same; events of goroutines are left there.
+    /// Collects the events of goroutines in `of_go`.
     pub(crate) fn leaving(self, of_go: &'a mut Vec<GoEvent>) -> Self {
         Encode { of_go: Some(of_go), ..self }
     }
 
-    /// The same; events that have to wait for other threads do so there.
+    /// Collects the events that have to wait for other threads in `waiting`.
     pub(crate) fn waiting(self, waiting: &'a mut Waiting) -> Self {
         Encode { waiting: Some(waiting), ..self }
     }
 
-    /// Has each event to be looked at by itself?
+    /// Whether each event has to be handled singly.
     fn takes_one_by_one(&self) -> bool {
         !self.switching.is_empty() || self.waiting.as_ref().is_some_and(|waiting| waiting.is_on())
     }
 
-    /// Those of the words that are not left out, up to the first that is.
+    /// Returns the words in front of the first event that is left out.
     fn kept<'w, T>(&self, words: &'w [T], event: impl Fn(&T) -> RawEvent) -> &'w [T] {
         let is_late = |word: &T| event(word).ticks > self.until;
         let end = if self.until == u64::MAX { None } else { words.iter().position(is_late) };
         &words[..end.unwrap_or(words.len())]
     }
 
+    /// Counts events by site for the governor, and the entries of functions that call another one.
     fn count_rates<T>(&self, words: &[T], event: impl Fn(&T) -> RawEvent) {
         let Some(rates) = self.rates else { return };
         let mut entered = None;
@@ -68,13 +70,15 @@ impl<'a> Encode<'a> {
         }
     }
 
+    /// Adds the numbers of entries and returns to `totals`.
     pub(crate) fn count(self, totals: &mut Loss) {
         totals.entries += self.events - self.exits;
         totals.exits += self.exits;
     }
 }
 
-/// The two loops are functions of their own: inside the loop over a chunk, they have not enough registers.
+/// `take_graph` and `take_calls` are not inlined: inside the loop over a chunk there are too few
+/// registers for them.
 impl Sink for Encode<'_> {
     fn take(&mut self, raw: RawEvent, values: &[u8], stack: &[u8]) {
         if raw.ticks > self.until {
@@ -96,7 +100,8 @@ impl Sink for Encode<'_> {
     fn take_go(&mut self, raw: RawEvent, goroutine: Goroutine) {
         let plain = raw.plain();
         if goroutine.number == 0 {
-            // The scheduler's stack, or that of signal handlers: what the thread does itself, like a function of C there.
+            // The event is on the scheduler's stack or that of signal handlers: it is the thread's
+            // own, like one of a C function there.
             let slot = raw.slot.wrapping_add(goroutine.at >> 3);
             return self.take(RawEvent { slot, ..plain }, &[], &[]);
         }
@@ -110,7 +115,8 @@ impl Sink for Encode<'_> {
     fn take_graph<T>(&mut self, words: &[T], event: impl Fn(&T) -> RawEvent) -> usize {
         let words = self.kept(words, &event);
         if self.takes_one_by_one() {
-            // One by one, until that was. What is no event of calls is not for this function.
+            // Takes one event, as the next may not need that. Other events than entries and returns
+            // are left to the caller.
             let first = words.first().map(&event).filter(|first| pairing::is_graph(first.code()));
             return first.map(|first| self.take(first, &[], &[])).is_some().into();
         }

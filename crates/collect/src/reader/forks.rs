@@ -1,4 +1,4 @@
-//! Children that are forked: what of the calls of the thread that forks is open in the child's first thread.
+//! Forked children: which calls of the forking thread are open in the child's first thread.
 
 use super::history::{ChunkOfThread, ForkPoint, History};
 use super::pairs::Pairs;
@@ -10,7 +10,7 @@ use crate::shm::Shared;
 use calltap_trace::{Event, EventKind, Process, Record};
 use std::sync::atomic::Ordering::Acquire;
 
-/// What is looked for in the events of a thread.
+/// A search for a fork in the events of a thread.
 #[derive(Debug)]
 pub(super) struct Sought {
     fork: ForkPoint,
@@ -18,19 +18,20 @@ pub(super) struct Sought {
 }
 
 impl Reader {
-    /// The same; what it reads is kept for children that are forked.
+    /// Keeps the words that are read for children that are forked.
     pub(crate) fn keeping_history(self, keeps_history: bool) -> Reader {
         Reader { keeps_history: keeps_history && !self.sparse, ..self }
     }
 
-    /// The same, of the first thread of a forked process, in which these calls are open.
+    /// Makes this the reader of a forked process's first thread, in which the calls in `open` are
+    /// open.
     pub(crate) fn copied(self, open: OpenCalls, process: Process) -> Reader {
         let copied = (!open.is_empty()).then_some(process);
         Reader { open, copied, ..self }
     }
 
-    /// The calls that were open at a fork. Reads up to it, if that was not yet: all that the thread has recorded before the fork is there when
-    /// the child is.
+    /// Returns the calls that were open at a fork. Reads up to the fork if that has not happened:
+    /// all events that the thread recorded before it are in the ring by the time the child exists.
     pub(crate) fn open_at(
         &mut self,
         fork: ForkPoint,
@@ -46,26 +47,30 @@ impl Reader {
         self.sought.take()?.found
     }
 
-    /// What was read of the chunk that is read, for children whose first event comes when the thread has ended.
+    /// Returns the history of the present chunk, for children whose first event comes after the
+    /// thread has ended.
     pub(crate) fn into_history(self) -> Option<History> {
         self.history
     }
 
-    /// Not all that happens to open calls from here on follows from words.
+    /// Ends the history: the open calls do not follow from the words alone from here on.
     pub(super) fn close_history(&mut self) {
         self.history.iter_mut().for_each(History::close);
     }
 
+    /// Looks for the sought fork in the history.
     pub(super) fn seek_fork(&mut self) {
         let Some(sought) = self.sought.as_mut().filter(|sought| sought.found.is_none()) else { return };
         sought.found = self.history.as_ref().and_then(|history| history.open_at(&sought.fork));
     }
 
+    /// Whether the sought fork was found.
     pub(super) fn has_found(&self) -> bool {
         self.sought.as_ref().is_some_and(|sought| sought.found.is_some())
     }
 
-    /// Keeps what is read from here on, if all before it is settled.
+    /// Begins or continues the history with the words that are read next, if all earlier events are
+    /// settled.
     pub(super) fn follow(&mut self, shared: &Shared, chunk: u32, unwinding: &mut Unwinding) {
         if !self.keeps_history {
             return;
@@ -74,7 +79,7 @@ impl Reader {
             return self.close_history();
         }
         if !self.switching.is_empty() {
-            // Functions that were switched off long before the next event are, by now.
+            // Functions that were disabled long before the next event are settled now.
             let next = shared.chunk(chunk).and_then(|words| self.cursor.next_ticks(words, false));
             let unwinding = Some((unwinding, self.process));
             let mut pairs = Pairs { open: &mut self.open, encoder: &mut self.encoder, unwinding };
@@ -83,15 +88,27 @@ impl Reader {
         }
         let Some(header) = shared.chunk_header(chunk) else { return };
         let chunk = ChunkOfThread { index: chunk, number: header.number.load(Acquire) };
-        if self.switching.is_empty()
-            && !self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk))
-        {
-            self.history = History::begin(chunk, &self.cursor, &self.open);
+        let goes_on = self.history.as_ref().is_some_and(|history| history.goes_on_in(chunk));
+        if self.switching.is_empty() && !goes_on {
+            let room = self.history.take().map(History::into_room).unwrap_or_default();
+            self.history = if self.may_have_open_calls() {
+                History::begin(chunk, &self.cursor, &self.open, room)
+            } else {
+                None
+            };
         }
     }
 
-    /// Writes that the calls are open which were at the fork, in front of the first event, unless that shows that the thread is on another stack, or others are
-    /// missing. False: the first event is not there yet.
+    /// Whether a child may be forked in calls of this thread. In a thread of which only entries are
+    /// recorded none is ever open.
+    fn may_have_open_calls(&self) -> bool {
+        let is_new = self.totals.entries == 0;
+        is_new || self.totals.exits > 0 || !self.open.is_empty()
+    }
+
+    /// Writes that the calls from the fork are open, in front of the first event, unless that event
+    /// shows the thread on another stack, or events are missing. Returns false if the first event
+    /// is not there yet.
     pub(super) fn go_on_from_fork(&mut self, shared: &Shared, chunk: u32, output: &mut Output<'_>) -> bool {
         let Some(process) = self.copied.take() else { return true };
         let Some(first) = shared.chunk(chunk).and_then(|words| self.cursor.next_event(words)) else {

@@ -1,8 +1,9 @@
-//! What a thread has recorded in the chunk that is read, kept for a child that was forked meanwhile.
+//! The words of a thread's present chunk, kept for a child that was forked meanwhile.
 //!
-//! A child's first event may come when its parent's thread is read far beyond the fork. The agent knows exactly after which event of the thread that was
-//! ([`Newest`](calltap_abi::ProcessEntry::forked_by)): from the open calls where a chunk begins, and its words up to that event, the calls follow that were
-//! open at the fork. They are open in the child.
+//! A child's first event may come when its parent's thread is read far beyond the fork. The agent
+//! records behind which event of the thread it forked ([`ProcessEntry::forked_by`]). The open calls
+//! at the beginning of a chunk and the chunk's words up to that event give the calls that were open
+//! at the fork. They are open in the child.
 
 use crate::pairing::OpenCalls;
 use crate::raw::{Cursor, Goroutine, RawEvent, Sink};
@@ -10,26 +11,27 @@ use calltap_abi::event::has_parent;
 use calltap_abi::{CHUNK_SIZE, NO_EVENTS, ProcessEntry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What is known of where a process was forked.
+/// The place at which a process was forked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fork {
-    /// Its parent's thread had recorded nothing.
+    /// Before the first event of its parent's thread.
     BeforeAll,
     /// Behind this event.
     At(ForkPoint),
 }
 
-/// An event of a thread that forks.
+/// The newest event of a thread when it forked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ForkPoint {
-    /// The thread's entry.
+    /// Index of the thread's entry.
     pub(crate) thread: u32,
+    /// Chunk of the event.
     pub(super) chunk: ChunkOfThread,
-    /// Bytes into the chunk.
+    /// Offset of the event in the chunk, in bytes.
     pub(super) offset: usize,
 }
 
-/// A chunk, as long as a thread has it: its index, and the how manieth of the thread it is.
+/// A chunk while a thread has it: its index, and its number among the thread's chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ChunkOfThread {
     pub(crate) index: u32,
@@ -37,7 +39,7 @@ pub(crate) struct ChunkOfThread {
 }
 
 impl Fork {
-    /// That of a process, if its agent knows.
+    /// Returns where a process was forked, if its agent knows.
     pub(crate) fn of(process: &ProcessEntry) -> Option<Fork> {
         let by = process.forked_by.load(Relaxed);
         if by == NO_EVENTS {
@@ -50,45 +52,57 @@ impl Fork {
     }
 }
 
-/// The words of a chunk that were read, and what was open in front of them.
+/// The words of a chunk that were read, and the calls that were open in front of them.
 #[derive(Debug)]
 pub(crate) struct History {
     chunk: ChunkOfThread,
     begin: Cursor,
     open: OpenCalls,
     words: Vec<u64>,
-    /// What is read behind them does not follow from them alone.
+    /// Whether the open calls no longer follow from the words alone.
     is_closed: bool,
 }
 
 impl History {
-    /// Begins where reading stands. None where other calls than those of one stack are open, which are not followed.
-    pub(crate) fn begin(chunk: ChunkOfThread, cursor: &Cursor, open: &OpenCalls) -> Option<History> {
+    /// Begins a history where the cursor stands, with the room of an earlier one for its words.
+    /// Returns `None` where the open calls lie on several stacks, which is not followed.
+    pub(crate) fn begin(
+        chunk: ChunkOfThread,
+        cursor: &Cursor,
+        open: &OpenCalls,
+        room: Vec<u64>,
+    ) -> Option<History> {
         Some(History {
             chunk,
             begin: cursor.clone(),
             open: open.of_one_stack()?,
-            words: Vec::new(),
+            words: room,
             is_closed: false,
         })
     }
 
-    /// Does what is read of this chunk follow the words that it has?
+    /// Returns the memory of the words, emptied, for the next history.
+    pub(crate) fn into_room(mut self) -> Vec<u64> {
+        self.words.clear();
+        self.words
+    }
+
+    /// Whether the next words of this chunk continue the history.
     pub(crate) fn goes_on_in(&self, chunk: ChunkOfThread) -> bool {
         self.chunk == chunk && !self.is_closed
     }
 
-    /// Where words that are read next are put.
+    /// Returns the buffer for the words that are read next.
     pub(crate) fn words(&mut self) -> Option<&mut Vec<u64>> {
         (!self.is_closed).then_some(&mut self.words)
     }
 
-    /// Takes no more words.
+    /// Ends the history.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// The calls that were open at a fork, if it lies among these words.
+    /// Returns the calls that were open at a fork, if its event is among these words.
     pub(crate) fn open_at(&self, fork: &ForkPoint) -> Option<OpenCalls> {
         let begin = self.begin.offset;
         let place = fork.offset.checked_sub(begin)? / 8;
@@ -111,7 +125,7 @@ impl History {
     }
 }
 
-/// Follows which calls are open.
+/// Updates open calls by events.
 struct Follow<'a>(&'a mut OpenCalls);
 
 impl Sink for Follow<'_> {

@@ -1,4 +1,5 @@
-//! What a thread does with events that wait, and with the stacks that it comes to or another one has taken over.
+//! A reader's events that wait for other threads, and the stacks that it takes from or gives to
+//! another thread.
 
 use super::Reader;
 use super::encode::Encode;
@@ -11,32 +12,32 @@ use crate::raw::{RawEvent, Sink};
 use calltap_trace::{Event, EventKind};
 
 impl Reader {
-    /// Its process has other threads: they may come to its stacks.
+    /// Watches for other threads of the process on this thread's stacks.
     pub(crate) fn watch_stacks(&mut self) {
         self.waiting.is_watched = !self.sparse;
     }
 
-    /// Do its events wait?
+    /// Whether events wait.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_on
     }
 
-    /// Has its events wait.
+    /// Makes events wait from here on.
     pub(crate) fn wait(&mut self) {
         self.waiting.is_on |= self.waiting.is_watched;
     }
 
-    /// How many events wait.
+    /// Returns the number of events that wait.
     pub(crate) fn waiting_events(&self) -> usize {
         self.waiting.items.len()
     }
 
-    /// When the first event that waits was.
+    /// Returns the time of the first event that waits.
     pub(crate) fn next_waiting(&self) -> Option<u64> {
         self.waiting.items.front().map(Item::ticks)
     }
 
-    /// The first event that waits, if it may be on a stack with frames of another thread.
+    /// Returns the first event that waits, if it may be on a stack with frames of another thread.
     pub(crate) fn seeks_stack(&self) -> Option<RawEvent> {
         match self.waiting.items.front() {
             Some(Item::Event(raw, _)) => self.open.seeks_stack(*raw).then_some(*raw),
@@ -44,12 +45,14 @@ impl Reader {
         }
     }
 
-    /// How far its nearest frame lies above an event, or in which the event is.
+    /// Returns how far the thread's nearest frame lies above an event; 0 if the event is in that
+    /// frame.
     pub(crate) fn distance_above(&self, raw: RawEvent) -> Option<u64> {
         self.open.distance_above(raw)
     }
 
-    /// Its frames on the stack of an event, which are another thread's from now on.
+    /// Removes and returns the frames on the stack of an event, for another thread that continues
+    /// there.
     pub(crate) fn give_stack(&mut self, raw: RawEvent) -> Vec<Frame> {
         let (frames, left) = self.open.give_stack(raw);
         if left > 0 {
@@ -87,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Notes a loss, behind all that waits.
+    /// Notes a loss, behind all events that wait.
     pub(super) fn push_loss(&mut self, event: Event) {
         if self.waiting.items.is_empty() {
             self.encoder.push(event);

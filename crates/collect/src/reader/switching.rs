@@ -1,10 +1,12 @@
-//! Calls that are open while their functions are switched off.
+//! Calls that are open while their functions are disabled.
 //!
-//! Where a function's exits are rewritten, a call that is open when they are written back returns without a record. An event that
-//! comes then may be of a callee, or of what its caller calls next: nothing tells which. So that no call is shown beneath one that
-//! is over, events from the time in which functions are switched off are held back until that time has passed. A call whose
-//! return is among them was open until then. Any other ends as cut where the next function is entered while it is the innermost
-//! call; calls that are open still inside it prove that it goes on, and end first.
+//! Where a function's exits are rewritten, a call that is open when they are restored returns
+//! without a record. The next event may then be of a callee, or of the next function that its
+//! caller calls: no record tells which. So that no call is shown inside a call that has ended,
+//! events from the time in which functions are disabled are held back until that time has passed. A
+//! call whose return is among them was open until then. Any other call is cut where the next
+//! function is entered while it is the innermost call; calls that are still open inside it prove
+//! that it continues, and end first.
 
 use super::pairs::Pairs;
 use crate::metadata::SwitchedOff;
@@ -16,10 +18,10 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Events of a thread that are held back, at most: then they are taken as if all open calls went on.
+/// Most events of a thread that are held back. Beyond them, all open calls count as continuing.
 const MOST: usize = 1 << 17;
 
-/// An event that is held back, with what was read of it.
+/// An event that is held back, with its values and copy of the stack.
 #[derive(Debug)]
 struct Held {
     raw: RawEvent,
@@ -27,42 +29,43 @@ struct Held {
     stack: Vec<u8>,
 }
 
-/// Functions that are switched off, as far as a thread is read.
+/// The functions that are being disabled, as seen by a thread's reader.
 #[derive(Debug, Default)]
 pub(crate) struct Switching {
-    /// Oldest first, at times that are not read up to yet.
+    /// Batches of disabled functions, oldest first, at times up to which events are not read yet.
     off: VecDeque<Arc<SwitchedOff>>,
-    /// Events of these times.
+    /// Events from these times.
     held: Vec<Held>,
 }
 
 impl Switching {
-    /// Functions are going to be switched off.
+    /// Announces a batch of functions that are disabled.
     pub(crate) fn announce(&mut self, off: &Arc<SwitchedOff>) {
         self.off.push_back(Arc::clone(off));
     }
 
-    /// Is nothing switched off?
+    /// Whether no batch is pending.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.off.is_empty()
     }
 
-    /// Are events held back?
+    /// Whether events are held back.
     pub(crate) fn holds_events(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// May a call of this function have returned at that time without a record?
+    /// Whether a call of this function may have returned at that time without a record.
     fn is_unseen(&self, site: SiteId, ticks: u64) -> bool {
-        self.off.iter().any(|off| off.has_begun_before(ticks) && off.unseen.contains(&site))
+        self.off.iter().any(|off| off.has_begun_before(ticks) && off.unrecorded_returns.contains(&site))
     }
 }
 
-/// What comes next of each frame among the events that are held back: true is its return, false another entry.
+/// The next event of each frame among the held events: true if it is the frame's return, false if
+/// another entry.
 struct Fates {
     next: HashMap<Frame, bool>,
-    /// The same behind each event.
+    /// For each held event, what `next` says of its frame behind the event.
     behind: Vec<Option<bool>>,
 }
 
@@ -77,7 +80,7 @@ impl Fates {
         Fates { next, behind }
     }
 
-    /// The event at a place has happened.
+    /// Advances `next` beyond the event at a place.
     fn pass(&mut self, place: usize, raw: RawEvent) {
         match self.behind[place] {
             Some(returns) => drop(self.next.insert(frame_of(raw), returns)),
@@ -85,14 +88,16 @@ impl Fates {
         }
     }
 
-    /// Is the call of an open frame over? `passed`: no return of it is recorded after these events.
+    /// Whether the call of an open frame has ended. `passed`: no return of it is recorded after
+    /// these events.
     fn is_over(&self, frame: Frame, passed: bool) -> bool {
         self.next.get(&frame).map_or(passed, |returns| !returns)
     }
 }
 
 impl Switching {
-    /// Holds an event back that comes from a time in which functions are switched off. False if it does not.
+    /// Holds an event back if it comes from a time in which functions are disabled. Returns whether
+    /// it does.
     pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], pairs: &mut Pairs<'_>) -> bool {
         self.end_before(raw.ticks, pairs);
         let is_meanwhile = self.off.iter().any(|off| off.has_begun_before(raw.ticks));
@@ -104,7 +109,7 @@ impl Switching {
         false
     }
 
-    /// Cuts what is open of functions that were switched off before that.
+    /// Cuts the open calls of functions that were disabled before `ticks`.
     pub(crate) fn end_before(&mut self, ticks: u64, pairs: &mut Pairs<'_>) {
         let front = |switching: &Switching| {
             let off = switching.off.front()?;
@@ -114,11 +119,12 @@ impl Switching {
             self.release(true, pairs);
             self.off.pop_front();
             cut(&off, ended, pairs);
-            pairs.open.mute(&off.unseen);
+            pairs.open.mute(&off.unrecorded_returns);
         }
     }
 
-    /// Takes the events that are held back. `passed`: the time in which functions are switched off has passed; else more may come.
+    /// Pairs the events that are held back. `passed`: the time in which functions are disabled has
+    /// passed; else more events of it may come.
     pub(crate) fn release(&mut self, passed: bool, pairs: &mut Pairs<'_>) {
         let held = take(&mut self.held);
         let mut fates = Fates::new(&held);
@@ -140,12 +146,14 @@ impl Switching {
         }
     }
 
-    /// Cuts what is open of functions that are being switched off, before an event that shows that their calls are over.
+    /// Cuts the open calls of functions that are being disabled, before an event that shows that
+    /// they have ended.
     fn cut_meanwhile(&self, ticks: u64, pairs: &mut Pairs<'_>) {
         self.off.iter().filter(|off| off.has_begun_before(ticks)).for_each(|off| cut(off, ticks, pairs));
     }
 }
 
+/// Records that the open calls of disabled functions are cut.
 fn cut(off: &SwitchedOff, ticks: u64, pairs: &mut Pairs<'_>) {
     for site in pairs.open.open_of(&off.sites) {
         pairs.encoder.push(Event { ticks, site, kind: EventKind::SwitchedOff });

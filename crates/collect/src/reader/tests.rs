@@ -1,4 +1,5 @@
-//! Calls of functions that are switched off while they are open, written as texts; and what was lost, in front of events that were written by hand.
+//! Calls that are open while their functions are disabled, written as text; and losses in front of
+//! events that were written by hand.
 
 use super::history::{ChunkOfThread, ForkPoint};
 use super::*;
@@ -9,9 +10,10 @@ use calltap_trace::{Batch, Calls, ClockPair, Ending, Error, Record, Unpacker};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// `f@N` enters f with its slot N words below the top of the stack, `/f@N` returns; a microsecond passes with each.
-/// `off:fg` begins to switch these functions off, whose returns are seen all the same; `mute:fg` those whose exits are rewritten; `done` ends that; at `read`
-/// an interval ends. What is expected: the calls as they end.
+/// Checks how calls end. `f@N` enters f with its slot N words below the top of the stack, `/f@N`
+/// returns; each event takes a microsecond. `off:fg` begins to disable functions whose returns are
+/// seen all the same, `mute:fg` functions whose exits are rewritten; `done` ends that. At `read` an
+/// interval ends. `expected` lists the calls as they end.
 fn check(events: &str, expected: &str) {
     let (mut open, mut encoder) = (OpenCalls::new(true), ThreadEncoder::new(ThreadId::default()));
     let (mut switching, mut newest) = (Switching::default(), None);
@@ -19,8 +21,13 @@ fn check(events: &str, expected: &str) {
         let named = |names: &str| names.bytes().map(|name| SiteId(name.into())).collect::<HashSet<_>>();
         let muted = word.strip_prefix("mute:");
         if let Some(names) = word.strip_prefix("off:").or(muted) {
-            let (sites, unseen) = (named(names), muted.map(named).unwrap_or_default());
-            let off = SwitchedOff { sites, unseen, began: OnceLock::from(ticks), ended: OnceLock::new() };
+            let (sites, unrecorded_returns) = (named(names), muted.map(named).unwrap_or_default());
+            let off = SwitchedOff {
+                sites,
+                unrecorded_returns,
+                began: OnceLock::from(ticks),
+                ended: OnceLock::new(),
+            };
             switching.announce(newest.insert(Arc::new(off)));
         } else if word == "read" {
             let mut pairs = Pairs { open: &mut open, encoder: &mut encoder, unwinding: None };
@@ -43,7 +50,7 @@ fn check(events: &str, expected: &str) {
     assert_eq!(endings(&mut encoder), expected, "{events}");
 }
 
-/// How the calls ended that the encoder has.
+/// Returns how the calls in the encoder ended.
 fn endings(encoder: &mut ThreadEncoder) -> String {
     let (mut calls, mut got) = (Calls::default(), Vec::new());
     let mut end = |calls: &mut Calls<()>, closing| {
@@ -67,7 +74,7 @@ fn endings(encoder: &mut ThreadEncoder) -> String {
 #[test]
 fn a_call_whose_return_is_switched_off_while_it_is_open_was_not_left() {
     check("m@1 f@2 off:f done n@2 /n@2 /m@1", "f:switched_off n:returned m:returned");
-    // What shows that it is over comes before all of them are off.
+    // The event that shows the end of the call comes before all functions are disabled.
     check("m@1 f@2 off:f n@2 /n@2 done /m@1", "f:switched_off n:returned m:returned");
     check("m@1 f@2 g@3 off:fg /m@1 done", "g:switched_off f:switched_off m:returned");
 }
@@ -92,12 +99,12 @@ fn one_that_was_left_before_or_of_another_function_was_left() {
 
 #[test]
 fn nothing_is_shown_inside_a_call_that_may_have_returned_unseen() {
-    // What is entered next is not called by f, as far as is known.
+    // The next entry is not of a callee of f, as far as is known.
     check("m@1 mute:f f@2 g@3 /g@3 done /m@1", "f:switched_off g:returned m:returned");
     check("m@1 f@2 mute:f done g@3 /g@3 /m@1", "f:switched_off g:returned m:returned");
     check("m@1 f@2 mute:fg g@3 h@4 /h@4 done /m@1", "f:switched_off g:switched_off h:returned m:returned");
     check("f@2 mute:f done g@3 /g@3", "f:switched_off g:returned");
-    // Entered again at the same place: it had returned.
+    // Entered again at the same slot: the call had returned.
     check("m@1 f@2 mute:f g@3 /g@3 f@2 /f@2 done /m@1", "f:switched_off g:returned f:returned m:returned");
 }
 
@@ -112,13 +119,13 @@ fn a_call_is_open_as_long_as_calls_inside_it_are() {
 #[test]
 fn a_call_whose_return_is_seen_meanwhile_was_open_until_then() {
     check("m@1 f@2 mute:f g@3 /g@3 /f@2 n@2 /n@2 done /m@1", "g:returned f:returned n:returned m:returned");
-    // Its exits were written back after the time at which an interval has ended.
+    // The exits of f are restored after the end of an interval.
     check("m@1 f@2 mute:f g@3 /g@3 read /f@2 done /m@1", "g:returned f:returned m:returned");
-    // A thread that was in the copy of an exit all the time.
+    // A thread that was in the out-of-line copy of an exit all the time.
     check("m@1 f@2 mute:f done /f@2 /m@1", "f:returned m:returned");
 }
 
-/// Takes events as `entries/exits@ticks` where they were lost, and as `@ticks`.
+/// A consumer that keeps losses as `entries/exits@ticks`, and other events as `@ticks`.
 #[derive(Default)]
 struct Words(Vec<String>);
 
@@ -159,7 +166,8 @@ impl Lossy {
         Lossy { shared, reader: Reader::new(ThreadId(0), 0, 0, 7, false, None), words: Words::default() }
     }
 
-    /// The thread gets its first chunk, when it has lost so much, and is entered and left there.
+    /// Gives the thread its first chunk, with `lost` events lost before, and an entry and a return
+    /// in it.
     fn link(&mut self, lost: (u64, u64), ticks: u64) {
         let words = self.shared.chunk(0).expect("a chunk");
         let event = |ticks, code| event_word(ticks, 0, 3 << 5 | code);
@@ -171,7 +179,7 @@ impl Lossy {
         self.shared.thread(0).expect("an entry").first_chunk.store(1, Release);
     }
 
-    /// All is read and handed over, at `now`; `over`: the thread has ended.
+    /// Reads and hands over all events, at `now`; `over`: the thread has ended.
     fn read(&mut self, now: u64, over: bool) -> String {
         let (mut output, mut unwinding) = (Output::new(&mut self.words), Unwinding::default());
         let extent = if over { Extent::Rest } else { Extent::Partial };
@@ -210,7 +218,8 @@ fn what_was_overwritten_was_in_front_of_all_that_is_there() {
     assert_eq!(lossy.read(950, true), "9/4@700 @700 @705");
 }
 
-/// Words of a thread: `f@N` enters, `/f@N` returns. Behind how many of them a child was forked, and which calls are open in it then, outermost first.
+/// Checks which calls are open in a child that was forked behind the event number `behind`,
+/// outermost first. `f@N` enters, `/f@N` returns.
 fn check_fork(events: &str, behind: usize, expected: Option<&str>) {
     const TOP: u64 = 0x7fff_0000_0000;
     let shared = Shared::map(&tempfile::tempfile().expect("a file"), 8, 8).expect("its mapping");
@@ -235,7 +244,7 @@ fn check_fork(events: &str, behind: usize, expected: Option<&str>) {
     for number in [7, 8] {
         let offset = CHUNK_DATA + 8 * (3 * behind - 1);
         let fork = ForkPoint { thread: 0, chunk: ChunkOfThread { index: 0, number }, offset };
-        // The first time it is read up to there, and beyond; then it was.
+        // The first call reads up to the fork and beyond; the second finds it read.
         for _ in 0..2 {
             let open = reader.open_at(fork, &shared, &mut output, &mut unwinding);
             let names =
@@ -253,10 +262,10 @@ fn what_was_open_at_a_fork_is_known_however_far_the_thread_is_read() {
     {
         check_fork("m@1 f@2 g@3 /g@3 /f@2 h@2 /h@2 /m@1", behind, Some(expected));
     }
-    // What the thread has left is not open, once that is known.
+    // Calls that the thread has left are not open once an event shows it.
     check_fork("m@1 f@2 g@3 f@2 /m@1", 3, Some("mfg"));
     check_fork("m@1 f@2 g@3 f@2 /m@1", 4, Some("mf"));
     check_fork("m@1 f@2 /f@2", 9, None);
-    // Where the calls of the thread lie on two stacks, not all is known.
+    // Where the calls of the thread lie on two stacks, not all of them are known.
     check_fork("m@1 c@900000 d@900001 m@2 e@900002", 4, None);
 }

@@ -1,20 +1,22 @@
-//! Events that wait until the other threads of their process are read, where threads go on on each other's stacks.
+//! Events that wait until the other threads of their process are read, where threads continue on
+//! each other's stacks.
 //!
-//! A scheduler may have any of its threads go on with a coroutine. The frames on the coroutine's stack are open calls of the thread that was there last, and
-//! have to be found when another thread comes there. So from the first event on that shows a thread far from its own frames, the events of the process's threads
-//! are paired in the order of their times (`collector/moves.rs`).
+//! A scheduler may resume a coroutine on any of its threads. The frames on the coroutine's stack
+//! are open calls of the thread that ran it last, and have to be found when another thread resumes
+//! it. So from the first event on that shows a thread far from its own frames, the events of the
+//! process's threads are paired in the order of their times (`collector/moves.rs`).
 
 use crate::pairing::OpenCalls;
 use crate::raw::RawEvent;
 use calltap_trace::Event;
 use std::collections::VecDeque;
 
-/// What waits.
+/// An entry of the queue.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// An event, with what was read of it: values, and pieces of the stack.
+    /// An event, with its values and the pieces of its stack.
     Event(RawEvent, Option<Box<(Vec<u8>, Vec<u8>)>>),
-    /// Events are missing here.
+    /// A loss of events.
     Lost(Event),
 }
 
@@ -30,27 +32,29 @@ impl Item {
 /// The events of a thread that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Others may come to the stacks that this thread is on.
+    /// Whether other threads may continue on this thread's stacks.
     pub(super) is_watched: bool,
+    /// Whether events wait from here on.
     pub(super) is_on: bool,
     pub(super) items: VecDeque<Item>,
 }
 
 impl Waiting {
-    /// Do events wait from here on?
+    /// Whether events wait from here on.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Does none wait?
+    /// Whether no event waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Takes an event, if it has to wait.
+    /// Queues an event, if it has to wait. Returns whether it does.
     pub(crate) fn hold(&mut self, raw: RawEvent, values: &[u8], stack: &[u8], open: &OpenCalls) -> bool {
-        // Once events wait, the open calls are those before them, and say nothing of this one.
+        // Once events wait, the open calls are those before the queue, and say nothing of this
+        // event.
         self.is_on = self.is_on || self.is_watched && open.is_far(raw);
         if self.is_on {
             let has_read = !values.is_empty() || !stack.is_empty();

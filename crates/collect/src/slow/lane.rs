@@ -1,16 +1,16 @@
-//! What a thread does, held back until a call in it has turned out slow.
+//! The events of a thread, held back until one of its calls has turned out slow.
 
 use calltap_trace::{Calls, Closing, Event, EventKind, Loss, SiteId, ThreadEncoder};
 use std::ops::Deref;
 
-/// An event, with what was read of it besides.
+/// An event with its values.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct EventWithValues {
     pub(super) event: Event,
     pub(super) values: Box<[u8]>,
 }
 
-impl Told {
+impl EventWithValues {
     pub(super) fn encode(&self, encoder: &mut ThreadEncoder) {
         match &*self.values {
             [] => encoder.push(self.event),
@@ -19,13 +19,13 @@ impl Told {
     }
 }
 
-impl From<Event> for Told {
-    fn from(event: Event) -> Told {
-        Told { event, values: Box::default() }
+impl From<Event> for EventWithValues {
+    fn from(event: Event) -> EventWithValues {
+        EventWithValues { event, values: Box::default() }
     }
 }
 
-impl Deref for Told {
+impl Deref for EventWithValues {
     type Target = Event;
 
     fn deref(&self) -> &Event {
@@ -33,20 +33,20 @@ impl Deref for Told {
     }
 }
 
-/// An open call of a function that there is a rule for.
+/// An open call of a function with a rule.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     site: SiteId,
-    /// Frames below it.
+    /// Number of open calls around it.
     depth: u64,
     start: u64,
-    /// It is slow if it takes longer, ticks.
+    /// Ticks above which the call is slow.
     limit: u64,
-    /// Where its entry is held back.
+    /// Place of its entry among the held events.
     at: usize,
 }
 
-/// Entries and returns.
+/// Numbers of entries and returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     entries: u64,
@@ -65,14 +65,15 @@ impl Counts {
     }
 }
 
-/// An open call whose beginning was given up, and what was in it.
+/// An open call whose beginning was given up, and the number of its events that were.
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     mark: Mark,
     events: Counts,
 }
 
-/// A part of what is held back that goes on in any case, and the return that ends it if it is not its own.
+/// A range of held events that is kept in any case. `end`: the return that ends it, if its last
+/// event is not that.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     from: usize,
@@ -80,35 +81,37 @@ struct Part {
     end: Option<Event>,
 }
 
-/// One thread.
+/// The state of one thread.
 #[derive(Default)]
 pub(super) struct Lane {
     calls: Calls<()>,
     last: u64,
-    /// Open calls that there are rules for, outermost first.
+    /// Open calls of functions with rules, outermost first.
     marks: Vec<Mark>,
-    /// The outermost of them has taken longer already.
+    /// Whether the outermost of them has exceeded its limit.
     slow: bool,
-    /// What has happened since that one began.
-    held: Vec<Told>,
+    /// Events since the outermost mark.
+    held: Vec<EventWithValues>,
+    /// Ranges of `held` that are kept in any case.
     parts: Vec<Part>,
     given_up: Vec<GivenUp>,
     read: Counts,
     kept: Counts,
-    /// Of what was given up.
+    /// Events given up that are lost.
     lost: Counts,
-    /// Calls that were slow and could not be kept.
+    /// Number of calls that were slow and could not be kept.
     pub(super) too_large: u64,
 }
 
 impl Lane {
-    /// The next event; if it enters a function with a rule, with its limit. What goes on is handed to `out`. `room` events may still be held back.
+    /// Takes the next event, with the limit of the function it enters if that has one. Kept events
+    /// are handed to `out`. `room` events may still be held back.
     pub(super) fn take(
         &mut self,
-        event: Told,
+        event: EventWithValues,
         limit: Option<u64>,
         room: &mut usize,
-        out: &mut dyn FnMut(Told),
+        out: &mut dyn FnMut(EventWithValues),
     ) {
         self.read.add(&event);
         if let Some(tail) = event.kind.enters() {
@@ -122,7 +125,7 @@ impl Lane {
             return self.inside(event, room, out);
         }
         if event.kind == EventKind::Resumed {
-            // When the call began is not known here: it has no duration.
+            // The beginning of the call is not known here, so it has no duration.
             self.last = self.last.max(event.ticks);
             self.judge(self.last, room, out);
             self.calls.resume(event.site, ());
@@ -130,7 +133,7 @@ impl Lane {
         }
         let before = self.depth();
         let closing = self.calls.end(&event);
-        // What is cut was over at some time before.
+        // Calls that are cut ended at some earlier time.
         let cut = |mark: &Mark| closing.is_some_and(|closing| closing.is_cut(mark.depth as usize));
         let outermost_lives = !self.marks.first().is_some_and(cut);
         if !matches!(event.kind, EventKind::Left { .. }) {
@@ -145,7 +148,7 @@ impl Lane {
         }
     }
 
-    /// Is a call open that is slow, or may turn out so?
+    /// Whether a call is open that is slow, or may turn out so.
     pub(super) fn may_be_slow(&self) -> bool {
         self.slow || !self.marks.is_empty()
     }
@@ -154,9 +157,9 @@ impl Lane {
         self.calls.depth() as u64
     }
 
-    /// Has the outermost call taken longer by now?
-    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(Told)) {
-        // What may have ended already has not been seen to take so long.
+    /// Keeps all held events if the outermost call has exceeded its limit at `now`.
+    fn judge(&mut self, now: u64, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
+        // A call that may have ended already was not seen to take so long.
         let is_open =
             |mark: &Mark| self.calls.open().get(mark.depth as usize).is_none_or(|call| call.cut.is_none());
         let is_slow = |mark: &Mark| now.saturating_sub(mark.start) > mark.limit && is_open(mark);
@@ -166,27 +169,28 @@ impl Lane {
             self.parts.clear();
             let mut held = std::mem::take(&mut self.held);
             held.drain(..).for_each(|event| self.keep(event, out));
-            // Its memory is used again, unless it is much.
+            // The memory is reused, unless it is large.
             if held.capacity() <= 1 << 12 {
                 self.held = held;
             }
         }
     }
 
-    fn keep(&mut self, event: Told, out: &mut dyn FnMut(Told)) {
+    fn keep(&mut self, event: EventWithValues, out: &mut dyn FnMut(EventWithValues)) {
         self.kept.add(&event);
         out(event);
     }
 
-    /// It is not part of anything slow; nor, as far as is known, of a call that was given up.
+    /// Drops an event that is not part of a slow call, nor known to be part of a call that was
+    /// given up.
     fn drop(&mut self, event: &Event) {
         if let Some(given_up) = self.given_up.last_mut() {
             given_up.events.add(event);
         }
     }
 
-    /// Something that opens or closes no call with a rule.
-    fn inside(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    /// Takes an event that opens or closes no call with a rule.
+    fn inside(&mut self, event: EventWithValues, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let is_loss = matches!(event.kind, EventKind::Lost { .. });
         if self.slow || self.marks.is_empty() && is_loss {
             return self.keep(event, out);
@@ -200,7 +204,8 @@ impl Lane {
         }
     }
 
-    fn hold(&mut self, event: Told, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    /// Holds an event back, giving up outer calls if there is no room.
+    fn hold(&mut self, event: EventWithValues, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         while *room == 0 && !self.marks.is_empty() {
             self.give_up(room, out);
         }
@@ -211,16 +216,18 @@ impl Lane {
         self.held.push(event);
     }
 
-    /// The beginning of the outermost call is not held back any more: only what lies in the next one.
-    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    /// Gives up the beginning of the outermost call: only events in the next one are still held
+    /// back.
+    fn give_up(&mut self, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let mark = self.marks.remove(0);
         let end = self.marks.first().map_or(self.held.len(), |next| next.at);
         self.given_up.push(GivenUp { mark, events: Counts::default() });
         self.release(end, room, out);
     }
 
-    /// What is held back before `end` goes on as far as it is part of something, and is dropped otherwise.
-    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    /// Hands out the held events before `end` that are part of something kept, and drops the
+    /// others.
+    fn release(&mut self, end: usize, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         *room += end;
         let first = self.parts.iter().take_while(|part| part.from < end).count();
         let (mut parts, mut at) = (self.parts.drain(..first).collect::<Vec<_>>().into_iter().peekable(), 0);
@@ -246,21 +253,22 @@ impl Lane {
         self.marks.iter_mut().for_each(|mark| mark.at -= end);
     }
 
-    /// An event ends calls, of `before` that were open.
+    /// Takes an event that ends calls, of `before` that were open.
     fn end_calls(
         &mut self,
-        told: Told,
+        with_values: EventWithValues,
         before: u64,
         closing: &Closing,
         room: &mut usize,
-        out: &mut dyn FnMut(Told),
+        out: &mut dyn FnMut(EventWithValues),
     ) {
-        let event = told.event;
+        let event = with_values.event;
         while self.calls.close(closing).is_some() {}
         let depth = self.depth();
         let closes = move |mark: &Mark| mark.depth >= depth;
         let cut = |mark: &Mark| closing.is_cut(mark.depth as usize);
-        // The return of a caller ends calls that were left by longjmp, an exception, or entered by a jump.
+        // A caller's return also ends calls that were left by longjmp or an exception, or entered
+        // by a jump.
         let own = |mark: &Mark| mark.depth == depth;
         let its = |mark: &Mark| {
             let pops = u32::try_from(before - mark.depth).unwrap_or(u32::MAX);
@@ -274,11 +282,11 @@ impl Lane {
         match self.marks.first().copied().filter(closes) {
             Some(outermost) if self.slow => {
                 (self.slow, self.marks) = (false, Vec::new());
-                self.keep(if own(&outermost) { told } else { its(&outermost).into() }, out);
+                self.keep(if own(&outermost) { with_values } else { its(&outermost).into() }, out);
             }
-            _ => self.inside(told, room, out),
+            _ => self.inside(with_values, room, out),
         }
-        // What was held back may be given up now: then nothing is left of it.
+        // Held events may be given up here, so that none is left.
         while let Some(mark) = self.marks.last().copied().filter(closes) {
             self.marks.pop();
             if !cut(&mark) && self.last.saturating_sub(mark.start) > mark.limit {
@@ -299,8 +307,9 @@ impl Lane {
         }
     }
 
-    /// A call whose beginning was given up has ended.
-    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(Told)) {
+    /// Settles a call whose beginning was given up when it ends: if it was slow, its events are
+    /// lost.
+    fn settle(&mut self, given_up: GivenUp, now: u64, ticks: u64, out: &mut dyn FnMut(EventWithValues)) {
         let GivenUp { mark, events } = given_up;
         if now.saturating_sub(mark.start) > mark.limit {
             self.too_large += 1;
@@ -313,12 +322,12 @@ impl Lane {
         }
     }
 
-    /// The thread does no more; what is open was open until `now`, or as far as is known.
-    pub(super) fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(Told)) {
+    /// Ends the thread. Calls that are open were open until `now`, or until the last event.
+    pub(super) fn end(&mut self, now: Option<u64>, room: &mut usize, out: &mut dyn FnMut(EventWithValues)) {
         let now = now.unwrap_or(self.last).max(self.last);
         self.judge(now, room, out);
         while !self.slow && !self.marks.is_empty() {
-            // Not the outermost one: perhaps the next.
+            // The outermost call is not slow; the next may be.
             self.marks.remove(0);
             let end = self.marks.first().map_or(self.held.len(), |next| next.at);
             self.release(end, room, out);
@@ -329,7 +338,7 @@ impl Lane {
         }
     }
 
-    /// What the thread did in all, given what could be read of it.
+    /// Returns the totals of the thread, based on what could be read of it.
     pub(super) fn loss(&self, read: &Loss) -> Loss {
         let Lane { kept, lost, .. } = self;
         Loss {

@@ -1,4 +1,4 @@
-//! Threads that write to their rings as the agent does while these are copied.
+//! Threads that write to their rings like the agent while these are copied.
 
 use super::*;
 use crate::shm::control_size;
@@ -21,12 +21,12 @@ fn rings(threads: u32) -> Shared {
     shared
 }
 
-/// The words that a thread writes: one number more each, never 0, in both halves.
+/// Returns a word that a thread writes: its number in the upper half, never 0 in both halves.
 fn word(number: u64) -> u64 {
     (number << 5 | 1) << 32 | u64::from(code::CALL)
 }
 
-/// Writes to chunks in turn, and uses the oldest again, until told to end. Counts what is overwritten.
+/// Writes to chunks in turn, and reuses the oldest, until `over` is set. Counts overwritten events.
 fn write(shared: &Shared, index: u32, over: &AtomicBool) {
     let entry = shared.thread(index).expect("an entry");
     entry.state.store(ThreadState::Live as u32, Relaxed);
@@ -48,7 +48,7 @@ fn write(shared: &Shared, index: u32, over: &AtomicBool) {
         for place in &shared.chunk(chunk).expect("a chunk")[CHUNK_DATA / 8..CHUNK_LIMIT / 8] {
             number += 1;
             place.store(word(number), Release);
-            // As slow as what makes an event.
+            // This makes it as slow as recording an event.
             (0..20).for_each(|_| std::hint::spin_loop());
         }
     }
@@ -68,7 +68,8 @@ fn reuse(shared: &Shared, entry: &ThreadEntry) -> u32 {
     oldest
 }
 
-/// The copy of a thread's chain is the newest of what it has written, without a gap, and begins behind what it says was overwritten.
+/// Checks that the copy of a thread's chain holds its newest events without a gap, and begins
+/// behind the number of overwritten ones.
 fn check(copied: &Copied, index: u32) {
     let entry = copied.rings.thread(index).expect("an entry");
     let mut expected = entry.lost_entries.load(Relaxed) + 1;
@@ -85,7 +86,7 @@ fn check(copied: &Copied, index: u32) {
     }
 }
 
-/// Ends the writers also where the test fails.
+/// Ends the writers when it is dropped, even where the test fails.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -1,4 +1,5 @@
-//! What is at the addresses that threads wait at: the symbol of a global object, or the kind of memory.
+//! Describes the addresses at which threads wait: the symbol of a global object, or the kind of
+//! memory.
 
 use crate::output::Output;
 use calltap_process::memory::maps::{self, Region};
@@ -6,10 +7,10 @@ use calltap_trace::{Address, Record};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Addresses that are looked up, in all.
+/// Most addresses that are looked up, in all.
 const MOST: usize = 1 << 14;
 
-/// A file's objects, by their addresses in it: size and name.
+/// The objects of a file by address: size and name.
 #[derive(Default)]
 struct Objects {
     by_address: BTreeMap<u64, (u64, String)>,
@@ -20,7 +21,7 @@ struct Objects {
 /// Looks addresses up, each once.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// The control file of the session.
+    /// Inode of the session's control file.
     control: u64,
     /// Ids of the processes, by their indices.
     processes: HashMap<u32, u32>,
@@ -30,24 +31,24 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// For a session whose control file has this inode.
+    /// Creates an empty table for a session whose control file has this inode.
     pub(crate) fn new(control: u64) -> Addresses {
         Addresses { control, ..Addresses::default() }
     }
 
-    /// The process of this index has this id.
+    /// Notes the id of the process with this index.
     pub(crate) fn know(&mut self, process: u32, pid: u32) {
         self.processes.insert(process, pid);
     }
 
-    /// A thread of the process waits there.
+    /// Notes that a thread of the process waits at an address.
     pub(crate) fn see(&mut self, process: u32, address: u64) {
         if self.known.len() < MOST && self.known.insert((process, address)) {
             self.new.push((process, address));
         }
     }
 
-    /// Tells what was seen.
+    /// Records the descriptions of the new addresses.
     pub(crate) fn tell(&mut self, output: &mut Output<'_>) {
         if self.new.is_empty() {
             return;
@@ -77,13 +78,14 @@ impl Addresses {
         Address { process, address, name, place, recorder }
     }
 
-    /// A symbol of the file that is mapped there.
+    /// Returns the symbol at an address in a mapped file.
     fn name(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
         let objects = self.files.entry(region.file.clone()).or_insert_with(|| read(pid, region));
         objects.name(region, address - region.start + region.offset)
     }
 
-    /// Zeros behind a file's last page are memory of no file: the objects there are those of the file before.
+    /// Returns the symbol at an address behind a file's last page. That memory is zeros of no file;
+    /// its objects are those of the file mapped before it.
     fn name_in_bss(&mut self, pid: u32, region: &Region, address: u64) -> Option<String> {
         if !region.path.as_os_str().is_empty() {
             return None;
@@ -116,7 +118,7 @@ fn read(pid: u32, region: &Region) -> Objects {
 }
 
 impl Objects {
-    /// The object at an offset in the file, which may lie behind its end (zeros).
+    /// Returns the object at an offset in the file, which may lie behind the file's end in zeros.
     fn name(&self, region: &Region, offset: u64) -> Option<String> {
         // The mapping of a segment begins at the start of its page.
         let page = |offset: u64| offset & !0xfff;

@@ -1,18 +1,20 @@
-//! Which of a thread's waits calltap has caused: it had stopped the thread, or the thread waited for the recorder.
+//! Which of a thread's waits calltap has caused: it had stopped the thread, or the thread waited
+//! for the recorder.
 
 use calltap_trace::{RunState, Switch};
 use std::ops::RangeInclusive;
 
-/// What one thread does when, with the waits for calltap told apart.
+/// The states of a thread over time, with waits for calltap told apart.
 #[derive(Debug)]
 pub(crate) struct Holds {
-    /// Moments at which the thread stood still for calltap, or times in which it waited for nothing else, nanoseconds; each with its number.
+    /// Times of holds in nanoseconds, each with its number: moments at which calltap had stopped
+    /// the thread, or waits for the recorder.
     held: Vec<(u64, RangeInclusive<u64>)>,
-    /// Everything before this was told.
+    /// End of the time that was reported.
     until: u64,
-    /// What the kernel says that the thread does there,
+    /// The thread's state there, according to the kernel.
     state: RunState,
-    /// and what was told.
+    /// The thread's state there, as reported.
     told: RunState,
 }
 
@@ -23,7 +25,8 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// calltap has held the thread then. A later word on the same number takes the place of the earlier.
+    /// Notes that calltap held the thread in this time. A later call with the same number replaces
+    /// the earlier.
     pub(crate) fn add(&mut self, number: u64, time: RangeInclusive<u64>) {
         match self.held.iter_mut().find(|(known, _)| *known == number) {
             Some((_, known)) => *known = time,
@@ -31,8 +34,9 @@ impl Holds {
         }
     }
 
-    /// What is to be told of these switches, which are all until `until`. A time off a processor in which calltap held the thread for a moment is
-    /// calltap's as a whole: the thread had no processor because of that.
+    /// Converts the switches until `until`, which are complete. A time off a processor in which
+    /// calltap held the thread for a moment is calltap's as a whole: the thread had no processor
+    /// because of that.
     pub(crate) fn tell(&mut self, switches: Vec<Switch>, until: u64) -> Vec<Switch> {
         let last = switches.last().map_or(self.state, |switch| switch.to);
         let told = if self.held.is_empty() && self.state == self.told {
@@ -52,7 +56,8 @@ impl Holds {
         let pieces = std::iter::once(&first).chain(switches);
         for (at, Switch { at: from, to }) in pieces.enumerate() {
             let end = switches.get(at).map_or(until, |next| next.at);
-            // What began in what was told already, and was calltap's then, still is.
+            // The thread was off its processor, for calltap, when the last report ended, and still
+            // is.
             let is_known = at == 0 && self.told == RunState::Tracing && *to != RunState::Running;
             let is_off = matches!(to, RunState::Runnable | RunState::Blocked);
             let is_held = || self.held.iter().any(|(_, time)| *time.start() < end && *time.end() >= *from);
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn a_wait_for_the_recorder_is_told_as_it_goes_on() {
         let mut holds = Holds::default();
-        // It begins at 15, and ends at 115 at the latest.
+        // The wait begins at 15, and ends at 115 at the latest.
         holds.add(7, 15..=115);
         assert_eq!(tell(&mut holds, &[(10, Running), (20, Blocked)], 30), [(10, Running), (20, Tracing)]);
         assert_eq!(tell(&mut holds, &[], 40), []);
@@ -113,7 +118,8 @@ mod tests {
     }
 
     proptest! {
-        /// Told in any pieces, only time off a processor changes its owner, and all of it does that overlaps a time that was known before.
+        /// Reported in any pieces, only time off a processor becomes calltap's, and all of it does
+        /// that overlaps a hold known before.
         #[test]
         fn time_is_neither_made_nor_lost(
             steps in proptest::collection::vec((1..5_u64, 0..4_usize), 1..30),

@@ -1,29 +1,30 @@
-//! Who woke the session's threads, and their system calls, on their way from the kernel to the consumer.
+//! Hands wakings, system calls and incidents of the session's threads from the kernel to the
+//! consumer.
 
 use crate::output::Output;
 use crate::shm::Shared;
 use crate::waits::addresses::Addresses;
-use calltap_sched::{Change, Happened, Happening, Incidents, Names, Refused, Stream, Timed};
+use calltap_sched::{Change, Incidents, Names, Refused, Stream, ThreadEvent, ThreadEventKind, Timed};
 use calltap_trace::{Edge, Incident, IncidentKind, KernelEvents, Record, SystemCall, ThreadId, Waking};
 use std::collections::{HashMap, VecDeque};
 
-/// Entries that are kept of threads that have recorded nothing yet, all together.
+/// Most entries that are kept of threads that have recorded nothing yet, all together.
 const UNCLAIMED: usize = 1 << 16;
-/// Entries of a thread that wait for the next hand-over, before they are handed over at once.
+/// Number of a thread's entries from which they are handed over at once.
 const WAITING: usize = 1 << 16;
 
-/// What is recorded besides context switches, or why it is not.
+/// The tracepoints that are read, or why they are not.
 #[derive(Default)]
 pub struct Tracepoints {
-    /// Who wakes whom; None: not asked for.
+    /// Wakings of threads; `None`: not requested.
     pub wakings: Option<Result<calltap_sched::Wakings, Refused>>,
-    /// System calls, likewise.
+    /// System calls; `None`: not requested.
     pub system_calls: Option<Result<Stream<SystemCall>, Refused>>,
-    /// Page faults, signals and moves, likewise.
+    /// Page faults, signals and moves between processors; `None`: not requested.
     pub incidents: Option<Result<Incidents, Refused>>,
 }
 
-/// A stretch of time of which all is known.
+/// A stretch of time with all of its entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Piece<T> {
     from: u64,
@@ -31,18 +32,19 @@ struct Piece<T> {
     until: u64,
 }
 
-/// What one of the session's threads has, and was not handed over.
+/// The entries of one of the session's threads that were not handed over.
 #[derive(PartialEq, Eq, Debug)]
 struct Lane<T> {
-    /// Those that a loss has ended.
+    /// Pieces that a loss has ended.
     over: Vec<Piece<T>>,
     from: u64,
     entries: Vec<T>,
-    /// So many of them were looked at.
+    /// Number of entries that were looked at.
     seen: usize,
 }
 
 impl<T> Lane<T> {
+    /// Ends the present piece at a loss, and begins the next behind it.
     fn lose(&mut self, from: u64, to: u64) {
         let entries = std::mem::take(&mut self.entries);
         self.seen = 0;
@@ -51,6 +53,7 @@ impl<T> Lane<T> {
         self.from = to.max(until);
     }
 
+    /// Removes and returns all pieces up to `until`.
     fn take(&mut self, until: u64) -> Vec<Piece<T>> {
         let mut pieces = std::mem::take(&mut self.over);
         if until > self.from {
@@ -67,10 +70,11 @@ impl<T> Lane<T> {
 struct Lanes<T> {
     stream: Stream<T>,
     lanes: HashMap<u32, Lane<T>>,
-    /// Of threads that have recorded nothing yet.
+    /// Entries of threads that have recorded nothing yet, with their thread ids.
     unclaimed: VecDeque<(u32, T)>,
-    /// Everything since then is in `unclaimed`.
+    /// Time from which `unclaimed` is complete.
     unclaimed_since: u64,
+    /// Time until which the stream was read.
     until: u64,
 }
 
@@ -86,9 +90,9 @@ impl<T: Timed + Clone> Lanes<T> {
         }
     }
 
-    /// The thread is the session's.
+    /// Notes that the thread is the session's.
     fn claim(&mut self, tid: u32) {
-        // A program that a process becomes has its thread's id, and goes on with its entries.
+        // A program that a process executes keeps its thread's id, and continues with its entries.
         self.lanes.entry(tid).or_insert_with(|| {
             let own = self.unclaimed.iter().filter(|(of, _)| *of == tid).map(|(_, entry)| entry.clone());
             Lane { over: Vec::new(), from: self.unclaimed_since, entries: own.collect(), seen: 0 }
@@ -130,7 +134,7 @@ impl<T: Timed + Clone> Lanes<T> {
         self.lanes.values().any(|lane| lane.entries.len() >= WAITING)
     }
 
-    /// The last entries of a thread that has ended.
+    /// Returns the last entries of a thread that has ended.
     fn end(&mut self, tid: u32) -> Vec<Piece<T>> {
         let Self { stream, lanes, unclaimed, unclaimed_since, .. } = self;
         stream.rest_of(tid, &mut |change| Self::change(lanes, unclaimed, unclaimed_since, change));
@@ -140,24 +144,25 @@ impl<T: Timed + Clone> Lanes<T> {
     }
 }
 
-/// Where threads were last, by their ids: a thread that comes to another processor has moved.
+/// The processor on which each thread was last seen, by thread id.
 #[derive(Default)]
 struct Places(HashMap<u32, u32>);
 
-/// Threads whose places are kept: more are forgotten, and their next moves with them.
+/// Most threads in `Places`. Beyond them all are forgotten, and so is the next move of each.
 const PLACES: usize = 1 << 16;
 
 impl Places {
-    /// What it is for the trace, if it is anything.
-    fn see(&mut self, tid: u32, Happened { at, cpu: to, what }: Happened) -> Option<Incident> {
+    /// Converts an entry to an incident of the trace; a thread that appears on the same processor
+    /// again makes none.
+    fn see(&mut self, tid: u32, ThreadEvent { at, cpu: to, kind }: ThreadEvent) -> Option<Incident> {
         if self.0.len() >= PLACES && !self.0.contains_key(&tid) {
             self.0.clear();
         }
         let before = self.0.insert(tid, to);
-        let what = match what {
-            Happening::PageFault { address, major } => IncidentKind::PageFault { address, major },
-            Happening::Signal { number } => IncidentKind::Signal { number },
-            Happening::Comes => {
+        let what = match kind {
+            ThreadEventKind::PageFault { address, major } => IncidentKind::PageFault { address, major },
+            ThreadEventKind::Signal { number } => IncidentKind::Signal { number },
+            ThreadEventKind::SwitchedIn => {
                 let from = before.filter(|from| *from != to)?;
                 IncidentKind::Migration { from, to }
             }
@@ -166,24 +171,25 @@ impl Places {
     }
 }
 
-/// Takes what the tracepoints tell of all threads, and gives what is of the session's to the consumer.
+/// Takes the tracepoints' entries of all threads, and hands those of the session's threads to the
+/// consumer.
 pub(crate) struct Kernel {
     wakings: Option<Lanes<Waking>>,
     calls: Option<Lanes<SystemCall>>,
-    incidents: Option<Lanes<Happened>>,
-    /// Signals are among them.
+    incidents: Option<Lanes<ThreadEvent>>,
+    /// Whether `incidents` includes signals.
     has_signals: bool,
     places: Places,
-    /// The ids of the session's threads, and their processes.
+    /// Id of each of the session's threads, and the index of its process.
     ids: HashMap<ThreadId, (u32, u32)>,
     refused: Vec<String>,
-    /// What the processes are called that have woken a thread.
+    /// Names of the processes that have woken a thread.
     names: Names,
     addresses: Addresses,
 }
 
 impl Kernel {
-    /// None if nothing was asked for.
+    /// Opens the streams; returns `None` if none were requested.
     pub(crate) fn new(tracepoints: Tracepoints, shared: &Shared) -> Option<Kernel> {
         let Tracepoints { wakings, system_calls, incidents } = tracepoints;
         if wakings.is_none() && system_calls.is_none() && incidents.is_none() {
@@ -206,9 +212,10 @@ impl Kernel {
         Some(Kernel { wakings, calls, incidents, has_signals, places, ids, refused, names, addresses })
     }
 
-    /// A thread of a process (by its index, and by its id) has recorded something; the recorder knows it as `tid`.
+    /// Notes that a thread of a process (its index, and its id) has recorded events; the recorder
+    /// knows the thread as `tid`.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32, process: (u32, u32)) {
-        // The former owner of the id is gone.
+        // The former owner of the id has ended.
         self.ids.retain(|_, (known, _)| *known != tid);
         self.ids.insert(thread, (tid, process.0));
         self.addresses.know(process.0, process.1);
@@ -229,7 +236,7 @@ impl Kernel {
         self.wakings.iter_mut().for_each(Lanes::read);
         self.calls.iter_mut().for_each(Lanes::read);
         self.incidents.iter_mut().for_each(Lanes::read);
-        // What is mapped at an address can be asked while the process lives.
+        // The mapping at an address can be read only while the process lives.
         if let Some(lanes) = &mut self.calls {
             for (tid, process) in self.ids.values() {
                 let Some(lane) = lanes.lanes.get_mut(tid) else { continue };
@@ -247,7 +254,7 @@ impl Kernel {
         }
     }
 
-    /// Hands over what is complete.
+    /// Hands over the complete entries.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
         let Self { wakings, calls, incidents, places, ids, names, .. } = self;
         for (thread, (tid, _)) in ids {
@@ -264,13 +271,13 @@ impl Kernel {
                 give_incidents(*thread, *tid, pieces.unwrap_or_default(), places, output);
             }
         }
-        // What has ended before may have woken threads until then.
+        // Processes that ended before may have woken threads until then.
         if let Some(wakings) = wakings {
             names.forget_before(wakings.until);
         }
     }
 
-    /// A thread has ended.
+    /// Hands over the last entries of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
         let Some((tid, _)) = self.ids.remove(&thread) else { return };
         if let Some(lanes) = &mut self.wakings {
@@ -286,7 +293,7 @@ impl Kernel {
         }
     }
 
-    /// How that went.
+    /// Returns the record of which streams were read, and how many entries were lost.
     pub(crate) fn outcome(&self) -> Record {
         let lost = self.wakings.as_ref().map_or(0, |lanes| lanes.stream.lost())
             + self.calls.as_ref().map_or(0, |lanes| lanes.stream.lost())
@@ -321,13 +328,13 @@ fn give_calls(thread: ThreadId, pieces: &[Piece<SystemCall>], output: &mut Outpu
 fn give_incidents(
     thread: ThreadId,
     tid: u32,
-    pieces: Vec<Piece<Happened>>,
+    pieces: Vec<Piece<ThreadEvent>>,
     places: &mut Places,
     output: &mut Output<'_>,
 ) {
     for (number, Piece { from, entries, until }) in pieces.into_iter().enumerate() {
         if number > 0 {
-            // It may have moved in what is lost.
+            // The thread may have moved during the loss.
             places.0.remove(&tid);
         }
         let incidents: Vec<Incident> =
@@ -336,7 +343,7 @@ fn give_incidents(
     }
 }
 
-/// The address that a thread waits at, or wakes others at.
+/// Returns the address at which a system call waits, or wakes others, if it is a futex call.
 fn futex(call: &SystemCall) -> Option<u64> {
     match call.edge {
         Edge::Enter(arguments) if i64::from(call.number) == libc::SYS_futex => Some(arguments[0]),
@@ -355,7 +362,8 @@ mod tests {
     #[test]
     fn a_thread_that_comes_to_another_processor_has_moved() {
         let mut places = Places::default();
-        let mut come = |tid, at, cpu| places.see(tid, Happened { at, cpu, what: Happening::Comes });
+        let mut come =
+            |tid, at, cpu| places.see(tid, ThreadEvent { at, cpu, kind: ThreadEventKind::SwitchedIn });
         let moved = |at, from, to| Some(Incident { at, what: IncidentKind::Migration { from, to } });
         let came = [come(7, 1, 0), come(8, 2, 1), come(7, 3, 0), come(7, 4, 1), come(7, 5, 0)];
         assert_eq!(came, [None, None, None, moved(4, 0, 1), moved(5, 1, 0)]);
@@ -382,7 +390,7 @@ mod tests {
         for at in 0..2 * UNCLAIMED as u64 {
             Lanes::change(&mut lanes, &mut unclaimed, &mut since, Change::Of(1, waking(at)));
         }
-        // What is forgotten is not said to be known.
+        // Forgotten entries do not count as known.
         assert_eq!((unclaimed.len(), since), (UNCLAIMED, UNCLAIMED as u64));
     }
 }

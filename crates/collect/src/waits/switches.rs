@@ -1,4 +1,4 @@
-//! The context switches of the session's threads, on their way from the kernel to the consumer.
+//! Hands the context switches of the session's threads from the kernel to the consumer.
 
 use crate::output::Output;
 use crate::waits::holds::Holds;
@@ -8,23 +8,27 @@ use calltap_trace::{RunState, Scheduling, Switch, ThreadId};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
-/// Switches that are kept of a thread that has recorded nothing yet: as many as it makes until its first events are read, and more.
+/// Most switches that are kept of a thread that has recorded nothing yet: more than it makes until
+/// its first events are read.
 const UNCLAIMED: usize = 4096;
-/// Threads that have recorded nothing, in addition to those that have, before the oldest are forgotten,
+/// Number of threads without events, in addition to those with events, from which silent ones are
+/// forgotten.
 const STRANGERS: usize = 1024;
-/// if they have made no switch for so long.
+/// Time without a switch after which such a thread is silent.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// A thread, by its id.
+/// The switches of a thread.
 struct Lane {
-    /// Not handed over yet.
+    /// Switches that were not handed over.
     switches: Vec<Switch>,
+    /// State after the last switch.
     state: RunState,
-    /// When its last switch was made.
+    /// Time of the last switch.
     last: u64,
-    /// It is not known that it ran when it was first watched: it is taken to, unless its first switch says otherwise.
+    /// Whether the thread is only assumed to have run when it was first watched. Its first switch
+    /// may prove otherwise.
     is_assumed: bool,
-    /// When it was seen to have recorded something.
+    /// Time at which the recorder found that the thread has recorded events.
     claimed: Option<u64>,
     holds: Holds,
 }
@@ -49,11 +53,11 @@ impl Lane {
     fn push(&mut self, switch: Switch) {
         if std::mem::take(&mut self.is_assumed) && matches!(switch.to, RunState::Running | RunState::Unknown)
         {
-            // It comes back, so it was away; or it may have come back in what is lost.
+            // It starts to run, so it did not run before; or it may have done so in lost switches.
             self.switches.clear();
             self.state = RunState::Unknown;
         }
-        // A thread with two events, its own and an inherited one, is told of twice.
+        // A thread with two perf events, its own and an inherited one, reports each switch twice.
         if switch.to != self.state {
             self.switches.push(switch);
             (self.state, self.last) = (switch.to, switch.at.max(self.last));
@@ -63,6 +67,7 @@ impl Lane {
         }
     }
 
+    /// Makes all waits unknown.
     fn doubt(&mut self) {
         let unknown = |switch: &mut Switch| {
             if matches!(switch.to, RunState::Runnable | RunState::Blocked) {
@@ -72,9 +77,10 @@ impl Lane {
         self.switches.iter_mut().for_each(unknown);
     }
 
-    /// What is complete until `until`, if that says anything.
+    /// Returns the complete switches until `until`; `None` while the first state is only assumed.
     fn take(&mut self, until: u64) -> Option<Vec<Switch>> {
-        // Its events were seen at some time after it had come back for them; if it had to.
+        // Its events were seen after it ran to record them; before that, the assumed state may be
+        // wrong.
         if self.is_assumed && self.claimed.is_none_or(|claimed| until < claimed) {
             return None;
         }
@@ -84,14 +90,15 @@ impl Lane {
     }
 }
 
-/// Takes the switches of all threads, and gives those of the session's to the consumer.
+/// Takes the switches of all threads, and hands those of the session's threads to the consumer.
 pub(crate) struct Switches {
     sched: Sched,
     lanes: HashMap<u32, Lane>,
     /// Threads that were watched from the start and have made no switch.
     first: BTreeSet<u32>,
-    /// The ids of the session's threads.
+    /// Id of each of the session's threads.
     ids: HashMap<ThreadId, u32>,
+    /// Time until which switches were read.
     until: u64,
 }
 
@@ -110,9 +117,9 @@ impl Switches {
         lanes.entry(tid).or_insert_with(|| Lane::new(first.remove(&tid).then_some(since)))
     }
 
-    /// A thread, whose id is `tid` in calltap's pid namespace, has recorded something.
+    /// Notes that a thread, whose id is `tid` in calltap's pid namespace, has recorded events.
     pub(crate) fn claim(&mut self, thread: ThreadId, tid: u32) {
-        // The former owner of the id is gone.
+        // The former owner of the id has ended.
         self.ids.retain(|_, known| *known != tid);
         self.ids.insert(thread, tid);
         let lane = Self::lane(&mut self.lanes, &mut self.first, self.sched.since(), tid);
@@ -145,19 +152,21 @@ impl Switches {
         }
     }
 
-    /// calltap has held a thread then, nanoseconds of CLOCK_MONOTONIC: whatever kept it off its processor was that. To be told between reading and handing over;
-    /// a later word on the same number takes the place of the earlier.
+    /// Notes that calltap held a thread, in nanoseconds of CLOCK_MONOTONIC: it was off its
+    /// processor because of that. To be called between reading and handing over; a later call with
+    /// the same number replaces the earlier.
     pub(crate) fn hold(&mut self, tid: u32, number: u64, time: RangeInclusive<u64>) {
         let Self { lanes, first, sched, .. } = self;
         Self::lane(lanes, first, sched.since(), tid).holds.add(number, time);
     }
 
-    /// Some of what was read last may have been waits for calltap, and it is not known which: nothing of it is told.
+    /// Makes all waits read last unknown: some of them may have been waits for calltap, and which
+    /// is not known.
     pub(crate) fn doubt(&mut self) {
         self.lanes.values_mut().for_each(Lane::doubt);
     }
 
-    /// Hands over what is complete.
+    /// Hands over the complete switches.
     pub(crate) fn hand_over(&mut self, output: &mut Output<'_>) {
         for (thread, tid) in &self.ids {
             if let Some(switches) = self.lanes.get_mut(tid).and_then(|lane| lane.take(self.until)) {
@@ -166,7 +175,7 @@ impl Switches {
         }
     }
 
-    /// A thread has ended.
+    /// Hands over the last switches of a thread that has ended.
     pub(crate) fn end(&mut self, thread: ThreadId, output: &mut Output<'_>) {
         let Some(tid) = self.ids.remove(&thread) else { return };
         let Self { sched, lanes, first, .. } = self;
@@ -177,13 +186,13 @@ impl Switches {
         }
     }
 
-    /// How that went.
+    /// Returns the record of how many switches were lost.
     pub(crate) fn outcome(&self) -> Scheduling {
         Scheduling { refused: None, lost: self.sched.lost() }
     }
 }
 
-/// That nothing will come of it.
+/// Returns the record of why no switches are read.
 pub(crate) fn refusal(refused: &Refused) -> Scheduling {
     Scheduling { refused: Some(refused.to_string()), lost: 0 }
 }

@@ -1,5 +1,6 @@
-// Notes its own callers: each function says when it is entered and left, and `leaf` prints those that are active, outermost first. Where calltap
-// cannot know all of them, the program says which it can.
+// Records its own callers: each function notes its entry and exit, and `leaf` prints the active
+// ones, outermost first. Where calltap cannot unwind to all of them, the program prints those to
+// which it can.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #define ENTER const char *before = active; active = join(active, __func__)
 #define LEAVE active = before
 
-// A compiler believes that `raise` leaves static variables alone.
+// Volatile, as a compiler assumes that `raise` does not change static variables.
 static __thread const char *volatile active = "";
 static volatile int calls;
 
@@ -41,7 +42,7 @@ FUNCTION void middle(int n)
     LEAVE;
 }
 
-// Where compilers optimize, its frame is gone when `middle` runs.
+// With optimisation, its frame is gone when `middle` runs.
 FUNCTION void jumps(int n)
 {
     calls++;
@@ -62,7 +63,7 @@ FUNCTION int recursive(int n)
     return sum;
 }
 
-// Its frame is larger than what is copied of the stack.
+// Its frame is larger than the part of the stack that is copied.
 FUNCTION int large(int n)
 {
     char room[16384];
@@ -74,7 +75,7 @@ FUNCTION int large(int n)
     return room[n];
 }
 
-// Nothing says where its caller is: it has neither unwinding information nor a frame pointer.
+// Its caller cannot be found: it has neither unwinding information nor a frame pointer.
 void bare(int n);
 __asm__(".text\n.globl bare\n.type bare, @function\n"
         "bare: sub $24, %rsp\n call from_bare\n add $24, %rsp\n ret\n.size bare, . - bare\n"
@@ -102,7 +103,7 @@ FUNCTION void interrupted(int n)
     LEAVE;
 }
 
-// The stack that was interrupted is not copied.
+// The interrupted stack is not copied.
 FUNCTION void elsewhere(int n)
 {
     const char *before = active;
@@ -113,7 +114,7 @@ FUNCTION void elsewhere(int n)
 
 static ucontext_t back, there;
 
-// Its stack ends at a page that cannot be read, and nothing says what has called it.
+// Its stack ends at an unreadable page, and its caller cannot be found.
 FUNCTION void coroutine(void)
 {
     const char *before = active;

@@ -1,4 +1,5 @@
-// main -> chain_a -> chain_b -> chain_c, which shows the stack as the C library, the unwinder and a debugger see it.
+// main -> chain_a -> chain_b -> chain_c, which prints the stack by the C library, by the unwinder
+// and for a debugger.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-// So many threads that are all there at a time, and call before, while and after they are.
+// Starts a number of threads that all exist at the same time, and call before, during and after
+// that time.
 #include "e2e.h"
 #include <pthread.h>
 COUNTED(leaf); COUNTED(branch); COUNTED(work);

@@ -1,4 +1,4 @@
-// Calls that take their time, in two threads; SLOW makes a later build of it slower.
+// Makes calls that take time, in two threads; SLOW makes a later build slower.
 #include "e2e.h"
 #include <pthread.h>
 #ifndef SLOW

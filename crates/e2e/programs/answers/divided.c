@@ -1,4 +1,5 @@
-// Calls that work, sleep, wait for a lock, a condition and a pipe, and are preempted; the program measures by itself what it can.
+// Makes calls that work, sleep, wait for a lock, a condition and a pipe, and are preempted;
+// measures their times itself where it can.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>
@@ -14,7 +15,7 @@ UNTRACED static long now(clockid_t clock) {
     return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
-// Works for so long, by the thread's own clock.
+// Works for a time by the thread's own clock.
 TRACED void burn(long ms) {
     long end = now(CLOCK_THREAD_CPUTIME_ID) + ms * 1000000;
     while (now(CLOCK_THREAD_CPUTIME_ID) < end) {
@@ -34,7 +35,7 @@ TRACED void want(void) {
     pthread_mutex_unlock(&lock);
 }
 
-// Two of these share a processor: each has it for half of the time.
+// Two of these share a processor, each for half of the time.
 TRACED void compete(void) { burn(200); }
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,5 @@
-// Page faults, signals and moves to other processors, each in a function of its own and as often as the program says.
+// Causes page faults, signals and moves to other processors, each in a function of its own, and
+// prints their numbers.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <sched.h>
@@ -46,7 +47,7 @@ int main(void) {
     for (int cpu = 0; cpu < CPU_SETSIZE && count < 2; cpu++)
         if (CPU_ISSET(cpu, &all)) found[count++] = cpu;
     if (count == 2) {
-        // Where the first round comes from.
+        // The thread starts on this processor.
         cpu_set_t one;
         CPU_ZERO(&one);
         CPU_SET(found[0], &one);

@@ -1,4 +1,5 @@
-// Work without a wait of its own, in which calltap may hold the thread: many calls, a library that is opened, and one call that lasts until the input ends.
+// Works without a wait of its own, but calltap may stop its thread: many calls, a library that is
+// opened, and one call that lasts until the input ends.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// A job that make runs beside others: it works for 20 ms of processor time, and naps for 100 ms.
+// A job that make runs beside others: works for 20 ms of processor time, and sleeps for 100 ms.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <time.h>

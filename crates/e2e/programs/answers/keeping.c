@@ -1,4 +1,5 @@
-// Says "ready PID"; each line that it reads is a step: three calls of outer, which calls inner, which calls leaf twice. Says "step N". Ends with its input.
+// Prints "ready PID". For each line of input it makes a step of three calls of outer, which calls
+// inner, which calls leaf twice, and prints "step N". Ends with its input.
 #include "e2e.h"
 #include <unistd.h>
 TRACED long leaf(long n) { KEEP(&n); return n + 1; }

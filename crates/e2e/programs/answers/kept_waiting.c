@@ -1,5 +1,5 @@
-// Calls that wait, each for something else, and each for at least 60 ms: for a lock whose holder waits for a pipe, for a condition, for a
-// timer, for another program. The program says which of its threads has which name.
+// Makes calls that wait, each for at least 60 ms: for a lock whose holder waits for a pipe, for a
+// condition, for a timer, for another program. Prints the names of its threads.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>
@@ -18,7 +18,7 @@ static atomic_int is_held;
 
 static void tell(const char *name) { printf("%s %ld\n", name, syscall(SYS_gettid)); }
 
-// A thread begins with the name of the one that creates it, and so has its own before its first call.
+// A new thread has its creator's name; this one has its own before its first call.
 static void begin(pthread_t *thread, const char *name, void *(*run)(void *)) {
     pthread_setname_np(pthread_self(), name);
     pthread_create(thread, 0, run, 0);

@@ -1,4 +1,5 @@
-// Functions whose names users write shorter than compilers do. Prints how often each was called.
+// Functions whose names users write in a shorter form than compilers do. Prints the number of calls
+// of each.
 #include <cstdio>
 #include <cstdlib>
 struct Request { int number; };

@@ -1,4 +1,5 @@
-// Calls a function so many times that takes about a microsecond, or by a share more: work STEPS CALLS.
+// Calls a function a number of times; it takes about a microsecond, or more by a share: work STEPS
+// CALLS.
 #include "e2e.h"
 COUNTED(work);
 TRACED unsigned work(unsigned steps) {

@@ -1,4 +1,5 @@
-// Handles requests in two threads; every tenth of them waits. With "forever" until its input ends, else so many rounds; then it may end by a signal.
+// Handles requests in two threads; every tenth request waits. Runs until its input ends with
+// "forever", else for a number of rounds, and may then end by a signal.
 #include "e2e.h"
 #include <poll.h>
 #include <pthread.h>

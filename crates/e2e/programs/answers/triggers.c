@@ -1,4 +1,5 @@
-// Does something twice between a beginning and an end, with the help of another thread, and other things before and after.
+// Works twice between a beginning and an end, with another thread, and makes other calls before and
+// after.
 #include "e2e.h"
 #include <pthread.h>
 TRACED void before(void) { KEEP(0L); }

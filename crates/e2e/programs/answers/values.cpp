@@ -1,4 +1,5 @@
-// Functions of every sort of arguments and results; says of each call what a reader of it should see: `call NAME(a=1, ...)  ret=...`.
+// Functions with all kinds of arguments and results; prints each call as a reader should see it:
+// `call NAME(a=1, ...)  ret=...`.
 #include "e2e.h"
 #include <stdbool.h>
 #include <string>

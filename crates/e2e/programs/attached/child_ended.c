@@ -1,4 +1,5 @@
-// Has a child that has ended and that nothing waits for, and calls until its input ends. Says "ready PID".
+// Has an ended child for which it does not wait, and makes calls until its input ends. Prints
+// "ready PID".
 #include "e2e.h"
 #include <sys/wait.h>
 #include <unistd.h>

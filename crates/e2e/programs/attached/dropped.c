@@ -1,5 +1,6 @@
-// Gives up its privileges as servers do, calls work all the time, and opens a library for each line of its input.
-// Arguments: a directory to change its root to, or "-"; the library's path, if any; "far": 3 GB beside the dynamic linker are reserved.
+// Drops its privileges as servers do, calls work all the time, and opens a library for each line of
+// input. Arguments: a directory to change its root to, or "-"; the library's path, if any; "far"
+// reserves 3 GB beside the dynamic linker.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <grp.h>

@@ -1,5 +1,6 @@
-// Goes on under memory-deny-write-execute ("mdwe"), with a timer that starts a thread at every tick ("timer"), or in a user namespace it enters later
-// and with privileges it drops ("namespace").
+// Runs under memory-deny-write-execute ("mdwe"), with a timer that starts a thread at every tick
+// ("timer"), or in a user namespace that it enters later and with privileges that it drops
+// ("namespace").
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -43,7 +44,7 @@ int main(int argc, char **argv) {
     printf("ready\n");
     for (int c; (c = getchar()) != EOF;) {
         if (c != '\n') continue;
-        // What a program with another tool's thread in it could not do.
+        // These calls would fail with a thread of another tool in the process.
         if (!strcmp(how, "namespace")) printf("unshare %s\n", unshare(CLONE_NEWUSER) ? strerror(errno) : "ok");
         printf("done %ld\n", work(10));
     }

@@ -1,4 +1,5 @@
-// Programs that are hard to attach to, each checking its own work. Says "ready"; ends when its input does. Argument: which.
+// Programs that are hard to attach to, each of which checks its own work. Prints "ready"; ends with
+// its input. Argument: the program.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <dlfcn.h>
@@ -18,7 +19,8 @@ static int failures;
 #define FAIL(...) (fprintf(stderr, __VA_ARGS__), __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED))
 TRACED long work(long n) { HIT(work); KEEP(&n); return n * 5 + 1; }
 static void check(long n) { long got = work(n); if (got != n * 5 + 1) FAIL("work(%ld) = %ld\n", n, got); }
-// A value of the program's own in the word of a thread's control block that the C library does not use here.
+// A value of the program's own, in a word of a thread's control block that the C library does not
+// use here.
 #define OWN_WORD 0xdeadbeefcafeul
 static int has_own_words;
 static volatile int watching;
@@ -27,7 +29,7 @@ static unsigned long get_word(void) { unsigned long word; __asm__ volatile("mov 
 static void *watch_input(void *p) { int c; if (has_own_words) set_word(); watching = 1; while ((c = getchar()) != EOF) {} over = 1; return p; }
 static void rest(long us) { struct timespec t = {us / 1000000, us % 1000000 * 1000}; while (nanosleep(&t, &t)) {} }
 
-// Real-time signals, numbered, to one thread: each arrives once, in the order it was sent.
+// Numbered real-time signals to one thread: each arrives once, in the order of sending.
 static volatile long arrived;
 static void numbered(int signal, siginfo_t *info, void *context) {
     (void)signal; (void)context;
@@ -70,7 +72,7 @@ static void timer(void) {
     if (!ticks) FAIL("the timer never came\n");
 }
 
-// glibc has all threads change their user: by a signal of its own that every thread must answer.
+// glibc changes the user of all threads by a signal that every thread must answer.
 static void *busy(void *p) { for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(500); } return p; }
 static void users(void) {
     pthread_t t[3];
@@ -79,7 +81,8 @@ static void users(void) {
     for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
 }
 
-// Handlers that rest: the first on the thread's stack, another one in it on the alternate stack, and one with a large frame.
+// Handlers that sleep: the first on the thread's stack, another one in it on the alternate stack,
+// and one with a large frame.
 static void on_alternate(int signal) { (void)signal; check(2); rest(30000); }
 static void on_stack(int signal) { (void)signal; check(3); raise(SIGUSR2); check(4); }
 static void deep(int signal) { (void)signal; volatile char large[2 << 20]; large[0] = large[sizeof large - 1] = 1; rest(30000); check(large[0]); }
@@ -119,7 +122,7 @@ void *realloc(void *p, size_t n) { void *q = malloc(n); if (p) { size_t old = *(
 #endif
 static void allocator(void) { for (long i = 0; !over; i++) { void *volatile p = malloc(32); free(p); check(i); } }
 
-// Restartable sequences: a counter for each processor, raised without atomic instructions.
+// Restartable sequences: a counter for each processor, incremented without atomic instructions.
 int raise_counter(void *area, long *counters);
 __asm__(".section __rseq_cs,\"aw\"\n.balign 32\nsequence: .long 0,0\n.quad 1f\n.quad 2f-1f\n.quad 4f\n"
         ".text\n.globl raise_counter\n.type raise_counter,@function\nraise_counter:\n.cfi_startproc\n"
@@ -147,14 +150,15 @@ static void sequences(void) {
     if (raised != sum) FAIL("%ld of %ld increments lost\n", raised - sum, raised);
 }
 
-// A library whose constructor takes its time, opened again and again: the dynamic linker's lock is held meanwhile.
+// A library with a slow constructor, opened repeatedly: the dynamic linker's lock is held
+// meanwhile.
 static void *opens(void *p) {
     while (!over) { void *library = dlopen("./slow_library.so", RTLD_NOW); if (!library) { FAIL("%s\n", dlerror()); break; } dlclose(library); rest(30000); }
     return p;
 }
 static int schedstat = -1;
 static long long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
-// For how long main has waited for a processor: on a busy machine no fault of the tracer's.
+// Time for which main has waited for a processor: on a busy machine that is not the tracer's fault.
 static long long queued(void) {
     char text[80] = "";
     long long ran = 0, waited = 0;
@@ -176,7 +180,7 @@ static void linker(void) {
 // The time stamp counter may not be read.
 static void no_tsc(void) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV); for (long i = 0; !over; i++) { check(i); if (i % 1000 == 0) rest(500); } }
 
-// What is left on a stack may look like a signal frame whose handler returns to a stack that is not there.
+// Remains on a stack look like a signal frame whose handler returns to a stack that does not exist.
 static char frame[8 + sizeof(ucontext_t)];
 static void keeps_frame(int signal, siginfo_t *info, void *context) {
     (void)signal; (void)info;
@@ -192,8 +196,8 @@ static void leftovers(void) {
     for (long i = 0; !over; i++) { KEEP(left); check(i); if (i % 100 == 0) rest(50); }
 }
 
-// One thread changes the user of all threads while another creates threads: glibc takes two locks for both, which loading a library with thread-local
-// variables takes the other way round.
+// One thread changes the user of all threads while another creates threads: glibc takes two locks
+// for both, and loading a library with thread-local variables takes them in the other order.
 static void *brief(void *p) { check(5); return p; }
 static void *create(void *p) {
     while (!over) {
@@ -210,7 +214,8 @@ static void users_and_threads(void) {
     pthread_join(creator, NULL);
 }
 
-// Memory is mapped all the time, where the kernel finds room: below what was mapped before, stacks of threads included.
+// Memory is mapped all the time, where the kernel finds room: below earlier mappings, stacks of
+// threads included.
 static void *map(void *p) {
     unsigned seed = (uintptr_t)p;
     struct { char *at; size_t length; } mapped[64] = {0};
@@ -248,7 +253,7 @@ int main(int argc, char **argv) {
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &none);
     pthread_t input;
-    // Before the program says that it is ready.
+    // Set before the program prints that it is ready.
     has_own_words = argc > 1 && !strcmp(argv[1], "own words");
     if (has_own_words) set_word();
     pthread_create(&input, NULL, watch_input, NULL);

@@ -1,4 +1,5 @@
-// A frame that keeps an address of the dynamic linker's for as long as the program lives, and a thread that never waits.
+// Has a frame that keeps an address of the dynamic linker for the program's lifetime, and a thread
+// that never waits.
 #include "e2e.h"
 
 extern void *__tls_get_addr(void *);

@@ -1,5 +1,5 @@
-// Opens a traced library in a linker namespace of its own, where another C library comes with it. Arguments: the library; how often.
-// Stays until its input ends if it is given "stay".
+// Opens a traced library in a linker namespace of its own, which gets another C library. Arguments:
+// the library; the number of times. With "stay" it runs until its input ends.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <dlfcn.h>
@@ -11,7 +11,7 @@ TRACED long inner(long n) { HIT(inner); KEEP(&n); return n * 3 + 1; }
 TRACED long outer(long n) {
     HIT(outer);
     char text[32];
-    snprintf(text, sizeof text, "%ld", n); // of its own C library
+    snprintf(text, sizeof text, "%ld", n); // by its own C library
     for (int i = 0; i < 10; i++) n = inner(n) & 0xffff;
     return n + (long)strlen(text);
 }

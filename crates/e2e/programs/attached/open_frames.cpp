@@ -1,5 +1,6 @@
-// Frames that are open while calltap attaches and detaches, left afterwards in every way. For each line of input it goes down, says "down",
-// and comes up at the next line. Argument: how.
+// Has frames that are open while calltap attaches and detaches, and leaves them afterwards in every
+// way. For each line of input it calls down, prints "down", and returns at the next line. Argument:
+// the way.
 #include "e2e.h"
 #include <csetjmp>
 #include <execinfo.h>
@@ -13,7 +14,7 @@
 static std::string how;
 static jmp_buf target;
 static bool input() { int c; while ((c = getchar()) != '\n' && c != EOF) {} return c != EOF; }
-UNTRACED static void look() { // who calls
+UNTRACED static void look() { // prints the callers
     void *frames[300];
     int n = backtrace(frames, 300), strange = 0, own = 0;
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,5 @@
-// Maps a page of its own code a second time, elsewhere, and runs that too. What it calls besides lies outside of the page.
+// Maps a page of its own code a second time, elsewhere, and runs that copy too. Its callees are
+// outside of the page.
 #include "e2e.h"
 #include <fcntl.h>
 #include <stdint.h>

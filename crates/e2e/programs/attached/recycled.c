@@ -1,5 +1,5 @@
-// Starts threads all the time, on stacks that others have left; a line of input makes it map a piece of memory for good, so that the next session's
-// memory is not where the last one's was.
+// Starts threads all the time, on stacks of earlier threads. A line of input makes it map some
+// memory for good, so that the next session's memory is at another address than the last one's.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

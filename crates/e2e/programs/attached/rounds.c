@@ -1,4 +1,5 @@
-// So many threads that each make so many calls at a line of input, and then wait: "rounds THREADS CALLS". Says "ready PID", and "called".
+// Has THREADS threads that each make CALLS calls at a line of input, and then wait: "rounds THREADS
+// CALLS". Prints "ready PID", and "called".
 #include "e2e.h"
 #include <pthread.h>
 #include <unistd.h>

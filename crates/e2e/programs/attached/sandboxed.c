@@ -1,4 +1,5 @@
-// Runs under a seccomp filter: "usual" forbids what container runtimes forbid; "no ..." kills for one system call. With a second argument it has no files.
+// Runs under a seccomp filter: "usual" forbids the system calls that container runtimes forbid; "no
+// ..." kills for one system call. With a second argument it has no files.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -38,7 +39,7 @@ int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     pthread_t thread;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    // A root directory that is empty, as browsers have it.
+    // An empty root directory, as in browsers.
     if (argc > 2 && (chroot("/proc/self/fdinfo") || chdir("/"))) abort();
     if (!strcmp(how, "usual"))
         INSTALL(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),

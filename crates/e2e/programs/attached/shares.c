@@ -1,5 +1,6 @@
-// Has a process that shares its memory (CLONE_VM) but is no thread of it. Says "ready"; at each line of input starts that process or ends it, and says "started" or "ended". Ends
-// when its input does. Argument: "early" to start it first.
+// Has a process that shares its memory (CLONE_VM) but is not a thread of it. Prints "ready"; at
+// each line of input starts that process or ends it, and prints "started" or "ended". Ends with its
+// input. Argument: "early" to start it first.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <sched.h>

@@ -1,9 +1,10 @@
-// Says "ready"; at each line of input resumes a coroutine, which comes back by a tail call of a context switcher, and says "done".
+// Prints "ready"; at each line of input resumes a coroutine, which returns by a tail call of a
+// context switcher, and prints "done".
 #include "e2e.h"
 #include <ucontext.h>
 
 #ifdef OWN_SWITCHER
-// Keeps the return address beside the stack pointer, as libraries of coroutines do.
+// The return address is kept beside the stack pointer, as in libraries of coroutines.
 struct context { char *stack; void (*next)(void); long kept[6]; };
 void own_switch(struct context *from, struct context *to);
 __asm__(".text\n.globl own_switch\n.type own_switch,@function\nown_switch:\n.cfi_startproc\n"

@@ -1,4 +1,4 @@
-// Has used up what it may have of something. Says "ready"; ends when its input does. Argument: what.
+// Has used up one of its limits. Prints "ready"; ends with its input. Argument: the limit.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <fcntl.h>
@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
         if (setuid(65534) || mlockall(MCL_FUTURE)) return 2;
         page(PROT_READ | PROT_WRITE);
     }
-    // Neighbours of the same protection are one mapping.
+    // Neighbours with the same protection are one mapping.
     if (!strcmp(what, "mappings")) for (int n = 0; page(n % 2 ? PROT_READ : PROT_READ | PROT_WRITE) != MAP_FAILED; n++) {}
     printf("ready\n");
     long sum = 0;

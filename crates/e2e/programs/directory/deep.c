@@ -1,5 +1,6 @@
-// Says how deep its stack is: with every line of input once more, on a signal's stack, in the first thread, in another. "deep", then the end of the stack, then where the
-// return addresses lie, the innermost first. Ends when its input does.
+// Prints the depth of its stack: at successive lines of input on a signal's stack, in the first
+// thread, in another. A line is "deep", the end of the stack, then the slots of the return
+// addresses, innermost first. Ends with its input.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// Functions with the names of some of the kernel's, called all the time, for the kernel's own tests of ftrace. Argument: a module, which it has open from SIGUSR1 to SIGUSR2. As long as
-// it is open, there is a file of its name with `.open`.
+// Functions with names of the kernel's functions, called all the time, for the kernel's own tests
+// of ftrace. Argument: a module, which is open from SIGUSR1 to SIGUSR2; meanwhile there is a file
+// of its name with `.open`.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

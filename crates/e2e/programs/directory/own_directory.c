@@ -1,4 +1,4 @@
-// Uses the control directory that it is the process of. Arguments: the directory, what to do. Begins when a line comes.
+// Uses its own control directory. Arguments: the directory, the action. Begins at a line of input.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void *read_pipe(void *unused) {
     }
     return unused;
 }
-// A forked child has the deepest stack shown, and makes a call.
+// A forked child reads the deepest stack, and makes a call.
 static int looks_at_its_stack(void) {
     char text[4096];
     put("stack_max_size", "0");

@@ -1,4 +1,5 @@
-// Put in front of a shell (LD_PRELOAD): where it forks and where it becomes another program, functions are called that have the names of the kernel's own.
+// Preloaded into a shell (LD_PRELOAD): at fork and exec it calls functions that have the names of
+// the kernel's own.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>
@@ -12,12 +13,13 @@ FUNCTION(do_execveat_common)
 
 pid_t fork(void) {
     kernel_clone();
-    _do_fork(); // (In kernels before 5.10.)
+    _do_fork(); // in kernels before 5.10
     _raw_spin_lock();
     return ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
 }
 
-// A child made by vfork shares its parent's stack, which a function in between cannot give back to both.
+// A child made by vfork shares its parent's stack, to which a function in between cannot return
+// twice.
 pid_t vfork(void) { return fork(); }
 
 int execve(const char *path, char *const arguments[], char *const environment[]) {

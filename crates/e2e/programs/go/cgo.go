@@ -1,4 +1,4 @@
-// Go calls C calls Go, in fifty goroutines.
+// Go calls C, which calls Go, in fifty goroutines.
 package main
 
 /*

@@ -1,5 +1,5 @@
-// Counts the calls of its own functions while stacks grow and move, goroutines come and go, and the collector
-// runs.
+// Counts the calls of its own functions while stacks grow and move, goroutines start and end, and
+// the garbage collector runs.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Notes which functions each goroutine calls, and at which depth, while goroutines change threads, stacks grow, and
-// the collector runs all the time. `noted PROCESSORS GOROUTINES`
+// Records the functions that each goroutine calls, with their depths, while goroutines change
+// threads, stacks grow, and the garbage collector runs all the time. `noted PROCESSORS GOROUTINES`
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// What a goroutine has noted: a sum over names and depths, and how many.
+// The record of a goroutine: a sum over names and depths, and the number of calls.
 type notes struct {
 	goroutine, sum uint64
 	count, depth   int
@@ -90,8 +90,7 @@ func notedRecover(n *notes, i int) (r int) {
 	return
 }
 
-// Not noted itself.
-//
+// This function's calls are not recorded.
 //go:noinline
 func try(n *notes, i int) {
 	depth := n.depth

@@ -1,6 +1,6 @@
-// Runs until its input ends: goroutines that compute, sleep, are preempted and collected. Exits with 1 if one
-// of them finds something wrong. A line of input: a round of calls that are counted. `taken`: with memory in the
-// way of what exits could lead to.
+// Runs until its input ends: goroutines that compute, sleep, are preempted and collected. Exits
+// with 1 if one of them finds an error. A line of input starts a round of calls that are counted.
+// `taken`: memory is mapped where the copies for exits would be.
 package main
 
 import (

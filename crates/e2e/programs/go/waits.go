@@ -1,4 +1,4 @@
-// A goroutine waits in each way, and notes how long.
+// A goroutine waits in each way, and measures its waits.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// A burst of calls, a pause until it is told to go on, and some calls more, which it counts.
+// Makes a burst of calls, waits for a line of input, and makes some more calls, which it counts.
 #include "e2e.h"
 #include <time.h>
 

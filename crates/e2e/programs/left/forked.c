@@ -1,4 +1,5 @@
-// Children that are forked in the middle of calls and return through these. The program notes of each call its depth and its caller.
+// Forks children in the middle of calls, through which the children return. Records the depth and
+// the caller of each call.
 #include "e2e.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -52,7 +53,7 @@ TRACED long outer(long n) {
     LEAVE();
     return n;
 }
-// In a child, the end of it.
+// In a child, the program ends here.
 TRACED void rounds(long n) {
     enter("rounds");
     for (int i = 0; i < n && !generation; i++) outer(i);

@@ -1,5 +1,5 @@
-// Frames left by exceptions, by longjmp and by a thread's cancellation, over and over, with calls in between. Every function
-// notes how deep it is among those traced and which of them called it.
+// Frames are left by exceptions, by longjmp and by a thread's cancellation, repeatedly, with calls
+// in between. Every function records its depth among the traced functions, and its caller.
 #include "e2e.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,14 +19,14 @@ static __thread Function stack[DEEPEST];
     __atomic_fetch_add(&noted[function][caller][here], 1, __ATOMIC_RELAXED);                   \
     stack[here] = function;                                                                    \
     depth = here + 1
-// Where a function returns, or goes on after something it called has been left.
+// Restores the depth where a function returns, or continues after a callee was left.
 #define LEAVE() depth = here
 #define BACK() depth = here + 1
 
 static volatile long sink;
 static __thread jmp_buf target;
 
-// The longest that a call of handle and one of step have taken, by the program's own clock.
+// The longest call of handle and of step, by the program's own clock.
 static long longest_handle, longest_step;
 #define INLINE __attribute__((always_inline)) static inline
 INLINE long now() {

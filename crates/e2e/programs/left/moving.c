@@ -1,4 +1,5 @@
-// Coroutines that any of several threads goes on with. The program notes of each call which of its functions has called it on the same stack.
+// Coroutines that any of several threads resumes. Records the caller of each call among its
+// functions on the same stack.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// Coroutines that yield in the middle of calls, on stacks side by side or far from each other. Notes of every call who has called it.
+// Coroutines that yield in the middle of calls, on stacks side by side or far from each other.
+// Records the caller of every call.
 #include "e2e.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -34,7 +35,7 @@ int main(int argc, char **argv) {
         routines[i].uc_link = &home;
         makecontext(&routines[i], body, 0);
     }
-    // The last to be resumed has returned then.
+    // After this number of turns, the last one has returned.
     for (int turn = 0; turn < ROUNDS + ROUNDS / 3 + 1; turn++) {
         for (current = 0; current < COROUTINES; current++) {
             swapcontext(&home, &routines[current]);

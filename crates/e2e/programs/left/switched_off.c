@@ -1,4 +1,4 @@
-// A function that is open while it is switched off: it waits for a line in the middle.
+// A function that is switched off while a call of it is open: it waits for a line in the middle.
 #include "e2e.h"
 
 static volatile long sink;

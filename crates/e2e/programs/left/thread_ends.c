@@ -1,4 +1,4 @@
-// Threads that end in the middle of calls, in every way there is; the process goes on until it is told to end.
+// Threads that end in the middle of calls, in every way; the process runs until it is told to end.
 #include "e2e.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,4 +1,5 @@
-// Traces the returns of its own functions: results of every kind, tail calls, exceptions through many frames, longjmp, threads, backtraces.
+// Traces the returns of its own functions: results of every kind, tail calls, exceptions through
+// many frames, longjmp, threads, backtraces.
 #include "calltap.h"
 #include "e2e.h"
 #include <complex>
@@ -74,7 +75,7 @@ UNTRACED int main() {
     EXPECT(calltap_register_function(&ops) == 0);
     EXPECT(integer(21) == 42 && last == 42);
     for (int i = 0; i < 3; i++) results();
-    // A function that is entered by a jump is part of the call that jumps.
+    // A function that is entered by a jump belongs to the call that jumps.
     EXPECT(entries == 31 && returns >= 28 && returns <= 31);
 
     entries = returns = 0;

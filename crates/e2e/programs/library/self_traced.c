@@ -1,4 +1,4 @@
-// Traces itself: what its callbacks are told, and what its functions return.
+// Traces itself: checks the arguments of its callbacks, and the results of its functions.
 #define _GNU_SOURCE
 #include "calltap.h"
 #include "e2e.h"
@@ -11,7 +11,7 @@
 static int faults;
 #define EXPECT(what) do { if (!(what) && faults++ < 10) printf("%s:%d: " #what "\n", __FILE__, __LINE__); } while (0)
 
-// KEEP: or a compiler knows what they return, and does not call them.
+// KEEP: otherwise the compiler knows the results, and removes the calls.
 TRACED long sum(long a, long b, long c, long d, long e, long f, long g) { KEEP(a); return a + b + c + d + e + f + g; }
 TRACED long twice(long a) { long all = sum(a, a, 0, 0, 0, 0, 0); KEEP(all); return all; }
 TRACED double scale(double x, int n) { KEEP(n); return x * n; }
@@ -77,7 +77,7 @@ UNTRACED int main(int count_of_arguments, char **arguments) {
     EXPECT(calltap_recursions() == recursions + 4);
     EXPECT(calltap_unregister_function(&two) == 0 && two.mask == 0);
 
-    // Switched while other threads run.
+    // The callbacks are switched while other threads run.
     pthread_t threads[3];
     for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, caller, NULL);
     one.data = NULL;
@@ -88,7 +88,7 @@ UNTRACED int main(int count_of_arguments, char **arguments) {
     stop = 1;
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
 
-    // Loaded later, and unloaded while it is on.
+    // The library is loaded later, and unloaded while it is traced.
     EXPECT(calltap_set_filter(&one, "in_the_library") == 0);
     for (int i = 0; count_of_arguments > 1 && i < 3; i++) {
         void *library = dlopen(arguments[1], RTLD_NOW);
@@ -101,7 +101,7 @@ UNTRACED int main(int count_of_arguments, char **arguments) {
         if (i == 1) EXPECT(calltap_rescan() == 0);
     }
 
-    // A child goes on.
+    // A forked child goes on.
     EXPECT(calltap_set_filter(&one, "sum") == 0);
     fflush(stdout);
     pid_t child = fork();

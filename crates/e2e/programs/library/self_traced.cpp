@@ -1,4 +1,4 @@
-// A C++ program that traces itself: exceptions pass through functions that are traced.
+// A C++ program that traces itself: exceptions pass through traced functions.
 #include "calltap.h"
 #include "e2e.h"
 #include <stdexcept>

@@ -1,2 +1,2 @@
-// Opened by self_traced.c.
+// A library that self_traced.c opens.
 int in_the_library(int n) { return n + 1; }

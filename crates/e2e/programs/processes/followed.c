@@ -1,4 +1,5 @@
-// What programs become: started by shells, by each other, in places of their own. Counts are in its output, by what it was called as.
+// Programs that shells or other programs start, in other directories and roots. Their counts are in
+// the output, by the name of the program.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <fcntl.h>
@@ -15,7 +16,8 @@ static long steps(int count) {
     return n;
 }
 
-// A tree of two children each, as make has it; every node runs this program anew.
+// A tree of processes with two children each, as make has it; every node executes this program
+// anew.
 static int tree(const char *self, int depth) {
     steps(10);
     char below[16];
@@ -37,7 +39,7 @@ int main(int argc, char **argv) {
     if (getenv("LD_PRELOAD")) puts("LD_PRELOAD is set");
     if (!strcmp(how, "tree")) return tree(argv[0], atoi(argv[2]));
     if (!strcmp(how, "daemon")) {
-        // It outlives who has started it, in a session of its own.
+        // This process outlives its parent, in a session of its own.
         if (fork()) return 0;
         setsid();
         if (fork()) _exit(0);
@@ -52,7 +54,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     if (!strcmp(how, "wait")) {
-        // Time to attach; then others are run.
+        // Time to attach; then other programs are run.
         setvbuf(stdout, NULL, _IOLBF, 0);
         puts("ready");
         for (char line[16]; fgets(line, sizeof line, stdin);) {

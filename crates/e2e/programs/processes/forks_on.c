@@ -1,4 +1,5 @@
-// Says "ready"; at a line of input forks a child every 2 ms, up to 500, until the next line, then says "done". The children wait for their parent's end.
+// Prints "ready"; at a line of input forks a child every 2 ms, up to 500, until the next line, then
+// prints "done". The children wait for their parent's end.
 #include "e2e.h"
 #include <poll.h>
 #include <signal.h>

@@ -1,5 +1,6 @@
-// Forks a child in its first round and in its third; in all others, it and all its children make their calls, which each counts. Says "ready PID", "child PID" for
-// each, and "done" after each round.
+// Forks a child in its first round and in its third; in all others, the program and all its
+// children make their calls, and each counts them. Prints "ready PID", "child PID" for each child,
+// and "done" after each round.
 #include "e2e.h"
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The program has its own traced malloc, free, memcpy and clock_gettime, as a program with another allocator has.
+// Has its own traced malloc, free, memcpy and clock_gettime, as a program with another allocator.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-// Built with AddressSanitizer: what its runtime finds, and what its environment is, with a child that it starts.
+// Built with AddressSanitizer: prints the findings of its runtime, and its environment, also of a
+// child that it starts.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

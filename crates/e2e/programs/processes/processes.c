@@ -1,4 +1,5 @@
-// Children of every kind; counters are shared so that the program knows what all its processes did.
+// Children of every kind; the counters are shared, so that the program knows the calls of all its
+// processes.
 #include "e2e.h"
 #include <pthread.h>
 #include <spawn.h>

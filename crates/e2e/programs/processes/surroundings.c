@@ -1,4 +1,4 @@
-// Prints all that a program can see of its surroundings, and ends as it is told.
+// Prints everything that a program can see of its environment, and ends as its argument says.
 #include "e2e.h"
 #include <dirent.h>
 #include <fcntl.h>

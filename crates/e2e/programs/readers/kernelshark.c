@@ -1,4 +1,4 @@
-// Prints the events of a trace file as KernelShark's library has them, in its order.
+// Prints the events of a trace file as KernelShark's library returns them, in its order.
 #include <libkshark.h>
 #include <stdio.h>
 #include <stdlib.h>

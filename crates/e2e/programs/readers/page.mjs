@@ -1,4 +1,5 @@
-// Uses the page of `calltap view` as a user with a browser would: node page.mjs ADDRESS CHROMIUM WHAT. Says what went wrong, and ends with 1.
+// Uses the page of `calltap view` as a user with a browser: node page.mjs ADDRESS CHROMIUM WHAT.
+// Prints the error if one occurs, and exits with 1.
 import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,7 +7,7 @@ import { join } from "node:path";
 
 const [, , address, chromium, what] = process.argv;
 
-// The browser, by its own protocol over a pipe.
+// The browser, controlled by its protocol over a pipe.
 const profile = mkdtempSync(join(process.env.TMPDIR || tmpdir(), "page-"));
 const browser = spawn(chromium, ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--remote-debugging-pipe", `--user-data-dir=${profile}`, "about:blank"],
   { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
@@ -43,7 +44,7 @@ async function page(expression) {
   if (exceptionDetails) fail(`${expression}: ${JSON.stringify(exceptionDetails)}`);
   return result.value;
 }
-// (The test that started us has a limit of its own.)
+// The test that runs this script has a time limit of its own.
 async function until(expression) {
   for (let at = 0; !(await page(expression)); at++) {
     if (at === 1200) fail(`in vain: ${expression}; ${await page("document.body.innerText")}`);
@@ -63,7 +64,7 @@ const shown = () => page(`document.getElementById("overview").getAttribute("aria
 const spoken = () => page(`document.getElementById("said").textContent`);
 const chosen = name => until(`document.querySelector("#details h2")?.textContent === ${JSON.stringify(name)} && document.querySelector("#details dl")`);
 const drawn = () => until(`document.getElementById("scroller").getAttribute("aria-busy") === "false"`);
-// Different colours on a canvas.
+// Returns the number of different colours on a canvas.
 const colours = id => page(`(() => { const c = document.getElementById("${id}"); const d = new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer); return new Set(d).size; })()`);
 
 async function open(scheme) {
@@ -76,7 +77,7 @@ async function open(scheme) {
   await until(`document.body?.dataset.ready`);
 }
 
-// Whatever can be reached by keys has a name and a role that is read out.
+// Checks that every element which keys can reach has a name and a role for screen readers.
 async function accessible() {
   const { nodes } = await send("Accessibility.getFullAXTree");
   const focusable = nodes.filter(node => !node.ignored && node.properties?.some(one => one.name === "focusable" && one.value.value));
@@ -91,7 +92,7 @@ async function file() {
   check(await colours("lanes") > 8, "nothing is drawn");
   await accessible();
 
-  // Search leads to a function, its slowest call to the place in the timeline.
+  // Search leads to a function, and its slowest call to its position in the timeline.
   const all = await shown();
   await press(["/", "n", "a", "p"]);
   await until(`document.querySelectorAll("#found [role=option]").length === 1`);
@@ -112,7 +113,7 @@ async function file() {
     await until(`document.querySelector("#why li")?.textContent.includes("ran")`);
     check(await page(`[...document.querySelectorAll("#why li")].some(one => one.textContent.includes("blocked"))`), `a nap sleeps: ${await page(`document.getElementById("why").textContent`)}`);
   }
-  // A bar shows calls of its own.
+  // A bar lists its own calls.
   await page(`document.querySelector("#histogram .button").focus()`);
   await press("Enter");
   await until(`document.querySelector("#slow h3").textContent.startsWith("Calls of ")`);
@@ -137,7 +138,7 @@ async function file() {
   await press("Escape");
   await until(`document.getElementById("details").hidden`);
 
-  // The flame graph, by keys, with what is above a box alone.
+  // The flame graph by keys, with only the part above a box.
   await press("2");
   await until(`document.getElementById("boxes").width > 300`);
   check(await colours("boxes") > 4, "no flames");
@@ -159,7 +160,7 @@ async function file() {
   if (what === "file") await window();
   else check(await page(`document.getElementById("scope").hidden && document.getElementById("notes").textContent.includes("every call is in it")`), "a saved page does not say what it is");
 
-  // By module, what is drawn has as many colours as there are modules.
+  // Coloured by module, the drawing has as many colours as there are modules.
   await press(["2", "m"]);
   await until(`!document.getElementById("modules").hidden && document.querySelectorAll("#modules li").length > 0`);
   const modules = await page(`[...document.querySelectorAll("#modules .swatch")].map(one => one.style.background)`);
@@ -170,7 +171,7 @@ async function file() {
   await press("m");
   await until(`document.getElementById("modules").hidden`);
 
-  // Dark is dark.
+  // The dark theme is dark.
   const paper = () => page(`getComputedStyle(document.body).backgroundColor`);
   const light = await paper();
   await open("dark");
@@ -178,7 +179,7 @@ async function file() {
   await accessible();
 }
 
-// The heatmap has every call of a function that ended, and a cell shows its own.
+// The heatmap has every ended call of a function, and a cell lists its own.
 async function heat() {
   await until(`document.querySelectorAll("#heat rect.cell").length > 0`);
   const total = await page(`[...document.querySelectorAll("#details dl div")].find(one => one.firstChild.textContent === "calls").lastChild.textContent`);
@@ -195,7 +196,7 @@ async function heat() {
   await until(`document.querySelector("#slow h3").textContent === "Slowest calls"`);
 }
 
-// Flame graph and functions of the time that the timeline shows alone.
+// Flame graph and functions show only the time that the timeline shows.
 async function window() {
   const callsAt = await page(`[...document.querySelectorAll("#functions th")].findIndex(one => one.textContent === "Calls")`);
   const leaf = `[...document.querySelectorAll("#functions tbody tr")].find(row => row.querySelector(".name").textContent === "leaf")?.querySelector("td:nth-child(${1 + callsAt})").textContent`;
@@ -226,7 +227,7 @@ async function live() {
   await accessible();
   await page(`${row}.querySelector("[role=switch]").click()`);
   await until(`${row}.querySelector("[role=switch]").getAttribute("aria-checked") === "false"`);
-  // What is off is not called any more, as far as anybody sees.
+  // A function that is off has no calls any more in any view.
   await until(`Number(${row}.children[2].textContent.replace(/,/g, "")) === 0`);
   console.log("off");
   for await (const line of process.stdin) if (line.toString().includes("on")) break;
@@ -237,7 +238,7 @@ async function live() {
   check(await colours("lanes") > 4, "nothing is drawn");
 }
 
-// Another of several processes is chosen.
+// Another one of several processes is chosen.
 async function several() {
   await open("light");
   const process = `document.getElementById("process")`;
@@ -251,7 +252,7 @@ async function several() {
   await until(`document.querySelectorAll("#functions tbody tr").length > 0`);
 }
 
-// What a call was given and what it returned is shown where the call is chosen.
+// Arguments and results of a call are shown where the call is chosen.
 async function values() {
   await open("light");
   await drawn();

@@ -1,6 +1,8 @@
-// Asks Perfetto's trace processor: node trace_processor.mjs DIRECTORY TRACE QUERY... prints, for each query, its rows as a line of JSON.
-// DIRECTORY is that of Perfetto's user interface with engine_bundle.js and trace_processor.wasm, as they are: the browser's worker is played here.
-// The protocol is protos/perfetto/trace_processor/trace_processor.proto, in Perfetto's sources.
+// Asks Perfetto's trace processor: node trace_processor.mjs DIRECTORY TRACE QUERY... prints, for
+// each query, its rows as a line of JSON. DIRECTORY is that of Perfetto's user interface, with
+// unchanged engine_bundle.js and trace_processor.wasm; this script takes the part of the browser's
+// worker. The protocol is protos/perfetto/trace_processor/trace_processor.proto, in Perfetto's
+// sources.
 import fs from "node:fs";
 import path from "node:path";
 import vm from "node:vm";
@@ -8,7 +10,8 @@ import vm from "node:vm";
 const [directory, trace, ...queries] = process.argv.slice(2);
 const read = name => fs.readFileSync(path.join(directory, path.basename(name)));
 
-// What a worker has and node has not. (It takes us for node if it sees `process`, and does not start then.)
+// Objects that a worker has and node lacks. The bundle takes a global `process` as a sign of node,
+// and does not start then.
 const print = console.log;
 Object.assign(globalThis, {
   self: globalThis,

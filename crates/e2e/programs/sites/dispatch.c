@@ -1,4 +1,5 @@
-// Leaves with live data in their red zones that jump by computed addresses: labels, differences of labels in words of 32, 16 and 8 bits, switches with holes, in C and as assembly.
+// Leaf functions with live data in their red zones that jump by computed addresses: labels,
+// differences of labels in words of 32, 16 and 8 bits, switches with holes, in C and in assembly.
 #include "e2e.h"
 
 COUNTED(threaded); COUNTED(holes); COUNTED(beside);
@@ -18,7 +19,7 @@ end: return sum;
 
 static volatile int seen;
 
-// These two may have no room for a jump: they are not counted.
+// These two may have no room for a jump, and are not counted.
 #ifdef SECTIONS // Differences across sections are no constants.
 #define distances(x) (x)
 #define shorts(x) (x)
@@ -66,7 +67,7 @@ __asm__(".text; .globl holed; .type holed, @function; .p2align 4; holed: .cfi_st
         "1: mov $100, %eax; nop; ret; 5: mov $200, %eax; nop; ret; 3: inc %eax; 2: add $1, %eax; ret; .cfi_endproc; 4: .size holed, . - holed;"
         ".globl padded; .type padded, @function; padded: .cfi_startproc; mov $5, %eax; nop; ret; .cfi_endproc; .size padded, . - padded;"
         ".pushsection .rodata; .p2align 2; 9: .long 1b - 9b, 4b - 9b, 2b - 9b, 3b - 9b; .popsection;"
-        // It takes its argument from the stack.
+        // The function takes its argument from the stack.
         ".type popping, @function; popping: .cfi_startproc; mov 8(%rsp), %rax; test %edi, %edi; jz 1f; inc %eax; 1: ret $8; .cfi_endproc; .size popping, . - popping;"
         ".globl popped; .type popped, @function; popped: .cfi_startproc; push %rbx; .cfi_def_cfa_offset 16; pushq $41; .cfi_def_cfa_offset 24; call popping;"
         ".cfi_def_cfa_offset 16; pop %rbx; .cfi_def_cfa_offset 8; ret; .cfi_endproc; .size popped, . - popped;");

@@ -1,4 +1,4 @@
-// Functions that are left in many ways, and what looks at return addresses while they run.
+// Functions that are left in many ways, and code that looks at return addresses meanwhile.
 #include "e2e.h"
 #include <execinfo.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@ extern char __executable_start, etext;
 
 TRACED int ended(int n) { HIT(ended); return n * 3 + 1; }
 
-// By a jump table, a return in each case, and jumps to another function.
+// Left by a jump table, a return in each case, and jumps to another function.
 TRACED int many(int n, int m) {
     HIT(many);
     switch (n) {
@@ -26,7 +26,7 @@ TRACED int many(int n, int m) {
 
 TRACED int perhaps(int n) { HIT(perhaps); if (n < 0) return ended(n); return n; }
 
-// Return addresses along frame pointers, all of which are the program's own.
+// Returns the return addresses along frame pointers, all of which are the program's own.
 __attribute__((noinline, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls"))) int walk(void) {
     HIT(walk);
     uintptr_t *frame = __builtin_frame_address(0);
@@ -45,19 +45,21 @@ __attribute__((noinline, optimize("no-omit-frame-pointer", "no-optimize-sibling-
     return found;
 }
 
-// A function with no room for a jump where it is left: its return address is replaced. It ends by jumping to one whose exits are rewritten.
+// A function without room for a jump at its exit, whose return address is replaced. It jumps to one
+// whose exits are rewritten.
 TRACED int landed(int n) { HIT(landed); return n + 1; }
 int leaps(int n, int odd);
 __asm__(".text; .type leaps, @function; leaps: .cfi_startproc; lea landed(%rip), %rax; test %esi, %esi; js 2f; jnz 1f; add $1, %edi; jmp landed; "
         "1: jmp *%rax; 2: ret; .cfi_endproc; .size leaps, . - leaps");
 
-// As the builtin functions of virtual machines: nothing tells of their stack, and they take their arguments away with the return address.
+// As in builtin functions of virtual machines: there is no unwinding information, and the function
+// pops its arguments with the return address.
 int passes(int n, long more);
 __asm__(".text; .type passes, @function; passes: push %rsi; call takes; ret; .size passes, . - passes; "
         ".type takes, @function; takes: mov %edi, %eax; nop; nop; jmp 2f; 1: pop %rcx; pop %rdx; add %edx, %eax; jmp *%rcx; 2: jmp 1b;"
         ".size takes, . - takes");
 
-// Left without a return, at the same place of the stack again and again.
+// Left without a return, at the same position of the stack each time.
 static jmp_buf back;
 TRACED int thrown(int n) { HIT(thrown); if (n & 1) longjmp(back, n); return n; }
 

@@ -1,5 +1,6 @@
-// Makes its calls in rounds, one for each line of input. Says "ready PID", and "done" after each round. What it counts is what comes after the first round: that
-// one is when calls are found. First argument: what it does; second: a library.
+// Makes its calls in rounds, one for each line of input. Prints "ready PID", and "done" after each
+// round. Counts the calls after the first round, in which calls are found. First argument: the
+// work; second: a library.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <dlfcn.h>
@@ -16,7 +17,7 @@ TRACED long outer(long n) { HIT(outer); for (int i = 0; i < 10; i++) n = work(n)
 TRACED long late(long n) { HIT(late); KEEP(&n); return n + 1; }
 TRACED long child(long n) { HIT(child); KEEP(&n); return n + 1; }
 
-// Functions that threads call all at the same time.
+// Functions that threads call at the same time.
 #define TEN(X, a) X(a##0) X(a##1) X(a##2) X(a##3) X(a##4) X(a##5) X(a##6) X(a##7) X(a##8) X(a##9)
 #define ALL(X) TEN(X, f0) TEN(X, f1) TEN(X, f2) TEN(X, f3) TEN(X, f4) TEN(X, f5) TEN(X, f6) TEN(X, f7) TEN(X, f8) TEN(X, f9)
 #define DEFINE(name) COUNTED(name); TRACED long name(long n) { HIT(name); KEEP(&n); return n + 1; }
@@ -36,7 +37,7 @@ UNTRACED static void all_threads(void) {
     for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
 }
 
-// Signals come while calls are recorded, and their handler makes calls of its own.
+// Signals arrive while calls are recorded, and their handler makes calls of its own.
 static volatile sig_atomic_t signals;
 TRACED void handler(int signal) { HIT(handler); (void)signal; signals++; call_all(1); }
 UNTRACED static void storm(int round) {
@@ -44,12 +45,14 @@ UNTRACED static void storm(int round) {
     struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &often, NULL);
-    // All calls find room in what is there of the rings at the start: a handler does not wait for the recorder to provide more.
+    // All calls fit into the rings as they are at the start: a handler does not wait for the
+    // recorder to provide more.
     for (int before = signals; signals < before + 60;) { outer(round); call_all(round); }
     setitimer(ITIMER_REAL, &never, NULL);
 }
 
-// Code made at run time: a function with a call of mcount, by way of a pointer or directly, where that reaches.
+// Code made at run time: a function with a call of mcount, through a pointer or directly, where
+// that is in reach.
 extern void mcount(void);
 UNTRACED static long (*make(unsigned char *at, int direct, unsigned char add))(long) {
     unsigned char *p = at + 16;
@@ -64,7 +67,7 @@ UNTRACED static long (*make(unsigned char *at, int direct, unsigned char add))(l
     return (long (*)(long))(at + 16);
 }
 
-// A call that only looks as if it were to mcount at a function's beginning: through a register.
+// A call through a register that only looks like one to mcount at a function's beginning.
 UNTRACED static void through_a_register(void) { void *target = (void *)mcount; __asm__ volatile("call *%0" : : "r"(target) : "memory"); }
 
 UNTRACED static int input(void) { int c = getchar(); while (c != '\n' && c != EOF) c = getchar(); return c != EOF; }

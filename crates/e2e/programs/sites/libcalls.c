@@ -1,5 +1,6 @@
-// Calls libraries from its functions, by tail calls, with results in vector registers, and in ways that return twice or not at all. Counts its calls.
-// The C library has its functions for characters inlined otherwise.
+// Calls libraries from its functions, by tail calls, with results in vector registers, and by
+// functions that return twice or not at all. Counts its calls. Without __NO_CTYPE the C library's
+// functions for characters would be inlined.
 #define __NO_CTYPE
 #include "e2e.h"
 #include <ctype.h>

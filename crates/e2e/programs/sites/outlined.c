@@ -1,4 +1,5 @@
-// Leaves whose rare paths compilers move away, with arrays in their red zones that both parts use.
+// Leaf functions whose rare paths compilers outline, with arrays in their red zones that both parts
+// use.
 #include "e2e.h"
 
 COUNTED(rare); COUNTED(caller);

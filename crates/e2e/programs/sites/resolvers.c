@@ -1,5 +1,6 @@
-// Functions that are chosen when the program is linked at run time (IFUNC), in the program and in a library of its own (-DLIBRARY).
-// Resolvers count in a variable that needs no relocation: they run before or amid relocating.
+// Functions that are selected when the program is linked at run time (IFUNC), in the program and in
+// a library of its own (-DLIBRARY). Resolvers count in a variable that needs no relocation: they
+// run before or during relocation.
 #include "e2e.h"
 
 typedef long function(long);
@@ -39,7 +40,7 @@ void library_show(void) {
 #else
 long library_first(long), library_second(long), library_both(long);
 void library_show(void);
-// A pointer to one is resolved when the program is relocated, whatever -z says.
+// A pointer to a function is resolved when the program is relocated, whatever -z says.
 static function *volatile pointer = own_first;
 
 int main(void) {

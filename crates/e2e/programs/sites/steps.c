@@ -1,4 +1,4 @@
-// main calls a, a calls b, b calls c, for ever: for a debugger that steps through all of it.
+// main calls a, a calls b, b calls c, for ever, for a debugger that steps through all of it.
 #include <stdio.h>
 #include <unistd.h>
 volatile long n;

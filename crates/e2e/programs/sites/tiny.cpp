@@ -1,4 +1,5 @@
-// Functions in which there is no room for any jump, packed one behind the other. What it does besides, its argument says; says "ready"; ends when its input does.
+// Functions without room for any jump, packed one behind the other. The argument selects the
+// program's work. Prints "ready"; ends with its input.
 #include "e2e.h"
 #include <pthread.h>
 #include <signal.h>
@@ -112,7 +113,7 @@ int main(int argc, char **argv) {
     puts("ready");
     while (input()) {
         if (!strcmp(how, "children")) {
-            // One that lives on while its parent is changed, and one that begins then.
+            // One child lives on while its parent is changed, and one begins then.
             if (known < 0) known = child(5000);
             else { wait_for(known); known = child(10); wait_for(known); known = -1; }
         }

@@ -1,4 +1,5 @@
-// Has to do with SIGTRAP itself, in the way its argument says, while a thread calls functions all the time. Says "ready"; ends when its input does.
+// Uses SIGTRAP itself, in the way of its argument, while a thread calls functions all the time.
+// Prints "ready"; ends with its input.
 #define _GNU_SOURCE
 #include "e2e.h"
 #include <pthread.h>

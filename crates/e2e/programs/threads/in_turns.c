@@ -1,4 +1,5 @@
-// Two threads that call tick and tock in turns, in turn, from one line of input to the next. Says "ready PID", "begun", and then how many calls "made N".
+// Two threads that alternate, each calling tick and tock in turn, from one line of input to the
+// next. Prints "ready PID", "begun", and then the number of calls, "made N".
 #include "e2e.h"
 #include <pthread.h>
 #include <unistd.h>

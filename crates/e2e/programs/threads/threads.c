@@ -1,4 +1,4 @@
-// Threads that end in every way there is.
+// Threads that end in every possible way.
 #include "e2e.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -13,7 +13,7 @@ TRACED void cleanup(void *p) { HIT(cleanup); __atomic_fetch_add(&cleaned, (long)
 TRACED void destroy(void *p) { HIT(destroy); work((long)p); }
 TRACED void *start(void *p) { HIT(start); long s = (long)p; for (int i = 0; i < 20; i++) s = work(s) & 0xffff; return (void *)s; }
 
-// Not pause(): a signal's handler ends it, and what -pg brings has one.
+// Not pause(): a signal's handler ends it, and the profiler of -pg has one.
 TRACED void waits(void) { HIT(waits); sem_post(&ready); for (;;) { sem_wait(&never); work(0); } }
 TRACED void endless(void) { HIT(endless); sem_post(&ready); for (volatile long i = 0;; i++); }
 static void *cancelled(void *p) {

@@ -1,4 +1,5 @@
-//! Callers that are unwound, of a program that notes its own: all of them and in order, and `[unknown]` where a path cannot be followed.
+//! Unwound callers of a program that records its own: they must be complete and in order, with
+//! `[unknown]` where a path cannot be unwound.
 
 use calltap_e2e::{
     BARE, Build, GCC, Program, Resident, calltap_run, changed_text, compile, installed, matrix,
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-/// Functions of the program by which a path is known: others are the C library's.
+/// The program's functions that identify a path; the others are the C library's.
 const OWN: [&str; 14] = [
     "[unknown]",
     "main",
@@ -26,14 +27,14 @@ const OWN: [&str; 14] = [
     "thread",
 ];
 
-/// With symbols that stripping leaves.
+/// Flags that keep symbols when the program is stripped.
 const FLAGS: [&str; 2] = ["-rdynamic", "-pthread"];
 
 fn program(build: &Build, flags: &[&str]) -> Program {
     compile(build, &["callers.c"], &[&FLAGS, flags].concat())
 }
 
-/// How often each path is taken, as the program says, and as calltap does.
+/// Compares the counts of each path, as printed by the program and by calltap.
 fn check(program: &Program, flags: &[&str]) {
     let (answer, path) = (program.directory().join("answer"), program.path.to_string_lossy().into_owned());
     let answer = answer.to_string_lossy().into_owned();
@@ -70,7 +71,7 @@ fn frame_pointers_lead_through_code_without_unwinding_information() {
     let flags = ["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     for build in matrix().map(|(_, build)| build).filter(|build| ["gcc", "clang"].contains(&build.name)) {
         check(&program(build, &flags), &[]);
-        // The unwinding information knows more where there is some.
+        // Where there is unwinding information, it describes the whole path.
         check(&program(build, &flags[..1]), &[]);
     }
 }
@@ -112,7 +113,7 @@ fn a_snapshot_has_the_callers_of_calls_that_were_made_before() {
         assert!(snapshot.status.success(), "{}", snapshot.stderr);
         let answer = calltap_run(&["stacks", "disk", "--json", "-i", &trace]);
         let answer: Option<Value> = serde_json::from_str(&answer.stdout).ok();
-        // Until it was called for the first time.
+        // Until `disk` was called for the first time, there is no path.
         answer.filter(|answer| answer["unwound_calls"].as_u64() > Some(0))
     };
     let again = || {

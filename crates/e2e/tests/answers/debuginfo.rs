@@ -1,4 +1,5 @@
-//! Debugging files from a server: fetched when asked for, checked, kept, used; and what is said where that fails.
+//! Debugging files from a server: fetched on request, checked, cached, used; and the messages of
+//! failures.
 
 use calltap_e2e::{BARE, Program, calltap, compile, have, output_of};
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// A server that answers requests for this path with this, and others with 404; its address.
+/// Starts a server that answers requests for one path with some contents, and others with 404.
+/// Returns its address.
 fn serve(path: String, content: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -22,14 +24,14 @@ fn serve(path: String, content: Vec<u8>) -> String {
             let (status, body) = if is_there { ("200 OK", &content[..]) } else { ("404 Not Found", &[][..]) };
             let head =
                 format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            // The client may have seen enough.
+            // The client may have closed the connection.
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         }
     });
     format!("http://{address}")
 }
 
-/// A stripped program, its build-id, and its debugging file.
+/// Returns a stripped program, its build-id, and its debugging file.
 fn stripped() -> (Program, String, PathBuf) {
     let program = compile(&BARE[0], &["paced.c"], &["-g", "-Wl,--build-id"]);
     let (path, debug) = (program.path.to_string_lossy(), program.directory().join("debug"));
@@ -43,7 +45,7 @@ fn stripped() -> (Program, String, PathBuf) {
     (program, id, debug)
 }
 
-/// Runs calltap with these servers and this cache: its outputs, and whether it succeeded.
+/// Runs calltap with these servers and this cache. Returns both outputs, and whether it succeeded.
 fn run(servers: &str, cache: &Path, words: &[&str]) -> (String, String, bool) {
     let mut command = Command::new(calltap());
     command
@@ -76,7 +78,7 @@ fn names_come_from_a_server_when_asked_for() {
     assert!(!done && said.contains("no traceable function matches 'lap'"), "{said}");
     let fetch =
         |servers: &str, more: &[&str]| run(servers, &cache, &[&["tools", "debuginfo", &path], more].concat());
-    // What fails costs a line, and leaves nothing.
+    // A failure prints one line, and leaves no file.
     let nowhere = "http://127.0.0.1:1";
     let absent = serve("/nothing".to_owned(), Vec::new());
     let other = serve(format!("/buildid/{id}/debuginfo"), fs::read(calltap()).expect("calltap's own file"));
@@ -95,7 +97,7 @@ fn names_come_from_a_server_when_asked_for() {
         let left = cache.join("debuginfod_client").join(&id);
         assert!(!left.exists(), "{servers}: {}", left.display());
     }
-    // The first server that has it.
+    // The file comes from the first server that has it.
     let (_, said, done) = fetch(&format!("{nowhere} {absent} {good}"), &[]);
     assert!(done && said.contains("debuginfod_client"), "{said}");
     let (_, said, done) = fetch(nowhere, &[]);

@@ -1,4 +1,4 @@
-//! Where the time goes while nothing runs: waits, wakers, faults, and whom they keep waiting.
+//! Time during which threads do not run: waits, wakers, faults, and the calls that they delay.
 
 mod incidents;
 mod servers;

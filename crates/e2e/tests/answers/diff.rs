@@ -1,4 +1,4 @@
-//! `calltap diff` of recorded programs: what it says, and its exit codes.
+//! `calltap diff` of recorded programs: its output and its exit codes.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -35,7 +35,8 @@ fn conditions_decide_the_exit_code() {
     check(&diff(&a, &b, &["--fail-if", "calls(work)>1x", "--fail-if", "calls(*)>1000x"]), 0, &[]);
     let calls = diff(&a, &b, &["--fail-if", "calls(work)>=1"]);
     check(&calls, 3, &["work has 3 in A, 3 in B (1.00x)"]);
-    // One recording a side says nothing of times: neither that a condition holds, nor that it does not.
+    // A single recording a side gives no evidence about times: neither that a condition is met, nor
+    // that it is not.
     let lacks = "not enough evidence: 5 recordings a side are needed, A has 1 and B has 1";
     for condition in ["total(*)>1000x", "total(work)>0.000001x"] {
         let times = diff(&a, &b, &["--fail-if", condition]);

@@ -1,4 +1,4 @@
-//! What is shown on a terminal and in a browser, while programs run and afterwards.
+//! Views on a terminal and in a browser, during and after a program's run.
 
 mod terminal;
 mod top;

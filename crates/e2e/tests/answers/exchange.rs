@@ -1,4 +1,4 @@
-//! Recordings that go to other programs and come from them: what these read is what calltap says.
+//! Recordings exported to and imported from other programs, whose results are those of calltap.
 
 mod dataset;
 mod exports;

@@ -1,4 +1,4 @@
-//! The flight recorder: nothing is written before something happens, then what happened last.
+//! The flight recorder: nothing is written before a trigger, then the newest events are.
 
 use calltap_e2e::{
     GCC, HANGS, Program, Resident, Run, calltap, calltap_run, changed_text, compile, one_line, succeeds,
@@ -38,7 +38,7 @@ fn calls(path: &Path, name: &str) -> u64 {
     row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
 }
 
-/// A whole file, in which every call is accounted for.
+/// Checks that a file is complete and every call is accounted for, and returns its info.
 fn sound(path: &Path) -> Value {
     let info = view(path, "info");
     assert_eq!(info["complaints"].as_array().map(Vec::len), Some(0), "{info}");

@@ -1,4 +1,4 @@
-//! Futures of programs in Rust: what is shown of them is what the program counted, however it was built.
+//! Futures of Rust programs: the results are those that the program has counted, for each build.
 
 use calltap_e2e::{
     Expect, GCC, HANGS, Program, calltap_run, compile, compile_cargo, one_line, record, succeeds,
@@ -9,13 +9,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// As most people build, without debugging information; and unoptimised, with it and with the newer names.
+/// Returns the builds of the program: a release build without debugging information, and an
+/// unoptimised one with it and with v0 names.
 fn programs() -> impl Iterator<Item = Program> {
     let builds: [(&[&str], &str); 2] = [(&["--release"], ""), (&[], "-Csymbol-mangling-version=v0")];
     builds.into_iter().filter_map(|(flags, rustflags)| compile_cargo("futures", flags, rustflags))
 }
 
-/// What the program said: of each type futures, polls, ready, panicked; and how long some waited.
+/// Parses the program's output: for each type futures, polls, ready, panicked; and minimum waits.
 fn said(stdout: &str) -> (BTreeMap<String, Vec<u64>>, BTreeMap<String, u64>) {
     let numbers = |words: &[&str]| words.iter().map(|word| word.parse().expect("a number")).collect();
     let (mut futures, mut least) = (BTreeMap::new(), BTreeMap::new());
@@ -30,7 +31,7 @@ fn said(stdout: &str) -> (BTreeMap<String, Vec<u64>>, BTreeMap<String, u64>) {
     (futures, least)
 }
 
-/// The type of the program's own of that name: an async function, or a structure.
+/// Whether a future is of the program's own type of a name: an async function, or a structure.
 fn is_of(future: &str, name: &str) -> bool {
     let plain = future.replace("{closure#0}", "{{closure}}");
     plain == format!("futures::{name}::{{{{closure}}}}") || plain == format!("futures::{name}")
@@ -73,7 +74,8 @@ fn what_is_shown_is_what_the_program_counted() {
     }
 }
 
-/// Every future begins and ends in Chrome's format, as an asynchronous event with its polls in it.
+/// Checks that every future begins and ends in Chrome's format, as an asynchronous event with its
+/// polls in it.
 fn check_chrome(trace: &str, spans: &[Value], what: &str) {
     let run = calltap_run(&["export", "--to", "chrome", "-i", trace]);
     let exported = json(&run.stdout);
@@ -100,12 +102,12 @@ fn check_chrome(trace: &str, spans: &[Value], what: &str) {
     assert_eq!(polls, spans.iter().filter_map(|span| span["polls"].as_u64()).sum::<u64>(), "{what}");
 }
 
-/// What must hold of each future, whatever it does.
+/// Checks the invariants of each future.
 fn check_spans(spans: &[Value], what: &str) {
     let number = |span: &Value, key: &str| span[key].as_u64().unwrap_or_else(|| panic!("{what}: {key}"));
     let name = |span: &Value| span["future"].as_str().expect("a name").to_owned();
     for span in spans {
-        // Each is cut to nanoseconds by itself.
+        // Each time is truncated to nanoseconds.
         let (life, parts) = (
             number(span, "end_ns") - number(span, "start_ns"),
             number(span, "busy_ns") + number(span, "idle_ns"),
@@ -113,11 +115,11 @@ fn check_spans(spans: &[Value], what: &str) {
         assert!(life.abs_diff(parts) < 10, "{what}: busy and idle are all there is: {span}");
         assert!(span["threads"].as_array().is_some_and(|threads| !threads.is_empty()), "{what}: {span}");
     }
-    // Five of one type had the same address, one after the other.
+    // Five futures of one type had the same address in turn.
     let dropped: Vec<&Value> = spans.iter().filter(|span| is_of(&name(span), "endless")).collect();
     assert!((5..=7).contains(&dropped.len()), "{what}: {dropped:?}");
     assert!(dropped.iter().all(|span| span["end"] == "dropped"), "{what}: {dropped:?}");
-    // A task is named by what was spawned, and those that were polled in it know.
+    // A task is named after the spawned future, and futures polled in it refer to it.
     let tasks: Vec<&Value> = spans.iter().filter(|span| !span["task"].is_null()).collect();
     let of = |wanted: &str| tasks.iter().filter(|span| name(span).contains(wanted)).count();
     assert_eq!(of("timed_out"), 1, "{what}: {tasks:?}");

@@ -4,7 +4,7 @@ use calltap_e2e::{Run, calltap, run};
 use std::path::Path;
 use std::process::Command;
 
-/// Installs with a home directory and nothing else in the environment.
+/// Installs with a home directory and an otherwise empty environment.
 fn install(home: &Path, shell: &str, arguments: &[&str]) -> Run {
     let mut command = Command::new(calltap());
     command.arg("install-completions").args(arguments).env_clear().env("HOME", home).env("SHELL", shell);

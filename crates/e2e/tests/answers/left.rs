@@ -1,4 +1,4 @@
-//! Calls that are left without returning: what comes after them has the right caller, depth and time.
+//! Calls that are left without returning: later calls must have the right caller, depth and time.
 
 use calltap_e2e::{
     BARE, Build, Expect, Flags, GCC, Program, Recording, Resident, await_that, calltap_run, check, compile,
@@ -7,10 +7,11 @@ use calltap_e2e::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the program's clock and the recording's may differ by, nanoseconds: that of the recording may tick once in a millisecond.
+/// Maximum difference between the program's clock and the recording's, in nanoseconds: the
+/// recording's may tick once in a millisecond.
 const CLOCKS: u64 = 2_000_000;
 
-/// Columns of a recording's calls, as the export has them.
+/// Returns columns of a recording's calls, from the csv export.
 fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[String; N]> {
     let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
     let mut lines = csv.lines();
@@ -23,8 +24,9 @@ fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[Stri
     lines.map(row).collect()
 }
 
-/// Of every function, depth and caller as many calls as the program has noted, in the words of the export. Calls of `untraced` are not recorded: they are the
-/// outermost ones, as those are that were open when a recorder came.
+/// Compares the numbers of calls by function, depth and caller with those that the program has
+/// counted. Calls of `untraced` are not recorded: they are outermost calls, as calls that were open
+/// before a recorder attached are.
 fn check_callers(program: &Program, arguments: &[&str], untraced: &[&'static str]) -> Recording {
     let flags: Vec<Flags> = vec![untraced.iter().flat_map(|name| ["--notrace", *name]).collect()];
     let recording = check(program, &flags, &Expect { arguments, uncounted: true, ..Expect::default() });
@@ -36,7 +38,7 @@ fn check_callers(program: &Program, arguments: &[&str], untraced: &[&'static str
         let (depth, caller) = rest.split_once(',').expect("a depth");
         let depth: usize = depth.parse().expect("a number");
         if !untraced.contains(&function) {
-            // Of those, two are open wherever others are.
+            // Two untraced calls enclose all others.
             let depth = if untraced.is_empty() { depth } else { depth - 2 };
             let caller = if untraced.contains(&caller) { "" } else { caller };
             *noted.entry(format!("{function},{depth},{caller}")).or_default() +=
@@ -56,12 +58,13 @@ fn check_callers(program: &Program, arguments: &[&str], untraced: &[&'static str
     for [function, depth, caller, duration] in
         columns(&recording, ["function", "depth", "caller", "total_ns"])
     {
-        // The program notes no caller that is not one of its own functions.
+        // The program prints callers only among its own functions.
         let caller = Some(&*caller).filter(|caller| functions.contains(caller)).unwrap_or("");
         if functions.contains(&&*function) {
             *seen.entry(format!("{function},{depth},{caller}")).or_default() += 1;
         }
-        // The loops last as long as the program; what they call, no longer than they have waited for it.
+        // The outermost functions last as long as the program; their callees last no longer than
+        // the program has waited for them.
         let called = [("handle", "handle"), ("fail", "handle"), ("step", "step"), ("jump", "step")];
         let outermost = called.iter().find(|(name, _)| *name == function).map(|(_, outer)| longest[outer]);
         if let Some(most) = outermost.filter(|_| !duration.is_empty()) {
@@ -95,7 +98,7 @@ fn in_programs_of_every_kind_that_were_not_built_for_tracing() {
     }
 }
 
-/// A function is switched off while a call of it is open. `end`: how that call ends in the recording.
+/// Switches a function off while a call of it is open. `end`: how that call ends in the recording.
 fn check_switched_off(build: &Build, end: &str) {
     let program = compile(build, &["switched_off.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
@@ -119,7 +122,8 @@ fn check_switched_off(build: &Build, end: &str) {
         .filter_map(|line| Some(line.rsplit_once("|  ")?.1.trim_end()))
         .collect();
     let ending = if end == "returned" { "}".to_owned() } else { format!("}} /* {end} */") };
-    // Where its return is not recorded, nothing tells whether it or its caller makes the calls that come then.
+    // If its return is not recorded, it is unknown whether the call or its caller makes the later
+    // calls.
     let expected = match end {
         "returned" => ["outer() {", "  inner();", "  inner();", &ending, "after();"],
         _ => ["outer() {", "  inner();", &ending, "inner();", "after();"],
@@ -134,12 +138,12 @@ fn check_switched_off(build: &Build, end: &str) {
 
 #[test]
 fn a_call_of_a_function_that_is_switched_off_has_no_end_unless_its_return_is_seen() {
-    // The return address leads to the stub; exits that were rewritten are written back.
+    // The return address leads to the stub; rewritten exits are written back.
     check_switched_off(GCC, "returned");
     check_switched_off(&BARE[0], "switched_off");
 }
 
-/// Threads end in the middle of calls, while they are recorded: how each call ends, as `watch` has it.
+/// Records threads that end in the middle of calls, and checks how each call ends, by `watch`.
 fn check_threads_end(build: &Build) {
     let program = compile(build, &["thread_ends.c"], &["-pthread"]);
     let mut resident = Resident::start(&program, &[]);
@@ -204,7 +208,7 @@ fn a_function_that_was_called_too_often_for_a_while_is_recorded_again() {
     assert!(resident.end().0.success());
 }
 
-/// Of how many calls of each function which function is the caller, as the export has it; and how each call of it ends.
+/// Numbers of calls by function and caller, from the csv export.
 type Callers = BTreeMap<(String, String), u64>;
 
 fn check_own_stacks(build: &Build, arguments: &[&'static str]) {
@@ -219,16 +223,17 @@ fn check_own_stacks(build: &Build, arguments: &[&'static str]) {
     let of = |function: &str, caller: &str| {
         callers.get(&(function.to_owned(), caller.to_owned())).copied().unwrap_or_default()
     };
-    // As the program is written.
+    // The counts follow from the program's source.
     let (bodies, works, yields) = (6, 6 * 60, 6 * 20);
     let what = format!("{} {arguments:?}: {callers:?}", recording.what);
     assert_eq!(of("work", "body"), works, "{what}");
     assert_eq!(of("inner", "work"), 2 * works, "{what}");
     assert_eq!((of("yields", "body"), of("yields", "work")), (works, yields), "{what}");
     assert_eq!(callers.iter().filter(|((name, _), _)| name == "body").map(|(_, n)| n).sum::<u64>(), bodies);
-    // What did not go on elsewhere in between has a duration.
+    // Calls without an interruption have a duration.
     assert_eq!(timed["inner"], 2 * works, "{what}");
-    // A call that went on elsewhere is no second call, and has no duration where it was left in between.
+    // A call that was interrupted and resumed is one call, without a duration in the part that was
+    // left.
     let replay = calltap_run(&["replay", "--no-sched", "-i", &recording.trace.to_string_lossy()]).stdout;
     assert!(replay.contains("body() { /* resumed */"), "{what}");
 }
@@ -242,7 +247,8 @@ fn coroutines_that_yield_within_calls_have_their_own_callers() {
     }
 }
 
-/// Children that return through calls that were open at the fork have these for callers, and no view says that they are not known.
+/// Checks that children which return through calls that were open at the fork have these as
+/// callers, and that no view reports them as unknown.
 fn check_forked(build: &Build, arguments: &[&str]) {
     let program = compile(build, &["forked.c"], &["-pthread"]);
     let recording = check_callers(&program, arguments, &[]);
@@ -251,7 +257,7 @@ fn check_forked(build: &Build, arguments: &[&str]) {
         let text = calltap_run(&[view, "-i", &trace]).stdout;
         assert!(!text.contains("callers from before the fork"), "{}: {text}", recording.what);
     }
-    // The rest of a call that its child goes on with is no second call, and has no duration.
+    // The rest of a call that continues in a child is no other call, and has no duration.
     let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     assert!(replay.contains("forks() { /* resumed */"), "{}: {replay}", recording.what);
 }
@@ -275,7 +281,8 @@ fn check_moving(build: &Build) {
     for [function, caller] in columns(&recording, ["function", "caller"]) {
         *seen.entry(format!("{function},{caller}")).or_default() += 1;
     }
-    // The first call on a stack is shown beneath what has switched to it; the program notes no caller of it, and none of its helpers' calls.
+    // The first call on a stack has the call that switched to it as its caller; the program prints
+    // no caller of it, and none of its helpers' calls.
     seen.retain(|call, _| {
         noted.contains_key(call)
             || ["work,", "deep,", "yields,", "leaf,"].iter().any(|name| call.starts_with(name))

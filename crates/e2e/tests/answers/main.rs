@@ -1,4 +1,5 @@
-//! What calltap says of the calls, in the terminal, in files and to other programs: it is what the program did.
+//! Tests of calltap's answers on the terminal, in files and in other programs: they must agree with
+//! the program's own counts.
 
 mod callers;
 mod debuginfo;

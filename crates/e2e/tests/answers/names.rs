@@ -1,16 +1,18 @@
-//! Functions are found by as much of their names as tells them, and the start says which are on.
+//! Functions are found by any part of their names that identifies them, and the first message tells
+//! which are on.
 
 use calltap_e2e::*;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Records a program with a word, and returns the functions that were called and what calltap said.
+/// Records the functions that a word selects. Returns the functions that were called, and calltap's
+/// messages.
 fn called(program: &Program, word: &str) -> (BTreeSet<String>, String) {
     let trace = program.directory().join("named.data").to_string_lossy().into_owned();
     let path = program.path.to_string_lossy().into_owned();
     let run = calltap_run(&["record", "-o", &trace, "-F", word, "--", &path]);
     assert!(run.status.success(), "{word}: {}", run.stderr);
-    // Several forms of one command line: the file behind the options, and --json.
+    // This uses other forms of the command line: the file behind the options, and --json.
     let report = calltap_run(&["report", &trace, "--json"]);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).expect("rows");
     let names = rows.iter().map(|row| row["function"].as_str().expect("a name").to_owned());
@@ -63,7 +65,7 @@ fn names_on_a_terminal_are_short_and_in_full_elsewhere() {
     called(&program, "Srv::handle,compute,handle_request");
     let trace = program.directory().join("named.data").to_string_lossy().into_owned();
     let terminal = Terminal::start(&["report", &trace, "--columns", "calls"]);
-    // Overloads keep what tells them apart.
+    // Overloads keep the part of their names in which they differ.
     for name in ["Srv::handle(int)", "compute<..>(int)", "handle_request\r\n"] {
         terminal.wait_for(name);
     }
@@ -85,7 +87,7 @@ fn scripts_are_recorded_by_their_interpreters() {
         assert!(run.status.success() && run.stdout == "told a word\n", "{} {}", run.stdout, run.stderr);
         assert!(run.stderr.contains(" functions on, in "), "{}", run.stderr);
     }
-    // One that becomes another program says what traces that.
+    // After an exec, the message tells how to trace the new program.
     let run = calltap_run(&["record", "-o", &trace, "--", "timeout", "5", "sleep", "0.5"]);
     assert!(
         run.stderr.contains("timeout ran another program, sleep") && run.stderr.contains("--follow"),
@@ -141,7 +143,7 @@ fn what_is_named_and_cannot_be_traced_is_told_at_the_start() {
     assert!(both.status.success(), "{}", both.stderr);
     let said = "1 function on, in short; not compute<char>(char): only ";
     assert!(both.stderr.contains(said) && both.stderr.contains("a jump needs 5"), "{}", both.stderr);
-    // Of globs, as of all functions, 'calltap sites' says it.
+    // For globs, as for all functions, `calltap sites` has the reasons.
     let one = record("compute<double>");
     assert!(one.stderr.contains("1 function on, in short\n"), "{}", one.stderr);
 }

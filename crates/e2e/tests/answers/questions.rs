@@ -1,4 +1,5 @@
-//! Questions about some functions: what the answers say is what the program did, live and from a file.
+//! Questions about some functions: the answers agree with the program's own counts, live and from a
+//! file.
 
 use calltap_e2e::{GCC, Program, Resident, Run, calltap_run, changed_text, compile, one_line};
 use serde_json::Value;
@@ -8,7 +9,8 @@ fn program() -> Program {
     compile(GCC, &["requests.c"], &[])
 }
 
-/// `calltap WORDS --json -- program`; the last object that it prints, and what the program said of its calls.
+/// Runs `calltap WORDS --json -- program`. Returns the last object printed, and the program's
+/// counts.
 fn ask(program: &Program, words: &str) -> (Value, HashMap<String, u64>) {
     let answer = program.directory().join("answer");
     let (answer, path) = (answer.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
@@ -20,7 +22,7 @@ fn ask(program: &Program, words: &str) -> (Value, HashMap<String, u64>) {
     (last(&std::fs::read_to_string(&answer).expect("an answer")), own)
 }
 
-/// The last of one or many objects.
+/// Returns the last of one or several objects.
 fn last(text: &str) -> Value {
     let mut objects = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let last = objects.by_ref().last().unwrap_or_else(|| panic!("nothing in {text:?}"));
@@ -57,7 +59,7 @@ fn histograms_hold_every_call_and_tell_callers_apart_that_are_not_traced() {
         assert_eq!(sum(&[row], "calls"), own["front"], "{answer}");
         let buckets: Vec<&Value> = row["buckets"].as_array().expect("buckets").iter().collect();
         assert_eq!(sum(&buckets, "calls"), own["front"], "{answer}");
-        // Every tenth waits for 20 ms.
+        // Every tenth call waits for 20 ms.
         let waited: Vec<&Value> =
             buckets.iter().filter(|b| b["from_ns"].as_u64() >= Some(16_777_216)).copied().collect();
         assert!(sum(&waited, "calls") >= own["front"] / 10, "{answer}");
@@ -84,7 +86,7 @@ fn slow_calls_are_shown_and_counted() {
 fn paths_lead_from_where_the_thread_began_to_the_function() {
     let (answer, own) = ask(&program(), "stacks leaf");
     let paths = answer["paths"].as_array().expect("paths");
-    // The last call that `handle` makes is a tail call: its frame is gone then.
+    // `handle` ends with a tail call, after which its frame is gone.
     let names = |path: &Value| -> Vec<String> {
         let names = path["path"].as_array().into_iter().flatten().filter_map(Value::as_str);
         names.filter(|name| *name != "handle").map(str::to_owned).collect()
@@ -112,7 +114,7 @@ fn a_file_answers_as_the_program_did() {
         let words: Vec<&str> = words.split(' ').collect();
         let answer = calltap_run(&[&words[..], &["--json", "-i", &trace]].concat());
         assert!(answer.status.success(), "{}", answer.stderr);
-        // A trace is also the last word.
+        // A trace may also be the last word.
         let same = calltap_run(&[&words[..], &[&trace, "--json"]].concat());
         assert_eq!(same.stdout, answer.stdout, "{words:?}: {}", same.stderr);
         last(&answer.stdout)
@@ -144,7 +146,8 @@ fn a_file_answers_as_the_program_did() {
     assert!(calltap_run(&["count", "leaf", "-i", &trace]).stdout.contains("720"));
 }
 
-/// A line about a call of `disk`: it waits, which may be said between its name and its caller.
+/// Whether a line is about a call of `disk`, whose wait may be printed between its name and its
+/// caller.
 fn is_disk(line: &str) -> bool {
     line.contains("  disk  ") && line.ends_with("  <- handle")
 }
@@ -165,7 +168,7 @@ fn a_process_is_asked_and_left_as_it_was() {
     assert_eq!(watched.stdout.lines().filter(|line| is_disk(line)).count(), 5, "{}", watched.stdout);
     let slower = on("slower 15ms handle -n 2");
     assert!(slower.stdout.contains(" ms  handle") && slower.stdout.contains("SLOWER"), "{}", slower.stdout);
-    // On a busy machine it may not run for a second.
+    // On a busy machine the program may not run for a second.
     let until = |ask: &dyn Fn() -> Run, shows: &dyn Fn(&Value) -> bool| {
         let mut answers = (0..20).map(|_| ask());
         let is_last = |run: &Run| !run.status.success() || shows(&last(&run.stdout));
@@ -181,8 +184,9 @@ fn a_process_is_asked_and_left_as_it_was() {
     });
     let count = ["count", "leaf", "handle", "-p", &pid, "--duration", "1s", "--json"];
     until(&|| calltap_run(&count), &has_calls);
-    // What was asked about is named if it was switched off, however many others were.
-    // No judgement is made of a millisecond of its time, of which it may need no more than half of one in a second.
+    // A function that was asked about is named if it was switched off, however many others were.
+    // The governor judges no interval with less than 1 ms of the program's processor time, and the
+    // program may use only 0.5 ms per second.
     let little = ["latency", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "--json", "-p", &pid];
     let is_told = |run: &Run| run.stderr.contains("leaf was switched off: of its later calls");
     let little = (0..20).map(|_| calltap_run(&little)).find(is_told).expect("it costs more than nothing");
@@ -202,7 +206,8 @@ fn what_the_overhead_limit_disabled_is_the_first_line_of_every_answer() {
     let trace = program.directory().join("limited.calltap").display().to_string();
     let record =
         ["record", "-F", "leaf", "--max-overhead", "0.01%", "--duration", "5s", "-o", &trace, "-p", &pid];
-    // No judgement is made of a millisecond of its time, of which it may need no more than half of one in a second.
+    // The governor judges no interval with less than 1 ms of the program's processor time, and the
+    // program may use only 0.5 ms per second.
     let is_limited = |run: &Run| run.stderr.contains("leaf (");
     (0..20).map(|_| calltap_run(&record)).find(is_limited).expect("it costs more than nothing");
     for words in [&["report"][..], &["replay"], &["graph"], &["latency", "leaf"], &["stacks", "leaf"]] {

@@ -1,9 +1,9 @@
-//! Questions about several processes, and about programs that have more than one name.
+//! Questions about several processes, and about programs with more than one name.
 
 use calltap_e2e::{BARE, GCC, Resident, Run, calltap_run, changed_text, compile, output_of};
 use serde_json::Value;
 
-/// What `ps` calls a process, and its id.
+/// Returns the process's name as in `ps`, with its id.
 fn title(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("a process");
     format!("{}-{pid}", name.trim())
@@ -19,7 +19,7 @@ fn each_of_several_processes_answers() {
     let ask = |words: &[&str]| -> Run {
         let run = calltap_run(&[words, &["-p", &list, "--duration", "300ms"]].concat());
         assert!(run.status.success(), "{words:?}: {}", run.stderr);
-        // What is said of each names it.
+        // Every message names its process.
         for pid in pids {
             for said in ["1 function on, in ", "stopped for "] {
                 let line = format!("calltap: {}: {said}", title(pid));
@@ -109,7 +109,7 @@ fn a_function_without_a_name_has_that_of_its_file_however_the_program_was_called
     let name = rows[0]["function"].as_str().expect("a name").to_owned();
     let file = program.path.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(name.starts_with(&format!("{file}+0x")), "{name}");
-    // What a view shows names the function.
+    // A function's name that a view shows selects the function.
     let again = calltap_run(&["record", "-o", &trace, "-F", &name, "--", &link]);
     assert!(again.status.success() && again.stderr.contains("1 function on"), "{}", again.stderr);
 }

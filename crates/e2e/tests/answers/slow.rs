@@ -1,4 +1,4 @@
-//! Recordings of slow calls only: what is in them, and that everything else is accounted for.
+//! Recordings of slow calls only: their contents, and the accounting of all other calls.
 
 use calltap_e2e::{
     Expect, GCC, Program, Recording, Resident, calltap_run, changed_text, compile, one_line, record,
@@ -21,7 +21,8 @@ fn own(recording: &Recording, name: &str) -> u64 {
     line.and_then(|calls| calls.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {said}"))
 }
 
-/// Every call that the program made was kept, dropped or lost, in each thread.
+/// Checks that every call of the program was kept, dropped or lost, in each thread; returns the
+/// counts.
 fn accounted(info: &Value) -> Value {
     let number =
         |calls: &Value, name: &str| calls[name].as_u64().unwrap_or_else(|| panic!("{name} of {calls}"));
@@ -39,7 +40,7 @@ fn what_lies_beneath_slow_calls_is_kept_and_nothing_else() {
     let program = program();
     let recording = record(&program, &["--slow", "handle>15ms"], &Expect::default());
     let disk = own(&recording, "disk");
-    // A fast one may have been interrupted for long.
+    // A fast call may have been interrupted for long.
     let handles = calls(&recording, "handle");
     assert!(handles >= disk && handles < own(&recording, "handle"), "{handles} of which {disk} wait");
     assert_eq!(calls(&recording, "disk"), disk);

@@ -1,4 +1,5 @@
-//! Spans between calls that share a value, histograms of values, and counts by caller, thread and value: live and from a file.
+//! Spans between calls that share a value, histograms of values, and counts by caller, thread and
+//! value: live and from a file.
 
 use calltap_e2e::{GCC, Program, Resident, calltap_run, compile};
 use serde_json::Value;
@@ -10,7 +11,7 @@ fn program() -> Program {
     compile(GCC, &["spans.c"], &[])
 }
 
-/// The answer of `calltap WORDS --json -o FILE BEHIND`.
+/// Returns the answer of `calltap WORDS --json -o FILE BEHIND`.
 fn ask(directory: &Path, words: &[&str], behind: &[&str]) -> Value {
     let answer = directory.join("answer");
     let path = answer.to_string_lossy();
@@ -137,7 +138,7 @@ fn a_part_of_a_file_has_its_calls() {
     }
 }
 
-/// Calls by function of a program that is recorded so, and what calltap said.
+/// Records a program with these flags. Returns its calls by function, and calltap's messages.
 fn calls_of(program: &Program, words: &[&str]) -> (Vec<(String, u64)>, String) {
     let (path, trace) = (program.path.to_string_lossy(), program.directory().join("trace"));
     let trace = trace.to_string_lossy();
@@ -162,7 +163,7 @@ fn calls_of_functions_switch_a_recording_and_limit_its_depth() {
     let program = compile(GCC, &["triggers.c"], &[]);
     let check = |words: &[&str], expected: &[(&str, u64)]| {
         let (mut rows, told) = calls_of(&program, words);
-        // The call around all is shown as often as the recording goes on.
+        // The outermost call appears as often as the recording is resumed.
         rows.retain(|(name, _)| name != "main");
         assert_eq!(rows, of(expected), "{words:?}: {told}");
         let info = calltap_run(&["info", "-i", &program.directory().join("trace").to_string_lossy()]).stdout;
@@ -194,7 +195,8 @@ fn calls_of_functions_switch_a_recording_and_limit_its_depth() {
     ];
     check(&["--on", "tree:depth=2"], &[&all[..], &[("leaf", 2), ("tree", 1)]].concat());
     check(&["--on", "branch:depth=1"], &[&all[..], &[("tree", 1)]].concat());
-    // The end of a call that the recording pauses in is not known, and it began before where it goes on.
+    // The end of a call during which the recording pauses is not known, and it began before the
+    // recording resumed.
     let trace = program.directory().join("trace").to_string_lossy().into_owned();
     let (_, _) = calls_of(&program, &["--on", "begin:trace_on", "--on", "finish:trace_off"]);
     let report = calltap_run(&["report", "-F", "main", "--json", &trace]).stdout;
@@ -244,7 +246,7 @@ fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
     assert!(both.stderr.contains("do not go with --slow"), "{}", both.stderr);
 }
 
-/// Calls by function, as a trace has them.
+/// Returns the calls of a trace by function.
 fn calls_in(trace: &str) -> std::collections::BTreeMap<String, u64> {
     let report = calltap_run(&["report", "-i", trace, "--format", "json"]).stdout;
     let rows: Vec<Value> = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
@@ -267,7 +269,8 @@ fn what_a_recording_keeps_is_changed_while_it_goes_on() {
         assert!(run.status.success() && run.stderr.contains(says), "{words:?}: {}", run.stderr);
     };
     let status = || calltap_run(&["status", "-p", &pid]).stdout;
-    // Each line that the program reads is a step of three calls of outer, which each call inner once and leaf twice.
+    // For each line of input, the program makes three calls of outer, each of which calls inner
+    // once and leaf twice.
     let mut step = |count: u32| {
         recorder.tell();
         assert_eq!(recorder.wait_for("step"), count.to_string());

@@ -1,11 +1,13 @@
-//! What shows stacks shows the program's frames, all and in order, and of calltap's only named ones.
+//! Stack traces by other tools show the program's frames, complete and in order; frames of calltap
+//! have names.
 
 use calltap_e2e::{Expect, Program, XRAY, calltap, compile, have, matrix, record, run};
 use std::process::Command;
 
 const CHAIN: [&str; 4] = ["chain_c", "chain_b", "chain_a", "main"];
 
-/// The frames down to main must be the chain; others may only be calltap's, or what `above` allows on top.
+/// Checks that the frames down to main are the chain; other frames may only be calltap's, or, above
+/// the chain, those that `above` allows.
 fn frames_are_right(frames: &[String], what: &str) {
     let first = frames.iter().position(|frame| frame == CHAIN[0]);
     let Some(first) = first else { panic!("{what}: no {} in {frames:?}", CHAIN[0]) };
@@ -16,7 +18,7 @@ fn frames_are_right(frames: &[String], what: &str) {
     assert_eq!(program, CHAIN.iter().collect::<Vec<_>>(), "{what}: {frames:?}");
 }
 
-/// `path(name+0x12) [0x1234]` after a prefix.
+/// Returns the names in lines `path(name+0x12) [0x1234]` after a prefix.
 fn names(output: &str, prefix: &str) -> Vec<String> {
     let lines = output.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once('('));
     lines.map(|(_, rest)| rest.split(['+', ')']).next().unwrap_or_default().to_owned()).collect()
@@ -45,7 +47,7 @@ fn debugger(program: &Program, place: &str, flags: &[&str]) -> Vec<String> {
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set breakpoint pending on"]);
     command.args(["-ex", "set detach-on-fork off", "-ex", "set follow-fork-mode child"]);
-    // The recorder runs on while the program does.
+    // The recorder must run while gdb runs the program.
     command.args(["-ex", "set schedule-multiple on", "-ex"]);
     command.arg(format!("break {place}")).args(["-ex", "run", "-ex", "bt", "-ex", "kill", "--args"]);
     command.arg(calltap()).args(["record", "-q", "-o"]).arg(&trace).args(flags).arg("--").arg(&program.path);
@@ -70,7 +72,7 @@ fn a_debugger_shows_every_frame() {
         let frames = debugger(&program, "innermost", &["--tracer", "function_graph"]);
         assert_eq!(frames.first().map(String::as_str), Some("innermost"), "{}: {frames:?}", program.name);
         frames_are_right(&frames, &program.name);
-        // Functions that are left through their own exits have nothing of calltap's on the stack.
+        // Functions with rewritten exits have no return address of calltap on the stack.
         let has_stub = frames.iter().any(|frame| frame == "calltap_stub");
         assert_eq!(has_stub, build.name != XRAY.name, "{}: {frames:?}", program.name);
     }

@@ -1,4 +1,5 @@
-//! Tasks of the how-to pages on programs as distributions ship them: stripped, unmodified, several processes, scripts.
+//! Tasks of the how-to pages, on programs as distributions ship them: stripped, unmodified, several
+//! processes, scripts.
 
 use calltap_e2e::{calltap_run, changed_text, have, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::{self, JoinHandle};
 
-/// nginx with two workers, and a client that asks it for a page all the time.
+/// nginx with two workers, and a client that requests a page continuously.
 struct Nginx {
     master: Child,
     over: Arc<AtomicBool>,
@@ -54,7 +55,7 @@ impl Nginx {
         Nginx { master, over, client: Some(client), directory }
     }
 
-    /// The objects that a command prints, one for each process.
+    /// Returns the objects that a command prints, one for each process.
     fn ask(&self, words: &[&str]) -> Vec<Value> {
         let pid = self.master.id().to_string();
         let flags = ["-p", &pid, "--children", "--duration", "1", "--json"];
@@ -85,7 +86,7 @@ fn requests_of_nginx_are_found_in_its_workers() {
     assert!(counted.iter().map(calls).sum::<u64>() > 0, "{counted:?}");
     let master = counted.iter().find(|object| object["pid"] == nginx.master.id());
     assert_eq!(master.map(calls), Some(0), "{counted:?}");
-    // An event loop has no call that is the request.
+    // In an event loop no single call spans a request.
     let spans = nginx.ask(&["span", "ngx_http_process_request@arg1", "..", "ngx_http_finalize_request@arg1"]);
     let count = |object: &Value| object["spans"].as_u64().unwrap_or(0);
     assert!(spans.iter().map(count).sum::<u64>() > 0, "{spans:?}");
@@ -133,7 +134,7 @@ fn a_stripped_git_is_recorded_and_its_functions_can_be_named() {
     let rows: Value = serde_json::from_str(&calltap_run(&["report", &trace, "--json"]).stdout).expect("JSON");
     let rows = rows.as_array().or(rows["functions"].as_array()).expect("rows");
     assert!(rows.len() > 20, "{} functions", rows.len());
-    // Whatever a table shows can be asked about.
+    // The names of a table can be used in questions.
     let name = rows[0]["function"].as_str().expect("a name");
     let run = calltap_run(&[&["count", name, "--json", "-o", &trace, "--"], &log[..]].concat());
     assert!(run.status.success(), "{name}: {}", run.stderr);

@@ -1,4 +1,4 @@
-//! The tutorial: its commands do what it says, on the server that it is about.
+//! The tutorial: its commands have the results that it describes, on the server that it uses.
 
 use calltap_e2e::{calltap, have};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 const PORT: &str = "7777";
 const PID: &str = "4711";
 
-/// What its commands print, each of them.
+/// Texts in the output of each command.
 const FOUND: [&[&str]; 5] = [
     &["  keysCommand  ", "  <- call"],
     &["call: "],
@@ -21,7 +21,7 @@ const FOUND: [&[&str]; 5] = [
     &["stringmatchlen(arg1=\"user:1999*\", arg3=\"user:"],
 ];
 
-/// The server and its clients, as the tutorial starts them; they end with this.
+/// The server and its clients, started as the tutorial starts them, and ended on drop.
 struct Busy {
     port: String,
     clients: Vec<Child>,
@@ -47,7 +47,8 @@ impl Busy {
         busy
     }
 
-    /// A command of the tutorial's, in a process group of its own. `calltap` is the one to be tested.
+    /// Returns a command of the tutorial, in a process group of its own. `calltap` is the one under
+    /// test.
     fn shell(&self, line: &str) -> Command {
         let line = line.replacen("calltap ", &format!("{} ", calltap().display()), 1);
         let mut command = Command::new("sh");
@@ -96,7 +97,8 @@ fn the_tutorial_s_five_commands_find_the_slow_request() {
     let mut all = String::new();
     for (command, found) in commands.iter().zip(FOUND) {
         let mut said = busy.output(&command.replace(PID, &pid));
-        // On a busy machine no slow call may be whole in these seconds: the command is repeated, as the tutorial advises.
+        // On a busy machine no slow call may be complete in these seconds: the command is repeated,
+        // as the tutorial advises.
         for _ in 0..2 {
             if said.contains("calltap: 0 events of slow calls") {
                 all += &said;

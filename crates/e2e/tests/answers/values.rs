@@ -1,4 +1,4 @@
-//! Arguments, results and conditions: what is shown of a call is what the program says of it.
+//! Arguments, results and conditions: the values shown of a call are those that the program prints.
 
 use calltap_e2e::{
     BARE, Expect, GCC, PLACED, Program, Resident, Run, calltap_run, changed_text, compile, have, installed,
@@ -6,12 +6,12 @@ use calltap_e2e::{
 };
 use serde_json::Value;
 
-/// With debugging information.
+/// Compiles the program with debugging information.
 fn program(build: &'static calltap_e2e::Build) -> Program {
     compile(build, &["values.cpp"], &["-g", "-fno-inline"])
 }
 
-/// What the program said behind a word.
+/// Returns the program's lines with a first word, without that word.
 fn said(run: &Run, word: &str) -> Vec<String> {
     run.stdout
         .lines()
@@ -20,7 +20,8 @@ fn said(run: &Run, word: &str) -> Vec<String> {
         .collect()
 }
 
-/// `calltap watch FUNCTION ... -- program`: what the program said, and the calls that were shown, without their times and callers.
+/// Runs `calltap watch FUNCTION ... -- program`. Returns the program's run, and the shown calls
+/// without their times and callers.
 fn watch(program: &Program, flags: &[&str]) -> (Run, Vec<String>) {
     let answer = program.directory().join("answer");
     let (place, path) = (answer.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
@@ -30,7 +31,7 @@ fn watch(program: &Program, flags: &[&str]) -> (Run, Vec<String>) {
     (run, text.lines().filter_map(call).collect())
 }
 
-/// Of a line, what stands between the duration and the caller.
+/// Returns the part of a line between the duration and the caller.
 fn call(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
     let end = words.iter().position(|word| word.starts_with("<- ")).unwrap_or(words.len());
@@ -72,7 +73,7 @@ fn pointers_to_structures_are_followed() {
     let expected: Vec<String> =
         said(&run, "items").into_iter().filter(|line| line.starts_with("structures")).collect();
     assert_eq!(plain, expected);
-    // The same by offsets, without debugging information.
+    // Without debugging information, offsets read the same values.
     let stripped = compile(GCC, &["values.cpp"], &["-fno-inline"]);
     let items = "+0(arg1)/d32,+4(arg1)/u16,+0(+8(arg1))/s,+16(arg1)/u64,+0(+8(+32(arg1)))/s,arg2/d32";
     let (_, shown) = watch(&stripped, &["structures", "-A", items]);
@@ -118,7 +119,7 @@ fn a_recording_has_them_in_every_view() {
     }
     let lines = calltap_run(&["watch", "recursive", "--json", "-i", &trace]).stdout;
     let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
-    // Of a file, in the order in which calls began: the outermost is first.
+    // From a file, calls come in the order of their beginnings: the outermost is first.
     assert_eq!(
         (&first["arguments"]["arg1"], &first["results"]["retval"]),
         (&20.into(), &210.into()),
@@ -189,7 +190,7 @@ fn what_is_read_changes_while_the_process_runs() {
         run.stderr
     };
     let trace = program.directory().join("snapshot").to_string_lossy().into_owned();
-    // Lines of the function that have values, when enough has happened.
+    // Waits for a snapshot with enough lines of the function that have values.
     let valued = |word: &str| {
         for _ in 0..600 {
             on(&["snapshot", "-o", &trace]);
@@ -248,7 +249,8 @@ fn what_cannot_be_read_is_told_in_one_line() {
     );
 }
 
-// Where nothing of what was asked for can be read, a process is left alone: an empty answer would look like one.
+// If no requested value can be read, the process is not attached to: an empty answer would look
+// like a result.
 #[test]
 fn what_cannot_be_read_of_a_running_process_is_told_in_one_line() {
     let bare = &BARE.iter().find(|build| build.name.contains("stripped")).expect("a stripped build");
@@ -293,7 +295,7 @@ fn a_function_with_a_cold_part_has_its_arguments_whichever_part_runs() {
                 int main(int n, char **) { return split(n + 1, \"hot\") - 104 + split(-n, \"cold\") + 7; }\n";
     std::fs::write(&source, text).expect("a file");
     output_of("gcc", &["-O2", "-g", "-std=gnu2x", "-o", &program, &source]).expect("gcc");
-    // gcc has made two parts of it, which debugging information lists.
+    // gcc has split the function into two parts, which debugging information lists.
     let symbols = output_of("nm", &[&program]).expect("nm");
     assert!(symbols.contains(" split.cold"), "{symbols}");
     let run = calltap_run(&["watch", "split", "-A", "all", "-R", "--", &program]);

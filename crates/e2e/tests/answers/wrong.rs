@@ -1,4 +1,4 @@
-//! Wrong usages: each gives one line that says what failed, on what, why, and what to do.
+//! Wrong usages: each prints one line that says what failed, on what, why, and what to do.
 
 use calltap_e2e::{GCC, Resident, calltap_run, changed_text, compile};
 
@@ -11,7 +11,7 @@ fn a_wrong_usage_is_told_in_one_line() {
     let text = program.directory().join("text").to_string_lossy().into_owned();
     std::fs::write(&text, "no trace\n").expect("a file");
     let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
-    // The words, and what the line has to have in it.
+    // The words of a command line, and the texts that the message must contain.
     let cases: [(&[&str], &[&str]); 43] = [
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),

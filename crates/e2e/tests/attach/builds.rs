@@ -1,10 +1,10 @@
-//! Processes to which another build of calltap is attached, or was.
+//! Processes to which another build of calltap is or was attached.
 
 use calltap_e2e::*;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-/// Start and end of the mapping with these flags of a file of the session.
+/// Returns the start and end of the mapping of a session's file with these permissions.
 fn mapping(pid: u32, flags: &str, file: &str) -> (u64, u64) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
     let line = maps.lines().find(|line| line.contains(flags) && line.contains(file)).expect(file);
@@ -23,7 +23,7 @@ fn an_agent_of_another_build_is_not_used() {
         let program = compile(GCC, &["resident.c"], flags);
         let resident = Resident::start(&program, &["counted"]);
         assert!(resident.attach(SHORT).status.success(), "{flags:?}");
-        // The same headers, other code.
+        // The mapping keeps its headers and gets other code.
         let (start, end) = mapping(resident.pid, "r-xp", "attached.so");
         let code = vec![0xc3; (end - start - 4096) as usize];
         memory(resident.pid).write_all_at(&code, start + 4096).expect("its code");
@@ -35,7 +35,8 @@ fn an_agent_of_another_build_is_not_used() {
     }
 }
 
-/// While these bytes of a session's mapping are others, `detach` refuses and changes nothing; afterwards it succeeds.
+/// Checks that `detach` refuses and changes nothing while a byte of a session's mapping differs,
+/// and that it succeeds afterwards.
 fn refused_while(flags: &str, file: &str, at: u64, says: &str) {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["counted"]);

@@ -1,4 +1,4 @@
-//! Attaching to programs that have put limits on themselves, or whose threads come from the C library.
+//! Attaching to programs that limit themselves, or whose threads are created by the C library.
 
 use calltap_e2e::*;
 

@@ -1,4 +1,4 @@
-//! Attaching to programs that are hard to attach to: they go on as untraced.
+//! Attaching to programs that are hard to attach to: they must run on as if untraced.
 
 use calltap_e2e::*;
 
@@ -26,7 +26,7 @@ fn threads_that_change_their_user_are_not_waited_for() {
     hazard("users", &[], &["SigBlk", "SigPnd", "ShdPnd"]);
 }
 
-/// The agent comes in once in the life of a process, so there are many processes.
+/// The agent is loaded once per process, so the test needs many processes.
 #[test]
 fn threads_that_are_created_while_others_change_their_user_do_not_wait_for_ever() {
     let program = compile(GCC, &["hazards.c"], &["-lrt"]);
@@ -75,7 +75,8 @@ fn what_looks_like_a_signal_frame_keeps_nothing_in_the_process() {
     hazard("leftovers", &[], &[]);
 }
 
-/// A place that is free when its mappings are read may be taken when something is to be mapped there: then another one does.
+/// An address that is free when the mappings are read may be taken before calltap maps memory
+/// there: then calltap tries another one.
 #[test]
 fn functions_of_a_library_are_traced_while_memory_is_mapped_all_the_time() {
     for flags in [&[][..], &["-static"]] {
@@ -93,7 +94,7 @@ fn functions_of_a_library_are_traced_while_memory_is_mapped_all_the_time() {
     }
 }
 
-/// Takes what was recorded, and leaves the process.
+/// Takes a snapshot, and detaches.
 fn snapshot_and_detach(resident: &Resident, build: &Build) {
     let (pid, trace) = (resident.pid.to_string(), resident.trace());
     for command in [&["snapshot", "-p", &pid, "-o", &trace.to_string_lossy()][..], &["detach", "-p", &pid]] {
@@ -102,7 +103,7 @@ fn snapshot_and_detach(resident: &Resident, build: &Build) {
     }
 }
 
-/// Detaches while a coroutine is suspended by a tail call, and has it resumed.
+/// Detaches while a coroutine is suspended by a tail call, and lets it resume.
 fn resumes_after_detaching(build: &Build, flags: &[&str]) {
     let program = compile(build, &["swaps_last.c"], flags);
     for tracers in [&[][..], &["--tracer", "function", "--tracer", "function_graph", "--tracer", "profile"]] {
@@ -125,7 +126,7 @@ fn resumes_after_detaching(build: &Build, flags: &[&str]) {
 #[test]
 fn coroutines_that_leave_by_a_tail_call_are_resumed_after_detaching() {
     for build in installed(BUILDS).chain(installed(&PLACED[..1])).chain(installed(&BARE[..4])) {
-        // Where it is compiled without optimisation, calls are no jumps.
+        // Without optimisation the compiler makes no tail calls.
         for flags in [&[][..], &["-DOWN_SWITCHER"]] {
             resumes_after_detaching(build, flags);
         }
@@ -159,7 +160,8 @@ fn of_a_file_that_is_mapped_in_part_only_the_functions_there_are_looked_for() {
     }
 }
 
-/// Attaches to a program that has its own code trap, moves it, or gives its threads control blocks of its own.
+/// Attaches to a program that has its own code trap, moves it, or gives its threads control blocks
+/// of its own.
 fn goes_its_own_way(which: &str) {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["own_ways.c"], &[]);

@@ -1,4 +1,4 @@
-//! Attaching that comes to a sudden end: calltap is killed, the program becomes another, two come at once.
+//! Attaching that ends suddenly: calltap is killed, the program execs another, two attach at once.
 
 use calltap_e2e::*;
 use std::process::{Command, Stdio};
@@ -71,7 +71,7 @@ fn every_call_kills(command: &[&str], times: &[u32]) {
             let _ = run(strace, b"");
             resident.tell();
             resident.wait_for("done");
-            // Whether or not there is something to leave, nothing is left afterwards.
+            // Whether or not there was a session, nothing is left afterwards.
             let left = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
             assert!(!left.stderr.contains("panicked"), "{call} {when}: {}", left.stderr);
             assert_eq!(changed_text(resident.pid), [""; 0], "{call} {when}: {}", left.stderr);
@@ -126,7 +126,7 @@ fn two_at_a_time_do_no_harm() {
     assert!(status.success(), "{status} {output}{errors}");
 }
 
-/// What calltap says is read by another program, which has ended.
+/// The reader of calltap's output has ended.
 #[test]
 fn a_process_is_left_though_what_is_said_has_no_reader() {
     let program = compile(GCC, &["resident.c"], &[]);

@@ -1,4 +1,4 @@
-//! Attaching to programs that run: they go on as if nothing had been, and are left as they were.
+//! Attaching to running programs, which must run on as before, and be unchanged after detaching.
 
 mod builds;
 mod hardened;

@@ -1,8 +1,8 @@
-//! Linker namespaces of their own: dlmopen, and libraries that audit the linking.
+//! Linker namespaces: dlmopen, and audit libraries.
 
 use calltap_e2e::*;
 
-/// A program, and the library that it opens in a namespace of its own.
+/// Compiles a program, and the library that it opens in a namespace of its own.
 fn program(flags: &[&str]) -> (Program, String) {
     let program = compile(GCC, &["namespaces.c"], flags);
     let library = program.add(GCC, &["namespaces.c"], "libapart.so", &["-DLIBRARY", "-shared", "-fPIC"]);
@@ -22,7 +22,7 @@ fn they_are_attached_to_and_closed_while_recorded() {
     let run = resident.attach(&["--duration", "50ms"]);
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(changed_text(resident.pid), [""; 0]);
-    // From here on 49 libraries are opened, called into and closed while it is recorded.
+    // From here on, 49 libraries are opened, called into and closed during the recording.
     let beside = resident.attach_beside(&[]);
     resident.await_recorder();
     assert!(resident.runs());

@@ -1,4 +1,5 @@
-//! Attaching to programs without a dynamic linker that could load the agent: static ones, and those linked with musl.
+//! Attaching to programs without a dynamic linker that could load the agent: static ones, and those
+//! linked with musl.
 
 use calltap_e2e::*;
 use std::process::Command;
@@ -81,7 +82,8 @@ fn rust_panics_find_their_way_through_our_frames() {
     }
 }
 
-/// The loader of a static-pie program is its own code: the function that it calls at every change leads to the agent, and is not traced.
+/// The loader of a static-pie program is its own code. The function that the loader calls at every
+/// change leads to the agent, and is not traced.
 #[test]
 fn text_that_the_agent_watches_is_restored_after_other_tracers_were_set() {
     let build =

@@ -1,4 +1,4 @@
-//! Programs that give up their privileges, and their root directory, as servers do.
+//! Programs that drop their privileges and change their root directory, as servers do.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -16,7 +16,8 @@ fn may_drop() -> bool {
     is_root
 }
 
-/// The program, and a library that it opens later; the user that it becomes may see both.
+/// Compiles the program, and a library that it opens later; the user that it changes to may read
+/// both.
 fn program() -> Program {
     let program = compile(&BARE[0], &["dropped.c"], &[]);
     program.add(&BARE[0], &["library.c"], "libone.so", &["-shared", "-fPIC"]);
@@ -24,7 +25,7 @@ fn program() -> Program {
     program
 }
 
-/// The calls of a function in a trace.
+/// Returns the calls of a function in a trace.
 fn calls(trace: &Path, name: &str) -> u64 {
     let run = calltap_run(&["report", "-i", &trace.to_string_lossy(), "--format", "json"]);
     assert!(run.status.success(), "{}", run.stderr);
@@ -33,7 +34,8 @@ fn calls(trace: &Path, name: &str) -> u64 {
     row.map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
 }
 
-/// A program that has dropped its privileges is attached to; each time its calls are recorded, and its text is as before.
+/// Attaches repeatedly to a program that has dropped its privileges. Each time its calls must be
+/// recorded, and its text must be as before.
 fn attaches(root: &str) {
     if !may_drop() {
         return;
@@ -50,7 +52,7 @@ fn attaches(root: &str) {
         let is_ours = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("calltap.");
         assert!(!left.iter().any(is_ours), "attach {n} leaves {left:?}");
     }
-    // Its text can be compared with its files where these have the same names.
+    // The text can be compared with the files only where these have the same names.
     if root == "-" {
         assert_eq!(changed_text(resident.pid), [""; 0]);
     }
@@ -67,7 +69,7 @@ fn first_attach_to_a_program_in_a_root_without_proc_works() {
     attaches("changed");
 }
 
-/// A library that is opened after the privileges were dropped is traced: every call.
+/// Checks that every call of a library which is opened after dropping the privileges is recorded.
 fn library_is_seen(root: &str, attached: bool, more: &[&str]) {
     if !may_drop() {
         return;
@@ -121,7 +123,7 @@ fn library_opened_while_attached_is_traced() {
     library_is_seen("changed", true, &[]);
 }
 
-/// No jump of the linker's reaches the agent: one near it leads there.
+/// The linker's jump does not reach the agent, so it goes through a jump nearby.
 #[test]
 fn library_is_traced_where_the_dynamic_linker_is_far_from_the_agent() {
     library_is_seen("", true, &["far"]);

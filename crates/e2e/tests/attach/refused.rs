@@ -1,4 +1,4 @@
-//! What cannot be attached to: one clear line, and the process is left alone.
+//! Processes that cannot be attached to: the refusal is one line, and the process is not changed.
 
 use calltap_e2e::*;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ fn without_room_for_memory_it_is_refused() {
     refused(&program, &["little memory"], &[]);
 }
 
-// The other process runs the same code, and is not stopped when that is changed.
+// The other process runs the same code, and is not stopped while the code is changed.
 #[test]
 fn a_process_whose_memory_another_one_shares_is_refused() {
     for build in [GCC, &BARE[0]] {
@@ -72,7 +72,7 @@ fn what_is_no_process_of_ours_is_refused() {
     } else {
         skipped("no kernel threads are seen here");
     }
-    // Its own id is that of the shell that it replaces.
+    // The process id is that of the shell that exec replaces.
     let mut own = Command::new("sh");
     own.args(["-c", "exec \"$0\" record -p $$ -o /tmp/never.calltap"]).arg(calltap_e2e::calltap());
     one_line(&run(own, b""), &["calltap itself"]);
@@ -170,7 +170,7 @@ fn another_users_process_is_refused() {
     }
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
-    // A copy that user can run.
+    // A copy that the other user can run.
     let copy = tempfile::TempDir::new_in("/tmp").expect("a temporary directory");
     let binary = copy.path().join("calltap");
     copy_program(&calltap_e2e::calltap(), &binary);
@@ -245,7 +245,8 @@ fn of_those_who_attach_at_the_same_moment_one_does() {
     assert!(resident.end().0.success());
 }
 
-/// One that comes while another leaves attaches, or is told of it.
+/// A calltap that attaches while another detaches succeeds, or is refused with a message about the
+/// other.
 #[test]
 fn those_who_attach_again_and_again_are_told_of_each_other() {
     let program = compile(GCC, &["resident.c"], &[]);

@@ -1,4 +1,4 @@
-//! Attaching to programs that run already: they go on as if nothing had been, and are left as they were.
+//! Attaching to running programs: they must run on as before, and be unchanged after detaching.
 
 use calltap_e2e::*;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn callers_that_keep_values_in_scratch_registers_go_on_as_untraced() {
     }
 }
 
-// A thread that runs a function again and again is nearly always found between two of its NOPs.
+// A thread that runs one function all the time is nearly always stopped between two of its NOPs.
 #[test]
 fn functions_that_threads_run_all_the_time_are_traced() {
     let program = compile(GCC, &["resident.c"], &[]);
@@ -95,7 +95,7 @@ fn after_twenty_times_nothing_has_piled_up() {
         let program = compile(build, &["resident.c"], &[]);
         let mut resident = Resident::start(&program, &["counted"]);
         attach_and_look(&mut resident, 3, Tolerate::default());
-        // One page held the code that brought the agent in.
+        // The code that loaded the agent was written to a single page.
         assert!(private_text(resident.pid) <= 4, "{} KiB of text", private_text(resident.pid));
         let before = memory(resident.pid);
         attach_and_look(&mut resident, 17, Tolerate::default());
@@ -104,7 +104,7 @@ fn after_twenty_times_nothing_has_piled_up() {
     }
 }
 
-/// The mappings and the memory of a process are what they were.
+/// Checks that the mappings and the memory of a process have not grown.
 fn no_larger(resident: &Resident, before: (usize, u64), what: &str) {
     let after = memory(resident.pid);
     assert!(after.0 <= before.0 + 1 && after.1 <= before.1 + 2048, "{what}: {before:?} -> {after:?}");
@@ -168,7 +168,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
         let resident = Resident::start(&program, &["busy"]);
         for mode in ["live", "jmp3f", "breakpoint", "stop_machine"] {
             let run = resident.attach(&["--duration", "20ms", "--patch-log", &log, "--patch-mode", mode]);
-            // What -pg itself brings handles SIGPROF with all other signals blocked.
+            // The profiler that -pg links handles SIGPROF with all other signals blocked.
             if mode == "breakpoint" && build.flags.contains(&"-pg") {
                 one_line(&run, &["SIGTRAP blocked"]);
                 continue;
@@ -178,7 +178,7 @@ fn every_change_of_code_is_as_the_protocol_has_it() {
             assert!(audit.status.success(), "{} {mode}: {}{}", build.name, audit.stdout, audit.stderr);
             assert!(!audit.stdout.contains("changes  0"), "{}", audit.stdout);
         }
-        // One bit of one write is another.
+        // A single bit of a write is flipped.
         let text = std::fs::read_to_string(&log).expect("a log");
         let at =
             text.rfind("\nwrite ").and_then(|at| Some(at + text[at + 7..].find(' ')? + 8)).expect("a write");
@@ -255,7 +255,7 @@ fn open_frames(how: &str, build: &Build) {
             for turn in 0..3 {
                 let mut calltap = attach.then(|| resident.attach_beside(ATTACHES[turn]));
                 if attach {
-                    // Frames that are open when it is attached, and frames that are opened while it is.
+                    // Some frames are open when calltap attaches, others are opened afterwards.
                     thread::sleep(Duration::from_millis([5, 30, 60][turn]));
                 }
                 resident.tell();
@@ -373,7 +373,7 @@ fn forked_children_are_set_as_their_parent_is() {
     resident.tell();
     let children: Vec<u32> =
         (0..3).map(|_| resident.wait_for("child").parse().expect("a process id")).collect();
-    // The one that has called something is known.
+    // The child that has made a call is known.
     let caller = children[1];
     await_that("it is known", || calltap_run(&["status", "-p", &pid]).stdout.contains("2 processes"));
     for words in [&["set", "-F", "work"][..], &["set", "-F", "*"], &["set", "--off"], &["set", "--on"]] {
@@ -445,10 +445,10 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     succeeds(&mut beside);
     let all = used(resident.pid) - before;
     let told = Duration::from_nanos(resident.view("info")["end"]["cpu_ns"].as_u64().unwrap_or_default());
-    // The kernel tells it to the test by ticks of 10 ms.
+    // The kernel reports it to the test in ticks of 10 ms.
     let ticks = Duration::from_millis(20);
     assert!(told > work - ticks && told < all + ticks, "{told:?} of {all:?}");
-    // The same of a process that ends while it is recorded.
+    // A process that ends during the recording.
     let beside = resident.attach_beside(&[]);
     resident.await_recorder();
     resident.await_work(work);
@@ -462,8 +462,9 @@ fn the_processor_time_in_the_trace_is_that_of_the_process_meanwhile() {
     assert!(info["end"]["cpu_ns"].as_u64().is_some_and(|ns| ns > 10_000_000), "{}", info["end"]);
 }
 
-// A thread that has opened a library asks for what is new to be traced, and waits; a calltap that is about to detach does not answer. And libraries come to lie where others were, or where
-// they were themselves, but for some pages.
+// A thread that has opened a library requests that its functions be traced, and waits; a calltap
+// that is about to detach does not answer. Libraries are also mapped where others were, or where
+// they themselves were except for some pages.
 #[test]
 fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {
     let globs =
@@ -481,7 +482,7 @@ fn a_program_that_opens_libraries_all_the_time_is_left_at_once() {
             let told = notes.iter().find(|note| run.stderr.contains(**note));
             assert_eq!(told, None, "{}, round {round}: {}", program.name, run.stderr);
         }
-        // A machine with more to do takes its time with some of them.
+        // A loaded machine may take longer for some of the rounds.
         assert!(fastest < Duration::from_secs(3), "{}: {fastest:?}", program.name);
         assert_eq!(changed_text(resident.pid), [""; 0]);
         let (status, output, errors) = resident.end();

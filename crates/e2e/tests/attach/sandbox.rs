@@ -1,8 +1,9 @@
-//! Attaching to programs under seccomp filters: possible where the filter allows what the agent does, and else without a trace.
+//! Attaching to programs under seccomp filters: it succeeds if the filter permits the agent's
+//! system calls, and changes nothing otherwise.
 
 use calltap_e2e::{GCC, Resident, changed_text, compile, kill, one_line, skipped, succeeds};
 
-/// Attaches until the program has worked for a line of input: its calls are recorded.
+/// Attaches while the program works on a line of input, and checks that its calls are recorded.
 fn recorded(resident: &mut Resident) {
     let mut calltap = resident.attach_beside(&[]);
     resident.await_recorder();
@@ -13,7 +14,8 @@ fn recorded(resident: &mut Resident) {
     assert!(resident.sound().0 > 0, "no calls");
 }
 
-/// A program under a filter: recorded if `refused` is None; else refused with these words. It lives on in any case.
+/// Attaches to a program under a filter: its calls are recorded if `refused` is `None`, else
+/// attaching is refused with these words. The program runs on in both cases.
 fn check(how: &str, refused: Option<&str>) {
     let program = compile(GCC, &["sandboxed.c"], &["-pthread"]);
     let mut resident = Resident::start(&program, &[how]);

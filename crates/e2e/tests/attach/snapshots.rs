@@ -1,11 +1,11 @@
-//! Snapshots of the rings of a process that records on.
+//! Snapshots of the rings of a process while recording continues.
 
 use calltap_e2e::*;
 use serde_json::Value;
 use std::thread;
 use std::time::Duration;
 
-/// Takes a snapshot: events that it has, and events that were overwritten before.
+/// Takes a snapshot. Returns the number of its events, and of events that were overwritten before.
 fn snapshot(resident: &Resident, trace: &str) -> (u64, u64) {
     let run = calltap_run(&["snapshot", "-p", &resident.pid.to_string(), "-o", trace]);
     assert!(run.status.success(), "{}", run.stderr);
@@ -17,7 +17,8 @@ fn snapshot(resident: &Resident, trace: &str) -> (u64, u64) {
     (before(" event"), before(" overwritten before"))
 }
 
-/// Every thread's calls are of tick and tock in turns, each of which returned before the next began.
+/// Checks that each thread's calls alternate between tick and tock, each of which returned before
+/// the next began.
 fn is_in_turns(trace: &str, said: &str) {
     let rows = calltap_run(&["export", "--to", "csv", trace]).stdout;
     let mut calls: Vec<(&str, u64, &str)> = Vec::new();
@@ -59,7 +60,8 @@ fn a_program_records_on_while_snapshots_are_taken() {
         resident.tell();
         let made: u64 = resident.wait_for("made ").parse().expect("a number");
         let (events, overwritten) = snapshot(&resident, &trace);
-        // A call is an entry and a return. None is missing of the time in which snapshots were taken.
+        // A call is an entry and a return. No event is missing from the time in which snapshots
+        // were taken.
         assert_eq!(events + overwritten, 2 * made, "{}: {events}, {overwritten}", build.name);
         let left = calltap_run(&["detach", "-p", &pid]);
         assert!(left.status.success(), "{}", left.stderr);
@@ -67,14 +69,15 @@ fn a_program_records_on_while_snapshots_are_taken() {
     }
 }
 
-/// A program of so many threads, each of which makes so many calls when it is told to.
+/// Starts a program with a number of threads, each of which makes a number of calls on request.
 fn rounds(threads: u64, calls: u64) -> (Program, Resident) {
     let program = compile(GCC, &["rounds.c"], &["-pthread"]);
     let resident = Resident::start(&program, &[&threads.to_string(), &calls.to_string()]);
     (program, resident)
 }
 
-/// Attaches, has the calls made, takes a snapshot. What attaching said, and the events that are kept of each thread.
+/// Attaches, has the calls made, and takes a snapshot. Returns the messages of attaching, and the
+/// number of events of each thread.
 fn newest_of_each(resident: &mut Resident, flags: &[&str]) -> (String, Vec<u64>) {
     let (pid, trace) = (resident.pid.to_string(), resident.trace().to_string_lossy().into_owned());
     let attached = calltap_run(&[&["attach", "-p", &pid, "-F", "step"], flags].concat());
@@ -93,7 +96,8 @@ fn newest_of_each(resident: &mut Resident, flags: &[&str]) -> (String, Vec<u64>)
     )
 }
 
-/// Calls in half a chunk at least: the newest are in one that is being filled, behind one that is full.
+/// Number of calls in half a chunk: the newest events are in a chunk that is being filled, after a
+/// full one.
 const NEWEST: u64 = 4_000;
 
 #[test]
@@ -110,11 +114,12 @@ fn each_of_many_threads_keeps_its_newest_calls() {
 fn how_many_threads_the_rings_have_room_for_is_said() {
     let (_program, mut resident) = rounds(99, 20_000);
     let (said, kept) = newest_of_each(&mut resident, &["--buffer-size", "8M"]);
-    // With the first thread there are a hundred.
+    // There are a hundred threads with the first one.
     let before = said.split("calltap: attached to").next().unwrap_or_default();
     assert!(before.contains("calltap: the rings have room for the calls of 64 of 100 threads"), "{said}");
     assert!(before.contains("--buffer-size 13M"), "{said}");
-    // A hundred and twenty-eight chunks, of which a thread has two, or one if another took its first in between.
+    // There are 128 chunks: a thread has two, or one if another thread took its first one in
+    // between.
     let (two, one): (Vec<u64>, Vec<u64>) =
         kept.iter().filter(|calls| **calls > 0).partition(|calls| **calls >= NEWEST);
     assert_eq!(2 * two.len() + one.len(), 128, "{kept:?}");

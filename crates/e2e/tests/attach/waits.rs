@@ -1,4 +1,4 @@
-//! Attaching to threads that wait: no wait ends early, none for ever.
+//! Attaching to threads that wait: no wait may end early, and none may last for ever.
 
 use calltap_e2e::*;
 use std::fs;
@@ -38,7 +38,7 @@ fn a_thread_that_waits_for_its_vfork_child_is_waited_for() {
     let program = compile(GCC, &["waits.c"], &["-lrt"]);
     let mut resident = Resident::start(&program, &["vfork", "epoll_wait", "semop"]);
     let first = resident.attach(SHORT);
-    // The thread ends when its child has ended. Main and the two others stay.
+    // The thread ends when its child process has ended. The first thread and two others remain.
     let tasks = format!("/proc/{}/task", resident.pid);
     await_that("the child has ended", || fs::read_dir(&tasks).expect("it runs").count() == 3);
     attach_and_look(&mut resident, 2, Tolerate { changes: &["Threads"], ..Tolerate::default() });
@@ -71,7 +71,7 @@ fn pause_ends_when_its_signal_comes() {
     resident("pause", 6, Tolerate { changes: &["SigBlk"], refusals: true });
 }
 
-// Old return addresses stay in frames that are never left; what counts is which calls are open.
+// Old return addresses remain in frames that are never left; only open calls may matter.
 #[test]
 fn stale_linker_addresses_on_a_stack_do_not_keep_calltap_from_attaching() {
     for build in installed(BUILDS) {

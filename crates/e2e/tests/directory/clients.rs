@@ -1,4 +1,4 @@
-//! Clients of the control directory: trace-cmd, and programs that read what it records.
+//! Clients of the control directory: trace-cmd, and programs that read its recordings.
 
 use calltap_e2e::*;
 use std::fs;
@@ -32,7 +32,7 @@ fn trace_cmd_works_on_a_process() {
     assert!(!mounted.cat("trace").contains("outer"));
     trace_cmd(&["reset"]);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
-    // Also where the kernel's directory is mounted a second time.
+    // The kernel's directory may be mounted a second time.
     let script =
         r#"mkdir "$0" && mount -t tracefs nodev "$0" && "$@"; code=$?; umount "$0"; rmdir "$0"; exit $code"#;
     let second = std::env::temp_dir().join(format!("calltap-tracefs-{pid}"));
@@ -46,7 +46,7 @@ fn trace_cmd_works_on_a_process() {
     mounted.end();
 }
 
-/// What `trace-cmd report` says, without the lines that are no events.
+/// Returns the events in the output of `trace-cmd report`.
 fn report(file: &Path) -> Vec<String> {
     let mut command = Command::new("trace-cmd");
     command.args(["report", "-O", "parent", "-i"]).arg(file);
@@ -55,7 +55,7 @@ fn report(file: &Path) -> Vec<String> {
     run.stdout.lines().filter(|line| !line.starts_with("cpus=")).map(str::to_owned).collect()
 }
 
-/// The program's calls, one by one, as trace-cmd shows them: `outer` calls `work` ten times.
+/// Checks the program's calls one by one, as trace-cmd shows them: `outer` calls `work` ten times.
 fn assert_calls(lines: &[String], expected: &[&str]) {
     let outers = 12_345;
     assert_eq!(lines.len(), outers * expected.len(), "{:#?}", lines.iter().take(20).collect::<Vec<_>>());
@@ -65,13 +65,13 @@ fn assert_calls(lines: &[String], expected: &[&str]) {
         let time: f64 = context.rsplit(' ').next().and_then(|time| time.parse().ok()).expect("a time");
         assert!(context.trim_start().starts_with("resident-") && time >= before, "{n}: {line}");
         before = time;
-        // Between the event's name and what happened there may be how long it took.
+        // A duration may stand between the event's name and its text.
         let what = event.rsplit('|').next().unwrap_or(event);
         assert_eq!(what.trim_start_matches("function:").trim(), expected[n % expected.len()], "{n}: {line}");
     }
 }
 
-/// The same calls in KernelShark, if it is here.
+/// Checks the same calls in KernelShark, if installed.
 fn assert_shown(file: &Path, is_graph: bool) {
     let Some(program) = kernelshark() else { return };
     let mut command = Command::new(program);
@@ -115,15 +115,16 @@ fn trace_cmd_records_and_extracts_every_call() {
     let graph: Vec<&str> = ["outer() {"].into_iter().chain(["work();"; 10]).chain(["}"]).collect();
     let function: Vec<&str> = ["outer <-- check"].into_iter().chain(["work <-- outer"; 10]).collect();
     for (tracer, expected) in [("function_graph", &graph), ("function", &function)] {
-        // KernelShark goes by the end of the name.
+        // KernelShark chooses its reader by the file's extension.
         let data = file(&format!("{tracer}.dat"));
         let mut command = Command::new(calltap());
         command.args(["exec", "-p", &pid, "--", "trace-cmd", "record", "-p", tracer, "-b", "30000"]);
         command.args(["-l", "outer", "-l", "work", "-o"]).arg(&data).args(["sh", "-c"]);
-        // It records for as long as this runs: until it is told that the program has done its work.
+        // trace-cmd records while this command runs: until the program has done its work.
         let (begun, over) = (file("begun"), file("over"));
-        // trace-cmd waits for none of its own processes that read to have begun, and one that is told to end before leaves nothing. Begun have those that
-        // sleep because there was nothing, or have written something.
+        // trace-cmd does not wait until its reading processes have started, and one that is ended
+        // before leaves no events. A reader has started when it sleeps for lack of events, or has
+        // written some.
         let wait = r#"
             touch "$0"
             while [ ! -e "$1" ]; do sleep 0.02; done

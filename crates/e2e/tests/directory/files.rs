@@ -1,4 +1,4 @@
-//! The control directory of a running process, used as ftrace's is: by `cat` and `echo`.
+//! The control directory of a running process, used as ftrace's is, by `cat` and `echo`.
 
 use calltap_e2e::*;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -96,14 +96,14 @@ fn nothing_stays_mounted_whichever_process_ends() {
     if !have_fuse() {
         return;
     }
-    // Its server is killed.
+    // The server is killed.
     let mut mounted = Mounted::new("busy");
     let mut cat = reader(&mounted.path("trace_pipe"));
     kill(mounted.server(), libc::SIGKILL);
     mounted.await_unmounted();
     ends_within(&mut cat, HANGS).expect("the reader ends");
     assert!(mounted.resident.runs());
-    // It is told to end, while files are open.
+    // The server is told to end while files are open.
     let run = mounted.mount();
     assert!(run.status.success(), "{}", run.stderr);
     let open = File::open(mounted.path("trace")).expect("opens");
@@ -111,7 +111,7 @@ fn nothing_stays_mounted_whichever_process_ends() {
     mounted.await_unmounted();
     drop(open);
     await_that("it is left", || changed_text(mounted.resident.pid).is_empty());
-    // It can be mounted again; then the program ends.
+    // The directory can be mounted again; then the program ends.
     let run = mounted.mount();
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(mounted.cat("current_tracer"), "nop\n");
@@ -132,7 +132,8 @@ fn a_program_that_becomes_another_or_ends_keeps_no_reader_waiting() {
     let open = File::open(mounted.path("trace")).expect("opens");
     mounted.resident.tell();
     mounted.resident.wait_for("replaced");
-    // What it was is still there to be read; what it is now has nothing that could be switched, and that is not tried.
+    // After exec, the old program's trace can still be read. The new program has no sites that
+    // could be switched, so writes have no effect.
     assert!(mounted.cat("trace").starts_with("# tracer: function\n"));
     let _ = mounted.try_echo("nop", "current_tracer");
     assert_eq!(changed_text(mounted.resident.pid), [""; 0]);
@@ -164,7 +165,7 @@ fn a_reader_that_never_reads_trace_pipe_holds_no_other_up() {
         mounted.try_echo("nop", "current_tracer").expect_err("busy").raw_os_error(),
         Some(libc::EBUSY)
     );
-    // Now it reads after all: what was lost is said, and what is left is the newest.
+    // The reader now reads: it gets the number of lost events, then the newest events.
     mounted.echo("0", "tracing_on");
     let mut text = String::new();
     (&pipe).read_to_string(&mut text).expect("text");
@@ -191,10 +192,10 @@ fn stacks_are_those_that_the_program_has() {
         .map(|rest| rest.lines().map_while(|line| line.strip_prefix(" => ")).collect())
         .collect();
     assert_eq!(stacks.len(), 12_345);
-    // The program is in main since before it was traced; that is where check returns to.
+    // `check` returns to main, which the program entered before it was traced.
     let strange = stacks.iter().find(|stack| stack[..] != ["outer", "check", "main"]);
     assert_eq!(strange, None);
-    // Of work, too, which outer calls, and between which no untraced function lies.
+    // Stacks of work, which outer calls, without an untraced function between both.
     mounted.echo("work", "set_ftrace_filter");
     mounted.echo("x", "trace");
     mounted.echo("200000", "buffer_size_kb");
@@ -224,7 +225,7 @@ fn who_has_no_privileges_has_the_directories_of_his_own_processes() {
     let own = place.path("tracing");
     fs::create_dir(&own).expect("a directory");
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("its owner");
-    // Where only root may come to it, a copy will do.
+    // The other user may not reach the executable's directory, so it runs a copy.
     let copy = place.path("calltap");
     copy_program(&calltap(), &copy);
     let unprivileged = |words: &[&str]| {
@@ -267,7 +268,7 @@ fn children_of_listed_tasks_are_traced_if_that_is_wanted() {
     mounted.echo(&pid, "set_ftrace_pid");
     mounted.echo("1", "options/function-fork");
     mounted.echo("function", "current_tracer");
-    // The thread that forks was there before: it is not traced. Its children are.
+    // The thread that forks existed before, and is not traced. Its children are.
     let others = |trace: &str| {
         let task =
             |line: &str| Some(line.split_once(" [000]")?.0.trim().rsplit_once('-')?.1.trim().to_owned());
@@ -283,7 +284,7 @@ fn children_of_listed_tasks_are_traced_if_that_is_wanted() {
         .map(|entry| entry.expect("a thread").file_name().to_string_lossy().into_owned())
         .collect();
     assert!(!found.iter().any(|id| tasks.contains(id) && *id != pid), "{found:?} {tasks:?}");
-    // A process that ends is no longer listed.
+    // A process that has ended is no longer listed.
     await_that("they end", || {
         let listed = mounted.cat("set_ftrace_pid");
         listed.lines().any(|line| line == pid) && !listed.lines().any(|line| line == found[0])
@@ -303,7 +304,7 @@ fn a_filter_waits_for_its_library_whichever_process_looks() {
     let mounted = Mounted::of(program, resident);
     mounted.echo("*:mod:trace_printk", "set_ftrace_filter");
     mounted.echo("function", "current_tracer");
-    // Opened now: opening any file has the libraries looked at.
+    // The reader opens the file now: opening any file makes the server look at the libraries.
     let mut head = Command::new("head");
     let mut head =
         head.arg("-n1").arg(mounted.path("trace_pipe")).stdout(Stdio::piped()).spawn().expect("head");
@@ -321,7 +322,8 @@ fn a_filter_waits_for_its_library_whichever_process_looks() {
         sets,
         ["trace_printk_irq_work [trace_printk.so]\n", "trace_printk_irq_work [trace_printk.so] (1)\n"]
     );
-    // When it is gone nothing is left in the set, which is not the same as everything.
+    // After the library is closed the set has no functions left, which differs from an empty filter
+    // for all functions.
     kill(mounted.resident.pid, libc::SIGUSR2);
     await_that("it is closed", || mounted.cat("set_ftrace_filter").is_empty());
     assert_eq!(mounted.cat("enabled_functions"), "");
@@ -396,7 +398,7 @@ fn a_program_is_run_with_its_directory() {
     assert!(!is_mounted(place.path()));
 }
 
-/// What is in a directory, sorted.
+/// Returns the names in a directory, sorted.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("the directory");
     let mut names: Vec<String> =
@@ -421,12 +423,12 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
     let place = Place(tempfile::tempdir().expect("a directory"));
     let run = calltap_run(&["mount", &place.root().to_string_lossy()]);
     assert!(run.status.success() && run.stderr.is_empty(), "{}", run.stderr);
-    // A process that was attached to keeps what is traced in it.
+    // A process that was attached to keeps its tracers and filters.
     await_that("the first", || place.path(&pids[0]).is_dir());
     let own = |n: usize, name: &str| format!("{}/{name}", pids[n]);
     assert_eq!(place.cat(&own(0, "current_tracer")), "function\n");
     assert_eq!(place.cat(&own(0, "set_ftrace_filter")), "outer\n");
-    // Others come as directories are made.
+    // Making a directory attaches to another process.
     let refused = |name: &str| {
         fs::create_dir(place.path(name)).expect_err(name).raw_os_error().expect("an error of the system's")
     };
@@ -448,16 +450,16 @@ fn a_directory_of_directories_has_one_for_every_process_that_is_attached_to() {
         |n: usize, what: &str| place.cat(&own(n, "trace")).lines().filter(|line| line.contains(what)).count();
     assert_eq!((count(0, ": outer <-"), count(0, ": work <-")), (12_345, 0));
     assert_eq!((count(1, ": outer <-"), count(1, ": work <-")), (0, 123_450));
-    // What is added is added to what it had.
+    // A function that is appended joins the filter that the process had.
     let mut filter =
         OpenOptions::new().append(true).open(place.path(&own(0, "set_ftrace_filter"))).expect("opens");
     filter.write_all(b"work\n").expect("added");
     drop(filter);
     assert_eq!(place.cat(&own(0, "enabled_functions")), "work (1)\nouter (1)\n");
-    // Clients find it, too.
+    // Clients find the directory, too.
     let run = calltap_run(&["exec", "-p", &pids[1], "--", "cat", "/sys/kernel/tracing/set_ftrace_filter"]);
     assert_eq!(run.stdout, "work\n", "{}", run.stderr);
-    // They come and go.
+    // Processes may be attached to and end at any time.
     attach(&pids[3]);
     await_that("the fourth", || place.path(&pids[3]).is_dir());
     let mut cat = reader(&place.path(&own(3, "trace_pipe")));

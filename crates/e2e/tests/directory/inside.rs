@@ -1,9 +1,10 @@
-//! Programs that use their own control directory: they wait for calltap, and must not while calltap waits for them.
+//! Programs that use their own control directory: they wait for calltap, and must not do so while
+//! calltap waits for them.
 
 use calltap_e2e::*;
 use std::process::Command;
 
-/// A program that is run with its directory.
+/// A program that `calltap run` has started with its directory mounted.
 struct Inside {
     place: Place,
     calltap: Resident,
@@ -11,7 +12,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// It begins when it is told.
+    /// Starts the program, which begins its work on request.
     fn start(what: &str) -> Inside {
         let place = Place(tempfile::tempdir().expect("a directory"));
         let program = compile(GCC, &["own_directory.c"], &[]);
@@ -23,7 +24,7 @@ impl Inside {
         Inside { place, calltap, _program: program }
     }
 
-    /// What it has said that was not waited for.
+    /// Waits for the end, and returns the output that no test waited for.
     fn end(self) -> String {
         let (status, output, errors) = self.calltap.end();
         assert!(status.success(), "{status}: {errors}");
@@ -32,7 +33,7 @@ impl Inside {
     }
 }
 
-/// Has a program do this, alone: it ends.
+/// Checks that a program ends which does this alone.
 fn check(what: &str) {
     if !have_fuse() {
         return;

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// Tests of the kernel's that need what a process does not have: events of the kernel;
+/// Tests of the kernel that need features which a process does not have: events of the kernel.
 const NOT_HERE: [&str; 4] =
     ["Basic event tracing check", "function event triggers", "traceon/off triggers", "tracing error log"];
-/// and those that trace the shell that runs them, the first two also in an instance: by its id, or as it forks.
+/// Tests that trace the shell which runs them, by its id or as it forks; the first two also in an
+/// instance.
 const OF_THE_SHELL: [&str; 3] = ["func-filter-pid.tc", "func-filter-notrace-pid.tc", "func_stack_tracer.tc"];
 
-/// Where the tests are.
+/// Returns the directory of the tests.
 fn tests() -> Option<PathBuf> {
     let tests = std::env::var_os("CALLTAP_FTRACETEST").map(PathBuf::from);
     if tests.is_none() {
@@ -21,7 +22,7 @@ fn tests() -> Option<PathBuf> {
     tests.filter(|_| have_fuse())
 }
 
-/// What it says of each test.
+/// Returns the result lines of the tests.
 fn results(run: &Run) -> Vec<&str> {
     run.stdout.lines().filter(|line| line.starts_with('[') && line.ends_with(']')).collect()
 }
@@ -39,7 +40,8 @@ fn the_kernels_own_tests_pass_on_a_process() {
         .collect();
     others.sort_unstable();
     let halves = [["test.d/00basic", "test.d/instances"].map(String::from).to_vec(), others];
-    // They sleep most of the time: both halves at once, each on a process of its own.
+    // The tests sleep most of the time, so both halves run at the same time, each on a process of
+    // its own.
     let passed: usize = thread::scope(|scope| {
         let runs =
             halves.each_ref().map(|half| scope.spawn(|| kernels_own_tests(&tests, half, &program, &module)));
@@ -48,15 +50,16 @@ fn the_kernels_own_tests_pass_on_a_process() {
     assert_eq!(passed, 23);
 }
 
-/// How many of the kernel's tests pass; all must that can.
+/// Runs tests of the kernel, and returns the number of those that pass; all must pass that are
+/// applicable.
 fn kernels_own_tests(tests: &Path, some: &[String], program: &Program, module: &Path) -> usize {
     let mut resident = Resident::start(program, &[&module.to_string_lossy()]);
     let place = tempfile::tempdir().expect("a directory");
-    // A module of a process is a shared object: the program opens and closes it when it is told.
+    // A process's modules are shared objects, which the program opens and closes on request.
     for (name, signal, there) in [("modprobe", "USR1", ""), ("rmmod", "USR2", "!")] {
         let path = place.path().join(name);
         let pid = resident.pid;
-        // What is mapped is not open yet.
+        // A mapped library may not be open yet.
         let wait = format!("n=0; until [ {there} -e {}.open ]", module.display());
         let limit = "do n=$((n + 1)); [ $n -lt 2400 ] || exit 1; sleep 0.05; done";
         let script = format!("#!/bin/sh\nkill -{signal} {pid}\n{wait}; {limit}\n");
@@ -90,12 +93,12 @@ fn the_kernels_test_of_the_stack_tracer_passes_on_the_shell_that_runs_it() {
     check_on_its_shell(&OF_THE_SHELL[2..], 1);
 }
 
-/// Runs tests of the kernel's on the shell that runs them; all of so many pass.
+/// Runs tests of the kernel on the shell that runs them; `count` tests must pass.
 fn check_on_its_shell(chosen: &[&str], count: usize) {
     let Some(tests) = tests() else { return };
     let names = compile(GCC, &["shell_names.c"], &["-shared", "-fPIC"]);
     let place = tempfile::tempdir().expect("a directory");
-    // In a mount namespace of its own the shell has its own directory where the kernel's is.
+    // In a mount namespace of its own, the shell has its own directory in place of the kernel's.
     let script = r#"
         mount --make-rprivate / || exit 125
         # The tests look for it where the first of this type is mounted.

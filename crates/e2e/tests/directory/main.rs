@@ -1,4 +1,4 @@
-//! The control directory, in the hands of the programs it is made for.
+//! The control directory, used by the programs that it is made for.
 
 mod clients;
 mod files;

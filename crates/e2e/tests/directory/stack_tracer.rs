@@ -1,8 +1,9 @@
-//! The stack tracer of the control directory, against what programs know of their own stacks.
+//! The stack tracer of the control directory, compared with stacks that programs measure
+//! themselves.
 
 use calltap_e2e::*;
 
-/// Lines of `stack_trace`: depth, size, function.
+/// Parses the lines of `stack_trace`: depth, size, function.
 fn stack(mounted: &Mounted) -> Vec<(u64, u64, String)> {
     let text = mounted.cat("stack_trace");
     let number = |word: &str| word.parse::<u64>().expect(word);
@@ -13,7 +14,8 @@ fn stack(mounted: &Mounted) -> Vec<(u64, u64, String)> {
     text.lines().skip(2).filter(|line| !line.starts_with('#')).map(line).collect()
 }
 
-/// What these functions have, as the program says: where its stack ends, and where return addresses lie. A function that is entered has the eight bytes of a call.
+/// Returns the expected lines of these functions, from the program's line: the end of its stack,
+/// and the slots of the return addresses. A function that is entered has eight bytes for its call.
 fn said(line: &str, functions: &[&str]) -> Vec<(u64, u64, String)> {
     let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().expect(word)).collect();
     let (end, slots) = numbers.split_first().expect("it says something");
@@ -36,24 +38,25 @@ fn the_deepest_stack_is_as_deep_as_the_program_says() {
     };
     mounted.echo("1", "stack_tracer_enabled");
     assert!(mounted.cat("enabled_functions").lines().all(|line| line.ends_with(" (1)")));
-    // What a signal handler does on a stack of its own says nothing about the thread's.
+    // The stack of a signal handler on a stack of its own does not count as the thread's.
     deep(&mut mounted);
     assert_eq!(stack(&mounted), []);
     let line = deep(&mut mounted);
     let expected = said(&line, &["innermost", "inner", "outer", "main"]);
     assert_eq!(stack(&mounted), expected);
     assert_eq!(mounted.cat("stack_max_size"), format!("{}\n", expected[0].0));
-    // In a thread that is deeper, down to the function of the C library that began it; looked at when another function is called.
+    // A thread has a deeper stack, down to the C library's function that started it. It is measured
+    // when another function is called.
     mounted.echo("inner", "stack_trace_filter");
     assert_eq!(mounted.cat("enabled_functions"), "inner (1)\n");
     let line = deep(&mut mounted);
     let (end, slots) = line.split_once(" ").expect("numbers");
     let slots = slots.split_once(' ').expect("numbers").1;
     let mut found = stack(&mounted);
-    // Of the C library nothing is traced here, so it may be an address.
+    // No function of the C library is traced here, so that its level may be an address.
     found.last_mut().expect("who began it").2 = "libc".to_owned();
     assert_eq!(found, said(&format!("{end} {slots}"), &["inner", "outer", "thread", "libc"]));
-    // Off, all is as it was, and what was found stays.
+    // After the tracer is off, no function is enabled, and the deepest stack is kept.
     mounted.echo("0", "stack_tracer_enabled");
     assert_eq!(mounted.cat("enabled_functions"), "");
     assert_eq!(stack(&mounted).len(), 4);

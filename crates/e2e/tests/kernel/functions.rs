@@ -1,4 +1,5 @@
-//! `record --kernel`: functions of the kernel within the calls of the program, as often as the program makes them run.
+//! `record --kernel`: functions of the kernel within the calls of the program, as many as the
+//! program causes.
 
 use crate::guest::{Steps, kernels, run_script};
 use calltap_e2e::{GCC, compile, one_line};
@@ -6,7 +7,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What the program does in `save`, in two processes, and in `load`.
+/// Number of writes in `save`, in two processes, and of reads in `load`.
 const WRITES: u64 = 203;
 const READS: u64 = 7;
 
@@ -69,7 +70,7 @@ fn calls(rows: &[Value], function: &str) -> u64 {
     own.map(|row| row["calls"].as_u64().expect("a number")).sum()
 }
 
-/// Calls of a function that lie in one of another. Times of a thread do not run backwards.
+/// Counts the calls of a function within one of another. Times of a thread must not decrease.
 fn calls_within(chrome: &Value, inner: &str, outer: &str) -> u64 {
     let mut threads: HashMap<u64, (f64, Vec<&str>)> = HashMap::new();
     let mut within = 0;
@@ -111,12 +112,12 @@ fn check(kernel: &Path) {
         let chrome = serde_json::from_str(steps.output("chrome")).expect("JSON");
         assert_eq!(calls_within(&chrome, "vfs_write", "save"), WRITES, "{what}");
         assert_eq!(calls_within(&chrome, "vfs_read", "load"), READS, "{what}");
-        // One within which its thread lost its processor is no leaf.
+        // `()` also matches a call that is no leaf, as its thread was descheduled within it.
         assert_eq!(steps.output("replay").matches("vfs_write [kernel]()").count() as u64, WRITES);
     }
     let graph = steps.output("graph");
     let ends = |name: &str| graph.lines().filter(|line| line.ends_with(name)).count();
-    // Where it is known what the forked child goes on in, its calls are those of one `save`.
+    // If the calls that the forked child continues are known, its calls belong to the same `save`.
     let [writes, reads] = [ends("    vfs_write [kernel]"), ends("    vfs_read [kernel]")];
     assert!([1, 2].contains(&writes) && reads == 1, "{what}: {graph}");
     refuses(&steps);
@@ -124,7 +125,7 @@ fn check(kernel: &Path) {
     leaves_nothing(&steps, said.contains("function_graph"));
     let attached = rows(&steps, "attached");
     let [writes, saves] = [calls(&attached, "vfs_write"), calls(&attached, "save")];
-    // It may be attached to, and left, within a call.
+    // calltap may attach and detach within a call.
     assert!(saves > 1 && writes.abs_diff(10 * saves) <= 40, "{what}: {writes} in {saves} calls");
 }
 
@@ -139,7 +140,7 @@ fn refuses(steps: &Steps) {
     refused("user", &["tracefs is for root", "run calltap as root"]);
 }
 
-/// A recorder that stands still has the kernel write over what it has not read.
+/// A stopped recorder does not read the kernel's buffers, which the kernel then overwrites.
 fn tells_of_losses(steps: &Steps) {
     let flood = steps.of("flood");
     assert_eq!(flood.status.code(), Some(3), "{}", flood.stderr);
@@ -153,7 +154,8 @@ fn tells_of_losses(steps: &Steps) {
     assert!(!calls.contains("+ 0 lost"), "{info}");
 }
 
-/// A recorder that was killed leaves its instance, which the next one removes with what is switched on in it.
+/// A killed recorder leaves its instance of tracefs, which the next one removes with its enabled
+/// events.
 fn leaves_nothing(steps: &Steps, by_graph: bool) {
     assert_eq!(steps.output("before"), "");
     let tracer = if by_graph { "function_graph\n" } else { "function\n" };

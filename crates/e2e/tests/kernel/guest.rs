@@ -1,7 +1,8 @@
-//! A machine under QEMU that runs a script with calltap, and what each step of the script said.
+//! A machine under QEMU that runs a script with calltap, and the output of each step of the script.
 //!
-//! Its system is busybox, calltap, programs, and the libraries that these are linked with. The script writes to the second serial port, which QEMU
-//! writes to a file; the kernel's own messages go to the first.
+//! Its system consists of busybox, calltap, programs, and the libraries that these are linked with.
+//! The script writes to the second serial port, which QEMU writes to a file; the kernel's own
+//! messages go to the first.
 
 use calltap_e2e::{Run, calltap, have, output_of, run_timeout, skipped};
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A machine that QEMU emulates instruction by instruction takes half a minute.
+/// Time limit: a machine that QEMU emulates instruction by instruction takes half a minute.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Older ones emulate the code that recent kernels patch into themselves wrongly, and the kernel crashes now and then.
+/// Older versions emulate self-modifying code of recent kernels wrongly, so that the kernel
+/// sometimes crashes.
 const OLDEST_QEMU: u32 = 10;
 
 const INIT: &str = r#"#!/bin/busybox sh
@@ -46,7 +48,7 @@ stty -F /dev/ttyS1 raw
 poweroff -f
 "#;
 
-/// The kernels to be tested: `vmlinuz-*` in the directory that CALLTAP_KERNELS names.
+/// Returns the kernels to test: `vmlinuz-*` in the directory that CALLTAP_KERNELS names.
 pub fn kernels() -> Vec<PathBuf> {
     let Some(directory) = std::env::var_os("CALLTAP_KERNELS") else {
         skipped("no kernel for QEMU here: CALLTAP_KERNELS names no directory of vmlinuz-*");
@@ -78,7 +80,7 @@ fn have_machine() -> bool {
     true
 }
 
-/// Files that a dynamically linked program needs, as `ldd` lists them.
+/// Returns the files that a dynamically linked program needs, from `ldd`.
 fn libraries(program: &Path) -> Vec<String> {
     let listed = output_of("ldd", &[&program.to_string_lossy()]).expect("the dynamic linker");
     let words = listed.split_whitespace().filter(|word| word.starts_with('/') && word.contains(".so"));
@@ -90,7 +92,7 @@ fn copy(from: &Path, to: &Path) {
     fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
 }
 
-/// The system, as the kernel unpacks it.
+/// Makes the system's archive, which the kernel unpacks.
 fn system(directory: &Path, programs: &[&Path], script: &str) -> PathBuf {
     let root = directory.join("root");
     for name in ["bin", "proc", "sys", "dev", "tmp"] {
@@ -119,16 +121,16 @@ fn system(directory: &Path, programs: &[&Path], script: &str) -> PathBuf {
     image
 }
 
-/// What the steps of a script said, by their names.
+/// The results of a script's steps, by name.
 pub struct Steps(BTreeMap<String, Run>);
 
 impl Steps {
-    /// The step of this name.
+    /// Returns the result of a step.
     pub fn of(&self, name: &str) -> &Run {
         self.0.get(name).unwrap_or_else(|| panic!("no step {name}: {:?}", self.0.keys()))
     }
 
-    /// Its output, of one that has succeeded.
+    /// Returns the output of a step, which must have succeeded.
     pub fn output(&self, name: &str) -> &str {
         let run = self.of(name);
         assert!(run.status.success(), "{name}: {:?}\n{}\n{}", run.status, run.stdout, run.stderr);

@@ -1,4 +1,5 @@
-//! Tests that need a kernel which records its own functions: a distribution's, under QEMU, beneath a small system.
+//! Tests that need a kernel which can record its own functions: a distribution's kernel under QEMU,
+//! with a small system.
 
 mod functions;
 mod guest;

@@ -1,6 +1,7 @@
-//! Generated prototypes of every mixture of types: what `-A` and `-R` say of a call is what the function itself says.
+//! Generated functions with all mixtures of parameter types: the values that `-A` and `-R` show
+//! must be those that the function prints.
 //!
-//! `CALLTAP_PROTOTYPES=3000` has so many made for each compiler, `CALLTAP_SEED` others.
+//! `CALLTAP_PROTOTYPES=3000` sets their number for each compiler, `CALLTAP_SEED` the seed.
 
 use calltap_e2e::{Run, calltap_run, have};
 use std::collections::BTreeMap;
@@ -8,7 +9,8 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
-/// A type: how it is written, a value of it (`$` is a number from 1 to 99), and how it is shown.
+/// A type: its name, a value of it (`$` is a number from 1 to 99), and the form in which the value
+/// is shown.
 struct Kind {
     name: &'static str,
     value: &'static str,
@@ -18,13 +20,13 @@ struct Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Always, as C prints it so.
+    /// The value is always shown, as C prints it in this format.
     As(&'static str),
-    /// If at all, as the bytes it has.
+    /// The value may be left out; if shown, it is the bytes of the value.
     Bytes,
-    /// Never, as it is wider than a word.
+    /// The value is never shown, as it is wider than a word.
     Not,
-    /// As an address.
+    /// The value is shown as an address.
     Address,
 }
 
@@ -130,7 +132,8 @@ impl Random {
     }
 }
 
-/// A statement that prints ` NAME=VALUE`, or for what may be left out ` NAME~VALUE`; of what must not be shown nothing.
+/// Returns a statement that prints ` NAME=VALUE`; ` NAME~VALUE` if the value may be left out; and
+/// nothing if it must not be shown.
 fn print(kind: &Kind, name: &str) -> String {
     match (kind.shown, kind.name) {
         (Shown::As(_), "bool") => format!("printf(\" {name}=%s\", {name} ? \"true\" : \"false\");"),
@@ -142,7 +145,7 @@ fn print(kind: &Kind, name: &str) -> String {
     }
 }
 
-/// A program of so many functions, each of which is called once.
+/// Returns a program with `count` functions, each of which is called once.
 fn source(count: usize, seed: u64, is_cpp: bool) -> String {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| is_cpp || !kind.cpp_only).collect();
@@ -151,7 +154,7 @@ fn source(count: usize, seed: u64, is_cpp: bool) -> String {
     for n in 0..count {
         let result = kinds[random.below(kinds.len())];
         let parameters = 1 + random.below(11);
-        // Odd ones in between; what is behind them has to be right.
+        // Unusual types are mixed in: the parameters behind them must still be right.
         let parameters: Vec<&Kind> = (0..parameters)
             .map(|_| {
                 if random.below(3) == 0 {
@@ -164,7 +167,8 @@ fn source(count: usize, seed: u64, is_cpp: bool) -> String {
         let listed: Vec<String> =
             parameters.iter().enumerate().map(|(i, kind)| format!("{} a{i}", kind.name)).collect();
         let value = |kind: &Kind, k: usize| kind.value.replace('$', &k.to_string());
-        // Versions of LLVM differ in where such a number is if it is not in registers: what is behind it may be left out.
+        // Versions of LLVM differ in the location of such a number outside of registers, so the
+        // values behind it may be left out.
         let word = if parameters.iter().any(|kind| kind.name == "__int128") { "wide" } else { "call" };
         let _ = write!(text, "NO {} f{n}({}) {{ printf(\"{word} f{n}\");", result.name, listed.join(", "));
         for (i, kind) in parameters.iter().enumerate() {
@@ -184,7 +188,7 @@ fn source(count: usize, seed: u64, is_cpp: bool) -> String {
     format!("{text}{end}\nint main(void) {{\n{calls}}}\n")
 }
 
-/// The values of `f1(a0=1, a1='x')  ret=2`, by name.
+/// Parses the values of `f1(a0=1, a1='x')  ret=2`, by name.
 fn values(call: &str) -> Option<(String, BTreeMap<String, String>)> {
     let (name, rest) = call.split_at(call.find(['(', ' ']).unwrap_or(call.len()));
     let (arguments, result) = rest.split_once(')').unwrap_or(("", rest));
@@ -233,14 +237,14 @@ fn check(compiler: &str, flags: &[&str], seed: u64) {
         let word = words.next();
         let may_lack = is_llvm && word == Some("wide");
         let name = words.next().unwrap_or_default();
-        // Of some there is nothing that could be shown.
+        // Some calls have no value that could be shown.
         let mut shown = calls.remove(name).unwrap_or_default();
         for word in words {
             let at = word.find(['=', '~', '@']).expect("a value");
             let (own, kind, value) = (&word[..at], &word[at..=at], &word[at + 1..]);
             let found = shown.remove(own);
             compared += usize::from(found.is_some());
-            // What a caller has made room for is shown by its address.
+            // A result in memory that the caller provides is shown by its address.
             let is_elsewhere = own == "ret" && found.as_ref().is_some_and(|found| found.starts_with("0x7f"));
             if found.as_deref() != Some(value)
                 && !is_elsewhere

@@ -4,7 +4,8 @@ use calltap_e2e::*;
 use serde_json::Value;
 use std::path::Path;
 
-/// Records with `--follow`; the same program alone must end and print the same. The trace is gone with the first.
+/// Records with `--follow`. The program alone must have the same status and output. The trace lives
+/// as long as the returned program.
 fn followed(program: &Program, command: &[&str]) -> (Program, Recording) {
     let shell = Program::existing(command[0]);
     let mut alone = std::process::Command::new(command[0]);
@@ -33,7 +34,7 @@ fn calls(rows: &[Value], name: &str) -> u64 {
     own.map(|row| row["calls"].as_u64().unwrap_or(0)).sum()
 }
 
-/// Notes of what was not followed.
+/// Returns the notes about processes that were not followed.
 fn refusals(recording: &Recording) -> Vec<String> {
     let info = recording.info();
     let notes = info["notes"].as_array().cloned().unwrap_or_default();
@@ -56,7 +57,7 @@ fn a_shell_script_and_the_programs_it_starts_are_one_trace() {
     let rows = recording.rows();
     assert_eq!([calls(&rows, "step"), calls(&rows, "inner")], [52, 52], "{rows:?}");
     assert_eq!(refusals(&recording), [""; 0]);
-    // Told apart, each with its own module.
+    // The processes are told apart, each with its own module.
     let info = recording.info();
     let threads = info["threads"].as_array().expect("threads").iter();
     let mut each: Vec<u64> =
@@ -73,7 +74,7 @@ fn a_tree_of_processes_that_run_at_once_is_recorded_whole() {
     for build in [GCC, &BUILDS[1], &BUILDS[4]] {
         let program = compile(build, &["followed.c"], &[]);
         let (_kept, recording) = followed(&program, &[&path(&program), "tree", "4"]);
-        // 31 nodes.
+        // The tree has 31 nodes.
         let rows = recording.rows();
         assert_eq!([calls(&rows, "step"), calls(&rows, "inner")], [310, 310], "{}: {rows:?}", build.name);
     }
@@ -124,7 +125,7 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     }
     let program = compile(GCC, &["followed.c"], &[]);
     let own = path(&program);
-    // A root of its own, in which there is nothing but the program and its libraries.
+    // A root directory that contains only the program and its libraries.
     let root = program.directory().join("root");
     let Some(ldd) = output_of("ldd", &[&own]) else { return };
     let libraries = ldd.split_whitespace().filter(|word| word.starts_with('/'));
@@ -137,7 +138,8 @@ fn another_root_is_told_of_or_followed_where_the_session_is_seen() {
     let told = refusals(&recording);
     assert!(matches!(&told[..], [one] if one.contains("root directory")), "{told:?}");
     assert_eq!(calls(&recording.rows(), "step"), 0);
-    // The same, with the place of the session in it: files are found by way of it, where they are not for calltap.
+    // A root directory that also contains the session directory: files that calltap cannot open by
+    // its own paths are found through it.
     for inside in ["dev/shm", "proc", "only"] {
         std::fs::create_dir_all(root.join(inside)).expect("a directory");
     }

@@ -1,5 +1,5 @@
-//! Go programs as the toolchain builds them: their stacks are small, and move; goroutines are preempted
-//! anywhere, and go on in other threads; there may be no C library.
+//! Go programs as the toolchain builds them: stacks are small and move, goroutines are preempted
+//! anywhere and continue in other threads, and there may be no C library.
 
 mod waits;
 
@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Static, stripped, position independent, and both.
+/// Builds: static, stripped, position independent, and both.
 const BUILDS: [&[&str]; 4] =
     [&[], &["-ldflags=-s -w"], &["-buildmode=pie"], &["-buildmode=pie", "-ldflags=-s -w"]];
-/// With C: a dynamic linker loads the agent, or nothing can.
+/// Builds with C: a dynamic linker loads the agent, or the program is static.
 const WITH_C: [&[&str]; 2] = [&[], &["-ldflags=-linkmode external -extldflags -static"]];
 
-/// Each of them by the installed toolchain; the first and the last by newer ones, of which the exits of functions are others.
+/// Returns all builds by the installed toolchain, and the first and last by newer ones, in which
+/// functions have other exits.
 fn builds(all: &'static [&'static [&'static str]]) -> Vec<(Go, &'static [&'static str])> {
     let by = |go: Go, all: &[&'static [&'static str]]| {
         all.iter().map(|flags| (go.clone(), *flags)).collect::<Vec<_>>()
@@ -24,7 +25,7 @@ fn builds(all: &'static [&'static [&'static str]]) -> Vec<(Go, &'static [&'stati
     Go::installed().into_iter().flat_map(|go| by(go, all)).chain(newer).collect()
 }
 
-/// What is asked for: entries with every clock, and more than can be had.
+/// Returns flags: entries with every clock, and requests for more than entries.
 fn asked(turn: usize) -> Vec<Flags> {
     let clock = ["tsc", "sparse", "coarse", "counter"][turn % 4];
     vec![
@@ -55,7 +56,7 @@ fn go_calls_c_calls_go() {
         let rows = recording.rows();
         let of_c =
             rows.iter().find(|row| row["function"].as_str().is_some_and(|name| name.ends_with("ccall")));
-        // Of functions on the stacks of threads, returns are recorded as ever.
+        // Functions of C run on the stacks of threads, and their returns are recorded.
         assert!(of_c.is_some_and(|row| row["total_ns"].as_u64() > Some(0)), "{rows:?}");
     }
 }
@@ -106,7 +107,7 @@ fn counts_while_attached(program: &Program, arguments: &[&str]) {
     assert!(resident.end().0.success());
 }
 
-// Where no copies can be mapped to which exits lead, entries are recorded.
+// Where no memory is free for the copies that exits would lead to, entries are recorded.
 #[test]
 fn entries_are_recorded_where_memory_is_in_the_way_of_exits() {
     for go in Go::newer() {
@@ -132,7 +133,8 @@ fn what_cannot_be_had_is_told_in_one_line() {
     one_line(&run, &["main.leaf: it is a Go function, of which no arguments and results are read"]);
 }
 
-/// What each goroutine has noted itself: how many calls, and a sum over their names and depths in order.
+/// Parses the program's own record of each goroutine: number of calls, and a sum over their names
+/// and depths in order.
 fn noted(output: &str) -> BTreeMap<u64, (usize, u64)> {
     let lines = output.lines().filter_map(|line| line.strip_prefix("about "));
     let numbers =
@@ -140,7 +142,8 @@ fn noted(output: &str) -> BTreeMap<u64, (usize, u64)> {
     lines.map(numbers).map(|line| (line[0], (line[1] as usize, line[2]))).collect()
 }
 
-/// The same of a trace, exported as a table of calls.
+/// Returns the number of calls and the sum over names and depths of each goroutine, from the
+/// exported table of a trace.
 fn traced(table: &Path) -> BTreeMap<u64, (usize, u64)> {
     let text = std::fs::read_to_string(table).expect("a table");
     let mut calls = BTreeMap::<u64, Vec<(u64, usize, String)>>::new();
@@ -161,7 +164,8 @@ fn traced(table: &Path) -> BTreeMap<u64, (usize, u64)> {
     calls.into_iter().map(|(goroutine, calls)| (goroutine, sum(calls))).collect()
 }
 
-// Nesting and goroutine of every call, while stacks are copied all the time, through panics and Goexit.
+// Nesting and goroutine of every call must be right, while stacks are copied all the time, through
+// panics and Goexit.
 #[test]
 fn calls_nest_as_each_goroutine_has_noted_them() {
     for go in Go::all() {
@@ -186,7 +190,7 @@ fn check_notes(program: &Program, arguments: &[&str]) {
     assert!(ended.is_some_and(|row| row["total_ns"].as_u64() > Some(0)), "{}", recording.what);
 }
 
-// Of nearly all functions that check their stack, returns are seen.
+// Returns are seen of nearly all functions that check their stack.
 #[test]
 fn most_functions_have_returns() {
     for go in Go::all() {
@@ -199,13 +203,14 @@ fn most_functions_have_returns() {
     }
 }
 
-// Tests of Go's own library pass while all of theirs is traced, the runtime beneath included.
+// Tests of Go's standard library pass while all its functions are traced, those of the runtime
+// included.
 #[test]
 fn tests_of_the_standard_library_pass_while_they_are_traced() {
     let all = Go::all().into_iter().flat_map(|go| ["sort", "sync"].map(|package| (go.clone(), package)));
     for (go, package) in all {
         let program = go.compile_test(package);
-        // Examples read their own source, which is elsewhere.
+        // Examples would read their own source, which is not there.
         let arguments = &["-test.short", "-test.run=^Test"];
         let expect = Expect { arguments, uncounted: true, ..Expect::default() };
         let recording = record(&program, &[], &expect);
@@ -222,7 +227,7 @@ fn tests_of_the_standard_library_pass_while_they_are_traced() {
     }
 }
 
-// Go's own compiler, of which all is traced that can be.
+// Go's own compiler, with all functions traced that can be.
 #[test]
 fn a_compiler_makes_the_same_of_the_same() {
     for go in Go::all() {

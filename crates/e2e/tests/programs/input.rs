@@ -1,4 +1,5 @@
-//! What a user can get wrong: one clear line, a proper exit code, and a program that did not run, or ran right.
+//! Wrong input by the user: one line, a proper exit code, and a program that did not run, or ran
+//! unchanged.
 
 use calltap_e2e::{GCC, Program, Run, calltap, compile, run, skipped, write_program};
 use std::fs;
@@ -14,7 +15,7 @@ fn calltap_in(program: &Program, arguments: &[&str]) -> Run {
     run(command, b"")
 }
 
-/// One line that begins `calltap: ` and says what is expected; a failure.
+/// Checks that calltap failed with one line that begins with `calltap: ` and has these words.
 fn refused(run: &Run, says: &[&str]) {
     assert!(!run.status.success(), "it did not fail: {}", run.stderr);
     let lines: Vec<&str> = run.stderr.lines().collect();
@@ -43,7 +44,7 @@ fn programs_that_cannot_be_run() {
     record(&program, "/tmp", 126, &["directory"]);
     write(&program, "plain", b"\x7fELF", 0o644);
     record(&program, "./plain", 126, &["./plain", "executable"]);
-    // The interpreter of a script is what runs.
+    // The kernel runs the interpreter of a script.
     write(&program, "script", b"#!/no/such/interpreter\n", 0o755);
     record(&program, "./script", 127, &["/no/such/interpreter", "no such file"]);
     write(&program, "script", b"#!\necho ran\n", 0o755);

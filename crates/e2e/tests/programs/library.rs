@@ -4,9 +4,9 @@ use calltap_e2e::{BUILDS, Build, Expect, GCC, Program, compile, installed, recor
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The static library that was built with this test.
+/// Returns the path of the static library that was built with this test.
 fn library() -> String {
-    // Uses the crate, so that it is built.
+    // This use makes the test depend on the crate, so that cargo builds the library.
     let _ = calltap_c::calltap_recursions as *const ();
     let own = std::env::current_exe().expect("the path of this test");
     let directory = own.parent().expect("its directory");
@@ -55,7 +55,7 @@ fn returns_are_seen_and_results_left_alone() {
     }
 }
 
-/// An example from the documents, built as it says.
+/// Builds an example of the documents as they say, and runs it.
 fn check_example(name: &str, expected: &str) {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let place = tempfile::tempdir().expect("a directory");

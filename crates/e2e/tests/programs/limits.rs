@@ -1,4 +1,4 @@
-//! Where a table or the buffer of a recording is full, calls are lost and counted, and the program goes on.
+//! Full tables and full buffers: calls are lost and counted, and the program runs on.
 
 use calltap_e2e::{Expect, GCC, Program, Resident, calltap, calltap_run, check, compile, run};
 use std::process::Command;
@@ -62,7 +62,7 @@ fn a_small_address_space_means_a_smaller_buffer() {
     }
 }
 
-/// What is said where a process has no room for the agent.
+/// Message about a process without room for the agent.
 const NO_ROOM: &str = "limit of address space (RLIMIT_AS, ulimit -v)";
 
 #[test]
@@ -83,7 +83,7 @@ fn a_process_with_too_small_an_address_space_is_refused_in_a_line() {
     let program = compile(GCC, &["resident.c"], &[]);
     let mut resident = Resident::start(&program, &["ignored"]);
     let pid = resident.pid.to_string();
-    // Room for nothing; and for the agent, but not for what it maps.
+    // The limits leave no room at all, or room for the agent but not for its memory.
     for bytes in ["20000000", "150000000"] {
         let limit = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}:")]).status();
         assert!(limit.expect("prlimit").success());

@@ -1,5 +1,5 @@
-//! Nothing is lost by default while there is memory for it, however many threads there are and however busy the machine is; and what is lost is said
-//! everywhere.
+//! By default no event is lost while memory lasts, with any number of threads and on any loaded
+//! machine; losses are reported in every view.
 
 use calltap_e2e::*;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn program() -> Program {
     compile(GCC, &["many_threads.c"], &["-pthread"])
 }
 
-/// Threads, and calls of each.
+/// Numbers of threads, and of calls of each.
 const ALIVE: [[&str; 2]; 3] = [["100", "3000"], ["1000", "300"], ["5000", "60"]];
 
 fn nothing_is_lost() {
@@ -50,7 +50,8 @@ fn thousands_of_threads_lose_nothing_on_a_busy_machine() {
     });
 }
 
-/// Eight threads and main are alive, and there are four chunks: five lose their first call, whenever the recorder has its turn.
+/// Records with loss: with eight threads, main, and four chunks, five threads lose their first
+/// call, whenever the recorder runs.
 fn record_with_loss(program: &Program, flags: &[&str]) -> (calltap_e2e::Run, String) {
     let trace = program.directory().join("lossy").to_string_lossy().into_owned();
     let mut command = Command::new(calltap());
@@ -126,7 +127,7 @@ fn what_was_open_when_events_were_lost_ends_there() {
     let trace = resident.trace().to_string_lossy().into_owned();
     let replay = calltap_run(&["replay", "--no-sched", &trace]).stdout;
     assert!(replay.contains("[LOST ") && replay.contains("/* lost */"), "nothing was lost");
-    // A return that is read with the calls of another time proves that some of them were left.
+    // A return that is matched with calls of another time would show some of these as left.
     let left: Vec<&str> = replay.lines().filter(|line| line.contains("/* left */")).take(5).collect();
     assert_eq!(left, [""; 0]);
     assert!(resident.end().0.success());

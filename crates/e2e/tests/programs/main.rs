@@ -1,4 +1,5 @@
-//! Programs of every kind, built in every way: they give the same results traced, and every call is counted.
+//! Programs of every kind in every build: traced, they have the same results, and every call is
+//! counted.
 
 mod calling;
 mod follow;

@@ -1,4 +1,4 @@
-//! Children, other programs, and libraries that come and go.
+//! Child processes, exec, and libraries that are opened and closed.
 
 use calltap_e2e::{
     BUILDS, Expect, Program, Resident, calltap_run, changed_text, check, clocks, compile, diagonal, matrix,
@@ -32,7 +32,7 @@ fn grandchildren_too() {
     processes("double", 2);
 }
 
-/// Views say of how many processes the callers from before a fork are not known.
+/// Checks that views report the number of processes whose callers from before a fork are not known.
 fn check_forked(how: &str, flags: &[&'static str], children: usize) {
     let program = compile(&BUILDS[0], &["processes.c"], &[]);
     let expect = Expect { arguments: &[how], ..Expect::default() };
@@ -92,7 +92,8 @@ fn functions_the_c_library_also_has() {
     }
 }
 
-/// Forks children that call nothing before something else is switched on. `attached`: there is no controller meanwhile. What was called of `work`.
+/// Forks children that make no call before the selection changes. `attached`: the session has no
+/// controller meanwhile. Returns the number of calls of `work`.
 fn idle_children(program: &Program, attached: bool) -> u64 {
     let mut resident = Resident::start(program, &[]);
     let pid = resident.pid.to_string();
@@ -121,7 +122,8 @@ fn idle_children(program: &Program, attached: bool) -> u64 {
     let first = forked(&mut resident);
     on(&["set", "-F", "work"]);
     if attached {
-        // Left before it has called anything. A child that was forked before is not of the next session.
+        // calltap detaches before the child has made a call. A child forked earlier does not belong
+        // to the next session.
         on(&["detach"]);
         for pid in [resident.pid, first] {
             assert_eq!(changed_text(pid), Vec::<String>::new());
@@ -132,9 +134,9 @@ fn idle_children(program: &Program, attached: bool) -> u64 {
     round(&mut resident); // all are traced
     let second = forked(&mut resident);
     on(&["set", "-F", "other"]);
-    round(&mut resident); // none is
+    round(&mut resident); // none is traced
     on(&["set", "-F", "work"]);
-    round(&mut resident); // all are
+    round(&mut resident); // all are traced
     let table = on(&["stat", "--format", "json"]);
     on(&["detach"]);
     if let Some(mut recorder) = recorder {

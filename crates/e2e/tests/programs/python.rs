@@ -1,4 +1,4 @@
-//! Python functions of CPython: every call is recorded, and the program is what it was.
+//! Python functions of CPython: every call is recorded, and the program's results are unchanged.
 
 mod selected;
 
@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The minor numbers of the versions whose functions are traced.
+/// Minor versions whose functions are traced.
 const VERSIONS: std::ops::RangeInclusive<u32> = 8..=13;
 
 /// An interpreter.
 struct Interpreter {
-    /// The version: 8 for CPython 3.8.
+    /// Minor version: 8 for CPython 3.8.
     minor: u32,
     path: PathBuf,
 }
 
-/// The newest interpreter of a version that pyenv has, `3.8` for one.
+/// Returns pyenv's newest interpreter of a version such as `3.8`.
 fn of_pyenv(version: &str) -> Option<PathBuf> {
     let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
     let root = root.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pyenv")))?;
@@ -31,7 +31,7 @@ fn of_pyenv(version: &str) -> Option<PathBuf> {
     paths.pop()
 }
 
-/// The interpreter of a version: as it is called in PATH, or that of pyenv.
+/// Returns the interpreter of a version, from pyenv or PATH.
 fn find(minor: u32) -> Option<PathBuf> {
     let say = format!("import sys; print(sys.executable if sys.version_info[:2] == (3, {minor}) else '')");
     let names = [format!("python3.{minor}"), "python3".to_owned()].map(PathBuf::from);
@@ -45,7 +45,8 @@ fn find(minor: u32) -> Option<PathBuf> {
     found
 }
 
-/// The interpreters that are here and a directory for a test, or why there is none.
+/// Returns the installed interpreters and a directory for a test; reports a skipped test if there
+/// are none.
 fn interpreters() -> Option<(Vec<Interpreter>, tempfile::TempDir)> {
     let found = VERSIONS.filter_map(|minor| Some(Interpreter { minor, path: find(minor)? }));
     let found: Vec<Interpreter> = found.collect();
@@ -56,7 +57,8 @@ fn interpreters() -> Option<(Vec<Interpreter>, tempfile::TempDir)> {
     Some((found, tempfile::tempdir().expect("a directory")))
 }
 
-/// What is done to a script while an interpreter of each version runs it; what it prints at its end shows that it is what it was.
+/// Runs a script by an interpreter of each version, applies `check` meanwhile, and compares the
+/// script's output, which shows that it ran unchanged.
 fn of_each(name: &str, printed: &str, check: impl Fn(u32, &mut Resident)) {
     let Some((interpreters, directory)) = interpreters() else { return };
     for Interpreter { minor, path } in interpreters {
@@ -75,7 +77,7 @@ fn script(name: &str) -> String {
     format!("{}/programs/python/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What Python itself prints and counts. Its own names are not qualified before 3.11.
+/// Returns the output and the counts of Python itself. Before 3.11 its names are not qualified.
 fn counted(python: &Path, directory: &Path) -> (String, BTreeMap<String, u64>) {
     let file = directory.join("counts");
     let mut command = Command::new(python);
@@ -86,7 +88,7 @@ fn counted(python: &Path, directory: &Path) -> (String, BTreeMap<String, u64>) {
     (run.stdout, serde_json::from_str(&counts).expect("JSON"))
 }
 
-/// Calls by function, of a trace.
+/// Returns the calls of a trace by function.
 fn calls(trace: &str) -> BTreeMap<String, u64> {
     let run = calltap_run(&["report", "-i", trace, "--format", "json"]);
     assert!(run.status.success(), "{}", run.stderr);
@@ -99,7 +101,7 @@ fn calls(trace: &str) -> BTreeMap<String, u64> {
     calls
 }
 
-/// The names without what they are qualified by.
+/// Returns the names without their qualification.
 fn unqualified(calls: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (name, count) in calls {
@@ -115,7 +117,7 @@ fn python_calls_are_those_that_the_program_counts_itself() {
     let Some((interpreters, directory)) = interpreters() else { return };
     for Interpreter { minor, path } in interpreters {
         let (printed, mut own) = counted(&path, directory.path());
-        // The program's own began before it counted.
+        // The module's own call began before the program counted.
         own.remove("__main__.<module>");
         assert!(own.len() > 40 && own.contains_key("__main__.größe"), "3.{minor}: {own:?}");
         let trace = directory.path().join("t.calltap").display().to_string();
@@ -239,7 +241,8 @@ fn a_loop_that_only_waits_is_traced_from_its_next_wait_on() {
 fn what_is_attached_to_has_python_functions_in_its_snapshots() {
     of_each("busy.py", "errors []\n", |minor, resident| {
         let (pid, trace) = (resident.pid.to_string(), resident.trace().display().to_string());
-        // Its threads may map memory where calltap was about to, which is told.
+        // The program's threads may map memory where calltap was about to; then calltap reports
+        // that.
         let is_attached = (0..20).any(|_| {
             let run = calltap_run(&["attach", "--python", "__main__.*", "-p", &pid]);
             assert!(run.status.success(), "3.{minor}: {}", run.stderr);
@@ -271,7 +274,7 @@ fn python_calls_of_all_processes_of_a_pool_are_recorded() {
             let of = |name: &str| calls.get(name).copied().unwrap_or(0);
             assert_eq!(of(&format!("{module}.child")), 50, "3.{minor} {method}: {calls:?}");
             assert_eq!(of("__main__.Late.go"), 7, "3.{minor} {method}: {calls:?}");
-            // In 3.11 the program's own profiler takes the place of calltap's profile function.
+            // In 3.11 the program's own profiler replaces calltap's profile function.
             let work = of("__main__.work") + of("__mp_main__.work");
             assert_eq!(work, if minor == 11 { 57 } else { 62 }, "3.{minor} {method}: {calls:?}");
         }
@@ -291,7 +294,7 @@ fn questions_are_answered_about_python_functions() {
             assert!(run.status.success(), "3.{minor} {words:?}: {}", run.stderr);
             run.stdout.matches("__main__.Handler.get").count()
         };
-        // Five calls; three of them sleep for 20 ms.
+        // There are five calls, three of which sleep for 20 ms.
         assert!(calls(&["slower", "15ms", "__main__.Handler.get"]) >= 3, "3.{minor}");
         assert!(calls(&["watch", "__main__.Handler.get"]) >= 5, "3.{minor}");
         assert!(calls(&["latency"]) >= 1 && calls(&["count"]) >= 1, "3.{minor}");

@@ -1,4 +1,4 @@
-//! A recorder that is stopped, killed, or out of room does not disturb the program.
+//! A recorder that is stopped, killed, or out of disk space does not disturb the program.
 
 use calltap_e2e::{Expect, GCC, Program, calltap, calltap_run, check, compile, have, run};
 use std::io::{BufRead, BufReader, Read};
@@ -37,7 +37,8 @@ fn report(program: &Program) -> String {
 fn a_stopped_recorder_does_not_stop_the_program() {
     let program = compile(GCC, &["slow.c"], &[]);
     for flags in [&["--buffer-size", "2M"][..], &["--clock", "sparse", "--buffer-size", "1M"], &[]] {
-        // Far longer than the rounds take on any machine: what ends the wait is that the heartbeat stands still.
+        // The limit is far longer than the rounds take on any machine: the wait ends because the
+        // recorder's heartbeat stops.
         let flags = [&["--max-wait", "60s"], flags].concat();
         let (mut child, mut output) = start(&program, &flags, "30");
         let mut text = String::new();
@@ -105,7 +106,8 @@ fn the_flight_recorder_counts_what_it_drops() {
     }
 }
 
-// The planner is delayed while the rest of the recorder goes on: as where what a program loads is large and the machine is busy.
+// Delays the planner while the rest of the recorder runs, as with a large library on a loaded
+// machine.
 #[test]
 fn a_program_waits_as_long_as_its_recorder_works() {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");

@@ -1,8 +1,8 @@
-//! Values reach traced functions and come back from them unchanged, in whatever register or stack slot they travel.
+//! Values pass into traced functions and back unchanged, in every register and stack slot.
 
 use calltap_e2e::{Expect, GCC, check, clocks, compile, diagonal, full, have, matrix, plain, record};
 
-/// What the processor does not have cannot be installed: said, and not counted as skipped.
+/// Prints features that the processor lacks. They cannot be installed, and do not count as skipped.
 fn say_missing(output: &str) {
     let lines = output.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
     lines.for_each(|line| eprintln!("NOT HERE: {line}"));

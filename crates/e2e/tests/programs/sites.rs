@@ -1,4 +1,4 @@
-//! Sites of every kind: how they are found, what becomes of them, and that the program computes the same.
+//! Sites of every kind: their discovery, their states, and the program's unchanged results.
 
 mod first_calls;
 mod int3;

@@ -1,4 +1,4 @@
-//! The program sees the surroundings it would see alone, and its end is seen as if it had run alone.
+//! The program sees the same environment as alone, and its end is reported as if it had run alone.
 
 use calltap_e2e::{BARE, Build, Expect, GCC, Program, calltap, calltap_run, check, compile, plain, run};
 use std::io::{BufRead, BufReader, Read};
@@ -20,7 +20,8 @@ fn environment_arguments_files_signals_and_limits() {
     }
 }
 
-/// A command with an unusual environment, directory, file and signal setting, alone or recorded.
+/// Runs a command with an unusual environment, directory, file and signal disposition, alone or
+/// recorded.
 fn unusual(program: &Program, recorded: bool, preload: Option<&str>) -> String {
     let mut command = Command::new("env");
     command.args(["-i", "Z=1", "M=", "A=2"]).args(preload.map(|value| format!("LD_PRELOAD={value}")));
@@ -100,7 +101,8 @@ fn death_by_signal() {
     check(&program, &plain(), &Expect { arguments: &["crash"], ..Expect::default() });
 }
 
-/// Starts the recorder on the waiting program, in a session of its own; comes back when the program is ready.
+/// Starts the recorder on the waiting program, in a session of its own, and returns when the
+/// program is ready.
 fn waiting(program: &Program, arguments: &[&str]) -> (Child, BufReader<impl Read>) {
     let mut command = Command::new(calltap());
     command
@@ -198,14 +200,14 @@ fn an_empty_preload_list_stays_in_the_environment() {
     assert_eq!(recorded, output(&[]));
 }
 
-// Its runtime ends a program in which it is not the first library.
+// The sanitizer's runtime aborts a program in which it is not the first library.
 #[test]
 fn programs_under_address_sanitizer_start_and_are_watched_over() {
     for build in [GCC, &BARE[0]] {
         let program = compile(build, &["poisoned.c"], &["-fsanitize=address"]);
         check(&program, &plain(), &Expect { uncounted: true, ..Expect::default() });
         let trace = program.directory().join("poisoned.ct").display().to_string();
-        // A followed process is traced, and so the leak checker cannot trace it at its end.
+        // A followed process is traced, so the leak checker cannot trace it at its end.
         let recorded = |argument: &str| {
             let mut command = Command::new(calltap());
             command.env("ASAN_OPTIONS", "detect_leaks=0").args(["record", "--follow", "-F", "sum", "-o"]);

@@ -1,4 +1,5 @@
-//! Functions switched off and on, and from tracer to tracer, while programs run: they go on as if nothing had been.
+//! Functions are switched off and on, and from tracer to tracer, while programs run: their results
+//! are the same.
 
 use calltap_e2e::*;
 

@@ -1,4 +1,4 @@
-//! Tail calls: a call lasts until control is back at its caller, whatever it has jumped to.
+//! Tail calls: a call lasts until its caller continues, whatever functions it has jumped to.
 
 use calltap_e2e::{
     BARE, Build, Expect, GCC, Resident, XRAY, calltap_run, changed_text, compile, have, installed, kill,
@@ -6,10 +6,11 @@ use calltap_e2e::{
 };
 use std::collections::BTreeMap;
 
-/// How long the function pauses in which all calls end.
+/// Nanoseconds for which the function pauses in which all calls end.
 const PAUSE: u64 = 20_000_000;
 
-/// Every call lasts no shorter than what it has jumped to, and no longer than its caller has waited.
+/// Checks that no call is shorter than the function that it has jumped to, nor longer than its
+/// caller has waited.
 fn check(build: &Build, flags: &[&str]) {
     let program = compile(build, &["tail_calls.c"], &[]);
     let recording = record(&program, flags, &Expect::default());
@@ -38,7 +39,7 @@ fn check(build: &Build, flags: &[&str]) {
     }
     for (name, most) in &took {
         let ns = longest.get(&name[..]).copied().unwrap_or(0);
-        // The kernel may slow its clock down, or speed it up, by half a thousandth.
+        // The kernel may adjust the rate of its clock by half a thousandth.
         let most = most + most / 1000;
         assert!((PAUSE..=most).contains(&ns), "{}: {name} took {ns} ns of {most}", recording.what);
     }
@@ -52,7 +53,7 @@ fn a_call_lasts_until_control_is_back_at_its_caller() {
     let builds = [GCC, XRAY, &BARE[0], &BARE[1], &BARE[2], &BARE[4], &BARE[5]];
     for build in builds.into_iter().filter(|build| have(build.compilers[0])) {
         check(build, &[]);
-        // What is jumped to is not traced.
+        // The function that is jumped to is not traced.
         check(build, &["-N", "pauses"]);
     }
 }
@@ -70,7 +71,8 @@ fn the_result_is_what_the_caller_gets() {
     }
 }
 
-/// The recorder leaves, or a function is switched off, while a call is open that has jumped to another one. What follows the two entries in the recording.
+/// Detaches, or switches a function off, while a call is open that has jumped to another function,
+/// and compares the recording behind the two entries.
 fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
     let program = compile(build, &["tail_waits.c"], &[]);
     let mut resident = Resident::start(&program, &[]);

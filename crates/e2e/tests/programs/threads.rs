@@ -1,4 +1,4 @@
-//! Threads, signals and coroutines: every call counted, every end as untraced.
+//! Threads, signals and coroutines: every call is counted, and every program ends as untraced.
 
 use calltap_e2e::{
     BUILDS, Build, Expect, GCC, check, clocks, compile, compile_rust, diagonal, matrix, plain,
@@ -71,7 +71,8 @@ fn handlers_at_20_khz() {
 
 #[test]
 fn handlers_on_a_small_alternate_stack() {
-    // Not with -pg: the profiler's own timer would overflow the small stack, untraced too.
+    // Builds with -pg are left out: the profiler's own timer would overflow the small stack,
+    // untraced as well.
     signals("alternate", [&BUILDS[0], &BUILDS[4], &BUILDS[5]]);
 }
 
@@ -83,13 +84,15 @@ fn handlers_that_interrupt_handlers() {
 #[test]
 fn coroutines_that_move_between_threads() {
     for (turn, build) in matrix() {
-        // A handler that comes while its thread's stack is seen for the first time may be lost.
+        // The events of a handler that interrupts the first event of its thread's stack may be
+        // lost.
         let expect = Expect { may_lose: true, ..Expect::default() };
         check(&compile(build, &["coroutines.c"], &[]), &diagonal(turn), &expect);
     }
 }
 
-// Their stacks share pieces of the shadow stack, which one of them maps while the others wait.
+// The threads' stacks share pieces of the shadow stack, which one thread maps while the others
+// wait.
 #[test]
 fn threads_that_start_together_on_a_busy_machine_lose_nothing() {
     let program = compile_rust("panics.rs", &["-Copt-level=2"]);

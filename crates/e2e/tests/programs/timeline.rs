@@ -12,7 +12,7 @@ fn timeline_step(n: u64) -> u64 {
     n
 }
 
-/// The events of a timeline: name, category, thread, start and end in microseconds.
+/// Returns the events of a timeline: name, category, thread, start and end in microseconds.
 fn events(timeline: &Timeline) -> Vec<(String, String, u64, f64, f64)> {
     let mut text = Vec::new();
     timeline.write(&mut text).expect("written");

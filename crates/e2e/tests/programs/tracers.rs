@@ -1,4 +1,4 @@
-//! Several tracers at once, each with its own functions, in a process that runs on.
+//! Several tracers at the same time, each with its own functions, in a running process.
 
 use calltap_e2e::{GCC, Program, Resident, calltap_run, changed_text, compile, plain, succeeds};
 use std::thread;
@@ -8,7 +8,7 @@ fn program() -> Program {
     compile(GCC, &["resident.c"], &[])
 }
 
-/// A command on the process, which must succeed; what it says.
+/// Runs a command on the process, which must succeed, and returns its output.
 fn on(resident: &Resident, command: &str) -> String {
     let words: Vec<&str> = command.split(' ').collect();
     let pid = resident.pid.to_string();
@@ -17,7 +17,7 @@ fn on(resident: &Resident, command: &str) -> String {
     run.stdout
 }
 
-/// Waits until a function has been counted.
+/// Waits until calls of a function have been counted.
 fn await_profile(resident: &Resident, function: &str) -> String {
     let start = Instant::now();
     loop {
@@ -52,10 +52,10 @@ fn a_second_tracer_with_functions_of_its_own() {
     let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows.len(), 1, "{table}");
     assert_eq!(rows[0][..2], ["outer", "12345"], "{table}");
-    // Both on one function: one patched site, two users.
+    // Two tracers trace one function: one patched site, two users.
     on(&resident, "put --append set_ftrace_filter outer");
     assert!(on(&resident, "get enabled_functions").contains("outer (2)"));
-    // What was summed up stays when the tracer goes, and begins at nothing when it comes again.
+    // The sums stay when the tracer is disabled, and are reset when it is enabled again.
     on(&resident, "put function_profile_enabled 0");
     assert!(on(&resident, "get trace_stat/function0").contains("outer"));
     on(&resident, "put function_profile_enabled 1");

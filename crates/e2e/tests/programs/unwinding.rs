@@ -1,4 +1,4 @@
-//! Exceptions, panics, longjmp, deep recursion and tail calls go where they go untraced.
+//! Exceptions, panics, longjmp, deep recursion and tail calls have the same targets as untraced.
 
 use calltap_e2e::{
     BUILDS, Expect, GCC, calltap_run, check, clocks, compile, compile_rust, diagonal, full, matrix, plain,
@@ -54,7 +54,8 @@ fn tail_calls_of_every_kind() {
     check(&compile(GCC, &["tail.c"], &[]), &full(), &Expect::default());
 }
 
-// A handler may interrupt a hook between reserving a slot and writing it: that event is lost, and counted.
+// A handler may interrupt a hook between reserving a slot and writing it: that event is lost, and
+// counted.
 #[test]
 fn siglongjmp_out_of_a_handler_at_20_khz() {
     for (turn, build) in matrix() {

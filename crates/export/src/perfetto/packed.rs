@@ -1,5 +1,5 @@
-//! Packets on their way into the file: deflated many at a time, as Perfetto's own writers do (`compressed_packets`).
-//! A thread of its own compresses, while the next packets are made.
+//! Compresses packets in blocks, as Perfetto's own writers do (`compressed_packets`). A separate
+//! thread compresses while the next packets are made.
 
 use crate::proto::message;
 use flate2::Compression;
@@ -8,27 +8,27 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::Scope;
 
-/// Trace.packet, and TracePacket.compressed_packets.
+/// Field of Trace.packet.
 const PACKET: u32 = 1;
 const COMPRESSED_PACKETS: u32 = 50;
-/// Bytes that are compressed together, at least.
+/// Minimum number of bytes compressed together.
 const TOGETHER: usize = 256 << 10;
-/// Blocks that are compressed, or wait for it.
+/// Maximum number of blocks that are being compressed or wait for it.
 const AHEAD: usize = 4;
-/// The packets of calls are so alike that a higher level gains little.
+/// Compression level; the packets of calls are so alike that a higher one gains little.
 const LEVEL: u32 = 1;
 
-/// Takes packets and writes them.
+/// Takes packets, compresses and writes them.
 pub(super) struct Packed<'a> {
     out: &'a mut dyn Write,
     blocks: SyncSender<Vec<u8>>,
     packed: Receiver<io::Result<Vec<u8>>>,
-    /// Blocks that are not written yet.
+    /// Number of blocks that are not written yet.
     under_way: usize,
 }
 
 impl<'a> Packed<'a> {
-    /// Writes to `out`; the thread ends when this is dropped.
+    /// Starts the thread; it ends when this is dropped.
     pub(super) fn new<'scope>(scope: &'scope Scope<'scope, '_>, out: &'a mut dyn Write) -> Packed<'a> {
         let (blocks, full) = sync_channel::<Vec<u8>>(AHEAD);
         let (done, packed) = channel();
@@ -42,7 +42,8 @@ impl<'a> Packed<'a> {
         Packed { out, blocks, packed, under_way: 0 }
     }
 
-    /// Takes the packets once there are enough of them, or at the end all that are left, and waits until they are written.
+    /// Takes the packets once there are enough of them, or at the end all that are left and waits
+    /// until they are written.
     pub(super) fn add(&mut self, packets: &mut Vec<u8>, is_end: bool) -> io::Result<()> {
         let ended = || io::Error::other("compressing the packets failed");
         if packets.len() >= TOGETHER || is_end && !packets.is_empty() {
@@ -60,7 +61,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// A packet of packets.
+/// Returns a packet that contains the compressed packets.
 fn pack(packets: &[u8]) -> io::Result<Vec<u8>> {
     let mut deflate = ZlibEncoder::new(Vec::with_capacity(packets.len() / 4), Compression::new(LEVEL));
     deflate.write_all(packets)?;

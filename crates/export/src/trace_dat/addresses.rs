@@ -1,8 +1,9 @@
 //! Addresses of functions and callers, and the symbols by which readers name them.
 //!
-//! A reader has one list of symbols for the whole file and takes the nearest one below an address. A recording can
-//! have several programs, and libraries that came and went: a module whose addresses are taken already is moved to
-//! where nothing is. And a caller that no symbol is right for gets one of its own.
+//! A reader has one list of symbols for the whole file and takes the nearest one below an address.
+//! A recording can have several programs, and libraries that were loaded and unloaded: a module
+//! whose addresses overlap those of another is moved to a free range. A caller that no symbol fits
+//! gets one of its own.
 
 use super::text::word;
 use calltap_analysis::Names;
@@ -11,32 +12,32 @@ use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// Where modules go whose own addresses are taken.
+/// First address for moved modules.
 const ELSEWHERE: u64 = 1 << 62;
-/// Added to callers in no module, lest a module of another process names them.
+/// Added to callers outside of all modules, so that no module of another process names them.
 const NOWHERE: u64 = 1 << 63;
-/// Of functions that the recording does not describe.
+/// Address of functions that the recording does not describe.
 const UNKNOWN: u64 = 1;
-/// Of what calltap itself has to say.
+/// Address of calltap's own messages.
 const OWN: u64 = 2;
-/// Callers remembered before starting over.
+/// Maximum number of cached callers; the cache is emptied when it is full.
 const CACHE: usize = 1 << 18;
-/// Callers outside of traced functions that get a symbol; others become unknown callers.
+/// Maximum number of symbols for callers outside of traced functions; further callers are unknown.
 const SYMBOLS: usize = 1 << 20;
 
 pub(super) struct Addresses<'a> {
     meta: &'a Meta,
     names: &'a Names<'a>,
     symbols: Symbols<'a>,
-    /// By module: what is added to its addresses.
+    /// Offset added to the addresses of each module.
     moved: Vec<u64>,
-    /// By site, and of the one after the last.
+    /// Addresses by site; the last entry is for undescribed sites.
     sites: Vec<u64>,
-    /// By site: it was asked for.
+    /// Whether each site's address was requested.
     used: Vec<bool>,
-    /// By process and address.
+    /// Addresses of callers by process and original address.
     callers: HashMap<(u32, u64), u64>,
-    /// Symbols of callers, and calltap's: lines by address.
+    /// Symbol lines of callers, and of calltap, by address.
     own: BTreeMap<u64, String>,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// The address of a function.
+    /// Returns the address of a function.
     #[inline]
     pub(super) fn function(&mut self, site: SiteId) -> u64 {
         let site = (site.0 as usize).min(self.meta.sites.len());
@@ -70,13 +71,13 @@ impl<'a> Addresses<'a> {
         self.sites[site]
     }
 
-    /// The address that is named as calltap itself.
+    /// Returns the address whose symbol is calltap.
     pub(super) fn own(&mut self) -> u64 {
         self.own.entry(OWN).or_insert_with(|| line(OWN, "calltap", None));
         OWN
     }
 
-    /// The address of a caller; 0 if it is not known.
+    /// Returns the address of a caller; 0 if it is unknown.
     pub(super) fn caller(&mut self, thread: ThreadId, ticks: u64, address: u64) -> u64 {
         if address == 0 {
             return 0;
@@ -89,7 +90,8 @@ impl<'a> Addresses<'a> {
         let mut written = match place.module {
             Some(module) => {
                 let moved = self.moved.get(module.id as usize).copied().unwrap_or(0);
-                // What is called last in a function may return to the first byte of the next one.
+                // The return address of a function's last call may be the first byte of the next
+                // function.
                 let before = u64::from(self.symbols.begins_site(module, address));
                 address.wrapping_add(moved) - before
             }
@@ -107,7 +109,7 @@ impl<'a> Addresses<'a> {
             None => written = 0,
         }
         let here = |module: &&Module| (module.range.0..module.range.1).contains(&address);
-        // What was mapped there changed: the answer holds for this moment only.
+        // If the mapping changed over time, the address is valid at `ticks` only.
         if self.meta.modules.iter().filter(here).nth(1).is_none() {
             if self.callers.len() >= CACHE {
                 self.callers.clear();
@@ -117,7 +119,7 @@ impl<'a> Addresses<'a> {
         written
     }
 
-    /// The symbols of all addresses that were asked for, as `/proc/kallsyms` has them.
+    /// Returns the symbols of all requested addresses in the format of `/proc/kallsyms`.
     pub(super) fn kallsyms(&self) -> String {
         let mut lines = self.own.clone();
         for (site, &address) in (0..).map(SiteId).zip(&self.sites) {
@@ -127,7 +129,7 @@ impl<'a> Addresses<'a> {
                 lines.entry(address).or_insert_with(|| line(address, self.names.function(site), module));
             }
         }
-        // A reader believes the last symbol only at its first byte: there is one behind all.
+        // A reader accepts the last symbol at its first byte only, so one is put after all others.
         lines.insert(u64::MAX, line(u64::MAX, "[end]", None));
         lines.into_values().collect()
     }
@@ -142,7 +144,7 @@ fn line(address: u64, name: &str, module: Option<&Module>) -> String {
     line
 }
 
-/// By module: how far it is moved, so that no two that differ are at the same place.
+/// Returns the offset of each module, so that no two different modules overlap.
 fn placed(modules: &[Module]) -> Vec<u64> {
     let mut same = HashMap::new();
     let mut taken: BTreeMap<u64, u64> = BTreeMap::new();

@@ -1,18 +1,19 @@
 //! Everything before the pages, in both versions of the file.
 //!
-//! Version 6 has its parts one after the other. Version 7 has the same parts as sections, found by a list of options.
+//! Version 6 has its parts one after the other. Version 7 has the same parts as sections, located
+//! by a list of options.
 
 use crate::options::Version;
 use calltap_ringbuffer::{PAGE_SIZE, formats};
 
-/// What the head says.
+/// The contents of the head.
 pub(super) struct Head {
     pub(super) kallsyms: String,
     pub(super) cmdlines: String,
     pub(super) clocks: &'static str,
     pub(super) system: String,
     pub(super) writer: String,
-    /// Of every stream.
+    /// Number of pages of each stream.
     pub(super) pages: Vec<u64>,
 }
 
@@ -32,15 +33,15 @@ mod option {
     pub(super) const CMDLINES: u16 = 21;
 }
 
-/// Of a section: option, flags, name, size.
+/// Size of a section's header: option, flags, name, size.
 const SECTION: usize = 16;
 
 impl Head {
-    /// The bytes up to the first page.
+    /// Returns the bytes up to the first page.
     pub(super) fn bytes(&self, version: Version) -> Vec<u8> {
         let mut file = b"\x17\x08\x44tracing".to_vec();
         file.extend_from_slice(if version == Version::V6 { b"6\0" } else { b"7\0" });
-        // Little-endian, longs of 8 bytes.
+        // Little-endian, with longs of 8 bytes.
         file.extend_from_slice(&[0, 8]);
         number(&mut file, PAGE_SIZE as u32);
         match version {
@@ -62,7 +63,7 @@ impl Head {
         }
         file.extend_from_slice(&option::DONE.to_le_bytes());
         file.extend_from_slice(b"flyrecord\0");
-        // Behind the table come the clocks once more.
+        // The clocks are repeated after the table.
         let clocks = sized(self.clocks);
         let table = 2 * size_of::<u64>() * self.pages.len();
         let mut data = (file.len() + table + clocks.len()).next_multiple_of(PAGE_SIZE) as u64;
@@ -86,11 +87,12 @@ impl Head {
         for (id, value) in self.options() {
             add_option(&mut options, id, &value);
         }
-        // KernelShark asks for it before it looks at the buffer.
+        // KernelShark reads this option before it looks at the buffer.
         add_option(&mut options, option::STREAMS, &(self.pages.len() as u32).to_le_bytes());
         let start = file.len() as u64;
         file[first..first + 8].copy_from_slice(&start.to_le_bytes());
-        // The pages are a section, too. Where it is depends on the size of the option that says so, not on what it says.
+        // The pages are a section too. Its position depends on the size of the option that locates
+        // it, not on the option's value.
         let rest = |buffer: &[u8]| {
             let mut options = options.clone();
             add_option(&mut options, option::BUFFER, buffer);
@@ -106,7 +108,7 @@ impl Head {
         section_header(file, option::BUFFER, size);
     }
 
-    /// The one buffer: its streams.
+    /// Returns the option for the only buffer, with its streams.
     fn buffer(&self, offset: u64, mut data: u64) -> Vec<u8> {
         let clock = self.clocks.split(['[', ']']).nth(1).unwrap_or_default();
         let mut buffer = offset.to_le_bytes().to_vec();
@@ -123,7 +125,7 @@ impl Head {
         buffer
     }
 
-    /// Offset and size of each stream.
+    /// Returns offset and size of each stream.
     fn places<'a>(&'a self, next: &'a mut u64) -> impl Iterator<Item = (u64, u64)> + 'a {
         self.pages.iter().map(|pages| {
             let (offset, size) = (*next, pages * PAGE_SIZE as u64);
@@ -141,7 +143,7 @@ impl Head {
         ]
     }
 
-    /// What both versions have in the same form and order.
+    /// Returns the parts that both versions have in the same form and order.
     fn metadata(&self) -> [(u16, Vec<u8>); 6] {
         let mut header = b"header_page\0".to_vec();
         header.extend_from_slice(&sized(formats::HEADER_PAGE));
@@ -161,14 +163,14 @@ impl Head {
             (option::FTRACE_EVENTS, events),
             (option::EVENT_FORMATS, sched),
             (option::KALLSYMS, symbols),
-            // No formats of printk.
+            // There are no formats of printk.
             (option::PRINTK, 0_u32.to_le_bytes().to_vec()),
             (option::CMDLINES, sized(&self.cmdlines)),
         ]
     }
 }
 
-/// An integer of the file.
+/// An integer field of the file.
 trait Number {
     fn add(self, file: &mut Vec<u8>);
 }
@@ -206,7 +208,7 @@ fn section(file: &mut Vec<u8>, id: u16, content: &[u8]) {
 
 fn section_header(file: &mut Vec<u8>, id: u16, size: u64) {
     file.extend_from_slice(&id.to_le_bytes());
-    // Not compressed; its name is the first string, the empty one.
+    // No compression, and the first string as name, which is empty.
     file.extend_from_slice(&[0; 6]);
     number(file, size);
 }

@@ -1,20 +1,21 @@
-//! Which thread is in which stream.
+//! Assigns threads to streams.
 //!
-//! Readers have a stream per processor, each ascending in time. Here a thread has one for itself while it lives, and
-//! one that starts later gets the stream of one that has ended: there are as many streams as threads lived at a time.
-//! So no stream needs merging (it is written thread after thread, with the state of one), a call and its return stay
-//! neighbours, and a program that starts a million short threads does not become a file of a million streams.
+//! Readers have a stream per processor, each ascending in time. Here a thread has a stream for
+//! itself while it lives, and a later thread gets the stream of one that has ended: there are as
+//! many streams as threads lived at a time. So no stream needs merging (it is written thread after
+//! thread, with the state of one), a call and its return stay neighbours, and a program that starts
+//! a million short threads does not become a file of a million streams.
 
 use calltap_analysis::{Source, threads_with_events};
 use calltap_trace::ThreadId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The streams' threads, each in order of time.
+/// The threads of each stream, in order of time.
 pub(super) struct Lanes {
-    /// The threads of the first stream, then of the next.
+    /// The threads of the first stream, then of the next, and so on.
     pub(super) order: Vec<ThreadId>,
-    /// By thread: it is the last of its stream.
+    /// Whether each thread is the last of its stream.
     pub(super) ends: Vec<bool>,
     /// Number of streams.
     pub(super) count: usize,
@@ -26,7 +27,7 @@ impl Lanes {
         let mut threads: Vec<_> = threads_with_events(source).into_iter().filter_map(span).collect();
         threads.sort_unstable();
         let mut lanes: Vec<Vec<ThreadId>> = Vec::new();
-        // When the last thread of each ends.
+        // End of the last thread of each stream.
         let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         for ((first, last), thread) in threads {
             let lane = match ends.peek() {

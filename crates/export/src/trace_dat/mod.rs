@@ -1,7 +1,9 @@
-//! `trace.dat` of trace-cmd, which KernelShark reads, too: events in pages of the kernel's ring buffer.
+//! `trace.dat` of trace-cmd, which KernelShark reads too: events in pages of the kernel's ring
+//! buffer.
 //!
-//! The head says where every stream is and which symbols there are, and comes first: so the events are gone through
-//! twice, first to count pages and to see which functions and callers there are. Memory is that of the symbols.
+//! The head comes first and contains the positions of all streams and all symbols. So the events
+//! are read twice, first to count pages and to find the functions and callers. Memory grows with
+//! the symbols only.
 
 mod addresses;
 mod head;
@@ -21,17 +23,19 @@ use head::Head;
 use lanes::Lanes;
 use std::io::{self, Write};
 
-/// Readers number streams with 16 bits.
+/// Maximum number of streams: readers number them with 16 bits.
 const STREAMS: usize = i16::MAX as usize;
 
-/// Readers indent by depth, without a limit: of a recursion of a hundred thousand calls every line would be as long.
+/// Maximum depth in the file: readers indent by depth without a limit, so that the lines of a
+/// recursion of a hundred thousand calls would be that long.
 const DEEPEST: u32 = 500;
 
-/// Writes a trace.dat. What the function tracer saw are `function` events, what the function_graph tracer saw
-/// `funcgraph_entry` and `funcgraph_exit`; a call that both saw is two events. When a thread did not run, its stream's processor has
-/// `sched_switch` events to no thread and back, with state S or R. A call that had not returned at the
-/// end has no exit. Where events were lost, readers say how many are missing. Returns whose entries are not known are
-/// left out: a reader takes the return behind an entry of the same function for its own.
+/// Writes a trace.dat. Calls recorded by the function tracer are `function` events, those of the
+/// function_graph tracer `funcgraph_entry` and `funcgraph_exit`; a call recorded by both is two
+/// events. Where a thread did not run, its stream's processor has `sched_switch` events to no
+/// thread and back, with state S or R. A call that had not returned at the end has no exit. Where
+/// events were lost, readers report how many are missing. Returns without a recorded entry are left
+/// out: a reader would match a return with a preceding entry of the same function.
 pub fn trace_dat(
     source: &dyn Source,
     options: &Options,
@@ -72,7 +76,7 @@ pub fn trace_dat(
     let mut pages = std::mem::take(&mut exporter.pages);
     let counted = pages.clone();
     if pages.is_empty() {
-        // A file without streams is none.
+        // A file needs at least one stream.
         pages.push(0);
     }
     let head = Head {
@@ -99,23 +103,24 @@ struct Exporter<'a> {
     lanes: &'a Lanes,
     addresses: Addresses<'a>,
     stream: Stream,
-    /// Of every stream that is complete.
+    /// Number of pages of every finished stream.
     pages: Vec<u64>,
-    /// Of the stream at hand.
+    /// Number of pages of the current stream.
     page: u64,
     /// Time of the newest event of the thread.
     last: u64,
-    /// Until then it is not known whether the thread ran, and whether that was said; ticks.
+    /// End of the time in which the thread's state is unknown, in ticks, and whether that was
+    /// written.
     unknown: Option<(u64, bool)>,
-    /// The second time: where pages go.
+    /// Output of the second pass.
     to: Option<(Vec<u8>, &'a mut dyn Write)>,
 }
 
 impl Visitor for Exporter<'_> {
     fn enter(&mut self, thread: ThreadId, enter: &Enter) {
-        self.know(thread, enter.ticks);
+        self.note_running(thread, enter.ticks);
         if enter.is_rest {
-            // The entry is where the call began: a second one would be a second call.
+            // The entry is where the call began: a second entry would be a second call.
             let (name, depth) = (self.names.function(enter.site), enter.depth);
             let text = format!("{name} is open again at depth {depth}: the thread is back on its stack\n");
             let record = record::print(self.tid(thread), self.addresses.own(), &text);
@@ -130,9 +135,10 @@ impl Visitor for Exporter<'_> {
     }
 
     fn close(&mut self, thread: ThreadId, call: &Call) {
-        // An exit has a duration here, so a call that may be open still gets none. One that has ended, at an unknown moment, gets one at the last moment when it is
-        // known to have run: trace-cmd would take a later return of the same function for its own.
-        self.know(thread, call.end);
+        // An exit has a duration here, so a call that may still be open gets none. A call that
+        // ended at an unknown time gets one at the last time when it is known to have run:
+        // trace-cmd would match a later return of the same function with it.
+        self.note_running(thread, call.end);
         if !call.ending.is_cut() || matches!(call.ending, Ending::Left | Ending::SwitchedOff) {
             let function = self.addresses.function(call.site);
             let (start, end) = (self.source.to_ns(call.start), self.source.to_ns(call.end));
@@ -150,14 +156,14 @@ impl Visitor for Exporter<'_> {
 
     fn off(&mut self, thread: ThreadId, stretch: &Stretch) {
         let sleeps = match stretch.state {
-            // The kernel's event has no word for who kept it.
+            // The kernel's event has no state for a thread held by calltap.
             RunState::Blocked | RunState::Tracing => true,
             RunState::Runnable => false,
-            RunState::Unknown => return self.doubt(thread, stretch),
+            RunState::Unknown => return self.note_unknown(thread, stretch),
             RunState::Running => return,
         };
-        self.know(thread, stretch.from);
-        // The events say from here on what it does.
+        self.note_running(thread, stretch.from);
+        // From here on the switch events show the thread's state.
         self.unknown = None;
         let tid = self.tid(thread);
         let own = (
@@ -170,7 +176,7 @@ impl Visitor for Exporter<'_> {
     }
 
     fn lost(&mut self, _: ThreadId, ticks: u64, entries: u32, exits: u32) {
-        // Of a thread that nothing else is known of, the recorder cannot tell when.
+        // The recorder does not know the time of a loss in a thread without other events.
         self.last = self.source.to_ns(ticks).max(self.start());
         self.stream.miss(u64::from(entries) + u64::from(exits));
     }
@@ -185,7 +191,8 @@ impl Visitor for Exporter<'_> {
 
     fn thread_end(&mut self, thread: ThreadId) -> io::Result<()> {
         if self.stream.owes_missed() {
-            // Only an event can say that some are missing before it, and the next one is another thread's.
+            // Only an event can carry the number of events missing before it, and the next event
+            // belongs to another thread.
             let last = record::print(
                 self.tid(thread),
                 self.addresses.own(),
@@ -206,7 +213,7 @@ impl Visitor for Exporter<'_> {
 }
 
 impl Exporter<'_> {
-    /// When the recording began.
+    /// Time at which the recording began.
     fn start(&self) -> u64 {
         let session = self.source.meta().session.as_ref().filter(|_| self.source.has_time());
         session.map_or(0, |session| session.start_monotonic_ns)
@@ -216,28 +223,29 @@ impl Exporter<'_> {
         pid_tid(self.source, thread).1
     }
 
-    /// It is not known what the thread does. There is no event of the kernel's that says so; that nothing is known before its first event need not be said.
-    fn doubt(&mut self, thread: ThreadId, stretch: &Stretch) {
+    /// Writes that the thread's state is unknown, as the kernel has no event for that; not before
+    /// its first event, where nothing is known anyway.
+    fn note_unknown(&mut self, thread: ThreadId, stretch: &Stretch) {
         let before = self.unknown.filter(|(until, _)| *until == stretch.from);
-        let is_said = before.is_some_and(|(_, is_said)| is_said);
-        let is_first = stretch.from == 0 || before.is_some_and(|(_, is_said)| !is_said);
-        if !is_said && !is_first {
-            self.say(thread, stretch.from, SAYS_UNKNOWN);
+        let is_written = before.is_some_and(|(_, is_written)| is_written);
+        let is_first = stretch.from == 0 || before.is_some_and(|(_, is_written)| !is_written);
+        if !is_written && !is_first {
+            self.print(thread, stretch.from, SAYS_UNKNOWN);
         }
         self.unknown = Some((stretch.to, !is_first));
     }
 
-    /// Something happens at this time: if what the thread did was not known, and is, it runs.
-    fn know(&mut self, thread: ThreadId, ticks: u64) {
+    /// Writes that the thread runs, if an event shows it after a time of unknown state.
+    fn note_running(&mut self, thread: ThreadId, ticks: u64) {
         if let Some((until, true)) = self.unknown.filter(|(until, _)| *until < ticks) {
-            self.say(thread, until, SAYS_RUNNING);
+            self.print(thread, until, SAYS_RUNNING);
             self.unknown = None;
         }
     }
 
-    fn say(&mut self, thread: ThreadId, ticks: u64, text: &str) {
-        let said = record::print(self.tid(thread), self.addresses.own(), text);
-        self.put(self.source.to_ns(ticks), &said);
+    fn print(&mut self, thread: ThreadId, ticks: u64, text: &str) {
+        let record = record::print(self.tid(thread), self.addresses.own(), text);
+        self.put(self.source.to_ns(ticks), &record);
     }
 
     fn put(&mut self, time: u64, record: &[u8]) {
@@ -254,7 +262,7 @@ impl Exporter<'_> {
     }
 }
 
-/// Counts a full page, and keeps it if it is to be written.
+/// Counts a full page, and in the second pass appends it to the output.
 fn take(full: &calltap_ringbuffer::Page, pages: &mut u64, to: &mut Option<(Vec<u8>, &mut dyn Write)>) {
     *pages += 1;
     if let Some((buffer, _)) = to {

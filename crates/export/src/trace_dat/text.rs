@@ -1,12 +1,13 @@
-//! The texts in the file's head that come from the recording.
+//! Texts in the file's head that come from the recording.
 
 use crate::labels::tid_of;
 use calltap_analysis::units::one_line;
 use calltap_trace::Meta;
 use std::collections::BTreeMap;
 
-/// A name without blanks, where readers end it: none after a comma, else an underscore. They also leave out names that
-/// begin with a dollar sign, which they take for an assembler's marks.
+/// Returns a name without blanks, which would end it for readers: blanks after a comma are dropped,
+/// others become underscores. A name that begins with a dollar sign, which readers leave out as an
+/// assembler's mark, gets an underscore in front.
 pub(super) fn word(name: &str) -> String {
     let mut word = String::with_capacity(name.len());
     if name.is_empty() || name.starts_with('$') {
@@ -22,14 +23,14 @@ pub(super) fn word(name: &str) -> String {
     word
 }
 
-/// `saved_cmdlines`: names of threads. An id that was used again has its newest name.
+/// Returns `saved_cmdlines`: names of threads. A reused id has its newest name.
 pub(super) fn cmdlines(meta: &Meta) -> String {
     let named = meta.threads.iter().filter(|thread| !thread.comm.trim().is_empty());
     let newest: BTreeMap<u32, &str> = named.map(|thread| (tid_of(thread), thread.comm.as_str())).collect();
     newest.into_iter().map(|(tid, comm)| format!("{tid} {}\n", one_line(comm))).collect()
 }
 
-/// `trace_clock`: all clocks, the one in use in brackets.
+/// Returns `trace_clock`: all clocks, with the one in use in brackets.
 pub(super) fn clocks(has_time: bool) -> &'static str {
     if has_time {
         "local global counter uptime perf [mono] mono_raw boot x86-tsc\n"
@@ -38,14 +39,14 @@ pub(super) fn clocks(has_time: bool) -> &'static str {
     }
 }
 
-/// What `uname -a` would begin with.
+/// Returns the beginning of the output of `uname -a`.
 pub(super) fn system(meta: &Meta) -> String {
     meta.session
         .as_ref()
         .map_or_else(String::new, |session| format!("Linux {} {}", session.host, session.kernel))
 }
 
-/// The program that wrote the recording.
+/// Returns name and version of the program that wrote the recording.
 pub(super) fn writer(meta: &Meta) -> String {
     meta.session
         .as_ref()

@@ -1,4 +1,5 @@
-//! What stands before the events: formats, symbols, names of tasks, clock, and where the pages of every processor are.
+//! The head of a file: formats, symbols, names of tasks, the clock, and the positions of every
+//! processor's pages.
 
 mod options;
 mod v6;
@@ -11,12 +12,12 @@ use calltap_ringbuffer::PageLayout;
 pub(crate) use options::Options;
 use std::collections::BTreeSet;
 
-/// The file's first bytes.
+/// The first bytes of a file.
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
-/// A page of a ring buffer is no longer.
+/// Maximum size of a page of a ring buffer.
 const LARGEST_PAGE: u32 = 1 << 20;
 
-/// Pages of one processor.
+/// The pages of one processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) cpu: u32,
@@ -25,12 +26,12 @@ pub(crate) struct Place {
     pub(crate) compression: Compression,
 }
 
-/// A buffer: that of the top directory, or of an instance.
+/// A buffer of the top directory or of an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Buffer {
-    /// Empty for the top directory's.
+    /// Name of the instance; empty for the top directory.
     pub(crate) name: String,
-    /// What its times are.
+    /// Name of the clock.
     pub(crate) clock: String,
     pub(crate) page_size: u32,
     pub(crate) places: Vec<Place>,
@@ -42,10 +43,10 @@ impl Buffer {
     }
 }
 
-/// What is known before the first event is read.
+/// The head of a file.
 pub(crate) struct Head {
     pub(crate) layout: PageLayout,
-    /// The texts of all events.
+    /// The format texts of all events.
     pub(crate) formats: Vec<String>,
     pub(crate) kallsyms: Vec<u8>,
     pub(crate) cmdlines: Vec<u8>,
@@ -60,12 +61,12 @@ struct Parts {
     formats: Vec<String>,
     kallsyms: Vec<u8>,
     cmdlines: Vec<u8>,
-    /// Those that were read, where they are found by numbers.
+    /// Numbers of the parts that were read, in version 7.
     read: BTreeSet<u16>,
 }
 
 impl Head {
-    /// Reads everything but the events.
+    /// Reads the whole head.
     pub(crate) fn read(file: &dyn Bytes) -> Result<Head, Error> {
         let mut cursor = Cursor::new(file, 0, "its head")?;
         if cursor.take(MAGIC.len() as u64).map_err(|_| Error::Foreign)? != MAGIC {
@@ -78,7 +79,7 @@ impl Head {
         if cursor.u8()? != 0 {
             return Err(Error::BigEndian);
         }
-        // Bytes of a long: the formats have the sizes of all fields.
+        // The size of a long, which the formats make redundant.
         cursor.u8()?;
         let page_size = cursor.u32()?;
         let mut parts = Parts::default();
@@ -123,7 +124,7 @@ impl Parts {
         if cursor.text()? != "header_event" {
             return Err(Error::Damaged("no description of its pages"));
         }
-        // All readers know this text: the kernel has had one form of events since 2009.
+        // The format of event headers has not changed since 2009.
         cursor.sized()?;
         Ok(())
     }

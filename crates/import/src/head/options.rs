@@ -1,8 +1,8 @@
-//! Options of a file: small facts by number.
+//! Options of a file: small facts with numbers.
 
 use super::lossy;
 
-/// Numbers of options; those of parts are only in files of version 7.
+/// Numbers of options; those of parts occur only in files of version 7.
 pub(super) mod id {
     pub(in crate::head) const DONE: u16 = 0;
     pub(super) const DATE: u16 = 1;
@@ -19,14 +19,14 @@ pub(super) mod id {
     pub(in crate::head) const BUFFER_TEXT: u16 = 22;
 }
 
-/// What the options say.
+/// The values of the options.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     /// Microseconds from the clock's times to the time of day.
     pub(crate) date_us: Option<i64>,
     /// The clock of the top directory.
     pub(crate) clock: Option<String>,
-    /// What `uname` says of the machine.
+    /// The machine's `uname`.
     pub(crate) system: String,
     /// The program that wrote the file.
     pub(crate) writer: String,
@@ -35,7 +35,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Takes an option; others than these are not needed.
+    /// Stores the value of an option; unused ones are ignored.
     pub(super) fn take(&mut self, id: u16, value: &[u8]) {
         let text = || lossy(value.split(|byte| *byte == 0).next().unwrap_or_default());
         match id {
@@ -49,7 +49,7 @@ impl Options {
     }
 }
 
-/// The clock in brackets, as the file `trace_clock` has it, or the text itself.
+/// Returns the clock in brackets, as in the file `trace_clock`, or the text itself.
 pub(super) fn clock(text: &str) -> Option<String> {
     let chosen =
         text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(clock, _)| clock);

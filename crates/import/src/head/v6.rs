@@ -6,7 +6,7 @@ use crate::bytes::Cursor;
 use crate::compression::Compression;
 use crate::error::Error;
 
-/// The words that say what follows have ten bytes.
+/// Length of the words that announce the following part.
 const WORD: u64 = 10;
 
 pub(super) fn read(
@@ -37,7 +37,7 @@ pub(super) fn read(
     let places = read_places(cursor, cpus)?;
     let clock = match &options.clock {
         Some(clock) => clock.clone(),
-        // Files without the option have the clocks behind the table, if they have them at all.
+        // Files without the option may have the clocks after the table.
         None => cursor.sized().ok().and_then(|text| options::clock(&super::lossy(&text))).unwrap_or_default(),
     };
     let buffer = |name, places| Buffer { name, clock: clock.clone(), page_size, places };

@@ -1,4 +1,4 @@
-//! The head of a file of version 7: sections, found by a list of options.
+//! The head of a file of version 7: sections, located by a list of options.
 
 use super::options::{self, Options, id};
 use super::{Buffer, Parts, Place};
@@ -6,11 +6,11 @@ use crate::bytes::{Bytes, Cursor};
 use crate::compression::Compression;
 use crate::error::Error;
 
-/// In the flags of a section: it is compressed.
+/// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
-/// Lists of options that follow one another.
+/// Maximum number of chained lists of options.
 const MOST_LISTS: usize = 100;
-/// Bytes of an option that says where a section is.
+/// Size of an option that locates a section.
 const POINTER: usize = 8;
 
 struct Section<'f> {
@@ -23,7 +23,7 @@ struct Section<'f> {
 fn section<'f>(file: &'f dyn Bytes, at: u64, what: &'static str) -> Result<Section<'f>, Error> {
     let mut cursor = Cursor::new(file, at, what)?;
     let (id, flags) = (cursor.u16()?, cursor.u16()?);
-    // The place of its name among the strings.
+    // The index of its name in the strings.
     cursor.u32()?;
     let size = cursor.u64()?;
     Ok(Section { id, is_compressed: flags & COMPRESSED != 0, cursor, size })

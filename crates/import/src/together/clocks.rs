@@ -1,33 +1,35 @@
-//! The times of all recordings on one line.
+//! Maps the times of all recordings to one timeline.
 
 use super::{Recording, Refused};
 use calltap_trace::{ClockKind, ClockMap, ClockPair, Session, ThreadId};
 
-/// Clocks that began at the same moment say the same of it, but for what setting the time of day does to it.
+/// Maximum difference of the start of two recordings' clocks that adjustments of the time of day
+/// explain.
 const SAME_START_NS: u64 = 10_000_000_000;
 
-/// What the ticks of a recording are.
+/// Meaning of the ticks of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ticks {
-    /// Of the processor's counter, which calltap has compared with CLOCK_MONOTONIC.
+    /// The processor's counter, with clock pairs that relate it to CLOCK_MONOTONIC.
     Compared,
-    /// Of the processor's counter.
+    /// The processor's counter, without clock pairs.
     Bare,
     /// Nanoseconds of CLOCK_MONOTONIC.
     Monotonic,
 }
 
-/// The one line.
+/// The common timeline.
 pub(super) struct Timeline {
-    /// What its ticks are,
+    /// The clock of its ticks.
     pub(super) kind: ClockKind,
     pub(super) note: Option<String>,
-    /// and how they compare with CLOCK_MONOTONIC.
+    /// Clock pairs that relate its ticks to CLOCK_MONOTONIC.
     pub(super) pairs: Vec<ClockPair>,
     clock: ClockMap,
-    /// By recording: from its ticks to CLOCK_MONOTONIC, where the ticks of the line are other ones.
+    /// For each recording, the map from its ticks to CLOCK_MONOTONIC, if the timeline has other
+    /// ticks.
     maps: Vec<Option<ClockMap>>,
-    /// By recording: its events have the times at which they happened, of the processor's counter.
+    /// For each recording, whether every event has an exact time of the processor's counter.
     is_exact: Vec<bool>,
 }
 
@@ -67,27 +69,28 @@ impl Timeline {
         Ok(Timeline { kind, note: None, pairs: Vec::new(), clock, maps, is_exact })
     }
 
-    /// The time of a recording's event.
+    /// Converts the time of a recording's event to ticks of the timeline.
     pub(super) fn ticks(&self, recording: usize, ticks: u64) -> u64 {
         self.maps[recording].as_ref().map_or(ticks, |map| map.to_ns(ticks))
     }
 
-    /// Nanoseconds of CLOCK_MONOTONIC.
+    /// Converts the time of a recording's event to nanoseconds of CLOCK_MONOTONIC.
     pub(super) fn ns(&self, recording: usize, ticks: u64) -> u64 {
         self.clock.to_ns(self.ticks(recording, ticks))
     }
 
-    /// Whether the events of two recordings are in the order in which they happened: both have read the same counter at each.
+    /// Whether the events of two recordings are in the order in which they happened: both read the
+    /// same counter at each event.
     pub(super) fn are_in_order(&self, a: usize, b: usize) -> bool {
         self.maps[a].is_none() && self.maps[b].is_none() && self.is_exact[a] && self.is_exact[b]
     }
 
-    /// When the first recording began.
+    /// Returns the beginning of the first recording.
     pub(super) fn start(&self, recordings: &[Recording]) -> u64 {
         self.spans(recordings).map(|(first, _)| first).min().unwrap_or(0)
     }
 
-    /// When the last event was.
+    /// Returns the time of the last event.
     pub(super) fn end(&self, recordings: &[Recording]) -> u64 {
         self.spans(recordings).map(|(_, last)| last).max().unwrap_or(0)
     }
@@ -104,7 +107,7 @@ impl Timeline {
 fn ticks(recording: &Recording, session: &Session) -> Result<Ticks, Refused> {
     let name = || recording.name.clone();
     Ok(match session.clock {
-        // What was imported says why its pairs are none of CLOCK_MONOTONIC.
+        // The clock note of an imported recording says why its clock pairs are not CLOCK_MONOTONIC.
         ClockKind::Tsc | ClockKind::Sparse
             if session.clock_note.is_none() && recording.reader.meta().clock.len() > 1 =>
         {
@@ -135,7 +138,7 @@ fn same_machine(
             first_host: first_session.host.clone(),
         });
     }
-    // Where the time of day is not known, nothing tells.
+    // An unknown time of day proves no difference.
     let start = |session: &Session| {
         let since = session.start_realtime_ns.checked_sub(session.start_monotonic_ns);
         since.filter(|_| session.start_realtime_ns != 0 && session.clock_note.is_none())

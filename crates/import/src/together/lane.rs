@@ -1,4 +1,4 @@
-//! The events of one thread of the file, from one recording or two.
+//! Merges the events of one output thread from one recording or two.
 
 use super::clocks::Timeline;
 use super::tables::{Part, Tables};
@@ -13,7 +13,7 @@ struct Events<'r> {
     timeline: &'r Timeline,
     tables: &'r Tables,
     part: Part,
-    /// Events before the next one could not be read.
+    /// Whether events before the next one could not be read.
     is_damaged: bool,
     damaged: u64,
 }
@@ -30,7 +30,7 @@ impl<'r> Events<'r> {
         Events { batches, batch, at: 0, timeline, tables, part, is_damaged: false, damaged: 0 }
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     fn time(&mut self) -> Result<Option<u64>, Refused> {
         loop {
             while self.at >= self.batch.events.len() {
@@ -57,7 +57,7 @@ impl<'r> Events<'r> {
         }
     }
 
-    /// The next event, behind [`Self::time`], and what was read of it.
+    /// Takes the next event, whose time [`Self::time`] returned, with its captured values.
     fn take(&mut self, time: u64) -> (Event, &[u8]) {
         let (at, event) = (self.at, self.batch.events[self.at]);
         self.at += 1;
@@ -66,29 +66,29 @@ impl<'r> Events<'r> {
     }
 }
 
-/// How many calls and returns there are.
+/// Numbers of entries and returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) entries: u64,
     pub(super) exits: u64,
 }
 
-/// One thread.
+/// An output thread.
 pub(super) struct Lane<'r> {
     own: Events<'r>,
     /// The kernel's calls of the same thread.
     kernel: Option<Events<'r>>,
-    /// So many of these are open.
+    /// Number of open calls of the kernel.
     open: u32,
     cut: u64,
     count: u64,
-    /// Calls of the kernel, and returns of them.
+    /// Numbers of written calls and returns of the kernel.
     of_kernel: Counts,
     encoder: ThreadEncoder,
 }
 
 impl<'r> Lane<'r> {
-    /// Of the thread of this number.
+    /// Makes the lane of the thread with this number.
     pub(super) fn new(
         recordings: &'r [Recording],
         timeline: &'r Timeline,
@@ -110,18 +110,19 @@ impl<'r> Lane<'r> {
         }
     }
 
-    /// The time of the next event, if there is one.
+    /// Returns the time of the next event, if there is one.
     pub(super) fn time(&mut self) -> Result<Option<u64>, Refused> {
         let kernel = self.kernel.as_mut().map(Events::time).transpose()?.flatten();
         Ok(self.own.time()?.into_iter().chain(kernel).min())
     }
 
-    /// Takes the next event.
+    /// Writes the next event.
     pub(super) fn step(&mut self) -> Result<(), Refused> {
         let own = self.own.time()?;
         let kernel = self.kernel.as_mut().map(Events::time).transpose()?.flatten();
         match (own, kernel) {
-            // At the same moment the thread leaves the kernel first, or enters it last.
+            // At equal times, a thread in the kernel leaves it first, and a thread outside enters
+            // it last.
             (own, Some(kernel)) if own.is_none_or(|own| kernel < own || kernel == own && self.open > 0) => {
                 self.take_kernel(kernel);
             }
@@ -138,7 +139,7 @@ impl<'r> Lane<'r> {
             self.open = 0;
         }
         let (mut event, values) = self.own.take(time);
-        // The thread runs the program's code: what was open of the kernel is over.
+        // An event of the program's code ends all calls of the kernel.
         let open = std::mem::take(&mut self.open);
         self.cut += u64::from(open);
         match &mut event.kind {
@@ -164,11 +165,12 @@ impl<'r> Lane<'r> {
                 *pops = (*pops).min(self.open);
                 self.open -= *pops;
                 if *pops == 0 {
-                    // It was cut, or its entry is not known.
+                    // The call was cut, or its entry is unknown.
                     return;
                 }
             }
-            // The kernel has lost events of some thread: of this one, only the kernel's calls may be over.
+            // The kernel lost events of any thread: in this one, only calls of the kernel may have
+            // ended.
             EventKind::Lost { .. } => {
                 let pops = std::mem::take(&mut self.open);
                 if pops == 0 {
@@ -185,7 +187,7 @@ impl<'r> Lane<'r> {
         self.encoder.push(event);
     }
 
-    /// Writes what waits, if that is much.
+    /// Writes the waiting events, if there are many.
     pub(super) fn relieve(&mut self, trace: &mut TraceWriter) -> Result<(), Refused> {
         if self.encoder.is_full() {
             trace.events(&mut self.encoder)?;
@@ -193,7 +195,8 @@ impl<'r> Lane<'r> {
         Ok(())
     }
 
-    /// Writes what waits: nothing follows. Returns what there is of the kernel within the program's calls, if that may be.
+    /// Writes all waiting events at the end. Returns the counts of the kernel's calls if they are
+    /// nested in the program's.
     pub(super) fn finish(
         &mut self,
         trace: &mut TraceWriter,

@@ -1,4 +1,4 @@
-//! What the kernel tells of threads besides calls, in the file's times.
+//! Writes the kernel's records of threads other than calls, in the times of the output file.
 
 use super::clocks::Timeline;
 use super::tables::{Part, Row, Tables};
@@ -7,7 +7,8 @@ use calltap_trace::{
     Incident, KernelLog, RunState, Switch, SystemCall, ThreadId, TraceReader, TraceWriter, Waking,
 };
 
-/// Writes it of all threads. What calltap has recorded of a thread itself comes before what another recording has of it.
+/// Writes the records of all threads. The records of calltap's own recording of a thread take
+/// precedence over those of another.
 pub(super) fn write(
     recordings: &[Recording],
     timeline: &Timeline,
@@ -25,7 +26,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A stretch of time of which everything is known, with what happened in it; nanoseconds.
+/// An interval with complete records, and its entries; nanoseconds.
 type Piece<T> = (u64, Vec<T>, u64);
 
 /// A thread, and its parts in recordings.
@@ -45,7 +46,7 @@ impl Parts<'_> {
         [self.row.own].into_iter().chain(self.row.beside)
     }
 
-    /// A time of a part on the file's clock, and as nanoseconds.
+    /// Converts a time of a part to ticks of the output file, and to nanoseconds.
     fn time(&self, part: Part, at: u64) -> (u64, u64) {
         (self.timeline.ticks(part.recording, at), self.timeline.ns(part.recording, at))
     }
@@ -67,7 +68,7 @@ impl Parts<'_> {
                     before = Some(switch.to);
                 }
             }
-            // What it did when the part begins.
+            // The state at the beginning of the part.
             if let (Some(to), true) = (before, part.from > 0) {
                 let at = own.first().map_or(0, |first| first.at);
                 own.insert(0, Switch { at, to });
@@ -113,7 +114,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// What the first part tells that knows anything.
+    /// Returns the pieces of the first part that has any.
     fn first_pieces<T>(
         &self,
         read: impl Fn(&TraceReader, ThreadId) -> Result<KernelLog<T>, calltap_trace::Error>,
@@ -130,7 +131,7 @@ impl Parts<'_> {
         Ok(Vec::new())
     }
 
-    /// All that a part knows. `convert` gives an entry its time, nanoseconds.
+    /// Returns all pieces of a part. `convert` sets the time of an entry, nanoseconds.
     fn pieces<T>(
         &self,
         part: Part,
@@ -151,7 +152,7 @@ impl Parts<'_> {
             let span = if begin.0 >= part.from && end.0 < part.until {
                 Some((begin.1, end.1))
             } else {
-                // A part that does not reach over all of it knows what lies between its own entries.
+                // If the part cuts the interval, only the time between its own entries is complete.
                 entries.first().map(&at).zip(entries.last().map(&at))
             };
             pieces.extend(span.map(|(from, until)| (from, entries, until)));

@@ -1,7 +1,9 @@
-//! Several recordings of one machine as one trace: calltap's, and those of the kernel that were imported.
+//! Merges several recordings of one machine into one trace: calltap's, and imported ones of the
+//! kernel.
 //!
-//! `clocks` relates their times, `tables` gives their processes, threads, modules and sites ids of one file, `lane` puts the events of a thread into
-//! one order, and `logs` what the kernel tells of it besides.
+//! `clocks` relates their times, `tables` assigns common ids to their processes, threads, modules
+//! and sites, `lane` merges the events of a thread, and `logs` writes the kernel's other records of
+//! it.
 
 mod clocks;
 mod lane;
@@ -22,50 +24,53 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::path::Path;
 use tables::Tables;
 
-/// What becomes of threads of the kernel's recordings that no recording of a program has.
+/// Treatment of threads in the kernel's recordings that no recording of a program has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
-    /// They are threads of the trace.
+    /// Such threads are threads of the trace.
     Kept,
-    /// They are left out, and so is what happened before the first call of a program, and after the last.
+    /// Such threads are left out, and so are the kernel's events before the first call of a program
+    /// and after the last.
     LeftOut,
 }
 
-/// A recording.
+/// A recording to merge.
 pub struct Recording {
-    /// How the user calls it; empty if the user knows no such file.
+    /// The user's name of the recording; empty if the user knows no such file.
     pub name: String,
-    /// What is in it.
+    /// Reader of the recording.
     pub reader: TraceReader,
 }
 
 impl Recording {
-    /// It was made of a file of another tracer, which knows threads and not their processes.
+    /// Whether the recording was imported from another tracer, which knows threads but not their
+    /// processes.
     fn is_imported(&self) -> bool {
         let [process] = &self.reader.meta().processes[..] else { return false };
         (process.pid, &*process.comm) == PROCESS
     }
 }
 
-/// What became of the recordings.
+/// Counts of a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Joined {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Threads of the program whose calls have those of the kernel in them.
+    /// Number of threads of the program in whose calls the kernel's calls are nested.
     pub nested: u64,
-    /// Calls of the kernel within those of the program, or of its threads outside of calls.
+    /// Number of calls of the kernel in threads of the program, within or outside of its calls.
     pub of_kernel: u64,
-    /// Calls of the kernel that were open where the thread ran the program's code: they end there without a return.
+    /// Number of calls of the kernel that were open when the thread ran the program's code: they
+    /// end there without a return.
     pub cut: u64,
-    /// Parts of the recordings that could not be read.
+    /// Number of unreadable parts of the recordings.
     pub damaged: u64,
 }
 
 impl Joined {
-    /// What the user should know, a sentence each.
+    /// Returns notes for the user, a sentence each.
     pub fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.cut > 0 {
@@ -81,10 +86,11 @@ impl Joined {
     }
 }
 
-/// Events of a thread that are written before it is looked which thread is next.
+/// Maximum number of events of a thread written before the next thread is chosen.
 const TURN: usize = 1024;
 
-/// Writes one trace of all recordings to `output`, which is made or emptied once it is known that their times can be related.
+/// Writes one trace of all recordings to `output`, which is created or truncated once their times
+/// are known to be comparable.
 pub fn join(recordings: &[Recording], others: Others, output: &Path) -> Result<Joined, Refused> {
     let timeline = Timeline::of(recordings)?;
     let tables = Tables::of(recordings, others, &timeline);
@@ -104,7 +110,7 @@ pub fn join(recordings: &[Recording], others: Others, output: &Path) -> Result<J
 
 fn session(recordings: &[Recording], timeline: &Timeline, tables: &Tables) -> Session {
     let sessions = || recordings.iter().filter_map(|recording| recording.reader.meta().session.as_ref());
-    // A recording of the kernel knows no command.
+    // A recording of the kernel has no command.
     let programs = recordings.iter().filter(|recording| !recording.is_imported());
     let first = programs.filter_map(|recording| recording.reader.meta().session.as_ref()).next();
     let Some(first) = first.or_else(|| sessions().next()) else { unreachable!("their clocks are known") };
@@ -153,7 +159,7 @@ fn events(
     Ok(nested)
 }
 
-/// Everything that is known of recordings as a whole, and of threads when they have ended.
+/// Writes the facts about recordings as a whole, and about threads at their ends.
 fn facts(
     recordings: &[Recording],
     tables: &Tables,
@@ -167,7 +173,7 @@ fn facts(
         for own in loss {
             let Some(thread) = ids.thread(own.thread) else { continue };
             let all = losses.entry(thread).or_insert(Loss { thread, ..Loss::default() });
-            // Not all of the kernel's calls may have become part of the thread.
+            // Some of the kernel's calls may not be part of the thread.
             let counts = Counts { entries: own.entries, exits: own.exits };
             let counts = nested.get(&thread).filter(|_| recording.is_imported()).copied().unwrap_or(counts);
             all.entries += counts.entries;
@@ -221,7 +227,7 @@ fn facts(
     Ok(())
 }
 
-/// Where the trace comes from, and what its parts say of themselves.
+/// Returns notes about the origin of the trace, and those of its recordings.
 fn notes(recordings: &[Recording]) -> Vec<String> {
     let names = recordings.iter().map(|recording| &*recording.name).filter(|name| !name.is_empty());
     let names: Vec<&str> = names.collect();
@@ -229,7 +235,7 @@ fn notes(recordings: &[Recording]) -> Vec<String> {
     let mut notes: Vec<String> = merged.into_iter().collect();
     for Recording { name, reader } in recordings {
         let own = reader.meta().notes.iter().map(String::as_str);
-        // The file has one clock: what is wrong with that, its reader says.
+        // The reader of the merged file reports problems of its single clock.
         let clock = reader.meta().session.as_ref().map(|session| session.clock);
         let of_clock = clock.map_or_else(Vec::new, |kind| ClockMap::new(kind, &reader.meta().clock).1);
         let complaints = reader.complaints().iter().filter(|complaint| !of_clock.contains(complaint));
@@ -249,7 +255,7 @@ fn end(recordings: &[Recording], timeline: &Timeline) -> End {
     let span = timeline.end(recordings).saturating_sub(timeline.start(recordings));
     End {
         status: ends().next().map_or(End::DETACHED, |end| &end.status).to_owned(),
-        // A program runs before its first call, and after its last.
+        // A program runs before its first call and after its last.
         wall_ns: ends().map(|end| end.wall_ns).fold(span, u64::max),
         cpu_ns: ends().map(|end| end.cpu_ns).sum(),
         recorder_cpu_ns: ends().map(|end| end.recorder_cpu_ns).sum(),

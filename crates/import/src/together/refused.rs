@@ -1,13 +1,13 @@
-//! Why recordings cannot be one trace.
+//! Reasons why recordings cannot be merged.
 
-/// Why recordings are not merged.
+/// A reason why recordings are not merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Its events have an order and no times.
+    /// The clock of a recording is a counter: its events have an order but no times.
     #[error("{0}: its events are counted and have no times (--clock counter): record it with another clock")]
     Counter(String),
-    /// Its clock is one that is compared with no other.
+    /// The clock of a recording cannot be related to others.
     #[error(
         "{name}: {clock} cannot be related to the clocks of other recordings: record it with 'trace-cmd record -C mono' or '-C x86-tsc'"
     )]
@@ -17,12 +17,12 @@ pub enum Refused {
         /// Its clock.
         clock: String,
     },
-    /// It is in ticks, and the others are not.
+    /// The times of a recording are ticks, and those of the others are not.
     #[error(
         "{0}: its times are ticks of the processor, which no other of the recordings compares with CLOCK_MONOTONIC: record it with 'trace-cmd record -C mono', or merge it with a recording that calltap made at that time with '--clock tsc'"
     )]
     Ticks(String),
-    /// They come from two machines.
+    /// The recordings come from two machines.
     #[error(
         "{name} was recorded on {host} and {first} on {first_host}: the clocks of two machines cannot be related; merge recordings of one"
     )]
@@ -36,7 +36,7 @@ pub enum Refused {
         /// Its machine.
         first_host: String,
     },
-    /// The machine's clocks have begun anew in between.
+    /// The machine's clocks were restarted between the recordings.
     #[error(
         "{name} and {first} count their times from different moments: the machine was started or suspended, or its time was set, in between; record them at the same time"
     )]
@@ -46,10 +46,10 @@ pub enum Refused {
         /// The first recording.
         first: String,
     },
-    /// It does not say what its times are.
+    /// A recording does not name its clock.
     #[error("{0}: it does not say by which clock it was recorded: the file is damaged")]
     NoSession(String),
-    /// A trace cannot be read, or the new one not be written.
+    /// A trace cannot be read, or the new one cannot be written.
     #[error(transparent)]
     Trace(#[from] calltap_trace::Error),
 }

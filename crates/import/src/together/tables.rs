@@ -1,4 +1,4 @@
-//! The processes, threads, modules and sites of all recordings, with ids of one file.
+//! The processes, threads, modules and sites of all recordings, with common ids.
 
 use super::clocks::Timeline;
 use super::{Others, Recording};
@@ -8,11 +8,11 @@ use calltap_trace::{
 };
 use std::collections::HashMap;
 
-/// From the ids of a recording to those of the file.
+/// Maps the ids of a recording to common ids.
 #[derive(Default)]
 pub(super) struct Ids {
     processes: Vec<u32>,
-    /// None: left out.
+    /// `None` for threads that are left out.
     threads: Vec<Option<ThreadId>>,
     modules: Vec<u32>,
     sites: Vec<SiteId>,
@@ -32,7 +32,7 @@ impl Ids {
     }
 }
 
-/// A thread of a recording, from a time of the file's on and up to one.
+/// A thread of a recording, from one time of the output file up to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     pub(super) recording: usize,
@@ -41,22 +41,22 @@ pub(super) struct Part {
     pub(super) until: u64,
 }
 
-/// A thread of the file.
+/// A thread of the output file.
 pub(super) struct Row {
     pub(super) thread: Thread,
-    /// The time of its first event,
+    /// Time of its first event.
     first: u64,
-    /// and of its last.
+    /// Time of its last event.
     last: u64,
-    /// Its events.
+    /// The part that has its events.
     pub(super) own: Part,
-    /// What a recording of the kernel has of the same thread, beside it,
+    /// The part of the same thread in a recording of the kernel.
     pub(super) beside: Option<Part>,
-    /// and whether the events of that are within its calls.
+    /// Whether the events of `beside` are nested in its calls.
     pub(super) is_nested: bool,
 }
 
-/// All of them.
+/// All tables.
 #[derive(Default)]
 pub(super) struct Tables {
     pub(super) tracers: Vec<TracerInfo>,
@@ -64,7 +64,7 @@ pub(super) struct Tables {
     pub(super) threads: Vec<Row>,
     modules: Vec<Module>,
     sites: Vec<Site>,
-    /// By recording.
+    /// Maps of ids, by recording.
     pub(super) ids: Vec<Ids>,
 }
 
@@ -99,20 +99,21 @@ impl Tables {
         processes.chain(threads).chain(modules).chain([sites]).try_for_each(|record| trace.record(&record))
     }
 
-    /// The process of the program that has this thread, and its name.
+    /// Returns the program's process that has this thread.
     pub(super) fn process_of(&self, tid: u32) -> Option<&Process> {
         let row = self.threads.iter().find(|row| row.thread.tid == tid)?;
         self.processes.get(row.thread.process as usize).filter(|process| process.pid != PROCESS.0)
     }
 
-    /// The ids of a recording's processes. One that is in several is one.
+    /// Adds the processes of a recording and returns their ids. A process that is in several
+    /// recordings is one.
     fn add_processes(&mut self, reader: &TraceReader) -> Vec<u32> {
         let mut ids: Vec<u32> = Vec::new();
         for process in &reader.meta().processes {
             let known = self.processes.iter().position(|known| known.pid == process.pid);
             let id = known.unwrap_or(self.processes.len()) as u32;
             if known.is_none() {
-                // Parents come before their children; where they do not, the link is left out.
+                // Parents come before their children; otherwise the link is left out.
                 let parent = process.parent.and_then(|parent| ids.get(parent as usize).copied());
                 self.processes.push(Process { id, parent, ..process.clone() });
             }
@@ -121,7 +122,7 @@ impl Tables {
         ids
     }
 
-    /// The modules and sites of the newest recording.
+    /// Adds the modules and sites of the newest recording.
     fn add_functions(&mut self, reader: &TraceReader, timeline: &Timeline, known: &mut Known) {
         let recording = self.ids.len().saturating_sub(1);
         let Some(ids) = self.ids.last_mut() else { return };
@@ -154,7 +155,8 @@ impl Tables {
             let module = ids.modules.get(site.module as usize).copied().unwrap_or(0);
             let mask = tracers.iter().filter(|(old, _)| has(site.tracers, *old));
             let mask = mask.fold(0, |mask, (_, new)| mask | 1_u32.checked_shl(*new).unwrap_or(0));
-            // What is read of calls says how their values are to be read: of another recording it is something else.
+            // Captured values are described by the site, so that sites with values differ between
+            // recordings.
             let key = (module, site.address, site.name.clone(), site.captured.as_ref().map(|_| recording));
             let id = *known.sites.entry(key).or_insert(self.sites.len() as u32);
             match self.sites.get_mut(id as usize) {
@@ -178,7 +180,8 @@ impl Tables {
         }
     }
 
-    /// The threads of a recording of the kernel. Of a thread that calltap has recorded, its part is beside that one's.
+    /// Adds the threads of a recording of the kernel. A thread that calltap has recorded too
+    /// becomes the part beside that one.
     fn add_imported(
         &mut self,
         recording: usize,
@@ -198,7 +201,7 @@ impl Tables {
                 && same.iter().all(|row| timeline.are_in_order(self.threads[*row].own.recording, recording));
             let mut process = self.ids[recording].process(thread.process);
             for (at, row) in same.iter().enumerate() {
-                // An id is used again by later threads.
+                // Later threads reuse an id.
                 let from = if at == 0 { 0 } else { self.threads[*row].first };
                 let until = same.get(at + 1).map_or(u64::MAX, |next| self.threads[*next].first);
                 let row = &mut self.threads[*row];
@@ -209,7 +212,7 @@ impl Tables {
             }
             let id = match same.first() {
                 Some(row) if is_nested => Some(self.threads[*row].thread.id),
-                // What a processor has lost is no thread's, and is told all the same.
+                // The losses of a processor, which belong to no thread, are kept.
                 None if others == Others::LeftOut && thread.tid != 0 => None,
                 _ => {
                     let id = ThreadId(self.threads.len() as u32);
@@ -222,14 +225,15 @@ impl Tables {
         }
     }
 
-    /// When the first call of a program was, and the last event.
+    /// Returns the times of the first call and of the last event of all programs.
     fn span(&self, of_programs: usize) -> (u64, u64) {
         let rows = || self.threads[..of_programs].iter().filter(|row| row.first > 0);
         let first = rows().map(|row| row.first).min().unwrap_or(0);
         (first, rows().map(|row| row.last).max().unwrap_or(u64::MAX))
     }
 
-    /// The threads of programs that have had an id, oldest first, if no other recording of the kernel is beside them.
+    /// Returns the threads of programs with an id, oldest first, if no other recording of the
+    /// kernel is beside them.
     fn same(&self, tid: u32, of_programs: usize) -> Vec<usize> {
         let is_same = |row: &usize| {
             let row = &self.threads[*row];
@@ -241,10 +245,10 @@ impl Tables {
     }
 }
 
-/// By what a module is the same in two recordings: its process, file, build-id, and where it lies.
+/// Identity of a module across recordings: process, file, build-id, bias and range.
 type SameModule = (u32, String, Option<String>, u64, (u64, u64));
 
-/// What is in the tables.
+/// Ids of the elements in the tables.
 #[derive(Default)]
 struct Known {
     modules: HashMap<SameModule, u32>,

@@ -1,4 +1,5 @@
-//! Which sites there are: of the forms found in files, and written down in the journal; and what each looks like when it is disabled.
+//! Construction of sites, from forms found in files or from parts read from the journal, and the
+//! bytes of each when it is disabled.
 
 use super::{Demand, JMP_SHORT, Kind, NOP1, NOP2, RET, SHORT, Site};
 use crate::address::{Avma, Bias};
@@ -7,21 +8,23 @@ use crate::steps::JUMP;
 use calltap_abi::isa::{Isa, X86_64};
 use calltap_sites::{Exit, SiteForm};
 
-/// Five bytes that are one NOP, each suffix of which is a NOP too, as is every mixture with five NOPs of one byte.
+/// A NOP of five bytes. Each suffix of it is a NOP, too, and so is every mixture with five one-byte
+/// NOPs.
 const NOP5: [u8; JUMP] = X86_64::NOP;
-/// Address size: changes nothing in an instruction without a memory operand, nor in a NOP.
+/// Address-size prefix. It has no effect on a NOP or an instruction without a memory operand.
 const PREFIX: u8 = 0x67;
 const NOP6: [u8; 6] = [PREFIX, 0x0F, 0x1F, 0x44, 0, 0];
-/// Bytes of a stack check that a site keeps.
+/// Bytes of a stack check that a site stores.
 const CHECKED: usize = 16;
-/// The number of an exit among the kinds of sites,
+/// Kind number of an exit.
 const EXIT: u8 = 128;
-/// of a breakpoint that stays,
+/// Kind number of a breakpoint that stays.
 const TRAP: u8 = 129;
-/// and of an exit with room.
+/// Kind number of an exit with room.
 const SLED: u8 = 130;
 
-/// Length of a NOP of one instruction, five bytes or more, of which those from the fifth on may have any value.
+/// Returns the length of a NOP of five or more bytes, if the bytes from the fifth on may have any
+/// value.
 fn nop_length(code: &[u8]) -> Option<usize> {
     let length = match code {
         [0x0F, 0x1F, 0x44, _, _, ..] => 5,
@@ -36,11 +39,12 @@ fn nop_length(code: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// The disabled form of five or more bytes, where it is switched, what normalizing demands, and what restoring does.
+/// Returns the disabled form of five or more bytes, the offset of the switched bytes, and the
+/// demands of normalizing and of restoring.
 fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     let mut disabled = original;
     match *original {
-        // A call becomes a NOP by a switch like any other.
+        // A call becomes a NOP by an ordinary switch.
         [0xE8, _, _, _, _] => {
             disabled.copy_from_slice(&NOP6[1..]);
             return (disabled, 0, Demand::Nothing, Demand::Nothing);
@@ -49,12 +53,12 @@ fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
             disabled.copy_from_slice(&NOP6);
             return (disabled, 1, Demand::Nothing, Demand::Nothing);
         }
-        // Another prefix in front of the same NOP.
+        // The NOP gets another prefix, and stays the same.
         [0x66, 0x0F, 0x1F, 0x44, _, _] => {
             disabled[0] = PREFIX;
             return (disabled, 1, Demand::Nothing, Demand::Nothing);
         }
-        // A call through a pointer has no byte that could be the first to change.
+        // A call through a pointer has no byte that could change first.
         [0xFF, 0x15, _, _, _, _] => {
             disabled.copy_from_slice(&NOP6);
             return (disabled, 1, Demand::Stopped, Demand::Stopped);
@@ -64,7 +68,7 @@ fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     if let [RET, ..] = *original {
         return (disabled, 0, Demand::Nothing, Demand::Nothing);
     }
-    // No thread runs what is jumped over, until A9 makes it instructions.
+    // No thread executes the bytes that are jumped over, until A9 makes them instructions.
     if let [JMP_SHORT, over, ..] = *original
         && usize::from(over) + SHORT == original.len()
     {
@@ -72,7 +76,8 @@ fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
         return (disabled, 0, Demand::Nothing, Demand::Outside);
     }
     if let Some(length) = nop_length(&original) {
-        // One instruction still: the NOPs are its operand, until A9 makes them instructions of their own.
+        // The site stays one instruction, with the NOPs as its operand, until A9 makes them
+        // instructions of their own.
         disabled[JUMP..length].fill(NOP1);
         let back = if disabled == original { Demand::Nothing } else { Demand::Outside };
         return (disabled, 0, Demand::Nothing, back);
@@ -85,7 +90,7 @@ fn normalize(original: Bytes) -> (Bytes, u8, Demand, Demand) {
     (disabled, 0, Demand::Stopped, Demand::Stopped)
 }
 
-/// Does a site call the profiling function, as it is in the file?
+/// Whether a site is a call of the profiling function in the file.
 pub fn calls_out(form: &SiteForm) -> bool {
     match form {
         SiteForm::Entry { old, .. } | SiteForm::AfterPrologue { old, .. } => {
@@ -99,7 +104,7 @@ pub fn calls_out(form: &SiteForm) -> bool {
     }
 }
 
-/// What lies between the five bytes in front of a function and the two at its entry; it stays.
+/// The bytes between the five in front of a function and the two at its entry; they stay.
 fn between(gap: u64) -> Option<&'static [u8]> {
     match gap {
         0 => Some(&[]),
@@ -109,14 +114,15 @@ fn between(gap: u64) -> Option<&'static [u8]> {
 }
 
 impl Site {
-    /// The site of a form in a module that the loader moved by `bias`.
+    /// Creates the site of a form in a module that the loader moved by `bias`.
     pub fn new(form: &SiteForm, bias: Bias) -> Option<Site> {
         let address = bias.apply(form.address());
         match form {
             SiteForm::Entry { old, .. } => Site::whole(address, old, Kind::Jump),
             SiteForm::AfterPrologue { old, .. } => Site::whole(address, old, Kind::Call),
             SiteForm::Prologue { old, .. } => Site::displacing(address, old, Kind::Prologue),
-            // Compared as far as it can be written down; only the jump's bytes change.
+            // A stack check is compared as far as the journal can store it; only the jump's bytes
+            // change.
             SiteForm::Checked { old, .. } => {
                 Site::displacing(address, &old[..old.len().min(CHECKED)], Kind::Prologue)
             }
@@ -131,8 +137,9 @@ impl Site {
         }
     }
 
-    /// The same site, made to *call* what it leads to: the body resumes behind the call, and the return address tells which site it was.
-    /// None for a jump in front of the function, which has no body behind it, and for one in the place of its first instructions.
+    /// Creates a site that *calls* its target: the body resumes behind the call, and the return
+    /// address identifies the site. None for forms whose body does not follow the site: a jump in
+    /// front of the function, or in place of its first instructions.
     pub fn calling(form: &SiteForm, bias: Bias) -> Option<Site> {
         match form {
             SiteForm::Entry { at, old } | SiteForm::AfterPrologue { at, old } => {
@@ -146,7 +153,7 @@ impl Site {
         }
     }
 
-    /// The site of a function's exit.
+    /// Creates the site of a function's exit.
     pub fn exit(exit: &Exit, bias: Bias) -> Option<Site> {
         let at = bias.apply(exit.at);
         if exit.is_sled {
@@ -180,8 +187,9 @@ impl Site {
     fn prefixed(address: Avma, original: &[u8]) -> Option<Site> {
         let gap = original.len().checked_sub(JUMP + NOP2.len())?;
         let between = between(gap as u64)?;
-        // What is in front of a function runs only by way of the short jump, and a thread that took it may be there for as long as it
-        // likes; a thread between the two bytes at the entry finds, in every later state, something harmless.
+        // Bytes in front of a function run only through the short jump, and a thread that took it
+        // may stay there for any time. A thread between the two bytes at the entry finds a harmless
+        // instruction in every later state.
         Some(Site {
             address,
             original: Bytes::new(original)?,
@@ -193,7 +201,8 @@ impl Site {
         })
     }
 
-    /// What the site is made of besides its address, to write it down: a number for its kind, and the bytes of the file.
+    /// Returns the parts of a site for the journal, besides its address: a number for its kind, and
+    /// the file's bytes.
     pub fn parts(&self) -> (u8, &[u8]) {
         let kind = match self.kind {
             Kind::Jump if self.original[0] == RET => 3,
@@ -205,13 +214,13 @@ impl Site {
             Kind::Exit => EXIT,
             Kind::Trap => TRAP,
             Kind::Sled => SLED,
-            // How far its parts are from each other, the kind says.
+            // The kind contains the distance between the two jumps.
             Kind::PaddingJump(at) => 6 + at - JUMP as u8,
         };
         (kind, &self.original)
     }
 
-    /// From its parts.
+    /// Creates a site from its parts.
     pub fn from_parts(address: Avma, kind: u8, original: &[u8]) -> Option<Site> {
         match kind {
             0 => Site::whole(address, original, Kind::Jump),
@@ -227,7 +236,7 @@ impl Site {
         }
     }
 
-    /// An empty function (`ret` and padding behind it) that is to become a jump.
+    /// Creates the site of an empty function (`ret` and padding), which is to become a jump.
     pub fn empty_function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
         let padding = matches!(bytes[1..], [0x66, ..] | [0x0F, 0x1F, ..] | [NOP1, ..] | [0xCC, ..]);
         let bytes = Bytes::new(&bytes).filter(|_| bytes[0] == RET && padding)?;
@@ -242,9 +251,10 @@ impl Site {
         })
     }
 
-    /// A function that shall become a jump to what takes its place, of which nothing is ever run again meanwhile: its first five bytes need not be whole
-    /// instructions. Ready, it returns at once, and only its first byte differs from the file's: so no thread inside it comes to harm, and it can
-    /// be brought back under running threads.
+    /// Creates the site of a function that is replaced as a whole by a jump, and never executed
+    /// further meanwhile: its first five bytes need not be whole instructions. Disabled, it returns
+    /// at once, and differs from the file only in its first byte. So a thread inside it is safe,
+    /// and it can be restored under running threads.
     pub fn function(address: Avma, bytes: [u8; JUMP]) -> Option<Site> {
         let original = Bytes::new(&bytes)?;
         let mut disabled = original;

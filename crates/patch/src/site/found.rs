@@ -1,11 +1,12 @@
-//! What is found in a site: one of its states, what a writer that was killed has left, or another tool's bytes.
+//! Recognition of a site's bytes: one of its states, the remains of an interrupted batch, or
+//! another tool's bytes.
 
 use super::{Kind, NOP2, Site, State, short_jump};
 use crate::bytes::Bytes;
 use crate::steps::{INT3, JMP_3F, JUMP, TEST};
 
 impl Site {
-    /// Are these its bytes in a state?
+    /// Whether these are the site's bytes in a state.
     #[inline]
     pub fn is(&self, state: State, actual: &[u8]) -> bool {
         match state {
@@ -18,14 +19,17 @@ impl Site {
         }
     }
 
-    /// The state that these bytes are, if it is one: the file's, disabled, or one of `others`.
+    /// Returns the state with these bytes, if there is one: the file's, disabled, or one of
+    /// `others`.
     pub fn state_of(&self, actual: &[u8], others: impl IntoIterator<Item = State>) -> Option<State> {
         let mut states = [State::Original, State::Disabled].into_iter().chain(others);
         states.find(|state| self.is(*state, actual))
     }
 
-    /// Are these bytes all another tool's: no state, nothing that batches between some states may have left, and nothing that leads where these do? By a displacement, wherever
-    /// in the site that is; or a breakpoint, which hides what is behind it.
+    /// Whether these bytes are another tool's: they are no state, no remains of batches between
+    /// some states, and do not lead to the target of one. A target is recognized by its
+    /// displacement, anywhere in the site; a breakpoint counts as leading there, as it hides the
+    /// byte behind it.
     pub fn is_foreign(&self, actual: &[u8], states: &[State]) -> bool {
         let bytes = |state: &State| self.bytes(*state).ok();
         let holds = |on: Bytes| {
@@ -38,8 +42,9 @@ impl Site {
             && self.recognise(actual, states, State::Original, true).is_none()
     }
 
-    /// The state from which a change begins where batches between some states were cut short, if these bytes can be what they left. A breakpoint is believed to be
-    /// theirs only where they may have left one.
+    /// Returns the state from which a change begins, if these bytes may be the remains of batches
+    /// that were interrupted between some states. A breakpoint is accepted only if `int3` says that
+    /// they may have left one.
     pub fn recognise(&self, actual: &[u8], between: &[State], to: State, int3: bool) -> Option<State> {
         let plain = [&self.original, &self.disabled];
         let on: Vec<_> = between.iter().copied().filter(|state| matches!(state, State::Enabled(_))).collect();
@@ -66,14 +71,14 @@ impl Site {
         }
         if self.is_displaced() {
             let whole = self.state_of(actual, on.iter().copied());
-            // It is not what it shall become, so all of it is written.
+            // This differs from the new state, so all of the site is written.
             let torn =
                 if matches!(to, State::Enabled(_)) { Some(State::Original) } else { on.first().copied() };
             return whole.or(torn);
         }
-        // What leads nowhere and is no A9 may be normalized in part.
+        // A site with bytes of the two inactive states only may be normalized in part.
         match actual.iter().enumerate().all(|(i, byte)| plain.iter().any(|bytes| bytes[i] == *byte)) {
-            // It is not what it shall become, so all of it is written.
+            // This differs from the new state, so all of the site is written.
             _ if self.is_call() && on.is_empty() => {
                 Some(if to == State::Original { State::Disabled } else { State::Original })
             }

@@ -1,4 +1,5 @@
-//! Batches written to the text of a program that no thread runs: what is refused, and what remains where an operation fails.
+//! Tests of batches on the text of a program that no thread runs: refused changes, and the bytes
+//! left when an operation fails.
 
 use super::TRANSITIONS;
 use super::proof;
@@ -7,12 +8,12 @@ use calltap_patch::{Avma, Change, ChangeError, Demand, Site, State, Text, Transi
 
 const START: u64 = 0x40_0000;
 
-/// The text of a program that no thread runs, of which one operation may fail.
+/// The text of a program that no thread runs. One operation on it may fail.
 struct Simulated {
     bytes: Vec<u8>,
     done: usize,
     fails: usize,
-    /// How many of its bytes a failing write writes: of every so many, one.
+    /// Which bytes a failing write still stores: one out of this many.
     one_of: Option<usize>,
     writes: usize,
     transition: Transition,
@@ -32,7 +33,7 @@ impl Simulated {
         &self.bytes[(site.address().0 - START) as usize..][..site.len()]
     }
 
-    /// Does this operation succeed?
+    /// Counts an operation; returns an error if it is the failing one.
     fn step(&mut self) -> Result<(), usize> {
         self.done += 1;
         if self.done - 1 == self.fails { Err(self.fails) } else { Ok(()) }
@@ -75,12 +76,12 @@ fn change<'a>(case: &'a Case, from: usize, to: usize, recover: &'a [State]) -> C
     Change { site: &case.site, from: case.state(from), to: case.state(to), recover }
 }
 
-/// Are its bytes those of this state?
+/// Whether a site's bytes are those of this state.
 fn is_in(text: &Simulated, case: &Case, state: usize) -> bool {
     text.site(&case.site) == case.bytes(case.state(state))
 }
 
-/// Sites of every kind, one of which is astride two pages.
+/// Sites of every kind, one of which straddles two pages.
 fn a_program(transition: Transition) -> Vec<Case> {
     let kinds = sites::every_kind(PLACES[0]).len();
     let place = |n: usize| START + 0x1000 - 32 * (kinds as u64 / 2) + 32 * n as u64 - 3;
@@ -94,7 +95,7 @@ fn a_site_whose_bytes_another_tool_changed_is_refused_and_the_others_are_not() {
         for offset in 0..case.site.len() {
             for recover in [&[][..], &[case.state(2)]] {
                 let mut text = Simulated::new(&cases);
-                // Found in no state of no site.
+                // A byte that no site has in any state.
                 put(&mut text.bytes, case.ground.base + offset as u64, &[0x06]);
                 let (actual, before) = (text.site(&case.site).to_vec(), text.bytes.clone());
                 let only = change(case, 0, 3, recover);
@@ -139,7 +140,7 @@ fn what_demands_more_than_was_seen_to_is_not_written() {
     }
 }
 
-/// A batch of which the n-th operation fails, for every n.
+/// Checks batches whose n-th operation fails, for every n.
 fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option<usize>) {
     let cases = a_program(transition);
     let before = Simulated::new(&cases).bytes;
@@ -156,7 +157,7 @@ fn check_failures(transition: Transition, from: usize, to: usize, one_of: Option
         let all: Vec<usize> = if is_whole { Vec::new() } else { (0..cases.len()).collect() };
         assert!(failed.iter().map(|(n, _)| n).eq(&all), "operation {fails}: {failed:?}");
         for case in &cases {
-            // The writer of stopped threads' code may leave them anything.
+            // The code of stopped threads may be left in any state.
             let stopped = case.site.demand(case.state(from), case.state(to)) == Demand::Stopped;
             if one_of.is_none() || !stopped {
                 let states = [case.state(from), case.state(to)];
@@ -196,12 +197,12 @@ fn who_has_changed_a_site_may_have_kept_where_it_leads() {
         for at in 0..original.len() {
             let changed = |bytes: &[u8]| {
                 let mut bytes = bytes.to_vec();
-                // Nothing that is ever written.
+                // A byte that is never written.
                 bytes[at] = 0x42;
                 bytes
             };
             assert!(case.site.is_foreign(&changed(&original), &[on]), "{}: byte {at}", case.name);
-            // What it leads by is another byte for every target.
+            // Bytes of the target differ between all targets.
             if ours[at] == elsewhere[at] && ours[at] == original[at] {
                 assert!(!case.site.is_foreign(&changed(&ours), &[on]), "{}: byte {at}", case.name);
             }

@@ -1,18 +1,19 @@
 //! A machine whose processors fetch stale bytes, and the threads on it.
 //!
-//! All processors serialise at the same time, so one set of values for each byte says what any of them may fetch; and threads do not act upon
-//! each other, so the set of all places where one thread may be says where any number of them may be.
+//! All processors serialise at the same time, so one set of values for each byte describes what any
+//! of them may fetch. Threads do not affect each other, so the set of all positions of one thread
+//! describes those of any number of threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic, Register};
 
-/// Behind every site: harmless nowhere but at its first byte.
+/// Code behind every site. Only its first byte is a harmless entry.
 const BODY: [u8; 15] =
     [0x55, 0x48, 0x89, 0xE5, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4, 0xF4];
 
-/// The values each byte has had since the last core sync, the newest last.
+/// Values of each byte since the last core sync, the newest last.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Memory {
     seen: Vec<Vec<u8>>,
@@ -47,22 +48,24 @@ impl Memory {
     }
 }
 
-/// How a thread leaves the site, other than into its body.
+/// Way of a thread out of the site, other than into its body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Exit {
     Jump(u64),
     Call(u64),
-    /// Through the address stored there.
+    /// A call through the address stored there.
     CallThrough(u64),
     Return,
 }
 
-/// Where a thread is: its next instruction is at an offset, or it was called from the site and will return to one.
+/// Position of a thread: the offset of its next instruction, or of its return into the site if it
+/// is in a called function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Thread {
     At(usize),
     Away(usize),
-    /// It has executed a breakpoint, which was there: until the handler has run, its next instruction is the one behind.
+    /// The thread has executed a breakpoint here: until the handler has run, its next instruction
+    /// is the one behind.
     Trapped(usize),
 }
 
@@ -70,12 +73,13 @@ pub enum Thread {
 enum Effect {
     Next(usize),
     Leaves(Exit, usize),
-    /// The breakpoint's place.
+    /// Offset of the breakpoint.
     Trap(usize),
     Harm,
 }
 
-/// What one instruction does, of those a thread may execute without harm: flags are dead at a site, nothing else is.
+/// Returns the effect of an instruction. Only instructions that change nothing but flags are
+/// harmless, as only flags are dead at a site.
 fn execute(instruction: &Instruction, base: u64) -> Effect {
     let next = (instruction.next_ip() - base) as usize;
     match (instruction.mnemonic(), instruction.code()) {
@@ -95,21 +99,22 @@ fn execute(instruction: &Instruction, base: u64) -> Effect {
     }
 }
 
-/// An instruction some processor may fetch, and its effect.
+/// An instruction that some processor may fetch, and its effect.
 type Fetched = (Vec<u8>, Effect);
 
-/// What can be fetched at each offset.
-type Here = Vec<Option<Rc<Vec<Fetched>>>>;
+/// Instructions that may be fetched at each offset, if computed.
+type FetchTable = Vec<Option<Rc<Vec<Fetched>>>>;
 
-/// What can be fetched, computed once for each state of the memory.
+/// Instructions that may be fetched in each state of the memory.
 #[derive(Default)]
 pub struct Fetches {
-    known: HashMap<Memory, Here>,
+    known: HashMap<Memory, FetchTable>,
 }
 
 fn fetch(memory: &Memory, offset: usize, base: u64) -> Vec<Fetched> {
     let (mut found, mut open) = (Vec::new(), vec![Vec::new()]);
-    // A byte more wherever the decoder asks for one: every mixture, and no byte behind the instruction.
+    // Tries one more byte where the decoder asks for it. This covers every mixture, and no byte
+    // behind the instruction.
     while let Some(bytes) = open.pop() {
         let mut decoder = Decoder::with_ip(64, &bytes, base + offset as u64, DecoderOptions::NONE);
         let instruction = decoder.decode();
@@ -124,7 +129,7 @@ fn fetch(memory: &Memory, offset: usize, base: u64) -> Vec<Fetched> {
     found
 }
 
-/// How a thread came where it is.
+/// The steps by which a thread came to its position.
 #[derive(Debug)]
 pub struct Trail {
     what: String,
@@ -144,24 +149,24 @@ impl Trail {
     }
 }
 
-/// What there is to know about a site for its threads.
+/// Properties of a site that matter for its threads.
 pub struct Ground {
     pub base: u64,
     pub length: usize,
-    /// Where threads come in.
+    /// Offsets at which threads enter.
     pub entries: Vec<usize>,
-    /// Do they go on into what is behind the site?
+    /// Whether threads fall through into the code behind the site.
     pub falls_through: bool,
-    /// The breakpoint that the program's handler knows of, and where it resumes.
+    /// The breakpoint that the program's handler knows, and the offset where it resumes.
     pub handled: Option<(usize, usize)>,
 }
 
-/// The memory, and all places where threads may be.
+/// The memory, and all possible positions of threads.
 #[derive(Clone)]
 pub struct World {
     pub memory: Memory,
     pub threads: BTreeMap<Thread, Option<Rc<Trail>>>,
-    /// What the patcher did last, for trails.
+    /// Last action of the patcher, for trails.
     pub now: Rc<str>,
     pub stopped: bool,
 }
@@ -171,7 +176,7 @@ impl World {
         World { memory: Memory::new(bytes), threads: BTreeMap::new(), now: "".into(), stopped: false }
     }
 
-    /// Takes over the threads of another, and says whether there were new ones.
+    /// Adds the threads of another world. Returns whether any was new.
     pub fn join(&mut self, threads: &BTreeMap<Thread, Option<Rc<Trail>>>) -> bool {
         let before = self.threads.len();
         for (thread, trail) in threads {
@@ -180,7 +185,7 @@ impl World {
         self.threads.len() > before
     }
 
-    /// Lets a thread come in at every entry. All threads that there are then.
+    /// Adds a thread at every entry. Returns all threads.
     fn enter(&mut self, ground: &Ground) -> Vec<Thread> {
         for entry in &ground.entries {
             self.threads.entry(Thread::At(*entry)).or_default();
@@ -188,7 +193,8 @@ impl World {
         self.threads.keys().copied().collect()
     }
 
-    /// Lets threads come in, and lets all run as far as they like, or not at all. The error is what a thread did to its harm.
+    /// Adds threads at the entries, and runs all as far as they may get. The error describes how a
+    /// thread was harmed.
     pub fn run(&mut self, ground: &Ground, allowed: &[Exit], fetches: &mut Fetches) -> Result<(), String> {
         if self.stopped {
             return Ok(());
@@ -256,12 +262,12 @@ impl World {
     }
 }
 
-/// What a thread did until it came to harm.
+/// Describes a thread's steps up to its harm.
 fn harm(trail: &Option<Rc<Trail>>, now: &str, what: &str) -> String {
     format!("  {}\n  {now}: {what}", Trail::tell(trail))
 }
 
-/// Is there a way back? Whatever has no way on is taken away until nothing more is.
+/// Whether the edges contain a cycle. Edges to dead ends are removed until none is left.
 fn is_loop(edges: &[(usize, usize)]) -> bool {
     let mut edges = edges.to_vec();
     loop {

@@ -1,4 +1,4 @@
-//! The search: all orders of changes, and all places where a batch may be cut short.
+//! The search through all orders of changes, and all points where a batch may be interrupted.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use calltap_patch::{State, Transition};
 use super::machine::{Exit, Fetches, Memory, Thread, World};
 use super::sites::{Act, Case, Look};
 
-/// Turns a batch into what it shall not be.
+/// Turns a batch into an incorrect one.
 pub type Falsify<'a> = &'a dyn Fn(&Case, Vec<Act>) -> Vec<Act>;
-/// What a thread did to its harm, from its coming in.
+/// Description of how a thread was harmed, from its entry on.
 pub type Harm = String;
 
-/// Takes batches in all orders, until no thread comes to a place where none was before.
+/// Applies batches in all orders, until threads reach no new position.
 pub struct Proof<'a> {
     case: &'a Case,
     falsify: Falsify<'a>,
     fetches: Fetches,
-    /// What is gone through where a batch was cut short.
+    /// Transition of the batch that follows an interrupted one.
     resuming: Transition,
-    /// Between batches, by state.
+    /// Worlds between batches, by state.
     rest: BTreeMap<(usize, Memory), World>,
 }
 
-/// Batches that were cut short, by the states between which they were.
+/// Worlds after interrupted batches, by the states between which they were.
 type Cuts = BTreeMap<([usize; 2], Memory), World>;
 
 impl<'a> Proof<'a> {
@@ -34,7 +34,7 @@ impl<'a> Proof<'a> {
         Ok(proof)
     }
 
-    /// Goes through this where a batch was cut short.
+    /// Sets the transition of batches that follow interrupted ones.
     pub fn resuming(self, resuming: Transition) -> Proof<'a> {
         Proof { resuming, ..self }
     }
@@ -46,7 +46,7 @@ impl<'a> Proof<'a> {
         world.run(&self.case.ground, &allowed, &mut self.fetches)
     }
 
-    /// Threads that were inside have been waited for.
+    /// Waits for the threads inside the site.
     fn drain(&self, world: &mut World, look: Look) {
         if look == Look::Nowhere {
             return;
@@ -55,7 +55,7 @@ impl<'a> Proof<'a> {
         world.threads.retain(|thread, _| match *thread {
             Thread::At(offset) => !is_inside(offset),
             Thread::Away(back) => look == Look::Here || !is_inside(back),
-            // In the handler, it is on the stack.
+            // Its position is on the stack while the handler runs.
             Thread::Trapped(at) => look == Look::Here || !is_inside(at + 1),
         });
     }
@@ -79,7 +79,7 @@ impl<'a> Proof<'a> {
                 world.stopped = true;
             }
             Act::Continue => {
-                // A thread that was stopped comes out of the kernel, which serialises.
+                // A thread that was stopped returns from the kernel, which serialises.
                 world.memory.sync();
                 world.stopped = false;
                 world.now = now("all continue".to_owned());
@@ -92,7 +92,7 @@ impl<'a> Proof<'a> {
         acts.iter().try_for_each(|act| self.take(world, act, states))
     }
 
-    /// A world whose batch is done joins those that were there before. Was it new?
+    /// Adds a world whose batch is done to those before. Returns whether it was new.
     fn reach_rest(&mut self, state: usize, mut world: World) -> Result<bool, Harm> {
         let (to, newest) = (self.case.state(state), world.memory.newest());
         if newest != self.case.bytes(to) {
@@ -107,25 +107,25 @@ impl<'a> Proof<'a> {
         (self.falsify)(self.case, self.case.acts(from, to, self.case.transition))
     }
 
-    /// A batch where another was cut short, perhaps through something else.
+    /// A batch that follows an interrupted one, possibly through another transition.
     fn resume(&self, memory: &Memory, cut: [usize; 2], to: usize) -> Vec<Act> {
         let (cut, to) = (cut.map(|n| self.case.state(n)), self.case.state(to));
         let int3 = self.case.ground.handled.is_some();
         let from = self.case.site.recognise(&memory.newest(), &cut, to, int3).unwrap();
-        // Nor does a writer that undoes all of it take it for another tool's.
+        // A writer that undoes everything must not take the bytes for another tool's.
         assert!(!self.case.site.is_foreign(&memory.newest(), &[2, 3].map(|n| self.case.state(n))));
         let mut acts = self.case.acts(from, to, self.resuming);
         acts.insert(0, Act::Sync(0));
         acts
     }
 
-    /// All batches, one after another, in all orders.
+    /// Applies all batches, one after another, in all orders.
     pub fn changes(&mut self) -> Result<(), Harm> {
         let mut tried = BTreeMap::new();
         loop {
             let mut is_new = false;
             for ((from, memory), rest) in self.rest.clone() {
-                // Threads only ever become more.
+                // Threads are only ever added.
                 if tried.insert((from, memory), rest.threads.len()) == Some(rest.threads.len()) {
                     continue;
                 }
@@ -142,11 +142,12 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// A world after each act of a batch, and after any part of each store.
+    /// Returns a world after each act of a batch, and after every part of each store.
     fn cut_short(&mut self, mut world: World, acts: &[Act], states: &[State]) -> Result<Vec<World>, Harm> {
         let mut cuts = Vec::new();
         for act in acts {
-            // A store to stopped threads may be torn by its writer's death too, but what it leaves may be anything.
+            // The writer's death may also tear a store to stopped threads' code, but may then leave
+            // any bytes.
             if let Act::Store(step, offset, bytes) = act
                 && !world.stopped
             {
@@ -185,8 +186,8 @@ impl<'a> Proof<'a> {
         Ok(cuts)
     }
 
-    /// All batches cut short anywhere, then recovered to each of some states, perhaps after a recovery that was cut short as well, and all
-    /// changes that may follow.
+    /// Interrupts all batches at every point, then recovers to each of the target states, possibly
+    /// after another interrupted recovery, and applies all changes that may follow.
     pub fn recoveries(&mut self, targets: &[usize], twice: bool) -> Result<(), Harm> {
         let mut tried = BTreeMap::new();
         loop {
@@ -221,7 +222,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// Adds the threads of a world to those of its like. Were there new ones?
+/// Adds the threads of a world to those of the same key. Returns whether any was new.
 fn join<K: Ord>(worlds: &mut BTreeMap<K, World>, key: K, world: World) -> bool {
     match worlds.get_mut(&key) {
         Some(known) => known.join(&world.threads),
@@ -232,7 +233,7 @@ fn join<K: Ord>(worlds: &mut BTreeMap<K, World>, key: K, world: World) -> bool {
     }
 }
 
-/// Can these bytes be executed by a thread that comes in, while the site is on its way between states?
+/// Checks that a thread that enters may execute these bytes while the site is between states.
 pub fn is_valid(case: &Case, bytes: &[u8], states: &[State]) -> Result<(), Harm> {
     let mut proof = Proof::new(case, &|_, acts| acts)?;
     proof.run(&mut World::new(bytes), states)

@@ -1,11 +1,11 @@
-//! Every kind of site, and what is done to it.
+//! Every kind of site, and the actions that change it.
 
 use calltap_patch::{Avma, Bias, Demand, STEPS, Site, State, Transition};
 use calltap_sites::{SiteForm, Svma};
 
 use super::machine::{Exit, Ground};
 
-/// Near the beginning of a page, across two cache lines, across two pages.
+/// Addresses near the beginning of a page, across two cache lines, and across two pages.
 pub const PLACES: [u64; 3] = [0x40_1010, 0x40_103d, 0x40_1ffd];
 
 /// A kind of site.
@@ -13,42 +13,42 @@ pub struct Case {
     pub name: String,
     pub site: Site,
     pub ground: Ground,
-    /// How threads leave it as it is in the file.
+    /// Ways of threads out of the site with the file's bytes.
     leaves: Vec<Exit>,
     pub calls: bool,
-    /// It is a function that is replaced as a whole: off, it returns.
+    /// Whether it is a function that is replaced as a whole: disabled, it returns.
     pub returns: bool,
-    /// What it is while it is changed.
+    /// The instruction of the site while it is changed.
     pub transition: Transition,
 }
 
-/// How to find the threads that are inside.
+/// Method to find the threads inside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// Not at all.
+    /// No method.
     Nowhere,
-    /// By where threads are.
+    /// By the threads' positions.
     Here,
-    /// And by where those that were called from the site will return to.
+    /// By the threads' positions, and the return addresses of calls from the site.
     Returns,
 }
 
-/// What the patcher does, in order.
+/// An action of the patcher.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Act {
-    /// Step, offset, bytes.
+    /// Stores bytes: step, offset, bytes.
     Store(usize, usize, Vec<u8>),
     Sync(usize),
     /// Waits until no thread is inside.
     Drain(Look),
-    /// Stops all, with no thread inside.
+    /// Stops all threads, with none inside.
     Stop(Look),
     Continue,
 }
 
 impl Case {
     pub fn state(&self, n: usize) -> State {
-        // Operands that differ in all bytes, none of which does well as an instruction.
+        // The operands differ in all bytes, and no byte of them is a good instruction.
         let on = |relative: u64| State::Enabled(Avma(self.ground.base + 5 + relative));
         match n {
             0 => State::Original,
@@ -62,7 +62,7 @@ impl Case {
         self.site.bytes(state).unwrap().to_vec()
     }
 
-    /// How threads may leave it in a state.
+    /// Ways of threads out of the site in a state.
     pub fn exits(&self, state: State) -> Vec<Exit> {
         match state {
             State::Enabled(target) if self.calls => vec![Exit::Call(target.0)],
@@ -79,7 +79,7 @@ impl Case {
         let mut acts = Vec::new();
         for step in 0..STEPS {
             steps.each(step, |at, new| match acts.last_mut() {
-                // What is written together may be torn anywhere.
+                // Bytes written together may be torn at any point.
                 Some(Act::Store(same, before, bytes))
                     if (*same, *before + bytes.len()) == (step, at.into()) =>
                 {
@@ -201,7 +201,7 @@ pub fn empty_functions(place: u64) -> Vec<Case> {
     paddings.into_iter().map(of).collect()
 }
 
-/// Room that XRay left at entries and exits.
+/// Sleds that XRay leaves at entries and exits.
 pub fn sleds(place: u64) -> Vec<Case> {
     let jump = [0xEB, 9, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
     let ret = [0xC3, 0x2E, 0x66, 0x0F, 0x1F, 0x84, 0, 0, 2, 0, 0];
@@ -222,7 +222,7 @@ pub fn sleds(place: u64) -> Vec<Case> {
     ]
 }
 
-/// Functions of instructions that do no harm themselves, replaced as a whole.
+/// Functions of harmless instructions, replaced as a whole.
 pub fn functions(place: u64) -> Vec<Case> {
     let of = |old: [u8; 5]| {
         let site = Site::function(Avma(place), old);
@@ -240,7 +240,7 @@ pub fn functions(place: u64) -> Vec<Case> {
     all.map(of).into()
 }
 
-/// Functions that begin with instructions of their own. Here, instructions that do no harm.
+/// Functions whose prologue is overwritten. Its instructions are harmless here.
 pub fn prologues(place: u64) -> Vec<Case> {
     let of = |old: &&[u8]| {
         let form = SiteForm::Prologue { at: Svma(place), old: old.to_vec() };
@@ -263,7 +263,7 @@ pub fn prologues(place: u64) -> Vec<Case> {
     all.iter().map(of).collect()
 }
 
-/// The same, through something else.
+/// Passes cases through another transition.
 pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
     let handled = |case: &Case| {
         let at = (case.site.breakpoint()?.0 - case.ground.base) as usize;
@@ -277,7 +277,8 @@ pub fn through(transition: Transition, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(through).collect()
 }
 
-/// Functions whose first instruction gives way to a jump to the one in front of them. Here it does no harm, and so does the padding.
+/// Functions whose first instruction becomes a jump to the one in front of them. That instruction
+/// and the padding are harmless here.
 pub fn besides(place: u64) -> Vec<Case> {
     let of = |(gap, old): (&[u8], &[u8])| {
         let front_old = [&[0x90; 5][..], gap].concat();
@@ -300,13 +301,13 @@ pub fn besides(place: u64) -> Vec<Case> {
     all.into_iter().map(of).collect()
 }
 
-/// Functions whose first byte gives way to a breakpoint. Here its instruction does no harm.
+/// Functions whose first byte becomes a breakpoint. The instruction is harmless here.
 pub fn traps(place: u64) -> Vec<Case> {
     let of = |old: &&[u8]| {
         let form = SiteForm::Trap { at: Svma(place), old: old.to_vec() };
         let name = format!("a breakpoint on {old:02x?}");
         let case = whole(&name, place, old, vec![], Site::new(&form, Bias(0)), false);
-        // No thread that has trapped comes back here.
+        // A thread that has trapped does not return here.
         let ground = Ground { handled: Some((0, usize::MAX)), ..case.ground };
         Case { ground, ..case }
     };
@@ -320,7 +321,7 @@ pub fn traps(place: u64) -> Vec<Case> {
     all.iter().map(of).collect()
 }
 
-/// Those that are switched while everything runs,
+/// Sites that are switched while threads run.
 pub fn live(place: u64) -> Vec<Case> {
     let mut cases = nops(place);
     cases.push(single_nops(place));
@@ -333,7 +334,7 @@ pub fn live(place: u64) -> Vec<Case> {
     cases
 }
 
-/// and those that are not.
+/// All sites.
 pub fn every_kind(place: u64) -> Vec<Case> {
     let mut cases = live(place);
     cases.extend(prologues(place));

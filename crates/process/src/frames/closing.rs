@@ -1,4 +1,4 @@
-//! Calls that are still open when calltap leaves get their return addresses back.
+//! Gives calls that are open when calltap detaches their return addresses back.
 
 use super::{WORD, words};
 use crate::agent::Loaded;
@@ -10,12 +10,15 @@ use calltap_patch::{Avma, Text};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Pages of shadow stacks that are read at a time: not so many that their bytes would not stay in the cache.
+/// Number of pages of shadow stacks that are read at a time: few enough that their bytes stay in
+/// the cache.
 const PAGES: usize = 64;
 
-/// Gives calls that are open their return addresses back: from the shadow stack, where a slot still holds a stub's. How many.
+/// Restores the return addresses of open calls from the shadow stack, where their slots still hold
+/// a stub's address. Returns the number of calls.
 ///
-/// Found by the shadow stack and not by threads: a coroutine's stack belongs to no thread while it is suspended.
+/// Walks the shadow stack instead of the threads: while a coroutine is suspended, its stack belongs
+/// to no thread.
 pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64, u64)) -> usize {
     let pieces = shadow_pieces(text, agent);
     let Ok(pagemap) = File::open(proc::place(pid).join("pagemap")) else { return 0 };
@@ -27,7 +30,7 @@ pub fn close_calls(text: &mut ProcessText, pid: u32, agent: &Loaded, stubs: (u64
         if pagemap.read_exact_at(&mut entries, shadow_of(slots) / PAGE * WORD as u64).is_err() {
             continue;
         }
-        // In memory, or swapped out.
+        // Bits 62 and 63 of an entry of pagemap: the page is swapped out, or in memory.
         let used = words(&entries).enumerate().filter(|(_, entry)| entry >> 62 != 0);
         pages.extend(used.map(|(n, _)| slots + n as u64 * PAGE));
     }
@@ -38,7 +41,7 @@ fn shadow_of(slot: u64) -> u64 {
     slot ^ 1 << stub::SHADOW_BIT
 }
 
-/// The same of slots in these pages.
+/// Restores the return addresses of the slots in these pages. Returns the number of calls.
 fn close_pages(text: &mut ProcessText, pages: &[u64], stubs: (u64, u64)) -> usize {
     let shadows: Vec<(u64, usize)> = pages.iter().map(|page| (shadow_of(*page), PAGE as usize)).collect();
     let kept = text.read_many(&shadows);
@@ -60,28 +63,28 @@ fn close_pages(text: &mut ProcessText, pages: &[u64], stubs: (u64, u64)) -> usiz
     closed
 }
 
-/// Return addresses that a page of a shadow stack has, each with its slot: at least one.
+/// The return addresses that a page of a shadow stack holds, each with its slot. Never empty.
 struct Kept {
     addresses: Vec<(u64, u64)>,
 }
 
 impl Kept {
     fn of(page: u64, shadow: &[u8]) -> Option<Kept> {
-        // The shadow stack also has times beside the slots: they are no addresses.
+        // The shadow stack also holds times beside the slots.
         let is_address = |kept: u64| kept != 0 && kept >> profile::TIMED == 0;
         let all = words(shadow).enumerate().filter(|(_, kept)| is_address(*kept));
         let addresses: Vec<(u64, u64)> = all.map(|(n, kept)| (page + (n * WORD) as u64, kept)).collect();
         (!addresses.is_empty()).then_some(Kept { addresses })
     }
 
-    /// From the first of the slots to the last: address, length.
+    /// Address and length of the memory from the first slot through the last.
     fn slots(&self) -> (u64, usize) {
         let (first, last) = (self.addresses[0].0, self.addresses[self.addresses.len() - 1].0);
         (first, (last - first) as usize + WORD)
     }
 }
 
-/// The pieces of shadow stacks that the agent has mapped.
+/// Returns the numbers of the granules of shadow stack that the agent has mapped.
 fn shadow_pieces(text: &mut ProcessText, agent: &Loaded) -> Vec<u32> {
     let Some(at) = agent.symbol("calltap_shadows").map(Avma) else { return Vec::new() };
     let mut count = [0; 4];

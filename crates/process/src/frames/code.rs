@@ -1,21 +1,23 @@
-//! Which words are addresses of code. Stacks have hundreds of thousands of words, and few of them are.
+//! A fast test of whether a word is an address of code, for stacks of hundreds of thousands of
+//! words, few of which are.
 
-/// Does an address lie in one of the ranges, which are sorted and disjoint?
+/// Whether an address lies in one of the sorted and disjoint ranges.
 pub fn find(ranges: &[(u64, u64)], address: u64) -> bool {
     let at = ranges.partition_point(|(start, _)| *start <= address);
     at > 0 && address < ranges[at - 1].1
 }
 
-/// Ranges of code.
+/// The ranges of code in a process.
 #[derive(Debug)]
 pub struct Code {
     ranges: Vec<(u64, u64)>,
-    /// All of them lie in one of these two, between which the widest gap is: between a program and its libraries, where stacks lie.
+    /// Two ranges that contain all others, chosen so that the gap between them is the widest: that
+    /// between a program and its libraries, where stacks lie.
     around: [(u64, u64); 2],
 }
 
 impl Code {
-    /// Of ranges that are sorted and disjoint.
+    /// Takes ranges that are sorted and disjoint.
     pub fn new(ranges: Vec<(u64, u64)>) -> Code {
         let gap = |n: &usize| ranges[*n].0 - ranges[*n - 1].1;
         let (below, above) = ranges.split_at((1..ranges.len()).max_by_key(gap).unwrap_or(0));
@@ -26,7 +28,7 @@ impl Code {
         Code { ranges, around }
     }
 
-    /// Does an address lie in one of them?
+    /// Whether an address lies in one of the ranges.
     pub fn contains(&self, address: u64) -> bool {
         let is_near = |(start, end): (u64, u64)| address.wrapping_sub(start) < end - start;
         (is_near(self.around[0]) || is_near(self.around[1])) && find(&self.ranges, address)

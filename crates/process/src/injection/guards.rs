@@ -1,9 +1,11 @@
-//! Locks that loading the agent needs: may a stopped thread be made to call `dlopen`?
+//! Locks that loading the agent needs: decides whether a stopped thread may be made to call
+//! `dlopen`.
 //!
-//! `dlopen` allocates memory and takes the dynamic linker's locks. A thread that holds one of the allocator's or the thread library's locks
-//! would wait for itself; where another thread is in the dynamic linker, it would wait for that one, which may take long and may in turn
-//! wait for something that the borrowed thread holds. A thread qualifies where it is proven to hold none; everything that cannot be
-//! proven counts as held.
+//! `dlopen` allocates memory and takes the dynamic linker's locks. A thread that holds a lock of
+//! the allocator or the thread library would wait for itself. If another thread is in the dynamic
+//! linker, the hijacked thread would wait for that one, which may take long and may in turn wait
+//! for a lock that the hijacked thread holds. A thread qualifies if it is proven to hold no such
+//! lock; where there is no proof, the lock counts as held.
 
 use crate::frames::{Handlers, Stack, find, words};
 use crate::injection::linker::{LinkerLocks, first_objects, is_linker};
@@ -18,14 +20,14 @@ use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Where a thread may hold a lock that loading the agent needs.
+/// The code in which a thread may hold a lock that loading the agent needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inside {
     /// The dynamic linker, in this thread or another.
     Linker,
-    /// The C library, at a place that is not known to hold no lock.
+    /// The C library, in a function that may hold a lock.
     Libc,
-    /// The allocator, or what else holds its locks.
+    /// The allocator, or a function that holds its locks.
     Allocator,
     /// Code that does not run with a control block of the C library: the program has made the
     /// thread, or switches between blocks, by itself.
@@ -43,29 +45,32 @@ impl fmt::Display for Inside {
     }
 }
 
-/// Code in which a thread may hold locks that loading the agent needs.
+/// Ranges of code in which a thread may hold locks that loading the agent needs.
 pub struct Guards {
     /// The dynamic linker.
     linker: Vec<(u64, u64)>,
     locks: LinkerLocks,
-    /// The C library's allocator, and its functions that hold such locks otherwise: fork, thread creation.
+    /// The C library's allocator, and other functions of it that hold such locks: fork, thread
+    /// creation.
     allocator: Vec<(u64, u64)>,
-    /// Other objects that define the allocator's functions, which may be the program itself.
+    /// Other objects that define the allocator's functions; the program itself may be one.
     other_allocators: Vec<(u64, u64)>,
-    /// All of the C library.
+    /// The whole C library.
     libc: Vec<(u64, u64)>,
-    /// Its functions that wait for another thread and hold no lock meanwhile.
+    /// Functions of the C library that wait for another thread and hold no lock meanwhile.
     waits: Vec<(u64, u64)>,
-    /// Its function by which other code makes system calls.
+    /// The C library's function by which other code makes system calls.
     syscall: Option<(u64, u64)>,
-    /// Of this process; its unwinding information, once it was [read](Guards::read_unwinder).
+    /// The process that is judged, and its unwinding information, once it was
+    /// [read](Guards::read_unwinder).
     pid: u32,
     unwinder: OnceCell<Unwinder>,
-    /// It was needed.
+    /// Whether a thread could not be judged without the unwinding information.
     wants_unwinder: Cell<bool>,
 }
 
-/// All of the C library's allocator lies between these.
+/// Functions that bound the C library's allocator: all of its code lies between the first and the
+/// last.
 const ALLOCATOR: &[&str] = &[
     "malloc",
     "free",
@@ -85,7 +90,7 @@ const ALLOCATOR: &[&str] = &[
     "mallinfo2",
 ];
 
-/// Others that hold its locks, or the dynamic linker's.
+/// Functions that hold the allocator's or the dynamic linker's locks.
 const LOCKING: &[&str] = &[
     "fork",
     "_Fork",
@@ -106,7 +111,8 @@ const LOCKING: &[&str] = &[
     "setgroups",
 ];
 
-/// Functions of the C library that wait by a futex and hold no lock of its own meanwhile. All others may wait for one.
+/// Functions of the C library that wait by a futex and hold no lock of its own meanwhile. All
+/// others may wait while they hold one.
 const WAITS: &[&str] = &[
     "pthread_cond_wait",
     "pthread_cond_timedwait",
@@ -125,14 +131,17 @@ const WAITS: &[&str] = &[
     "sem_clockwait",
 ];
 
-/// Objects that define one of these in their dynamic symbol table take the place of the C library's allocator.
+/// Functions of the allocator. An object that defines one in its dynamic symbol table replaces the
+/// C library's.
 const REPLACED: &[&str] = &["malloc", "calloc", "realloc", "free"];
 
-/// System calls of [`WAITING`] that an allocator of unknown code may make while it holds its lock: to back off from another one, or to print.
+/// System calls of [`WAITING`] that an unknown allocator may make while it holds its lock: to back
+/// off, or to print.
 const BACKING_OFF: &[u64] = &[1, 20, 23, 35, 44, 46, 230, 270];
 
-/// System calls in which a thread waits for something outside: neither the allocator nor the dynamic linker makes them, nor a thread that holds a lock
-/// of the thread library, unless a signal handler does the waiting.
+/// System calls in which a thread waits for an event from outside. Neither the allocator nor the
+/// dynamic linker makes them, nor does a thread that holds a lock of the thread library, unless a
+/// signal handler is what waits.
 const WAITING: &[u64] = &[
     0,   // read
     1,   // write
@@ -167,11 +176,12 @@ const WAITING: &[u64] = &[
     441, // epoll_pwait2
 ];
 const FUTEX: u64 = 202;
-/// Locks that are not the C library's wait for a futex by this function of its, which it does not use itself: so do Rust's.
+/// The C library's `syscall`. Locks other than the C library's, such as Rust's, wait for a futex by
+/// it; the C library itself does not use it.
 const SYSCALL: &str = "syscall";
 
 impl Guards {
-    /// Of a process.
+    /// Finds the code in a process.
     pub fn new(pid: u32, regions: &[Region]) -> Guards {
         let mut allocator = text_of(regions, |name| name.contains("malloc"));
         let lists = [ALLOCATOR, LOCKING, WAITS, &[SYSCALL]];
@@ -214,14 +224,16 @@ impl Guards {
         !self.other_allocators.is_empty()
     }
 
-    /// Reads the unwinding information if a thread could not be judged without it. It takes long, so no thread is stopped meanwhile.
+    /// Reads the unwinding information if a thread could not be judged without it. This takes long,
+    /// so the caller keeps no thread stopped meanwhile.
     pub fn read_unwinder(&self, regions: &[Region]) {
         if self.wants_unwinder.get() {
             self.unwinder.get_or_init(|| Unwinder::new(self.pid, regions));
         }
     }
 
-    /// What a stopped thread may be in the middle of, if loading the agent could wait for it.
+    /// Returns the code in which a stopped thread may hold a lock that loading the agent would wait
+    /// for.
     pub fn inside(&self, thread: &Held, text: &mut ProcessText, regions: &[Region]) -> Option<Inside> {
         if self.locks.are_held(text) {
             return Some(Inside::Linker);
@@ -233,7 +245,8 @@ impl Guards {
         let stack = Stack::read(thread, text, &mappings, &mut Handlers::new(regions));
         let in_handler = stack.is_in_handler();
         let own = stack.segments.first().map_or(&[][..], |segment| &segment.bytes);
-        // What the words say may be left over from long ago, in a frame that stays: then it matters which calls are open, if that can be told.
+        // A word may be left over from an earlier call, in a frame that is still open. The
+        // unwinder, if it was read, says which calls are open.
         let open: OnceCell<Option<Vec<u64>>> = OnceCell::new();
         let open = || {
             self.wants_unwinder.set(true);
@@ -250,7 +263,8 @@ impl Guards {
             let backs_off = calls(BACKING_OFF) && at(&self.other_allocators);
             return backs_off.then_some(Inside::Allocator);
         }
-        // A thread that waits for a futex may wait for a lock of the C library's, and hold another one.
+        // A thread that waits for a futex may wait for one lock of the C library while it holds
+        // another.
         let waits = || open().is_some_and(|open| self.is_waiting(open));
         if find(&self.libc, rip) && !(calls(&[FUTEX]) && waits()) {
             return Some(Inside::Libc);
@@ -264,15 +278,17 @@ impl Guards {
         let caller = words(own).next().unwrap_or(0);
         let is_own = [&self.libc, &self.linker, &self.allocator].into_iter().any(|code| find(code, caller));
         let by_others = self.syscall.is_some_and(|(start, end)| (start..end).contains(&rip)) && !is_own;
-        // Nothing that holds locks here calls other code meanwhile, but the dynamic linker: what its stack has of these is left over. A handler may
-        // have interrupted the allocator, though.
+        // Code that holds these locks calls no other code meanwhile, except for the dynamic linker:
+        // such words on this stack are left over. A handler may have interrupted the allocator,
+        // though.
         if by_others && !in_handler {
             return None;
         }
         at(&self.allocator).then_some(Inside::Allocator)
     }
 
-    /// Does the function of the C library that the program has called wait without a lock? These are the open calls, the newest first.
+    /// Whether the C library's function that the program called waits without a lock. `open` holds
+    /// the addresses of the open calls, the newest first.
     fn is_waiting(&self, open: &[u64]) -> bool {
         let called = open.iter().take_while(|at| find(&self.libc, **at)).last();
         called.is_some_and(|at| find(&self.waits, *at))
@@ -282,10 +298,10 @@ impl Guards {
     }
 }
 
-/// Does a stopped thread run with the control block that glibc has made for it? Functions of glibc
-/// find the owner of a lock there, and all that is local to the thread.
+/// Whether a stopped thread runs with the control block that glibc has made for it. Functions of
+/// glibc find the owner of a lock there, and the thread's local variables.
 fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
-    /// Where a block has its own address, and where the id of its thread.
+    /// Offsets of a block's own address and of its thread's id.
     const ITSELF: u64 = 0x10;
     const ID: u64 = 0x2d0;
     let pointer = thread.regs.fs_base;
@@ -300,7 +316,8 @@ fn has_control_block(pid: u32, thread: &Held, text: &mut ProcessText) -> bool {
     pointer != 0 && word(ITSELF) == Some(pointer) && (is_id || is_parents())
 }
 
-/// The text of objects, other than the C library and the dynamic linker, that define the allocator's functions for all.
+/// Returns the text of objects, other than the C library and the dynamic linker, that define the
+/// allocator's functions for all.
 fn other_allocators(pid: u32, regions: &[Region]) -> Vec<(u64, u64)> {
     let of_file = |region: &&Region| region.executable && region.file.1 != 0;
     let names: HashSet<&str> = regions.iter().filter(of_file).map(Region::name).collect();

@@ -1,4 +1,5 @@
-//! An inferior: a process whose memory is read and written and whose threads make calls for calltap, one at a time.
+//! An inferior: a process whose memory calltap reads and writes and whose threads make calls for
+//! it, one at a time.
 
 use crate::agent::Loaded;
 use crate::error::Error;
@@ -22,33 +23,35 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an injected call may take.
+/// Time limit of an injected call.
 pub const CALL: Duration = Duration::from_secs(5);
-/// How long to look for a thread that can make a call.
+/// Time limit of the search for a thread that can make a call.
 pub const TRY: Duration = Duration::from_secs(10);
-/// A thread that has child processes is spared for so long, while there are others.
+/// How long a thread that has child processes is spared while there are others.
 const SPARED: Duration = Duration::from_millis(100);
 
 /// A process that calltap operates on.
 pub struct Inferior<'a> {
     target: &'a Target,
-    /// Its memory.
+    /// Memory of the process.
     pub text: ProcessText,
-    /// Its mappings.
+    /// Mappings of the process.
     pub regions: Vec<Region>,
-    /// Where code and strings are injected.
+    /// Place of injected code and strings.
     pub place: Place,
-    /// Where the agent is loaded.
+    /// The agent, if it is loaded.
     pub agent: Option<Loaded>,
-    /// A thread has not returned from an injected call.
+    /// Whether a thread has not returned from an injected call.
     late: bool,
 }
 
 impl<'a> Inferior<'a> {
-    /// Reads the mappings, picks a place for injected code, and finds the agent. Waits for code that an earlier calltap has injected and left.
+    /// Reads the mappings, picks a place for injected code, and finds the agent. Waits until code
+    /// that an earlier calltap injected and left is removed.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
         let (mut text, mut regions, mut places) = look(target)?;
-        // A thread in such code must not be hijacked: it would return into code that the new call has overwritten.
+        // A thread in left-over code must not be hijacked: it would return into code that the new
+        // call has overwritten.
         if places.iter().any(|place| place.is_left(&mut text)) {
             if await_tidy(target) == Injected::Runs {
                 return Err(target.refuse(Reason::StillRuns));
@@ -69,14 +72,14 @@ impl<'a> Inferior<'a> {
         }
     }
 
-    /// Has a thread make a call. Returns what the function returned.
+    /// Makes a thread call a function. Returns the function's result.
     pub fn call(&mut self, thread: &mut Held, call: &Call<'_>, limit: Duration) -> Result<u64, Failed> {
         let done = self.place.call(&mut self.text, thread, call, limit);
         self.late |= matches!(done, Err(Failed::Late | Failed::Thread(_)));
         done
     }
 
-    /// Has a thread call an operation of the agent.
+    /// Makes a thread call an operation of the agent.
     pub fn remote(&mut self, thread: &mut Held, operation: u32, path: &Path) -> Result<(), Failed> {
         let function = self.agent.and_then(|agent| agent.symbol("calltap_remote"));
         let call = Call {
@@ -100,7 +103,8 @@ impl<'a> Inferior<'a> {
                 {
                     return Ok(thread);
                 }
-                // Another thread serves, or the same one a moment later. A thread that reads a page from a slow disk comes out of the kernel, too.
+                // Another thread may serve, or the same one a moment later: a thread that reads a
+                // page from a slow disk leaves the kernel, too.
                 other @ (Ok(_) | Err(NotHeld::Stuck)) => {
                     drop(other);
                     return self.thread_outside(TRY, |_, _, _| None::<&str>);
@@ -111,7 +115,8 @@ impl<'a> Inferior<'a> {
         Err(self.target.refuse(last))
     }
 
-    /// Stops a thread that `inside` finds in no critical code; tries all of them until `patience` is over.
+    /// Stops a thread for which `inside` returns None; tries all threads until `patience` has
+    /// passed.
     pub fn thread_outside<Place: fmt::Display>(
         &mut self,
         patience: Duration,
@@ -135,7 +140,7 @@ impl<'a> Inferior<'a> {
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
                         last = Reason::NoStack;
                     }
-                    // It has begun one just now.
+                    // The thread has started a child process since it was checked.
                     Ok(_) if is_spared(tid) => last = Reason::Busy,
                     Ok(thread) => match inside(&thread, &mut self.text, &self.regions) {
                         None => return Ok(thread),
@@ -156,7 +161,7 @@ impl<'a> Inferior<'a> {
     }
 }
 
-/// A process's memory, its mappings, and the places for code in them.
+/// Reads a process's memory, its mappings, and the places for code in them.
 fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error> {
     let refuse = |error: std::io::Error| target.refuse(error);
     let mut text = ProcessText::open(target.pid).map_err(refuse)?;
@@ -171,8 +176,8 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
     Ok((text, regions, places))
 }
 
-/// Is a place in an object that is never unloaded? Behind the text of another one the code might be
-/// unmapped while a thread executes it, and written into what is mapped there next.
+/// Whether a place is in an object that is never unloaded. Code behind the text of another object
+/// might be unmapped while a thread executes it.
 fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
     let Some(region) = maps::at(regions, place.range().0) else { return false };
     let is_program =
@@ -180,18 +185,19 @@ fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
     region.name() == VDSO || is_linker(region.name()) || is_program()
 }
 
-/// Code that a calltap had injected which was killed.
+/// State of code that a killed calltap had injected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Injected {
-    /// There was none.
+    /// No such code was found.
     Absent,
-    /// It was removed.
+    /// The code was removed.
     Removed,
-    /// A thread runs it still.
+    /// A thread still executes the code.
     Runs,
 }
 
-/// Removes code that a killed calltap has injected. The thread that was to run it may not have had its turn yet: it is waited for, up to [`TRY`].
+/// Removes code that a killed calltap injected. Waits up to [`TRY`] for the thread that was to run
+/// it, which may not have been scheduled yet.
 pub fn await_tidy(target: &Target) -> Injected {
     let (start, mut done) = (Instant::now(), Injected::Absent);
     while let Ok((mut text, regions, places)) = look(target) {
@@ -208,7 +214,7 @@ pub fn await_tidy(target: &Target) -> Injected {
     done
 }
 
-/// Removes code that a killed calltap has injected, unless a thread runs it still.
+/// Removes code that a killed calltap injected, unless a thread still runs it.
 fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[Place]) {
     let mut left: Vec<&Place> = places.iter().filter(|place| place.is_left(text)).collect();
     if left.is_empty() {
@@ -217,7 +223,7 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     left.sort_by_key(|place| place.range());
     let ranges: Vec<(u64, u64)> = left.iter().map(|place| place.range()).collect();
     let Ok(held) = Held::take_all(target.pid) else { return };
-    // On its scratch memory a thread in the call has the way back.
+    // The scratch memory of a thread in the call holds the way back, so it is searched as well.
     let regions = maps::read(target.pid).unwrap_or_else(|_| regions.to_vec());
     let stacks = Stacks::read(&held, text, &Mappings::known(&regions));
     if !stacks.are_whole() {
@@ -232,10 +238,10 @@ fn tidy(target: &Target, text: &mut ProcessText, regions: &[Region], places: &[P
     }
 }
 
-/// The kernel's library, which even a program without any other has.
+/// Name of the kernel's library, which is mapped even in a program without any other.
 const VDSO: &str = "[vdso]";
 
-/// Where it ends, and what is behind it: nothing.
+/// Returns the end of the vDSO's image, and the bytes expected there: zeros.
 fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
     let mut image = vec![0; (region.end - region.start) as usize];
     text.read(Avma(region.start), &mut image).ok()?;
@@ -246,7 +252,7 @@ fn behind_vdso(text: &mut ProcessText, region: &Region, size: usize) -> Option<(
 }
 
 impl Target {
-    /// An error about this process. Of one that has ended, that is the reason.
+    /// Returns an error about this process. If the process has ended, that is the reason.
     pub fn refuse(&self, reason: impl Into<Reason>) -> Error {
         let reason = match self.lives() {
             true if proc::is_ending(self.pid) => Reason::Ending,
@@ -256,12 +262,13 @@ impl Target {
         Error::Attach { pid: self.pid, name: self.name.clone(), reason }
     }
 
-    /// Where the text of the file ends that is mapped in a region, and what is behind it.
+    /// Returns where the text ends of the file that a region maps, and the bytes that the file has
+    /// there.
     fn behind_text(&self, region: &Region, size: usize) -> Option<(u64, Vec<u8>)> {
         let file = region.open(self.pid).ok()?;
         let text = TextSegment::of(&ReadCache::new(&file))?;
         let end = (text.offset + text.size).next_multiple_of(16);
-        // Behind the end of the file there are zeros.
+        // The rest of a page beyond the end of the file is zero.
         let mut behind = vec![0; size];
         let mut read = 0;
         while let Ok(more @ 1..) = file.read_at(&mut behind[read..], end + read as u64) {

@@ -1,13 +1,17 @@
 //! A call of a function in another process, made by one of its threads.
 //!
-//! The thread's registers are changed once, by one system call, to run a piece of code that could put everything back by itself: before that
-//! nothing has happened to the thread, and afterwards it does not depend on this process, which may be killed at any instant. The code and its data lie
-//! behind the end of a library's text, in its last page, where nothing is executed otherwise. The thread's stack is not touched; signals wait.
+//! One system call changes the thread's registers, so that it runs a piece of code that restores
+//! everything by itself. Before that system call, nothing has happened to the thread; after it, the
+//! thread does not depend on this process, which may be killed at any instant. The code and its
+//! data lie behind the end of a library's text, in its last page, where nothing else is executed.
+//! The call does not touch the thread's stack; signals wait.
 //!
-//! As long as this process lives, the code does not go its own way back: the thread is [stopped](Held::come_back) at the last system call before that,
-//! with all signals blocked, and gets back the registers and the mask that it was stopped with. So no signal frame leads into the code, which
-//! can be taken away or used for the next call at once. The code's own way back lets signals in while it is still executing: after this process was
-//! killed, the code stays until no stack leads there any more.
+//! While this process lives, the thread does not take the code's own way back: it is
+//! [stopped](Held::come_back) at the last system call before, with all signals blocked, and gets
+//! back the registers and the signal mask that it was stopped with. So no signal frame leads into
+//! the code, which can be removed or used for the next call at once. The code's own way back
+//! unblocks signals while it is still executing: after this process was killed, the code stays
+//! until no stack leads into it.
 //!
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
@@ -23,24 +27,25 @@ use std::arch::global_asm;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-/// What the code finds behind itself.
+/// The data block behind the code.
 #[repr(C)]
 struct Block {
     function: u64,
-    /// Called if the function returns 0, to say why.
+    /// Function to call if `function` returns 0. It returns a string with the reason.
     complaint: u64,
     arguments: [u64; 2],
-    /// Signals that wait while the function runs,
+    /// Signals to block while `function` runs.
     waiting: u64,
-    /// while there is no stack for a handler,
+    /// Signals to block while there is no stack for a handler.
     all_signals: u64,
-    /// and those that the thread blocks by itself.
+    /// Signals that the thread blocks by itself.
     signals: u64,
-    /// Signals that a handler of the program runs for, and that the thread does not block.
+    /// Signals that the program has a handler for and the thread does not block.
     handled: u64,
-    /// Rounds that it waits before it goes back.
+    /// Rounds to wait before the way back.
     linger: u64,
-    /// Where it goes on, and with what, if one of these has come meanwhile: then its system call is not begun again.
+    /// Program counter and rax to resume with if one of the handled signals is pending: the
+    /// thread's system call is then not restarted.
     interrupted: [u64; 2],
     rax: u64,
     rbx: u64,
@@ -62,15 +67,15 @@ struct Block {
     flags: u64,
 }
 
-/// A mapping that a thread can be had to make.
+/// A mapping that a thread can be made to create.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Mapping {
-    /// Where.
+    /// Address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// In the file.
+    /// Offset in the file.
     pub offset: u64,
     /// PROT_...
     pub protection: i32,
@@ -86,15 +91,16 @@ impl Mapping {
     }
 }
 
-/// Stack and room for the vector registers, mapped for the time of the call.
+/// Size of the scratch memory, mapped during the call: a stack, and an area for the vector
+/// registers.
 const SCRATCH: u64 = 1 << 20;
-/// In r13 at the end, if the function was called: there was memory for the scratch area.
+/// Value of r13 at the end if the function was called, as the scratch memory could be mapped.
 const CALLED: u64 = 1;
-/// Where in it the address of a complaint is left.
+/// Offset in the scratch memory of the address of a complaint.
 const RESULT: u64 = 1 << 17;
-/// Where in it the code says that the function has returned,
+/// Offset of the flag that the code sets once the function has returned.
 const RETURNED: u64 = RESULT + 8;
-/// and where it is told to go on.
+/// Offset of the flag that calltap sets to let the code continue.
 const GO_ON: u64 = RESULT + 16;
 /// Bytes behind the block, for strings.
 const STRINGS: usize = 256;
@@ -218,28 +224,30 @@ impl Block {
     }
 }
 
-/// What a thread is to call.
+/// A call for a thread to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Address.
+    /// Address of the function.
     pub function: u64,
-    /// First two arguments.
+    /// The first two arguments.
     pub arguments: [u64; 2],
-    /// A string that will be at [`Place::string_address`].
+    /// A string to put at [`Place::string_address`].
     pub string: &'a [u8],
-    /// Called if that returns 0 (unless this is 0): it returns a string that says why.
+    /// Address of a function that is called if `function` returns 0, unless this is 0. It returns a
+    /// string with the reason.
     pub complaint: u64,
-    /// Signals that stay as they are during the call. Their handlers must return.
+    /// Signals whose mask the call leaves alone. Their handlers must return.
     pub let_in: u64,
 }
 
 /// Bytes below a stack pointer that may be in use.
 const RED_ZONE: u64 = 128;
-/// A second or less.
+/// Rounds that a parked thread waits: a second or less.
 const LINGER: u64 = 1 << 24;
 
-/// Flags with which the injected code runs: without those by which a program has its own code trap
-/// (single steps, unaligned accesses), and without the direction of string instructions.
+/// Returns the flags with which the injected code runs: without those by which a program has its
+/// own code trap (single steps, unaligned accesses), and without the direction of string
+/// instructions.
 fn plain(flags: u64) -> u64 {
     const TRAP: u64 = 1 << 8;
     const DIRECTION: u64 = 1 << 10;
@@ -248,18 +256,18 @@ fn plain(flags: u64) -> u64 {
     flags & !(TRAP | DIRECTION | NESTED_TASK | ALIGNMENT_CHECK)
 }
 
-/// Where in the code the last system call returns to before the way back.
+/// Returns the offset in the code that the last system call before the way back returns to.
 fn done() -> u64 {
     &raw const calltap_call_done as u64 - &raw const calltap_call_start as u64
 }
 
-/// Where in the code a thread waits to be fetched.
+/// Returns the offsets in the code where a parked thread waits to be fetched.
 fn lingering() -> std::ops::Range<u64> {
     let start = &raw const calltap_call_start as u64;
     (&raw const calltap_call_linger as u64 - start)..(&raw const calltap_call_lingered as u64 - start)
 }
 
-/// Bytes that the code needs, with its block and strings.
+/// Returns the bytes that the code takes with its block and strings.
 fn size() -> usize {
     code().len() + size_of::<Block>() + STRINGS
 }
@@ -269,22 +277,22 @@ fn size() -> usize {
 pub struct Place {
     at: u64,
     before: Vec<u8>,
-    /// A free range for the scratch memory.
+    /// Address of a free range for the scratch memory.
     scratch: u64,
 }
 
 /// Why a call could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// There is no agent to call: another program has taken the process's place.
+    /// The process has no agent to call: it has executed another program.
     NoAgent,
-    /// The thread.
+    /// The thread could not be held.
     Thread(NotHeld),
     /// The memory could not be written.
     Memory,
-    /// The process may map no more memory.
+    /// The process cannot map more memory.
     NoMemory,
-    /// The call was ended by a fault, with this signal.
+    /// A fault ended the call, with this signal.
     Fault(i32),
     /// The call has not returned in time; the thread goes on with it.
     Late,
@@ -309,11 +317,12 @@ impl From<Failed> for Reason {
     }
 }
 
-/// A gap between mappings that nothing will grow into.
+/// Size of a gap between mappings that no mapping will grow into.
 const GAP: u64 = 64 << 20;
 
 impl Place {
-    /// All there are. `behind_text` tells, for an executable mapping, the address where the text ends in it, and the bytes behind.
+    /// Returns all places in a process. `behind_text` returns, for an executable mapping and a
+    /// size, the address where its text ends, and the bytes that the file has behind it.
     pub fn all(
         regions: &[Region],
         mut behind_text: impl FnMut(&Region, usize) -> Option<(u64, Vec<u8>)>,
@@ -331,35 +340,36 @@ impl Place {
         executable.rev().filter_map(place).collect()
     }
 
-    /// Are there other bytes than the file's?
+    /// Whether the bytes differ from the file's.
     pub fn is_used(&self, text: &mut ProcessText) -> bool {
         let mut now = vec![0; self.before.len()];
         text.read(Avma(self.at), &mut now).is_err() || now != self.before
     }
 
-    /// Is the code there still, left by a calltap that was killed?
+    /// Whether the code is still at the place, left by a calltap that was killed.
     pub fn is_left(&self, text: &mut ProcessText) -> bool {
         let mut now = vec![0; code().len()];
         text.read(Avma(self.at), &mut now).is_ok() && now == code()
     }
 
-    /// First byte, and one past the last.
+    /// Returns the first address and the one past the last.
     pub fn range(&self) -> (u64, u64) {
         (self.at, self.at + size() as u64)
     }
 
-    /// Where a string handed to [`Place::call`] will be.
+    /// Returns the address of the string that [`Place::call`] writes.
     pub fn string_address(&self) -> u64 {
         self.at + (code().len() + size_of::<Block>()) as u64
     }
 
-    /// What to call to learn whether the thread may read the time stamp counter.
+    /// Returns the call that reports whether the thread may read the time stamp counter.
     pub fn tsc_call(&self) -> Call<'static> {
         let function = &raw const calltap_call_tsc as usize - &raw const calltap_call_start as usize;
         Call { function: self.at + function as u64, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 }
     }
 
-    /// What to call for mappings of a file: function, arguments, and what has to be behind the code.
+    /// Returns the call that maps a file: function, arguments, and the bytes to put at
+    /// [`Place::string_address`].
     pub fn mapping_call(&self, path: &[u8], mappings: &[Mapping]) -> (u64, [u64; 2], Vec<u8>) {
         let function = &raw const calltap_call_map as usize - &raw const calltap_call_start as usize;
         let list = mappings.iter().flat_map(Mapping::bytes).chain([0; 8]);
@@ -368,7 +378,8 @@ impl Place {
         (self.at + function as u64, [at, at + path.len() as u64 + 1], strings)
     }
 
-    /// Has the thread make a call. Afterwards it stands where it stood. What the function returned; 0 if the thread has ended.
+    /// Makes the thread call a function, then restores the thread's registers. Returns the
+    /// function's result, or 0 if the thread has ended.
     pub fn call(
         &self,
         text: &mut ProcessText,
@@ -399,7 +410,8 @@ impl Place {
                 thread.come_back(trip)?;
                 result.ok_or(Failed::NoMemory)
             }
-            // The code's way back is the only one to the thread's end. What the call came to can be seen elsewhere.
+            // The thread ended on the code's own way back. The caller finds the outcome of the call
+            // elsewhere.
             Err(Interrupted::Lost(NotHeld::Gone)) => Ok(0),
             Err(Interrupted::Lost(why)) => Err(Failed::Thread(why)),
             Err(Interrupted::Fault(signal)) => {
@@ -410,7 +422,8 @@ impl Place {
         }
     }
 
-    /// Follows a thread through the code, up to the last system call before its way back. What the function returned, if it was called.
+    /// Follows a thread through the code to the last system call before the way back. Returns the
+    /// function's result, or None if it was not called.
     fn follow(
         &self,
         text: &mut ProcessText,
@@ -427,15 +440,17 @@ impl Place {
                 break;
             }
         }
-        // It is not stopped while the function runs: on a busy machine each stop may cost it its turn.
+        // The thread is not stopped while the function runs: on a busy machine each stop may cost
+        // it its time slice.
         let (mut flag, returned) = ([0; 8], Avma(self.scratch + RETURNED));
         let regs = thread.run_until(until, || text.read(returned, &mut flag).is_ok() && flag != [0; 8])?;
         if !(start..last).contains(&regs.rip) {
-            // It has waited in vain for this process, which had no turn for a second, and is on its own way back.
+            // The thread waited for this process, which was not scheduled for about a second, and
+            // is on its own way back.
             thread.let_run();
             return Err(Interrupted::Late);
         }
-        // If it cannot be told, it goes on soon by itself.
+        // If the write fails, the thread soon continues by itself.
         let _ = text.write(Avma(self.scratch + GO_ON), &1u64.to_le_bytes());
         loop {
             let regs = thread.follow_to_system_call(until)?;
@@ -445,13 +460,15 @@ impl Place {
         }
     }
 
-    /// Sends a thread to wait in the code, from where it goes on by itself if it is not [fetched](Place::fetch) soon.
+    /// Sends a thread to wait in the code. It continues by itself if it is not
+    /// [fetched](Place::fetch) soon. Returns the registers to fetch it with.
     pub fn park(&self, text: &mut ProcessText, thread: &mut Held) -> Result<user_regs_struct, Failed> {
         let back = thread.resumption();
         let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 };
         let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
         text.write(Avma(self.at), &[code(), block.bytes()].concat()).map_err(|_| Failed::Memory)?;
-        // As if the code had come there: no signal was pending, and below its own stack there is some room.
+        // The registers as of code that ran up to the wait: no signal is pending, and the stack
+        // pointer is below the red zone.
         let rip = self.at + lingering().start;
         let (rsp, eflags) = (back.rsp - RED_ZONE, plain(back.eflags));
         let regs = user_regs_struct { rip, rcx: LINGER, rbx: 0, rsp, eflags, ..back };
@@ -459,7 +476,8 @@ impl Place {
         Ok(back)
     }
 
-    /// Has it stand where it was sent from. False if it has gone on.
+    /// Gives a parked thread the registers that it was sent away with. Returns false if it has
+    /// continued by itself.
     pub fn fetch(&self, thread: &mut Held, back: user_regs_struct) -> Result<bool, Failed> {
         let waits = lingering().contains(&thread.regs.rip.wrapping_sub(self.at));
         if waits {
@@ -468,7 +486,8 @@ impl Place {
         Ok(waits)
     }
 
-    /// What the last call complained of, if it did. Then the scratch memory is still there: its address and length.
+    /// Returns the complaint of the last call, if there was one, with address and length of the
+    /// scratch memory, which is then still mapped.
     pub fn complaint(&self, text: &mut ProcessText) -> Option<(String, [u64; 2])> {
         let mut address = [0; 8];
         text.read(Avma(self.scratch + RESULT), &mut address).ok()?;
@@ -480,7 +499,7 @@ impl Place {
         Some((String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned(), [self.scratch, SCRATCH]))
     }
 
-    /// Puts back what was there. No thread runs the code any more.
+    /// Restores the bytes of the file. No thread may run the code any more.
     pub fn restore(&self, text: &mut ProcessText) {
         let _ = text.write(Avma(self.at), &self.before);
     }

@@ -1,4 +1,5 @@
-# Code that a borrowed thread runs: a call, and a tail that can be entered again (inject.rs says what each field of the block is).
+# Code that a hijacked thread runs: a call, and a tail that can be entered again. The fields of the
+# block are described in inject.rs.
 
 .macro calltap_call_back rax rip
     mov rax, [rip + calltap_call_end + \rax]
@@ -19,7 +20,7 @@
     mov rsp, [rip + calltap_call_end + {rsp}]
     jmp [rip + calltap_call_end + \rip]
 .endm
-# rt_sigprocmask(SIG_SETMASK, what a field of the block says).
+# rt_sigprocmask(SIG_SETMASK, a field of the block).
 .macro calltap_call_mask signals
     mov eax, {sigprocmask}
     mov edi, 2
@@ -78,15 +79,15 @@ calltap_call_told:
     mov rdi, rbx
     mov esi, {scratch}
     syscall
-8: # below the red zone of the thread's own stack there is some room
+8: # the code may use the thread's own stack below its red zone
     mov rsp, [rip + calltap_call_end + {rsp}]
     lea rsp, [rsp - {red_zone}]
-# And once more at this call, which changes nothing.
+# The controller stops the thread once more at this call, which changes nothing.
     calltap_call_mask {all_signals}
 .globl calltap_call_done
 .hidden calltap_call_done
 calltap_call_done:
-# Which signals have come: the first eight bytes on the stack.
+# Reads the pending signals into the first eight bytes on the stack.
     push 0
     mov eax, {sigpending}
     mov rdi, rsp
@@ -94,9 +95,10 @@ calltap_call_done:
     syscall
     pop rbx
     and rbx, [rip + calltap_call_end + {handled}]
-# Signals are let in only now: their frames go to the thread's own stack, the scratch memory is gone.
+# Signals are unblocked only now: the scratch memory is unmapped, and their frames go to the
+# thread's own stack.
     calltap_call_mask {signals}
-# If it shall wait here, then not for ever.
+# A parked thread waits here for a limited number of rounds.
     mov rcx, [rip + calltap_call_end + {linger}]
     jrcxz 6f
 .globl calltap_call_linger, calltap_call_lingered
@@ -108,7 +110,7 @@ calltap_call_linger:
 calltap_call_lingered:
 6:
     push qword ptr [rip + calltap_call_end + {flags}]
-# The way back, by whether one has come. Jumps and `mov` leave the flags alone.
+# The way back depends on whether a signal is pending. Jumps and `mov` do not change the flags.
     test rbx, rbx
     jnz 9f
     popfq
@@ -116,7 +118,8 @@ calltap_call_lingered:
 9:
     popfq
     calltap_call_back {interrupted_rax} {interrupted_rip}
-# A function to call: may the thread read the time stamp counter? Returns PR_TSC_ENABLE or PR_TSC_SIGSEGV.
+# A function to call: returns whether the thread may read the time stamp counter, as PR_TSC_ENABLE
+# or PR_TSC_SIGSEGV.
 .globl calltap_call_tsc
 .hidden calltap_call_tsc
 calltap_call_tsc:
@@ -127,7 +130,8 @@ calltap_call_tsc:
     syscall
     pop rax
     ret
-# A function to call: opens the file at rdi and makes the mappings at rsi, of which the last has address 0. Returns 1, or why the file cannot be opened.
+# A function to call: opens the file at rdi and makes the mappings at rsi, a list that ends with
+# address 0. Returns 1, or why the file cannot be opened.
 .globl calltap_call_map
 .hidden calltap_call_map
 calltap_call_map:

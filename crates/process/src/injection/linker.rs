@@ -1,40 +1,44 @@
 //! The dynamic linker's locks, as they lie in the memory of a process.
 //!
-//! glibc keeps them, two or three recursive mutexes one behind the other, in its variable `_rtld_global`, at an offset that differs
-//! from version to version. They are found by what they look like: nothing else there is a row of recursive mutexes.
+//! glibc keeps two or three adjacent recursive mutexes in its variable `_rtld_global`, at an offset
+//! that differs between versions. They are found by their contents: nothing else in the variable
+//! looks like a row of recursive mutexes.
 
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
 use crate::target::Symbols;
 use calltap_patch::{Avma, Text};
 
-/// `struct pthread_mutex_t` of glibc on x86-64: lock, count, owner, users, kind; spins and elision; two pointers.
+/// Size of glibc's `struct pthread_mutex_t` on x86-64: lock, count, owner, users, kind; spins and
+/// elision; two pointers.
 const MUTEX: usize = 40;
 const KIND: usize = 16;
 /// PTHREAD_MUTEX_RECURSIVE_NP.
 const RECURSIVE: u32 = 1;
-/// Locks are unlocked, locked, or locked and waited for.
+/// Largest value of the word `lock`: unlocked, locked, or locked with waiters.
 const LOCK_STATES: u32 = 2;
 const VARIABLE: &str = "_rtld_global";
-/// No version's is larger.
+/// Upper limit of the variable's size, above that of all versions.
 const LARGEST: u64 = 64 << 10;
 
-/// Where they are.
+/// The place of the locks in a process.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkerLocks {
-    /// Address and length of the variable they are part of; none in a process without that dynamic linker.
+    /// Address and length of the variable that contains the locks; None in a process without
+    /// glibc's dynamic linker.
     variable: Option<(u64, u64)>,
 }
 
 impl LinkerLocks {
-    /// Of a process.
+    /// Finds the variable in a process.
     pub fn find(pid: u32, regions: &[Region], is_linker: impl Fn(&str) -> bool) -> LinkerLocks {
         let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
         let variable = symbols.and_then(|symbols| symbols.range(VARIABLE));
         LinkerLocks { variable: variable.map(|(start, end)| (start, (end - start).min(LARGEST))) }
     }
 
-    /// Does a thread hold one of them? Also where they are not found in the variable: then it cannot be known.
+    /// Whether a thread holds one of the locks. True as well if the variable cannot be read or no
+    /// locks are found in it.
     pub fn are_held(&self, text: &mut ProcessText) -> bool {
         let Some((start, length)) = self.variable else { return false };
         let mut bytes = vec![0; length as usize];
@@ -45,13 +49,14 @@ impl LinkerLocks {
 /// More objects than a program loads.
 const OBJECTS: usize = 1 << 14;
 
-/// Is this the file name of glibc's dynamic linker?
+/// Whether this is the file name of glibc's dynamic linker.
 pub(crate) fn is_linker(name: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2")
 }
 
-/// The mappings of a process but for text of which there is another copy. A library that was opened in
-/// a namespace of its own (dlmopen) brings copies of those it needs, which are unloaded with it.
+/// Returns the mappings of a process without text of which the first namespace has another copy. A
+/// library that was opened in a namespace of its own (dlmopen) brings copies of the libraries that
+/// it needs, which are unloaded with it.
 pub fn first_objects(pid: u32, regions: &[Region]) -> Vec<Region> {
     let base = |region: &Region| region.start.wrapping_sub(region.offset);
     let text: Vec<&Region> =
@@ -73,10 +78,10 @@ pub fn first_objects(pid: u32, regions: &[Region]) -> Vec<Region> {
     all
 }
 
-/// What the dynamic linker has added to the addresses of each object of its first namespace: those
-/// that it loaded with the program, and later by `dlopen`. glibc's variable begins with their list.
+/// Returns the bias of each object of the dynamic linker's first namespace: the objects that it
+/// loaded with the program, and later by `dlopen`. glibc's variable begins with their list.
 fn first_namespace(pid: u32, regions: &[Region]) -> Vec<u64> {
-    /// `struct link_map`: what was added, name, dynamic section, next.
+    /// Offset of `next` in `struct link_map`, behind bias, name and dynamic section.
     const NEXT: u64 = 24;
     let symbols = Symbols::exported(pid, regions, is_linker, |name| name == VARIABLE);
     let Some((start, _)) = symbols.and_then(|symbols| symbols.range(VARIABLE)) else { return Vec::new() };
@@ -98,7 +103,7 @@ fn are_held(bytes: &[u8]) -> bool {
     locks.is_empty() || locks.iter().any(|[lock, count, owner, _]| [lock, count, owner] != [&0; 3])
 }
 
-/// The first four words of each lock: of the first row of at least two.
+/// Returns the first four words of each lock in the first row of at least two.
 fn locks(bytes: &[u8]) -> Vec<[u32; 4]> {
     let starts = (0..bytes.len()).step_by(8);
     let rows = starts.map(|at| bytes[at..].chunks_exact(MUTEX).map_while(mutex).collect::<Vec<_>>());
@@ -124,7 +129,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Memory with some pointers, these locks, and some more.
+    /// Tests memory with some pointers, these locks, and more pointers.
     fn check(heads: &[[u32; 4]], expected: bool) {
         let pointers = [0x7f12_3456_7890_u64, 1, 0, 3].map(u64::to_le_bytes).concat();
         let locks = heads.iter().flat_map(|head| lock(*head));

@@ -1,5 +1,8 @@
-//! The agent in programs whose C library cannot load it: static ones, and those linked with musl. It is placed by the recorder itself, at an address
-//! chosen here, as a file that was relocated for it before. No lock of the program's is needed for that.
+//! Places the agent in programs whose C library cannot load it: static ones, and those linked with
+//! musl.
+//!
+//! The recorder chooses an address, relocates the agent for it into a file, and has a thread map
+//! that file. This takes no lock of the program's.
 
 use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
@@ -19,16 +22,17 @@ use std::fs;
 
 const LITTLE: Endianness = Endianness::Little;
 
-/// The agent, for one address.
+/// The agent, relocated for one address.
 pub struct Placement {
-    /// The file to map there.
+    /// Contents of the file to map.
     pub file: Vec<u8>,
-    /// In this order.
+    /// Mappings to create, in this order.
     pub mappings: Vec<Mapping>,
 }
 
 impl Placement {
-    /// Near the program, so that sites reach their stubs without veneers.
+    /// Relocates the agent for an address near the program, so that sites reach their stubs without
+    /// veneers.
     pub fn near(target: &Target, regions: &[Region]) -> Option<Placement> {
         let program = program(target, regions)?;
         let same = regions.iter().filter(|region| region.file == program.file);
@@ -40,17 +44,17 @@ impl Placement {
     }
 }
 
-/// The executable mapping of the program itself.
+/// Returns the executable mapping of the program itself.
 fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r Region> {
     let path = fs::read_link(proc::place(target.pid).join("exe")).ok()?;
     regions.iter().find(|region| region.executable && region.path == path)
 }
 
 struct Segment {
-    /// In whole pages.
+    /// Bounds in whole pages.
     start: u64,
     end: u64,
-    /// In bytes.
+    /// Address in bytes.
     address: u64,
     offset: u64,
     file_size: u64,
@@ -72,7 +76,7 @@ fn segments<'a>(image: &'a ElfFile64<'static, Endianness>) -> impl Iterator<Item
     })
 }
 
-/// The memory of the segments that have bytes in the file, as it is at `base`.
+/// Returns the memory of the segments that have bytes in the file, relocated for `base`.
 fn relocated(image: &ElfFile64<'static, Endianness>, base: u64) -> Option<Vec<u8>> {
     let of_file = || segments(image).filter(|segment| segment.file_size > 0);
     let mut memory = vec![0; of_file().map(|segment| segment.end).max()? as usize];
@@ -94,7 +98,8 @@ fn relocated(image: &ElfFile64<'static, Endianness>, base: u64) -> Option<Vec<u8
     Some(memory)
 }
 
-/// First its address range, then its data, then its text: where the text is mapped, all of it is.
+/// Returns the mappings of the agent: its address range, then the data, then the text. If the text
+/// is mapped, everything is.
 fn mappings(image: &ElfFile64<'static, Endianness>, base: u64, span: u64) -> Vec<Mapping> {
     let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let mut all =
@@ -111,10 +116,12 @@ fn mappings(image: &ElfFile64<'static, Endianness>, base: u64, span: u64) -> Vec
     all
 }
 
-/// Where thread libraries keep a thread's id, counted from its thread pointer: musl (1.1.19 and later), glibc (2.4 and later).
+/// Offsets of a thread's id from its thread pointer: musl (1.1.19 and later), glibc (2.4 and
+/// later).
 const OWNER_WORDS: [u64; 2] = [0x30, 0x2d0];
 
-/// Where this process's does, if it is a known one and a stopped thread's block is as expected.
+/// Returns the offset of the thread's id from the thread pointer. Fails unless the thread library
+/// is known and the stopped thread's control block is as expected.
 pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Result<u64, Reason> {
     let pointer = thread.regs.fs_base;
     let mut word = [0; 8];
@@ -133,11 +140,12 @@ pub fn owner_word(target: &Target, thread: &Held, text: &mut ProcessText) -> Res
     }
 }
 
-/// Where it will, of a thread that comes out of set_tid_address: glibc has just named the place, musl another one.
-pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
+/// Returns the offset of the thread's id for a thread that returns from set_tid_address: glibc has
+/// just passed the address of the id, musl another address.
+pub fn owner_word_from_call(thread: &Held, text: &mut ProcessText) -> Option<u64> {
     let (pointer, named) = (thread.regs.fs_base, thread.regs.rdi);
     let mut own = [0; 8];
-    // Both begin the block with its address.
+    // In both libraries, the block begins with its own address.
     text.read(Avma(pointer), &mut own)
         .ok()
         .filter(|()| pointer != 0 && u64::from_le_bytes(own) == pointer)?;
@@ -145,22 +153,24 @@ pub fn owner_word_told(thread: &Held, text: &mut ProcessText) -> Option<u64> {
     Some(if named == pointer + glibc { glibc } else { musl })
 }
 
-/// How a program's unwinder is told of frames that no dynamic linker knows.
+/// The way to register the agent's unwind information with a program's unwinder, as no dynamic
+/// linker knows it.
 pub struct Frames {
-    /// The function that does it; None: the program has no unwinder.
+    /// Address of the registration function. None if the program has no unwinder.
     register: Option<u64>,
     /// Code that may hold the unwinder's lock.
     pub unwinder: Vec<(u64, u64)>,
 }
 
-/// Bytes of an unwinder's notes.
+/// Bytes of the object in which an unwinder keeps a registration.
 const NOTES: usize = 48;
 const REGISTER: &str = "__register_frame_info";
-/// Functions of an unwinder that is linked in; others are called by these.
+/// Functions of an unwinder that is linked in and may hold its lock; its other functions call
+/// these.
 const UNWINDER: &[&str] = &["_Unwind_Find_FDE", "__deregister_frame_info", REGISTER];
 
 impl Frames {
-    /// Of a program.
+    /// Finds the unwinder of a program.
     pub fn of(target: &Target, regions: &[Region]) -> Result<Frames, Reason> {
         let mut unwinder = maps::text_of(regions, is_unwinder);
         if !unwinder.is_empty() {
@@ -182,13 +192,14 @@ impl Frames {
         Ok(Frames { register, unwinder })
     }
 
-    /// Has the unwinder written its notes?
+    /// Whether the unwinder has written its object: the registration is done.
     pub fn are_known(&self, [_, notes]: [u64; 2], text: &mut ProcessText) -> bool {
         let mut bytes = [0; NOTES];
         text.read(Avma(notes), &mut bytes).is_ok() && bytes != [0; NOTES]
     }
 
-    /// The call that does it: with the frames, and with memory for the unwinder's notes.
+    /// Returns the call that registers: function, and as arguments the frames and the memory of the
+    /// unwinder's object.
     pub fn registration(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
         let arguments = agent.section(".eh_frame").zip(agent.symbol("calltap_frame_object"))?;
         Some((self.register?, arguments.into()))

@@ -1,20 +1,26 @@
-//! The arguments and the environment of a program that has not run an instruction yet, with the agent in LD_PRELOAD. It is put on the stack below
-//! what the kernel has put there, and the agent takes itself out again: the program and its children see what they would have seen.
+//! The first stack of a program: arguments, environment and auxiliary vector, with the agent added
+//! to LD_PRELOAD.
+//!
+//! The program has not run an instruction yet. The new words go below those of the kernel. The
+//! agent removes itself from the variable again, so that the program and its children see their own
+//! environment.
 
 use calltap_patch::{Avma, Text};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Words of the auxiliary vector.
+/// Keys of the auxiliary vector.
 const AT_NULL: u64 = 0;
 const AT_BASE: u64 = 7;
 const AT_SECURE: u64 = 23;
 
 const NAME: &[u8] = b"LD_PRELOAD=";
-/// Runtimes of AddressSanitizer, gcc's and clang's: they end a program in which another library comes first.
+/// Runtimes of AddressSanitizer, gcc's and clang's: they end a program that loads another library
+/// before them.
 const FIRST: [&str; 2] = ["libasan.so", "libclang_rt.asan"];
 
-/// What is to be preloaded into a program (the bytes of its file). The agent takes all of it up to itself out again.
+/// Returns the value of LD_PRELOAD for a program, whose file's bytes are given. The agent removes
+/// everything up to its own name.
 pub fn list(program: &[u8], agent: &Path) -> OsString {
     let needed = calltap_sites::needed(program);
     let first = needed.into_iter().find(|name| FIRST.iter().any(|first| name.starts_with(first)));
@@ -23,24 +29,24 @@ pub fn list(program: &[u8], agent: &Path) -> OsString {
     list
 }
 
-/// What lies on the first stack of a program, from its stack pointer on.
+/// The words and strings on the first stack of a program, from its stack pointer up.
 #[derive(Debug)]
 pub struct Stack {
     /// The stack pointer.
     at: u64,
     bytes: Vec<u8>,
-    /// Number of the word behind the last variable: a null.
+    /// Index of the null word behind the last variable.
     end_of_environment: usize,
-    /// Numbers of the words of the variables of that name.
+    /// Index of the word of LD_PRELOAD. Of several, the last.
     preload: Option<usize>,
-    /// Words in all: the count, arguments, variables, and the auxiliary vector.
+    /// Number of words: the count, arguments, variables, and the auxiliary vector.
     words: usize,
 }
 
 impl Stack {
-    /// Reads it: up to `end`, where the stack's memory ends.
+    /// Reads the stack from the stack pointer to `end`, the end of its mapping.
     pub fn read<T: Text>(text: &mut T, at: u64, end: u64) -> Option<Stack> {
-        /// The kernel takes no more arguments than a quarter of the stack.
+        /// Maximum size. The kernel accepts arguments up to a quarter of the stack limit.
         const MOST: u64 = 64 << 20;
         let mut bytes = vec![0; usize::try_from(end.checked_sub(at).filter(|length| *length <= MOST)?).ok()?];
         text.read(Avma(at), &mut bytes).ok()?;
@@ -49,7 +55,7 @@ impl Stack {
 
     fn parse(at: u64, bytes: Vec<u8>) -> Option<Stack> {
         let mut stack = Stack { at, bytes, end_of_environment: 0, preload: None, words: 0 };
-        // The count, the arguments, a null.
+        // Skips the count, the arguments, and a null.
         let mut n = usize::try_from(stack.word(0)?).ok()?.checked_add(2)?;
         while stack.word(n)? != 0 {
             if stack.string(stack.word(n)?).is_some_and(|text| text.starts_with(NAME)) {
@@ -72,7 +78,7 @@ impl Stack {
         Some(u64::from_le_bytes(self.bytes.get(at..at + 8)?.try_into().ok()?))
     }
 
-    /// The string at an address.
+    /// Returns the string at an address.
     fn string(&self, address: u64) -> Option<&[u8]> {
         let rest = self.bytes.get(usize::try_from(address.checked_sub(self.at)?).ok()?..)?;
         rest.split(|byte| *byte == 0).next()
@@ -83,17 +89,18 @@ impl Stack {
         keys.filter(|n| self.word(*n) == Some(wanted)).find_map(|n| self.word(n + 1))
     }
 
-    /// Is there a dynamic linker?
+    /// Whether the program has a dynamic linker.
     pub fn is_dynamic(&self) -> bool {
         self.auxiliary(AT_BASE).is_some_and(|base| base != 0)
     }
 
-    /// Does the program have privileges that its caller had not?
+    /// Whether the program has privileges that its caller lacked.
     pub fn is_secure(&self) -> bool {
         self.auxiliary(AT_SECURE) != Some(0)
     }
 
-    /// The same with `library` first in LD_PRELOAD: the new stack pointer, and what is to be there.
+    /// Returns the stack with `library` first in LD_PRELOAD: the new stack pointer, and the bytes
+    /// to write there.
     pub fn with(&self, library: &[u8]) -> Option<(u64, Vec<u8>)> {
         let former = self.preload.map(|n| self.string(self.word(n)?));
         let mut string = [NAME, library].concat();
@@ -102,7 +109,8 @@ impl Stack {
             string.extend_from_slice(former?.get(NAME.len()..)?);
         }
         string.push(0);
-        // The string comes next to what there was, the words below; the stack pointer is a multiple of 16.
+        // The string goes right below the old stack, the words below it; the stack pointer must be
+        // a multiple of 16.
         let address = self.at.checked_sub(string.len() as u64)?;
         let mut words: Vec<u64> = (0..self.words).map_while(|n| self.word(n)).collect();
         match self.preload {
@@ -123,7 +131,7 @@ mod tests {
 
     const AT: u64 = 0x7ffc_0000_1000;
 
-    /// A stack with these arguments and variables.
+    /// Builds a stack with these arguments and variables.
     fn stack(arguments: &[&str], variables: &[&str], auxiliary: &[(u64, u64)]) -> Vec<u8> {
         let count = 1 + arguments.len() + 1 + variables.len() + 1 + 2 * auxiliary.len();
         let mut strings = Vec::new();

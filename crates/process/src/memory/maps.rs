@@ -1,4 +1,5 @@
-//! `/proc/PID/maps`, read.
+//! The mappings of a process, read from `/proc/PID/maps`, and the search for free gaps between
+//! them.
 
 mod query;
 
@@ -12,37 +13,38 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Where the half of the address space begins that is the kernel's.
+/// Start of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
-/// One mapping.
+/// A mapping of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
     /// First address.
     pub start: u64,
-    /// One past the last.
+    /// End address, exclusive.
     pub end: u64,
-    /// Writable,
+    /// Whether the mapping is writable.
     pub writable: bool,
-    /// executable.
+    /// Whether the mapping is executable.
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
-    /// Device and inode of the file; inode 0 is none.
+    /// Device and inode of the file; inode 0 means no file.
     pub file: (String, u64),
     /// Path, as the kernel shows it to calltap; `[heap]` and the like for the kernel's own.
     pub path: PathBuf,
 }
 
-/// The mappings of a process, by address. A process whose first thread has ended still shows them through the others.
+/// Reads the mappings of a process, in the order of addresses. If the first thread has ended, reads
+/// them through another thread.
 pub fn read(pid: u32) -> io::Result<Vec<Region>> {
-    read_those(pid, |_| true)
+    read_passing(pid, |_| true)
 }
 
-/// Those that a process may execute, and those of files.
+/// Reads the mappings that are executable or of a file.
 pub fn code_and_files(pid: u32) -> io::Result<Vec<Region>> {
     let asked = Query::open(pid).and_then(|query| asked_code_and_files(&query).ok());
-    asked.map_or_else(|| read_those(pid, is_code_or_file), Ok)
+    asked.map_or_else(|| read_passing(pid, is_code_or_file), Ok)
 }
 
 fn asked_code_and_files(query: &Query) -> io::Result<Vec<Region>> {
@@ -53,15 +55,15 @@ fn asked_code_and_files(query: &Query) -> io::Result<Vec<Region>> {
     Ok(all)
 }
 
-/// Does a line show executable memory, or a file?
+/// Whether a line shows executable memory, or a file.
 fn is_code_or_file(line: &str) -> bool {
     let mut words = line.split(' ');
     let is_executable = words.nth(1).is_some_and(|protection| protection.as_bytes().get(2) == Some(&b'x'));
     is_executable || words.nth(2).is_some_and(|inode| inode != "0")
 }
 
-/// The mappings whose lines pass.
-fn read_those(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>> {
+/// Reads the mappings whose lines pass.
+fn read_passing(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>> {
     let parse_all =
         |text: String| text.lines().filter(|line| passes(line)).filter_map(parse).collect::<Vec<Region>>();
     let first = fs::read_to_string(format!("/proc/{pid}/maps")).map(parse_all);
@@ -73,45 +75,47 @@ fn read_those(pid: u32, passes: impl Fn(&str) -> bool) -> io::Result<Vec<Region>
     texts.into_iter().find(|regions| !regions.is_empty()).map_or(first, Ok)
 }
 
-/// The mappings of a process whose threads are stopped, as far as the search of stacks asks for them.
+/// The mappings of a process whose threads are stopped, read as far as the search of stacks needs
+/// them.
 #[derive(Debug)]
 pub struct Mappings<'a> {
-    /// All of them, or [code and files](code_and_files).
+    /// All mappings, or [code and files](code_and_files).
     known: &'a [Region],
-    /// The process, and where the others are found.
+    /// The process id, and the source of the other mappings.
     others: Option<(u32, OnceCell<Others>)>,
 }
 
-/// Where mappings are found that are neither code nor of files.
+/// The source of mappings that are neither executable nor of files.
 #[derive(Debug)]
 enum Others {
     Asked(Query),
-    /// The kernel answers no questions.
+    /// All mappings, of a kernel without PROCMAP_QUERY.
     Read(Vec<Region>),
 }
 
 impl<'a> Mappings<'a> {
-    /// All are known.
+    /// Wraps the list of all mappings.
     pub fn known(all: &'a [Region]) -> Mappings<'a> {
         Mappings { known: all, others: None }
     }
 
-    /// Those of a process, of which these are [code and files](code_and_files). The others are asked for.
+    /// Wraps [code and files](code_and_files) of a process. The other mappings are queried on
+    /// demand.
     pub fn asked(pid: u32, code: &'a [Region]) -> Mappings<'a> {
         Mappings { known: code, others: Some((pid, OnceCell::new())) }
     }
 
-    /// Code and files; there may be others among them.
+    /// Returns at least all code and files.
     pub fn code(&self) -> &'a [Region] {
         self.known
     }
 
-    /// The process, and code and files, of which the others are asked for.
+    /// Returns the process, with its code and files, if other mappings are queried on demand.
     pub fn process(&self) -> Option<(u32, &'a [Region])> {
         self.others.as_ref().map(|(pid, _)| (*pid, self.known))
     }
 
-    /// The first mapping that ends above an address.
+    /// Returns the first mapping that ends above an address.
     pub fn next(&self, address: u64) -> Option<Region> {
         let of = |all: &[Region]| all.get(all.partition_point(|region| region.end <= address)).cloned();
         match &self.others {
@@ -131,11 +135,12 @@ impl Others {
     }
 }
 
-/// The stack of a thread, which has this address in it: the mapping around it, with the room below that it may grow into.
+/// Returns the stack of a thread around an address: the mapping, and the free range below that it
+/// may grow into.
 pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     let regions = read(pid).ok()?;
     let n = regions.iter().position(|region| (region.start..region.end).contains(&address))?;
-    // That of the first thread has a name; what else it may run on is not its own.
+    // The first thread's stack has a name; other memory that it may run on is not its own.
     if tid == pid && regions[n].name() != "[stack]" {
         return None;
     }
@@ -143,37 +148,38 @@ pub fn stack_around(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     Some(below..regions[n].end)
 }
 
-/// The lowest address that may be mapped.
+/// Returns the lowest address that may be mapped.
 pub fn lowest_address() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
     text.trim().parse::<u64>().unwrap_or(0).max(0x10000)
 }
 
-/// The first address of memory that the process has asked for above [`USER_END`], as five levels of page tables allow. The kernel's own page
-/// (`[vsyscall]`) lies in the other half of the address space.
+/// Returns the first address of memory above [`USER_END`], which a process can map with five levels
+/// of page tables. The kernel's own page `[vsyscall]` is in the other half of the address space.
 pub fn above_user_end(regions: &[Region]) -> Option<u64> {
     let is_above = |start: &u64| (USER_END..KERNEL).contains(start);
     regions.iter().map(|region| region.start).find(is_above)
 }
 
-/// Where the text is of the files whose name passes, by address.
+/// Returns the address ranges of the text of files whose name passes.
 pub fn text_of(regions: &[Region], passes: impl Fn(&str) -> bool) -> Vec<(u64, u64)> {
     let own = regions.iter().filter(|region| region.executable && passes(region.name()));
     own.map(|region| (region.start, region.end)).collect()
 }
 
 impl Region {
-    /// Is this address in it?
+    /// Whether an address lies in this region.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// The file's name without directories, as far as it is one.
+    /// Returns the file's name without directories, or an empty string if there is none.
     pub fn name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Opens the file that is mapped: itself where that is permitted, else by its name, which may be another file's by now.
+    /// Opens the mapped file: by `map_files` where that is permitted, else by its path, which may
+    /// by now be another file's.
     pub fn open(&self, pid: u32) -> io::Result<File> {
         let place = proc::place(pid);
         let itself = place.join("map_files").join(format!("{:x}-{:x}", self.start, self.end));
@@ -182,31 +188,31 @@ impl Region {
         File::open(itself).or_else(|_| named())
     }
 
-    /// Does it lie in the kernel's half of the address space?
+    /// Whether the region lies in the kernel's half of the address space.
     pub fn is_kernels(&self) -> bool {
         self.start >= KERNEL
     }
 
-    /// Is this byte of a file mapped at an address in it?
+    /// Whether the byte of a file at `offset` is mapped at an address in this region.
     pub fn shows(&self, address: u64, inode: u64, offset: u64) -> bool {
         (self.start..self.end).contains(&address)
             && self.file.1 == inode
             && self.offset + (address - self.start) == offset
     }
 
-    /// Is it part of a file whose first byte would be there?
+    /// Whether the region is part of a file whose first byte would be mapped at `base`.
     pub fn begins_at(&self, inode: u64, base: u64) -> bool {
         self.file.1 == inode && self.start.wrapping_sub(self.offset) == base
     }
 
-    /// A range that is spoken for.
+    /// Returns a region that stands for a range already chosen for a mapping.
     pub fn taken(start: u64, length: u64) -> Region {
         let (file, path) = ((String::new(), 0), PathBuf::new());
         Region { start, end: start + length, writable: false, executable: false, offset: 0, file, path }
     }
 }
 
-/// The mapping that an address lies in, among those of a process, which are in the order of their addresses.
+/// Returns the mapping that contains an address. `regions` are in the order of their addresses.
 pub fn at(regions: &[Region], address: u64) -> Option<&Region> {
     let next = regions.partition_point(|region| region.end <= address);
     regions.get(next).filter(|region| region.contains(address))
@@ -234,18 +240,21 @@ fn parse(line: &str) -> Option<Region> {
     })
 }
 
-/// Kept free above a heap, and below the first thread's stack.
+/// Bytes kept free above a heap, and below the first thread's stack.
 const ROOM_TO_GROW: u64 = 1 << 30;
 
-/// Kept free above what calltap maps, where there is room: the kernel maps from above, one below the other, stacks of new threads among them.
+/// Bytes kept free above calltap's mappings if possible: the kernel places new mappings, such as
+/// stacks of new threads, downwards.
 const ROOM_FOR_MORE: u64 = 256 << 20;
 
-/// Kept free at least between what exists and what calltap maps.
+/// Minimum bytes kept free between existing mappings and calltap's.
 const MARGIN: u64 = 1 << 20;
 
-/// A free range of `length` bytes from which `[start, end)` can be reached with a 32-bit displacement, in both directions.
+/// Finds a free range of `length` bytes from which `[start, end)` can be reached with a 32-bit
+/// displacement, in both directions.
 ///
-/// Below the module first: the heap grows above it. `lowest` is the lowest address the system allows to map.
+/// Tries below the module first, as the heap grows above it. `lowest` is the lowest address that
+/// the system allows to map.
 pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u64) -> Option<u64> {
     const REACH: u64 = (1 << 31) - (1 << 20);
     let (reach_low, reach_high) = (end.saturating_sub(REACH).max(lowest), start.saturating_add(REACH));
@@ -280,7 +289,8 @@ pub fn gap_near(regions: &[Region], start: u64, end: u64, length: u64, lowest: u
     })
 }
 
-/// A free range of `length` bytes within a window. `lowest` is the lowest address the system allows to map.
+/// Finds the first free range of `length` bytes within a window. `lowest` is the lowest address
+/// that the system allows to map.
 pub fn gap_within(regions: &[Region], window: &Range<u64>, length: u64, lowest: u64) -> Option<u64> {
     let start = window.start.max(lowest).next_multiple_of(PAGE);
     let taken = |region: &Region| match region.path.to_str() {
@@ -378,7 +388,7 @@ mod tests {
         let library = region(lowest, lowest + 0x20_0000);
         let at = gap(std::slice::from_ref(&library)).unwrap();
         assert!(lowest - (at + 0x1_0000) >= ROOM_FOR_MORE, "{at:#x}");
-        // Where all but a little is taken, the little will do.
+        // If only a narrow gap is free, it is used.
         let little = lowest - 0x40_0000;
         let at = gap(&[region(0x10000, little), library, region(lowest + 0x30_0000, lowest << 1)]).unwrap();
         assert!((little..lowest).contains(&at), "{at:#x}");

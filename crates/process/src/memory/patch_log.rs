@@ -1,4 +1,5 @@
-//! The log of code changes, if one is kept: `--patch-log FILE`. There is one for all that this process does, as there is one hand that changes code.
+//! The optional log of code changes, `--patch-log FILE`. One log serves the whole process, as all
+//! changes of code go through one writer.
 
 use calltap_patch::log::Entry;
 use std::fs::File;
@@ -8,24 +9,25 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static LOG: OnceLock<Mutex<BufWriter<File>>> = OnceLock::new();
 
-/// Keeps a log from now on, in a new file. Read by `calltap audit`.
+/// Starts a log in a new file, for `calltap audit` to read.
 pub fn keep_patch_log(path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
-    // A second time there is one already.
+    // A second call keeps the first log.
     let _ = LOG.set(Mutex::new(BufWriter::new(file)));
     Ok(())
 }
 
-/// Is one kept?
+/// Whether a log is kept.
 pub fn is_kept() -> bool {
     LOG.get().is_some()
 }
 
-/// Adds entries, if one is kept. Should calltap be killed, the log shows that the batch was cut short.
+/// Adds entries if a log is kept. Each is flushed, so the log shows a batch that was cut short when
+/// calltap was killed.
 pub fn add(entries: impl IntoIterator<Item = Entry>) {
     let Some(log) = LOG.get() else { return };
     let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-    // A full disk is no reason to leave code half changed.
+    // Errors are ignored: a full disk must not leave code half changed.
     for entry in entries {
         let _ = writeln!(log, "{entry}");
     }

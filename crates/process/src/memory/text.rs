@@ -1,7 +1,9 @@
-//! The text of a traced process, written from outside: the one hand of the project that changes code.
+//! The text of a traced process, written from outside. All changes of another process's code go
+//! through this file.
 //!
-//! `/proc/PID/mem` writes to read-only text without changing its protection (so also under W^X policies), and splits no mapping. It
-//! works as long as the process's memory exists, whatever the process does to its privileges after this was opened.
+//! Writing to `/proc/PID/mem` changes read-only text without changing its protection, so also under
+//! W^X policies, and splits no mapping. It works as long as the process's memory exists, even if
+//! the process changes its privileges after the file was opened.
 //!
 //! Unsafe because membarrier has no safe wrapper; the call changes no memory.
 #![allow(unsafe_code)]
@@ -20,55 +22,59 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// MEMBARRIER_CMD_GLOBAL_EXPEDITED: interrupts every processor that runs a thread of a process that registered for it.
+/// MEMBARRIER_CMD_GLOBAL_EXPEDITED: interrupts every processor that runs a thread of a process that
+/// registered for it.
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
-/// How other processors come to see what was written.
+/// How other processors are made to see a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sync {
-    /// They are interrupted. Returning from an interrupt serialises; where the kernel returns to the process without one, the process's registration
-    /// for SYNC_CORE makes it serialise.
+    /// All processors that run threads of the process are interrupted. Returning from an interrupt
+    /// serializes; where the kernel returns to the process without one, the process's registration
+    /// for SYNC_CORE makes it serialize.
     Barrier,
-    /// All threads are stopped, or none can be running what is written.
+    /// No barrier: all threads are stopped, or none can be running the written code.
     Quiet,
 }
 
-/// A process's memory.
+/// The memory of a process.
 #[derive(Debug)]
 pub struct ProcessText {
     pid: u32,
     memory: File,
-    /// How to sync.
+    /// How writes are synchronized.
     pub sync: Sync,
-    /// What sites are while they are changed under running threads.
+    /// The transitional instruction of sites that are changed under running threads.
     pub through: Transition,
-    /// A breakpoint in it may have been left by a controller that was killed.
+    /// Whether a killed controller may have left a breakpoint in a site.
     pub after_int3: bool,
     in_batch: bool,
-    /// Nothing is written to sites after this.
+    /// Time after which a write in a batch fails.
     until: Option<Instant>,
 }
 
-/// The agent gives a controller up that shows no sign of life for two seconds: then modules may be unmapped. A controller that was stopped for that long in the
-/// middle must not write on as if nothing had been.
+/// How long the list of mappings may be relied on. The agent gives up a controller that shows no
+/// sign of life for two seconds, and modules may then be unmapped. A controller that was stopped in
+/// the middle of a batch must not go on writing after that.
 const LEASE: Duration = Duration::from_millis(1500);
 
 impl ProcessText {
-    /// Opens the memory of a process: takes the permission to trace it.
+    /// Opens the memory of a process. The caller needs permission to trace it.
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
         let (sync, through, after_int3, in_batch) = (Sync::Barrier, Transition::Test, false, false);
         Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, until: None })
     }
 
-    /// Another one of the same memory, for another thread.
+    /// Opens the same memory for use by another thread.
     pub fn shared(&self) -> Option<ProcessText> {
         let memory = self.memory.try_clone().ok()?;
         let ProcessText { pid, sync, through, after_int3, .. } = *self;
         Some(ProcessText { pid, memory, sync, through, after_int3, in_batch: false, until: None })
     }
 
-    /// Reads many places (address, length) at once, as the kernel charges for calls: for threads that are stopped, so that the process is the one it was.
+    /// Reads many places (address, length) with few system calls. The threads of the process must
+    /// be stopped, so that its id cannot have passed to another process.
     pub fn read_many(&mut self, places: &[(u64, usize)]) -> Pieces {
         let mut pieces = Pieces::new(places);
         let mut next = 0;
@@ -84,7 +90,8 @@ impl ProcessText {
             while next < end && pieces.ends[next + 1] <= read {
                 next += 1;
             }
-            // What ends the call early can be read by way of the file, or not at all. A process whose first thread has ended is read by the file alone.
+            // A place that ends the call early is read through the file, if it can be read at all.
+            // A process whose first thread has ended can be read through the file only.
             let is_whole_process = !matches!(done, Ok(_) | Err(nix::errno::Errno::EFAULT));
             let by_file = if is_whole_process { end } else { end.min(next + 1) };
             while next < by_file {
@@ -96,7 +103,7 @@ impl ProcessText {
         pieces
     }
 
-    /// From now on it is known for a while what is mapped.
+    /// Starts or renews the lease: until it ends, writes in a batch are allowed.
     pub fn lease(&mut self) {
         self.until = Some(Instant::now() + LEASE);
     }
@@ -105,11 +112,11 @@ impl ProcessText {
 /// IOV_MAX.
 const MOST_PLACES: usize = 1024;
 
-/// What was [read](ProcessText::read_many) of many places.
+/// The bytes [read](ProcessText::read_many) from many places.
 #[derive(Debug)]
 pub struct Pieces {
     bytes: Vec<u8>,
-    /// Where the bytes of each place begin, and those of the last end.
+    /// Start of each place's bytes, and the end of the last's.
     ends: Vec<usize>,
     is_read: Vec<bool>,
 }
@@ -125,7 +132,7 @@ impl Pieces {
         Pieces { bytes: vec![0; end], ends, is_read: vec![true; places.len()] }
     }
 
-    /// The bytes of a place, by its number. None: a part of it cannot be read.
+    /// Returns the bytes of a place, by its number. None if a part of it could not be read.
     pub fn get(&self, n: usize) -> Option<&[u8]> {
         self.is_read[n].then(|| &self.bytes[self.ends[n]..self.ends[n + 1]])
     }
@@ -197,19 +204,21 @@ impl Text for ProcessText {
     }
 }
 
-/// While this exists, the dynamic linker of a process unmaps nothing: what is found mapped, stays.
+/// A guard: while it exists, the dynamic linker of a process unmaps nothing.
 pub struct KeepMapped<'a>(&'a ProcessEntry);
 
-/// The dynamic linker is waited for no longer than this; then it has been stopped in the middle, and nothing is written.
+/// How long to wait for the dynamic linker. If it takes longer, it was stopped in the middle, and
+/// nothing is written.
 const UNLOADING: Duration = Duration::from_secs(2);
 
 impl<'a> KeepMapped<'a> {
-    /// Waits for the dynamic linker, if it is at it. From then on the text is [leased](ProcessText::lease).
+    /// Waits until the dynamic linker is not unmapping, and [leases](ProcessText::lease) the text.
+    /// None if that takes too long.
     pub fn new(process: &'a ProcessEntry, text: &mut ProcessText) -> Option<KeepMapped<'a>> {
         let start = Instant::now();
         while start.elapsed() < UNLOADING {
             text.lease();
-            // Both sides say what they are at before they look at what the other is at.
+            // Each side sets its own flag before it reads the other's.
             process.writing.store(1, SeqCst);
             let kept = KeepMapped(process);
             if process.unloading.load(SeqCst) == 0 {
@@ -242,7 +251,8 @@ mod tests {
         let guard = guard.expect("memory") as u64;
         let of = |n: usize| (&raw const words[n] as u64, size_of::<u64>());
         let mut places: Vec<(u64, usize)> = (0..words.len()).map(of).collect();
-        // Nothing is mapped there; the file shows memory that its process may not read; no bytes are asked for.
+        // The places: unmapped memory; memory that the file shows and its process may not read; no
+        // bytes.
         places.splice(1500..1500, [(8, 8), (guard, 8), (0, 0), (8, 8)]);
         places.push((u64::MAX - 8, 8));
         let mut text = ProcessText::open(std::process::id()).expect("this process");

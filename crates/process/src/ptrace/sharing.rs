@@ -1,18 +1,21 @@
-//! Processes that have the memory of another one and threads of their own: made by clone with CLONE_VM and without CLONE_THREAD. A child of vfork is one until it runs its program.
+//! Processes with their own threads that share another process's memory: made by clone with
+//! CLONE_VM and without CLONE_THREAD. A child of vfork is such a process until it executes its
+//! program.
 //!
-//! What is written for one changes the code of both, and return addresses on the stacks of both lead to stubs. Only the threads of one process are stopped together, so such
-//! processes are not attached to, and what is mapped in them is not unmapped.
+//! A write to one changes the code of both, and return addresses on the stacks of both lead to
+//! stubs. calltap stops the threads of one process only. It therefore attaches to no such process,
+//! and unmaps nothing from one.
 
 use crate::proc;
 use crate::ptrace::tracee::has_same_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A process that has the memory of this one, and still has it after so long: a child of vfork goes on to its program meanwhile. Processes that this user may not
-/// trace are not seen.
+/// Returns a process that shares the memory of `pid` and still does so after `patience`, by when a
+/// child of vfork has executed its program. Processes that this user may not trace are not seen.
 pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let start = Instant::now();
     let shares = |other: &u32| share(pid, *other);
@@ -24,9 +27,9 @@ pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     others.first().copied()
 }
 
-/// Do two processes share their memory, as far as the kernel says it?
+/// Whether two processes share their memory, as far as the kernel reveals it.
 pub fn share(one: u32, other: u32) -> bool {
-    // A thread that has ended has no memory, as any other that has ended.
+    // An ended thread has no memory, even if its process lives on.
     let runs = |tid: &u32| proc::state(*tid).is_some_and(|state| !proc::is_end(state));
     let thread = |pid: u32| Some(pid).filter(runs).or_else(|| proc::threads(pid).into_iter().find(runs));
     let (one, other) = (thread(one), thread(other));

@@ -1,26 +1,28 @@
-//! When this process has found threads of others stopped by it (ptrace): they waited for calltap then, and for nothing of their own.
+//! The moments at which this process found threads stopped by ptrace: they were waiting for
+//! calltap, not for anything of their own.
 //!
-//! A moment is enough: whatever kept a thread off its processor in that moment was the stop, from its beginning to its end.
+//! One moment identifies a whole wait: what kept the thread off its processor at that moment was
+//! the stop, from beginning to end.
 
 use crate::clock::monotonic_ns;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Moments that are kept for readers that are late.
+/// Number of moments kept for late readers.
 const MOST: usize = 1 << 16;
 
-/// A thread stood still, as it was stopped.
+/// A moment at which a stopped thread stood still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standstill {
     /// The thread.
     pub tid: u32,
-    /// When, nanoseconds of CLOCK_MONOTONIC.
+    /// Time, nanoseconds of CLOCK_MONOTONIC.
     pub at: u64,
 }
 
 struct Log {
     readers: usize,
-    /// Number of the first moment.
+    /// Number of the first moment in `moments`.
     first: u64,
     moments: VecDeque<Standstill>,
 }
@@ -37,7 +39,7 @@ impl Log {
     }
 }
 
-/// Notes that a thread stands still now, if that is of interest.
+/// Records that a thread stands still now, if there is a reader.
 pub(crate) fn note(tid: u32) {
     let mut log = log();
     if log.readers == 0 {
@@ -47,25 +49,26 @@ pub(crate) fn note(tid: u32) {
         log.moments.pop_front();
         log.first += 1;
     }
-    // The time is taken under the lock: what a reader was not told is later than its reading.
+    // The time is read under the lock, so that a moment which a reader has not received is later
+    // than its reading.
     log.moments.push_back(Standstill { tid, at: monotonic_ns() });
 }
 
-/// Reads the moments from its beginning on.
+/// A reader of the moments noted since its creation.
 #[derive(Debug)]
 pub struct Watch {
     next: u64,
 }
 
 impl Watch {
-    /// From now on, moments are noted.
+    /// Creates a reader. While there is one, moments are noted.
     pub fn begin() -> Watch {
         let mut log = log();
         log.readers += 1;
         Watch { next: log.end() }
     }
 
-    /// Those since this was last asked.
+    /// Returns the moments since the last call.
     pub fn take(&mut self) -> Vec<Standstill> {
         let log = log();
         let known = self.next.saturating_sub(log.first) as usize;

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// How long attaching or detaching stopped threads.
+/// Durations of the stops of one attach or detach.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stops {
-    /// The longest that a single thread was stopped or worked for calltap.
+    /// The longest time that a single thread was stopped or worked for calltap.
     pub longest: Duration,
-    /// The sum of all stops, which follow one another.
+    /// Sum of all stops, which follow one another.
     pub total: Duration,
-    /// Threads of the process.
+    /// Number of threads of the process.
     pub threads: usize,
 }
 
 impl Stops {
-    /// Another stop.
+    /// Adds a stop.
     pub fn add(&mut self, time: Duration) {
         self.longest = self.longest.max(time);
         self.total += time;

@@ -1,9 +1,10 @@
-//! Threads of another process, held for a moment (ptrace). A tracer is a thread: use this in one that ends soon, and the kernel lets go of whatever
-//! this could not.
+//! Threads of another process, held for a moment by ptrace. A tracer is a thread: call this in one
+//! that ends soon, and at its end the kernel releases all threads that are still held.
 //!
-//! A held thread that waits in a system call must not notice. The kernel restarts most calls by itself; those that it ends with EINTR are
-//! restarted by calltap, at once, unless a signal is pending that could be the reason. A time-out of such a call begins anew. Should calltap be killed
-//! between the two, the call ends as after a SIGSTOP.
+//! A held thread that waits in a system call must not notice the stop. The kernel restarts most
+//! calls by itself; calltap at once restarts those that end with EINTR, unless a signal is pending
+//! that could be the reason. A time-out of such a call begins anew. If calltap is killed between
+//! the two, the call ends as after a SIGSTOP.
 //!
 //! Unsafe because some ptrace requests have no safe wrapper.
 #![allow(unsafe_code)]
@@ -36,37 +37,37 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A thread that is in the kernel, where it cannot be stopped, is given up after this time;
+/// How long to wait for a thread that is in the kernel, where it cannot be stopped.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// while others stand still, after this.
+/// How long to wait for a thread in the kernel while other threads stand still.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
-/// One that only waits for a processor, on a busy machine, is given this time.
+/// How long to wait for a thread that only waits for a processor, on a busy machine.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a thread that a request of ptrace no longer finds may take to end.
+/// How long a thread that a ptrace request no longer finds may take to end.
 const ENDING: Duration = Duration::from_millis(500);
-/// Pauses between two looks at a thread that is waited for grow from this
+/// First pause between two polls of a thread. Later ones grow.
 const FIRST_PAUSE: Duration = Duration::from_micros(10);
-/// to this.
+/// Longest pause.
 const LAST_PAUSE: Duration = Duration::from_millis(1);
-/// `syscall` is two bytes long.
+/// Length of the instruction `syscall`.
 const SYSCALL: u64 = 2;
 const RESTART_SYSCALL: u64 = 219;
 
-/// A thread that stands still. Dropping this lets it go on as if nothing had been.
+/// A stopped thread. Dropping this releases it as if it had never been stopped.
 #[derive(Debug)]
 pub struct Held {
-    /// Its id.
+    /// Thread id.
     pub tid: u32,
-    /// Its registers.
+    /// Current registers.
     pub regs: user_regs_struct,
-    /// The system call it waited in.
+    /// System call that the stop interrupted.
     pub system_call: Option<u64>,
-    /// Its registers when it was stopped.
+    /// Registers as of the stop.
     stopped: user_regs_struct,
     process: u32,
     since: Instant,
     running: bool,
-    /// Traced by the second thread of the one that has stopped it.
+    /// Whether the second thread of the one that stopped it is the tracer.
     is_seconds: bool,
     _urgent: Arc<Urgent>,
 }
@@ -75,8 +76,8 @@ fn pid(tid: u32) -> Pid {
     Pid::from_raw(tid as i32)
 }
 
-/// The threads a process has now, those last that wait in a call which the kernel ends with EINTR when they are held, and behind them those that have
-/// [children](has_children).
+/// Returns the threads of a process in the order in which to try them: last those that have
+/// [children](has_children), before them those that wait in a call which a stop ends with EINTR.
 pub fn list_politely(process: u32) -> Vec<u32> {
     let mut tids = proc::threads(process);
     let waits = |tid: &u32| {
@@ -88,14 +89,17 @@ pub fn list_politely(process: u32) -> Vec<u32> {
     tids
 }
 
-/// Does a thread have child processes? When one ends, the kernel sends SIGCHLD to the thread that began it. It drops the signal where the program leaves it at its default, but
-/// not for a traced thread. While that thread stands still, another one is woken for the signal, whose wait may then end with EINTR.
+/// Whether a thread has child processes.
+///
+/// When a child ends, the kernel sends SIGCHLD to the thread that started it. It drops the signal
+/// if the program leaves it at its default, but not for a traced thread. While that thread stands
+/// still, another is woken for the signal, whose wait may then end with EINTR.
 pub fn has_children(process: u32, tid: u32) -> bool {
     let children = fs::read_to_string(format!("/proc/{process}/task/{tid}/children"));
     children.is_ok_and(|children| !children.trim().is_empty())
 }
 
-/// Makes this thread the tracer of another; that one runs on.
+/// Makes this thread the tracer of another thread, which runs on.
 fn seize(tid: u32) -> Result<(), NotHeld> {
     seize_with(tid, ptrace::Options::PTRACE_O_TRACESYSGOOD)
 }
@@ -123,7 +127,7 @@ fn seize_here(tid: u32, options: ptrace::Options) -> Result<(), Errno> {
     }
 }
 
-/// Is this thread its tracer already? It could not be stopped in time, earlier.
+/// Whether this thread is the tracer already, as it could not stop the thread in time earlier.
 fn is_ours(tid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     proc::field(&status, "TracerPid") == Some(nix::unistd::gettid().to_string().as_str())
@@ -141,7 +145,7 @@ impl Held {
         Held::stop(process, tid, Instant::now(), PATIENCE)
     }
 
-    /// Waits until a thread stands still that was asked to, not before `since`.
+    /// Waits until a thread that was asked to stop stands still. `since`: when it was asked.
     fn stop(process: u32, tid: u32, since: Instant, patience: Duration) -> Result<Held, NotHeld> {
         let _urgent = Urgent::now();
         let regs = await_stop(tid, Instant::now(), patience)?;
@@ -157,7 +161,8 @@ impl Held {
         Ok(held)
     }
 
-    /// A new child, from before its execve, for which `begin` lets it go on, to the first instruction of its program.
+    /// Takes a new child from before its execve to the first instruction of its program. `begin`
+    /// lets it go on to the execve.
     pub fn child(process: u32, begin: &mut dyn FnMut()) -> Result<Held, NotHeld> {
         const EXEC: i32 = libc::PTRACE_EVENT_EXEC;
         let (since, mut pauses, mut is_program) = (Instant::now(), Pauses::default(), false);
@@ -171,7 +176,8 @@ impl Held {
                 Report::Interrupted if is_program => break,
                 report => {
                     is_program |= report == Report::Event(EXEC);
-                    // From within the execve it goes on to its end. Every stop uses up the request to stop.
+                    // From within the execve, the child goes on to its end. Every stop uses up the
+                    // request to stop.
                     is_program.then(|| interrupt(process)).transpose()?;
                     let signal = if let Report::Signal(signal) = report { signal } else { 0 };
                     resume(process, Resume::Freely, signal)?;
@@ -182,7 +188,7 @@ impl Held {
         Held::new(process, process, registers(process)?, since)
     }
 
-    /// Lets such a child run to the next entry to or exit from a system call. Signals are delivered on the way.
+    /// Lets a child run to the next entry to or exit from a system call, and delivers signals.
     pub fn run_to_system_call(&mut self) -> Result<(), NotHeld> {
         let mut signal = 0;
         loop {
@@ -197,7 +203,7 @@ impl Held {
         Ok(())
     }
 
-    /// Waits for the thread's next report. None: there was none until then.
+    /// Waits for the thread's next report. None if there is none before `until`.
     fn next_report(&self, until: Option<Instant>) -> Result<Option<Report>, NotHeld> {
         let mut pauses = Pauses::default();
         loop {
@@ -210,7 +216,7 @@ impl Held {
         }
     }
 
-    /// Notes the system call that was cut short, and has it begun again if the kernel does not.
+    /// Notes the interrupted system call, and makes it restart if the kernel does not.
     fn settle(&mut self) -> Result<(), NotHeld> {
         self.stopped = self.regs;
         self.system_call = ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax);
@@ -223,8 +229,9 @@ impl Held {
         Ok(())
     }
 
-    /// Where it stands in a restartable sequence (rseq), moves it to where the sequence is aborted. The kernel does this to a thread that
-    /// was preempted there; once the thread executes other code, the kernel takes the sequence for left.
+    /// Moves a thread in a restartable sequence (rseq) to the sequence's abort address, as the
+    /// kernel does with a preempted thread. Once the thread executes other code, the kernel
+    /// considers the sequence left.
     pub fn abort_sequence(&mut self) -> Result<(), NotHeld> {
         match self.abort_address() {
             Some(rip) => self.set(user_regs_struct { rip, ..self.regs }),
@@ -235,14 +242,16 @@ impl Held {
     fn abort_address(&self) -> Option<u64> {
         let read = |at: u64| request(self.tid, move |pid| ptrace::read(pid, at as ptrace::AddressType));
         let word = |at: u64| read(at).ok().map(|word| word as u64);
-        // `struct rseq`: processor (8 bytes), address of `struct rseq_cs`: version and flags (8 bytes), start, length, abort address.
+        // `struct rseq`: processor (8 bytes), address of `struct rseq_cs`: version and flags (8
+        // bytes), start, length, abort address.
         let sequence = word(rseq_area(self.tid)? + 8).filter(|at| *at != 0)?;
         let (start, length) = (word(sequence + 8)?, word(sequence + 16)?);
         let is_inside = self.regs.rip.wrapping_sub(start) < length;
         is_inside.then(|| word(sequence + 24))?
     }
 
-    /// Where it goes on, and with what in rax, if a handler of a signal has run meanwhile: some system calls are not begun again then.
+    /// Returns the program counter and rax with which the thread goes on if a signal handler has
+    /// run meanwhile: some system calls are then not restarted.
     pub fn interruption(&self) -> [u64; 2] {
         const EINTR: u64 = -(libc::EINTR as i64) as u64;
         let back = self.resumption();
@@ -253,7 +262,7 @@ impl Held {
         }
     }
 
-    /// Lets it go on without letting go of it.
+    /// Lets the thread run and remains its tracer.
     pub fn run(&mut self) -> Result<(), NotHeld> {
         resume(self.tid, Resume::Freely, 0)?;
         self.running = true;
@@ -261,7 +270,7 @@ impl Held {
         Ok(())
     }
 
-    /// Stops it again.
+    /// Stops the thread again.
     pub fn halt(&mut self) -> Result<(), NotHeld> {
         interrupt(self.tid)?;
         self.regs = await_stop(self.tid, Instant::now(), PATIENCE)?;
@@ -269,7 +278,7 @@ impl Held {
         self.settle()
     }
 
-    /// Sets all its registers at once.
+    /// Sets all registers at once.
     pub fn set(&mut self, regs: user_regs_struct) -> Result<(), NotHeld> {
         let tid = self.tid;
         request(tid, move |pid| ptrace::setregs(pid, regs)).map_err(|errno| lost(tid, errno))?;
@@ -277,7 +286,8 @@ impl Held {
         Ok(())
     }
 
-    /// Where it goes on when it is let go: its registers, with a system call that was cut short begun again.
+    /// Returns the registers with which the thread goes on when released, so that an interrupted
+    /// system call restarts.
     pub fn resumption(&self) -> user_regs_struct {
         let mut regs = self.regs;
         let in_call = (regs.orig_rax as i64) >= 0;
@@ -296,22 +306,22 @@ impl Held {
         regs
     }
 
-    /// Does it stand still, and was not killed?
+    /// Whether the thread is stopped and has not been killed.
     fn stands(&self) -> bool {
         !self.running && !self.has_ended()
     }
 
-    /// Does it exist no more?
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         has_ended(self.tid)
     }
 
-    /// For how long it has stood still, or worked for calltap.
+    /// Returns how long the thread has stood still or worked for calltap.
     pub fn stopped_for(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Lets go. How long it stood still.
+    /// Releases the thread. Returns how long it stood still.
     pub fn release(self) -> Duration {
         let since = self.since;
         drop(self);
@@ -320,7 +330,7 @@ impl Held {
 
     fn let_go(&mut self) {
         if self.running {
-            // It must stand still to be let go.
+            // Only a stopped thread can be released.
             let stopped = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
             self.running = false;
             if let Ok(regs) = stopped {
@@ -328,7 +338,7 @@ impl Held {
                 let _ = self.settle();
             }
         }
-        // A signal has come since its call was to be begun again: it was interrupted after all.
+        // A signal has come since the call was set to restart: it was interrupted after all.
         let again = self.system_call.is_some() && self.regs.rip != self.stopped.rip;
         if again && self.regs.rsp == self.stopped.rsp && self.signal_pending() {
             let _ = self.set(self.stopped);
@@ -345,7 +355,7 @@ impl Drop for Held {
     }
 }
 
-/// Asks a seized thread to stop. Once: a second request would stop it again as soon as it is let run.
+/// Asks a seized thread to stop. A second request would stop it again as soon as it runs.
 fn interrupt(tid: u32) -> Result<(), NotHeld> {
     request(tid, ptrace::interrupt).map_err(|errno| match errno {
         Errno::ESRCH => NotHeld::Gone,
@@ -355,7 +365,7 @@ fn interrupt(tid: u32) -> Result<(), NotHeld> {
     Ok(())
 }
 
-/// Lets go of a stopped thread. One that has ended meanwhile is released.
+/// Releases a stopped thread, or reaps it if it has ended meanwhile.
 fn detach(tid: u32) {
     if request(tid, |pid| ptrace::detach(pid, None)).is_err() {
         wait::release_ended(tid);
@@ -367,12 +377,13 @@ fn has_ended(tid: u32) -> bool {
     proc::state(tid).is_none_or(proc::is_end)
 }
 
-/// Is it not in the kernel, but waiting for its turn; or does it stand still by now, which is yet to be reported?
+/// Whether a thread will report its stop: it waits for a processor, or is stopped already.
 fn comes_out(tid: u32) -> bool {
     matches!(proc::state(tid), Some('R' | 't'))
 }
 
-/// Waits until a thread that was asked to stands still; signals on their way are passed on. Its registers then.
+/// Waits until a thread that was asked to stop stands still, and returns its registers. Signals on
+/// their way are delivered.
 fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_struct, NotHeld> {
     let mut pauses = Pauses::default();
     loop {
@@ -383,15 +394,17 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_
                 if (regs.orig_rax as i64) >= 0 || !has_faulted(tid) {
                     return Ok(regs);
                 }
-                // A handler takes the registers for those of the instruction, so it has to begin first. The signal is reported, and
-                // the thread asked again then: it would answer a request made here before it looks at its signals.
+                // The handler takes the registers for those of the instruction, so it has to begin
+                // first. The signal is reported, and the thread asked again then: it would answer a
+                // request made here before it looks at its signals.
                 resume(tid, Resume::Freely, 0)?;
             }
             Report::GroupStop(_) => {
                 detach(tid);
                 return Err(NotHeld::Stopped);
             }
-            // Every stop uses up the request to stop. Asked once more, the thread stands at the first instruction of the signal's handler.
+            // Every stop uses up the request. Asked again, the thread stops at the first
+            // instruction of the signal's handler.
             Report::Signal(signal) => {
                 interrupt(tid)?;
                 resume(tid, Resume::Freely, signal)?;
@@ -411,7 +424,7 @@ fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_
     }
 }
 
-/// How a stopped thread goes on.
+/// How far a stopped thread is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resume {
     Freely,
@@ -419,7 +432,7 @@ enum Resume {
     ToSystemCall,
 }
 
-/// Has a stopped thread go on, with this signal delivered (0: none).
+/// Resumes a stopped thread, with this signal delivered (0: none).
 fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
     let kind = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
     // SAFETY: no pointers.
@@ -431,7 +444,7 @@ fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
     request(tid, ptrace::getregs).map_err(|errno| lost(tid, errno))
 }
 
-/// Where a thread's `struct rseq` is, if it has told the kernel.
+/// Returns the address of a thread's `struct rseq`, if it is registered.
 fn rseq_area(tid: u32) -> Option<u64> {
     const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
     /// `struct ptrace_rseq_configuration`: address; size and signature; flags.
@@ -453,7 +466,8 @@ fn rseq_area(tid: u32) -> Option<u64> {
     (size == size_of::<Configuration>() && at != 0).then_some(at)
 }
 
-/// Why a request of ptrace failed on a thread that stood still. ESRCH is said of a thread that ends, and of one that does not stand still.
+/// Returns why a ptrace request failed on a stopped thread. The kernel returns ESRCH for a thread
+/// that ends, and for one that is not stopped.
 fn lost(tid: u32, errno: Errno) -> NotHeld {
     let start = Instant::now();
     while errno == Errno::ESRCH && start.elapsed() < ENDING {
@@ -465,7 +479,7 @@ fn lost(tid: u32, errno: Errno) -> NotHeld {
     NotHeld::Refused(errno)
 }
 
-/// Pauses between looks at a thread: short at first, as most wait for microseconds only.
+/// Growing pauses between polls of a thread: short at first, as most stop within microseconds.
 struct Pauses(Duration);
 
 impl Default for Pauses {

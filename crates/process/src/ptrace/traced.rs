@@ -1,8 +1,9 @@
-//! The threads that this process traces, and the end of those that end meanwhile.
+//! The threads that this process traces, and the reaping of those that end meanwhile.
 //!
-//! The kernel keeps a traced thread that has ended until its tracer takes notice. An execve ends all other threads of its process and waits
-//! for that; until it is done, PTRACE_SEIZE of any thread of the process waits for the execve. So a tracer that seizes one thread
-//! of a process while it traces another would wait for itself: a [`Reaper`] takes notice instead.
+//! The kernel keeps an ended thread until its tracer reaps it. An execve ends all other threads of
+//! its process and waits until they are reaped; meanwhile, PTRACE_SEIZE of any thread of the
+//! process waits for the execve. A tracer that seizes one thread of a process while it traces
+//! another would thus wait for itself: a [`Reaper`] reaps instead.
 
 use crate::ptrace::wait::{self, FirstReport};
 use std::collections::BTreeMap;
@@ -11,19 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// An execve that ends other threads may wait so long for a [`Reaper`].
+/// Time between two looks of a [`Reaper`]: how long an execve that ends other threads may wait for
+/// it.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is known of a traced thread.
+/// State of a traced thread.
 #[derive(Clone, Copy, Default)]
 struct Traced {
-    /// It was asked to stop.
+    /// Whether it was asked to stop.
     asked: bool,
-    /// It stays stopped until the change is made that it has asked for.
+    /// Whether it stays stopped until the change that it requested is made.
     stays: bool,
 }
 
-/// Each has the threads whose ids leave one remainder: two threads that stop others are not in each other's way.
+/// Traced threads by the remainder of their ids, so that two threads that stop others do not
+/// contend for one lock.
 static TRACED: [Mutex<BTreeMap<u32, Traced>>; PARTS] = [const { Mutex::new(BTreeMap::new()) }; PARTS];
 const PARTS: usize = 16;
 
@@ -31,61 +34,63 @@ fn lock(part: &Mutex<BTreeMap<u32, Traced>>) -> MutexGuard<'_, BTreeMap<u32, Tra
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those among which a thread is.
+/// Returns the map for a thread.
 fn traced(tid: u32) -> MutexGuard<'static, BTreeMap<u32, Traced>> {
     lock(&TRACED[tid as usize % PARTS])
 }
 
-/// Notes that a thread is traced by this process from now on.
+/// Notes that this process traces a thread from now on.
 pub fn add(tid: u32) {
     traced(tid).insert(tid, Traced::default());
 }
 
-/// Is it traced by this process?
+/// Whether this process traces a thread.
 pub fn is_traced(tid: u32) -> bool {
     traced(tid).contains_key(&tid)
 }
 
-/// Notes that it is no longer.
+/// Notes that a thread is no longer traced.
 pub fn remove(tid: u32) {
     traced(tid).remove(&tid);
 }
 
-/// Notes whether it was asked to stop.
+/// Notes whether a thread was asked to stop.
 pub fn set_asked(tid: u32, asked: bool) {
     traced(tid).entry(tid).or_default().asked = asked;
 }
 
-/// This thread, if this process traces it, has asked for the change that it is stopped for: it stays stopped until the whole change is made.
+/// Notes that a traced thread requested the change that it is stopped for: it stays stopped until
+/// the whole change is made.
 pub fn stay(tid: u32) {
     if let Some(traced) = traced(tid).get_mut(&tid) {
         traced.stays = true;
     }
 }
 
-/// Does it stay?
+/// Whether a thread stays stopped until the change that it requested is made.
 pub fn stays(tid: u32) -> bool {
     traced(tid).get(&tid).is_some_and(|traced| traced.stays)
 }
 
-/// Is any thread traced?
+/// Whether any thread is traced.
 pub fn is_any() -> bool {
     TRACED.iter().any(|part| !lock(part).is_empty())
 }
 
-/// Was this thread, if this process traces it, asked to stop? Then it does so before it returns from a system call that this process answers, and one that
-/// fails with EINTR is made again.
+/// Whether a traced thread was asked to stop. If so, it stops before it returns from a system call
+/// that this process answers, and a call that fails with EINTR is restarted.
 pub fn is_asked_to_stop(tid: u32) -> bool {
     traced(tid).get(&tid).is_some_and(|traced| traced.asked)
 }
 
-/// Releases traced threads that have ended, in a thread of its own, until this is dropped.
+/// A thread that reaps ended traced threads until this is dropped.
 pub struct Reaper {
     over: Arc<AtomicBool>,
 }
 
 impl Reaper {
-    /// Starts it. Without one, should there be no memory for a thread, seizing may wait for an execve.
+    /// Starts the thread. If it cannot be created, there is no reaper, and seizing may wait for an
+    /// execve.
     pub fn start() -> Reaper {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
@@ -94,7 +99,8 @@ impl Reaper {
             while !until.load(Acquire) {
                 thread::sleep(PAUSE);
                 looks += 1;
-                // A look at each of a thousand threads takes its time from what they are stopped for. Behind a stop that no thread takes there may be an end.
+                // Polling a thousand threads takes time that stopped threads wait for. A stop that
+                // is not collected may hide an end, so every fourth one is looked behind.
                 match wait::first_report() {
                     FirstReport::End => {}
                     FirstReport::Stop if looks % 4 == 0 => {}
@@ -106,7 +112,8 @@ impl Reaper {
                 }
             }
         };
-        // It is not joined: where it waits for its turn, stopped threads would wait for it.
+        // The thread is not joined: if it had to wait for a processor, stopped threads would wait
+        // for it.
         let _ = thread::Builder::new().name("reaper".into()).spawn(work);
         Reaper { over }
     }

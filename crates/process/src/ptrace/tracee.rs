@@ -1,5 +1,8 @@
-//! Threads of other processes that are followed (ptrace): they run, and stand still for a moment when something happens to them. A tracer is a
-//! thread; when it ends, the kernel lets go of all of them as if nothing had been, with the signals that were on their way.
+//! Threads of other processes that are followed by ptrace: they run, and stop for a moment at each
+//! event.
+//!
+//! A tracer is a thread. When it ends, the kernel releases all its tracees with the signals that
+//! were on their way.
 //!
 //! Unsafe because signals may be any number, and some requests have no safe wrapper.
 #![allow(unsafe_code)]
@@ -9,46 +12,50 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-/// PTRACE_EVENT_STOP, in the status of a thread.
+/// PTRACE_EVENT_STOP, as in the status of a thread.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
-/// What has happened to a thread.
+/// An event of a followed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It has ended.
+    /// The thread has ended.
     Ended,
-    /// It is this process's child, and has ended: the thread that started it is to be told.
+    /// The thread is this process's child and has ended; the thread of calltap that started it has
+    /// to wait for it.
     ChildEnded,
-    /// It runs another program, of which nothing was run yet. It had this id before.
+    /// The thread executed another program, which has not run an instruction yet. The thread had
+    /// this id before.
     Exec(u32),
-    /// A signal is on its way to it.
+    /// A signal is about to be delivered to the thread.
     Signal(i32),
-    /// It stops, as it was told by a signal.
+    /// The thread stops for a stop signal.
     Stop,
-    /// It has begun, or has begun another; nothing else.
+    /// The thread has begun, or has started another thread or process.
     Other,
 }
 
-/// Makes this thread the tracer of another, and of all that it begins.
+/// Makes the calling thread the tracer of a thread and of all threads and processes that it starts.
 pub fn seize(tid: u32) -> Result<(), Errno> {
     use ptrace::Options as O;
     let all = O::PTRACE_O_TRACEFORK | O::PTRACE_O_TRACEVFORK | O::PTRACE_O_TRACECLONE | O::PTRACE_O_TRACEEXEC;
     ptrace::seize(Pid::from_raw(tid as i32), all)
 }
 
-/// Nothing has happened.
+/// Why there is no event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quiet {
-    /// No tracee is left to which anything could.
+    /// The calling thread has no tracee left.
     None,
-    /// Not yet.
+    /// No event yet.
     Yet,
 }
 
-/// What has happened to one of this thread's, which is another process's child, or `child`.
+/// Returns the next event of a tracee of the calling thread; `child` is the one that is this
+/// process's child.
 pub fn next(child: Option<u32>) -> Result<(u32, Event), Quiet> {
     const OPTIONS: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-    // SAFETY: zeros are a valid siginfo_t, which the call fills in; the accessors read what waitid sets.
+    // SAFETY: zeros are a valid siginfo_t, which the call fills in; the accessors read what waitid
+    // sets.
     let (tid, has_ended) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         // A child of this process is left for the thread that started it.
@@ -91,24 +98,24 @@ fn event(tid: i32, status: i32) -> Event {
     event
 }
 
-/// Lets it run, with this signal (0: none).
+/// Resumes a thread, with this signal (0: none).
 pub fn run(tid: u32, signal: i32) {
     // SAFETY: no pointers. A tracee that has ended meanwhile needs nothing.
     unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal as usize) };
 }
 
-/// Leaves it stopped, as long as it would be without calltap.
+/// Leaves a thread stopped for as long as it would be without calltap.
 pub fn stay_stopped(tid: u32) {
     // SAFETY: as above.
     unsafe { libc::ptrace(libc::PTRACE_LISTEN, tid as libc::pid_t, 0usize, 0usize) };
 }
 
-/// Do two processes share their memory? Where the kernel does not say, they may.
+/// Whether two processes share their memory. True if the kernel does not answer.
 pub fn shares_memory(one: u32, other: u32) -> bool {
     has_same_memory(one, other).unwrap_or(true)
 }
 
-/// Do two processes have the same memory, if the kernel says it?
+/// Whether two processes have the same memory. None if the kernel does not answer.
 pub fn has_same_memory(one: u32, other: u32) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call compares; no pointers.

@@ -1,4 +1,5 @@
-//! The priority of a thread that has stopped another process's threads, and of one that another process must not be ahead of.
+//! Raised scheduling priority: for a thread that has stopped another process's threads, and
+//! real-time priority for a reader of rings.
 //!
 //! Unsafe because the system calls that set a scheduling policy have no safe wrapper.
 #![allow(unsafe_code)]
@@ -6,16 +7,17 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-/// A thread's raised priority, until this is dropped: as high as this process may have. A program stands still meanwhile; on a busy machine
-/// it would otherwise wait for calltap's turn, tens of milliseconds each time.
+/// A guard that raises a thread's priority as far as this process may. A stopped program waits
+/// meanwhile: on a busy machine, calltap would otherwise wait tens of milliseconds for a processor
+/// each time.
 #[derive(Debug)]
 pub struct Urgent {
     tid: i32,
-    /// The scheduling policy and priority that the thread had, or its niceness.
+    /// Former scheduling policy and priority, or niceness.
     before: Before,
 }
 
-/// The real-time priority of a thread that reads the rings: the lowest.
+/// Real-time priority of a thread that reads the rings: the lowest.
 const READER: i32 = 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,7 @@ enum Before {
     /// Policy and priority.
     Policy(i32, i32),
     Niceness(i32),
-    /// Neither may be changed.
+    /// Unchanged: this process may change neither.
     Same,
 }
 
@@ -32,7 +34,7 @@ thread_local! {
 }
 
 impl Urgent {
-    /// Raises the priority of this thread, which may be raised already.
+    /// Raises the priority of the calling thread, unless it is raised already.
     pub fn now() -> Arc<Urgent> {
         URGENT.with_borrow_mut(|urgent| {
             urgent.upgrade().unwrap_or_else(|| {
@@ -49,7 +51,7 @@ impl Urgent {
         let mut own = libc::sched_param { sched_priority: 0 };
         // Ahead of the thread that reads the rings.
         let first = libc::sched_param { sched_priority: READER + 1 };
-        // SAFETY: the calls write and read one `sched_param`, and are about this thread.
+        // SAFETY: the calls write and read one `sched_param`, and concern this thread.
         let before = unsafe {
             let policy = libc::sched_getscheduler(tid);
             let known = policy >= 0 && libc::sched_getparam(tid, &mut own) == 0;
@@ -68,19 +70,20 @@ impl Urgent {
     }
 }
 
-/// Gives a thread of this process a real-time priority until it ends: the lowest, beside others of which it takes turns. False if this process may have none.
+/// Gives a thread of this process the lowest real-time priority until it ends, in turn with others
+/// of that priority. Returns false if this process may not.
 ///
-/// Niceness counts within one session of the kernel's autogroups only: beside other sessions that compute, a thread of the highest has no more than its
-/// session's share of the processors.
+/// Niceness counts only within one session of the kernel's autogroups: beside other computing
+/// sessions, even the highest gives a thread no more than its session's share of the processors.
 pub fn real_time(tid: i32) -> bool {
     let lowest = libc::sched_param { sched_priority: READER };
-    // SAFETY: the call reads one `sched_param`, and is about one thread of this process.
+    // SAFETY: the call reads one `sched_param`, and concerns one thread of this process.
     unsafe { libc::sched_setscheduler(tid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
 }
 
 impl Drop for Urgent {
     fn drop(&mut self) {
-        // SAFETY: the calls read one `sched_param`, and are about one thread of this process.
+        // SAFETY: the calls read one `sched_param`, and concern one thread of this process.
         unsafe {
             match self.before {
                 Before::Policy(policy, priority) => {

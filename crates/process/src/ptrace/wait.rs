@@ -1,7 +1,8 @@
-//! Reports of traced threads: what `waitid` says of them, decoded from the raw status.
+//! Reports of traced threads: polls `waitid` and decodes the raw status.
 //!
-//! The raw status is decoded here because the enums of the wrapper libraries have no value for real-time signals: they turn the
-//! stop for one into an error, which is indistinguishable from the end of the thread.
+//! The raw status is decoded here because the enums of the wrapper libraries have no value for
+//! real-time signals: they turn the stop for one into an error, which is indistinguishable from the
+//! end of the thread.
 
 use crate::proc;
 use crate::ptrace::standstill;
@@ -10,33 +11,34 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 /// PTRACE_EVENT_STOP, in the second byte of a status.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
-/// Set in the signal of a system-call stop (PTRACE_O_TRACESYSGOOD).
+/// Bit set in the signal of a system-call stop (PTRACE_O_TRACESYSGOOD).
 const SYSTEM_CALL: i32 = 0x80;
 
-/// What a traced thread did since it was last resumed.
+/// Event of a traced thread since it was last resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// Nothing yet.
+    /// No report yet.
     Runs,
-    /// It ended.
+    /// The thread ended.
     Ended,
-    /// It stopped for PTRACE_INTERRUPT, or as a new thread.
+    /// The thread stopped for PTRACE_INTERRUPT, or as a new thread.
     Interrupted,
-    /// It stopped with its process, for SIGSTOP or another stop signal.
+    /// The thread stopped with its process, for SIGSTOP or another stop signal.
     GroupStop(i32),
-    /// It stopped at the entry to or the exit from a system call.
+    /// The thread stopped at the entry to or the exit from a system call.
     SystemCall,
-    /// It stopped before a signal is delivered; the signal is delivered if it is passed on.
+    /// The thread stopped before this signal is delivered. The tracer decides whether it is.
     Signal(i32),
-    /// It stopped for another event of ptrace, with this number.
+    /// The thread stopped for another event of ptrace, with this number.
     Event(i32),
 }
 
-/// The next report of a traced thread. Does not wait. A thread that has ended is [released](release_ended).
+/// Returns the next report of a traced thread, without waiting. An ended thread is
+/// [reaped](release_ended).
 pub fn poll(tid: u32) -> Report {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return Report::Ended };
     let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
-    // Only a stop is taken: an end is left for the parent to learn.
+    // Only a stop is consumed: an end is left for the parent.
     let stop = match waitid(WaitId::Pid(pid), any | WaitIdOptions::STOPPED) {
         Ok(Some(stop)) => stop,
         Ok(None) | Err(Errno::CHILD) => return without_stop(tid, pid, any),
@@ -50,7 +52,8 @@ pub fn poll(tid: u32) -> Report {
     report
 }
 
-/// The report of a thread that has not stopped: it runs, has ended, or is not, or no longer, one of this tracer's.
+/// Returns the report of a thread that has not stopped: it runs, has ended, or is not or no longer
+/// a tracee.
 fn without_stop(tid: u32, pid: Pid, any: WaitIdOptions) -> Report {
     match waitid(WaitId::Pid(pid), any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
         Ok(Some(status)) if is_end(&status) => {
@@ -58,7 +61,7 @@ fn without_stop(tid: u32, pid: Pid, any: WaitIdOptions) -> Report {
             Report::Ended
         }
         Err(Errno::CHILD) => Report::Ended,
-        // A stop since the first look is reported here as well, and taken the next time.
+        // A stop since the first look is reported here as well, and consumed by the next poll.
         Ok(_) | Err(_) => Report::Runs,
     }
 }
@@ -67,21 +70,21 @@ fn is_end(status: &WaitIdStatus) -> bool {
     status.exited() || status.killed() || status.dumped()
 }
 
-/// What the kernel would report first of all traced threads and children of this process.
+/// First report that the kernel has of all traced threads and children of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstReport {
-    /// Nothing.
+    /// There is no report.
     None,
-    /// The stop of a traced thread.
+    /// A traced thread stopped.
     Stop,
-    /// An end.
+    /// A thread or child ended.
     End,
 }
 
-/// Looks for it, and leaves it.
+/// Returns the first report without consuming it.
 pub fn first_report() -> FirstReport {
     let any = WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG;
-    // The stop of a traced thread is reported even where only ends are asked for.
+    // The stop of a traced thread is reported even if only ends are asked for.
     match waitid(WaitId::All, any | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
         Ok(Some(status)) if is_end(&status) => FirstReport::End,
         Ok(Some(_)) => FirstReport::Stop,
@@ -89,13 +92,15 @@ pub fn first_report() -> FirstReport {
     }
 }
 
-/// Releases a traced thread if it has ended. Until its tracer does so, an execve of its process waits for it, and so do the end of its process
-/// and the parent of that. How a process ended is left for its parent to learn.
+/// Reaps a traced thread if it has ended, unless it is its process's first. Until the tracer does
+/// so, an execve of the process waits, and so do the end of the process and its parent. How a
+/// process ended is left for its parent to learn.
 pub fn release_ended(tid: u32) {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else { return };
     let ended =
         WaitIdOptions::from_bits_retain(libc::__WALL as u32) | WaitIdOptions::NOHANG | WaitIdOptions::EXITED;
-    // The stop of a traced thread is reported even where only ends are asked for, and must be left for the thread that waits for it.
+    // The stop of a traced thread is reported even if only ends are asked for, and must be left for
+    // the thread that waits for it.
     let status = waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOWAIT);
     let has_ended = status.is_ok_and(|status| status.is_some_and(|status| is_end(&status)));
     if has_ended && proc::is_first_thread(tid) == Some(false) {
@@ -103,7 +108,7 @@ pub fn release_ended(tid: u32) {
     }
 }
 
-/// The status of a stop: its signal, and an event of ptrace in the byte above.
+/// Decodes the status of a stop: its signal, and an event of ptrace in the byte above.
 fn decode(status: i32) -> Report {
     match (status >> 8, status & 0xff) {
         (EVENT_STOP, libc::SIGTRAP) => Report::Interrupted,

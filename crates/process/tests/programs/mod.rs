@@ -1,4 +1,4 @@
-//! A program whose functions are switched while it runs: `switch.c`.
+//! The program `switch.c`, whose functions are switched while it runs.
 #![allow(dead_code)] // the tests and the benchmark use different parts
 
 use calltap_patch::{Avma, Bias, Change, Demand, Site, State, carry_out};
@@ -12,17 +12,17 @@ pub struct Program {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Its code.
+    /// The program's text.
     pub text: ProcessText,
-    /// 16 bytes each.
+    /// Sites 16 bytes apart.
     pub regular: Vec<Site>,
-    /// Across words, cache lines and pages.
+    /// Sites that cross words, cache lines and pages.
     pub odd: Vec<Site>,
-    /// Where a switched function goes on.
+    /// Jump target of an enabled site.
     pub target: Avma,
 }
 
-/// What its threads saw.
+/// Counts of the program's threads.
 #[derive(Debug)]
 pub struct Seen {
     pub calls: u64,
@@ -38,7 +38,7 @@ fn site(at: u64) -> Site {
 }
 
 impl Program {
-    /// Compiles and starts it.
+    /// Compiles and starts the program.
     pub fn start(sites: usize, threads: usize) -> Program {
         let place = tempfile::tempdir().expect("a directory");
         let binary = place.path().join("switch");
@@ -67,7 +67,7 @@ impl Program {
         Program { text, regular, odd: places.map(site).collect(), target: Avma(target), child, input, output }
     }
 
-    /// Switches sites; all must have been as expected.
+    /// Switches the first `count` sites; all must have been in state `from`.
     pub fn switch(&mut self, odd: bool, count: usize, from: State, to: State) {
         let sites = if odd { &self.odd } else { &self.regular };
         let changes = sites.iter().take(count).map(|site| Change { site, from, to, recover: &[] });
@@ -75,7 +75,7 @@ impl Program {
         assert_eq!(failed, [], "{from:?} -> {to:?}");
     }
 
-    /// Switches all sites, in one batch: how many.
+    /// Switches all sites in one batch. Returns their number.
     pub fn switch_all(&mut self, from: State, to: State) -> u64 {
         let sites = self.regular.iter().chain(&self.odd);
         let changes: Vec<_> = sites.map(|site| Change { site, from, to, recover: &[] }).collect();
@@ -90,12 +90,12 @@ impl Program {
         assert_eq!(carry_out(&mut self.text, [change], Demand::Nothing), []);
     }
 
-    /// What its threads see is counted from here on.
+    /// Makes the program count from zero again.
     pub fn reset(&mut self) {
         self.input.write_all(b"r").expect("its input");
     }
 
-    /// Ends it.
+    /// Ends the program and returns its counts.
     pub fn end(self) -> Seen {
         let Program { mut child, input, mut output, .. } = self;
         drop(input);

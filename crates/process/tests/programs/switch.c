@@ -1,5 +1,6 @@
-// Functions that are switched while threads call them: SITES of 16 bytes each, and some that lie across words, cache lines and pages.
-// Each returns its argument plus one, switched or not. Prints where they are, runs until its input ends, then prints what its threads saw.
+// Functions that are switched while threads call them: SITES of 16 bytes each, and some that lie
+// across words, cache lines and pages. Each returns its argument plus one, switched or not. Prints
+// their addresses, runs until its input ends, then prints its counts.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -61,7 +62,7 @@ int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 4;
     syscall(SYS_membarrier, 1 << 2, 0, 0);
     syscall(SYS_membarrier, 1 << 6, 0, 0);
-    // The odd ones follow the regular ones: found by their bytes, as their table is not worth a linker script.
+    // The odd functions follow the regular ones. They are found by their bytes, without a table.
     unsigned char *at = (unsigned char *)sites + 16L * SITES, *end = (unsigned char *)target;
     static const unsigned char code[] = {0x0f, 0x1f, 0x44, 0, 0, 0x48, 0x8d, 0x47, 1, 0xc3};
     int n = 0;

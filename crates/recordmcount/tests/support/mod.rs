@@ -1,4 +1,5 @@
-//! Compiles object files with the compilers of this machine, adds their lists, links them, and asks binutils where the calls are.
+//! Compiles object files with the compilers of this machine, adds their lists, links them, and
+//! finds the calls with binutils.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use object::read::elf::{ElfFile32, ElfFile64};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Exported and local functions in several sections, one cold, one without a call.
+/// C source: exported and local functions in several sections, one cold, one without a call.
 pub const C: &str = r#"
 int from_two(int);
 __attribute__((noinline)) static int local(int a) { return a * 3; }
@@ -21,14 +22,16 @@ int (*volatile pointer)(int) = local;
 int start(int a) { return pointer(a) + cold(a) + off(a) + another(a) + from_two(a); }
 "#;
 
-/// Another unit, with a function of the same name as one in the first, and one that is not called.
+/// C source of another unit, with a function of the same name as one in the first, and one that is
+/// not called.
 pub const TWO: &str = r#"
 __attribute__((noinline)) static int local(int a) { return a * 5; }
 int dead(int a) { return local(a) + 1; }
 int from_two(int a) { return local(a); }
 "#;
 
-/// A template, an inline function and a class, which all units share; both a unit of its own and with `MAIN`.
+/// C++ source: a template, an inline function and a class, which all units share; both a unit of
+/// its own and with `MAIN`.
 pub const CPP: &str = r#"
 template <typename T> __attribute__((noinline)) T twice(T a) { return a + a; }
 inline __attribute__((noinline)) int shared(int a) { static int n; return n += a; }
@@ -42,7 +45,7 @@ extern "C" int from_two(int a) { Base base; return base.get(a) + twice(a) + shar
 extern "C" void __cxa_pure_virtual(); void operator delete(void *, unsigned long) noexcept;
 "#;
 
-/// What a program without a C library needs to be linked.
+/// Assembly that a program without a C library needs for linking.
 const RUNTIME: &str = r#"
     .globl _start, mcount, _mcount, __fentry__
     .text
@@ -54,24 +57,24 @@ const RUNTIME: &str = r#"
 
 const LIST: &str = "__mcount_loc";
 
-/// Whether the tool runs here; says so when not.
+/// Whether the tool runs here; reports it as skipped otherwise.
 pub fn have(tool: &str) -> bool {
     let works = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !works {
-        // Past the test runner, which swallows what passing tests print with the macros.
+        // Written directly, as the test runner swallows the macros' output of passing tests.
         let _ = writeln!(std::io::stderr(), "SKIPPED: {tool} not installed");
     }
     works
 }
 
-/// The output of a command that must succeed.
+/// Runs a command that must succeed, and returns its output.
 pub fn run(command: &mut Command) -> String {
     let (ok, text) = tried(command);
     assert!(ok, "{command:?} failed:\n{text}");
     text
 }
 
-/// Whether a command succeeds, and its output.
+/// Runs a command. Returns whether it succeeds, and its output.
 pub fn tried(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -101,7 +104,7 @@ impl Bench {
         object
     }
 
-    /// The runtime for programs of this width.
+    /// Compiles the runtime for programs of this width.
     pub fn runtime(&self, width: &str) -> PathBuf {
         self.compile(&format!("gcc {width}"), "s", RUNTIME, "runtime")
     }
@@ -116,7 +119,7 @@ impl Bench {
     }
 }
 
-/// Adds the list to an object in place. It must need one, and have it then.
+/// Adds the list to an object in place. The object must need one, and have it then.
 pub fn add(object: &Path) {
     let old = std::fs::read(object).unwrap();
     let new = calltap_recordmcount::add(&old).unwrap().expect("calls to mcount");
@@ -124,12 +127,12 @@ pub fn add(object: &Path) {
     std::fs::write(object, new).unwrap();
 }
 
-/// The bytes of the list.
+/// Returns the bytes of the list.
 fn content<'d>(file: &impl Object<'d>) -> Vec<u8> {
     file.section_by_name(LIST).map_or(Vec::new(), |section| section.data().unwrap().to_vec())
 }
 
-/// The addresses in a program's list.
+/// Returns the addresses in a program's list.
 pub fn list(program: &Path) -> Vec<u64> {
     let bytes = std::fs::read(program).unwrap();
     let content = if bytes[4] == 1 {
@@ -146,7 +149,8 @@ pub fn list(program: &Path) -> Vec<u64> {
     all
 }
 
-/// Where the program's instructions call the profiling functions. A call that mold has made a direct one begins with a NOP.
+/// Returns the addresses of the program's calls of the profiling functions. A call that mold has
+/// made direct begins with a NOP.
 pub fn calls(program: &Path) -> Vec<u64> {
     let text = run(Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(program));
     let is_hook =

@@ -1,8 +1,9 @@
-//! Detaching from one process of a session.
+//! Detaches from one process of a session: disables sites, waits until no thread is in calltap's
+//! code, restores, and unmaps.
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
-use crate::plan::past::{Mark, Past, SwitchOff, Told};
+use crate::plan::journaled_changes::{DetachNotes, JournaledChanges, PatchedSite, SwitchOff};
 use crate::plan::planner::image_in;
 use calltap_abi::PAGE;
 use calltap_abi::plan::Phase;
@@ -29,116 +30,118 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it is tried to find all threads outside calltap's code.
+/// How long calltap tries to find all threads outside its code.
 const TRY: Duration = Duration::from_secs(10);
-/// What looks like unwinding for longer is something left over on a stack,
+/// How long an unwinder's addresses on a thread's stack count as unwinding in any case. Later they
+/// count as stale if the thread waits in a system call or has used [`UNWINDING_CPU`] since.
 const UNWINDING: Duration = Duration::from_millis(1500);
-/// where the thread waits for something else, or has used so much processor time since.
+/// Processor time in which a thread would have finished unwinding.
 const UNWINDING_CPU: Duration = Duration::from_millis(200);
-/// A thread that gets no processor is waited for so long.
+/// How long a thread that gets no processor may appear to be unwinding.
 const STARVING: Duration = Duration::from_secs(8);
-/// A hook takes less than this,
+/// How long a thread is let run to leave a hook.
 const MOMENT: Duration = Duration::from_micros(50);
-/// which a thread may need some rounds to get, on a busy machine.
+/// How often threads are let run to leave hooks before the next attempt, on a busy machine.
 const ROUNDS: usize = 20;
-/// What was on its way through a hook is through it after this time, mostly.
+/// First pause between two attempts, in which threads mostly leave the hooks.
 const DRAIN: Duration = Duration::from_millis(2);
-/// A handler that has interrupted a hook may take long: between two stops of all threads there is up to this.
+/// Longest pause between two attempts, as a handler that interrupted a hook may take long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Detaches from one process of a session: number `index` of its table, if that is in use.
+/// Detaches from one process of a session, of which `index` is the index in the table if it has
+/// one.
 pub(super) fn detach_one(
     directory: &Directory,
     shared: &Shared,
     index: Option<u32>,
     target: &Target,
     stops: &mut Stops,
-) -> Result<Told, Error> {
-    let mut leaving = Leaving::begin(directory, shared, index, target)?;
+) -> Result<DetachNotes, Error> {
+    let mut detaching = Detaching::begin(directory, shared, index, target)?;
     let mut pause = DRAIN;
     loop {
-        leaving.process.into_iter().for_each(refuse_answer);
+        detaching.process.into_iter().for_each(refuse_answer);
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let last = match leaving.attempt(stops)? {
-            Attempt::Left => return Ok(leaving.told),
-            Attempt::InTheWay(why) => why,
+        let last = match detaching.attempt(stops)? {
+            Attempt::Detached => return Ok(detaching.notes),
+            Attempt::Obstacle(why) => why,
         };
-        if let Some(why) = leaving.gives_up(&last) {
-            leaving.told.ours.push(format!("process {}: {why}", target.pid));
-            return Ok(leaving.told);
+        if let Some(why) = detaching.gives_up(&last) {
+            detaching.notes.ours.push(format!("process {}: {why}", target.pid));
+            return Ok(detaching.notes);
         }
     }
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 enum Attempt {
-    Left,
-    InTheWay(InTheWay),
+    Detached,
+    Obstacle(Obstacle),
 }
 
-/// Why a process is not left at once: a thread is in calltap's code, or may come back to it.
+/// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
 #[derive(Debug)]
-enum InTheWay {
+enum Obstacle {
     /// Not all threads could be stopped.
     NotHeld(NotHeld),
-    /// This thread runs there.
+    /// This thread executes calltap's code.
     Runs { thread: u32, at: u64 },
-    /// A signal handler of this thread has interrupted it.
+    /// A signal handler of this thread has interrupted calltap's code.
     Interrupted { thread: u32 },
-    /// What this thread unwinds has copies of return addresses that lead there.
+    /// This thread unwinds its stack, with copies of return addresses that are stubs.
     Unwinds { thread: u32 },
     /// A stack could not be searched to its end.
     StackNotSearched,
-    /// Threads have begun or ended meanwhile.
+    /// Threads have started or ended meanwhile.
     OtherThreads,
-    /// All threads are on stacks without room for the call that unmaps it.
+    /// All threads are on stacks without room for the unmapping call.
     NoRoom,
-    /// A thread comes back into instructions that are written at last.
-    ComesBack,
+    /// A thread will return into instructions that are written last.
+    WillReturn,
 }
 
-impl fmt::Display for InTheWay {
+impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InTheWay::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
-            InTheWay::Runs { thread, at } => {
+            Obstacle::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
+            Obstacle::Runs { thread, at } => {
                 write!(out, "thread {thread} is still in calltap's code, at {at:#x}")
             }
-            InTheWay::Interrupted { thread } => {
+            Obstacle::Interrupted { thread } => {
                 write!(
                     out,
                     "a signal handler of thread {thread} has interrupted calltap's code, and has not returned"
                 )
             }
-            InTheWay::Unwinds { thread } => {
+            Obstacle::Unwinds { thread } => {
                 write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
             }
-            InTheWay::StackNotSearched => {
+            Obstacle::StackNotSearched => {
                 out.write_str("a thread's stack is too large to be searched for calltap's code")
             }
-            InTheWay::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
-            InTheWay::NoRoom => out.write_str("no thread's stack has room for a call"),
-            InTheWay::ComesBack => {
+            Obstacle::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
+            Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
+            Obstacle::WillReturn => {
                 out.write_str("a thread comes back into instructions that calltap has moved")
             }
         }
     }
 }
 
-/// A process that is being left.
-struct Leaving<'a> {
+/// A process that calltap is detaching from.
+struct Detaching<'a> {
     shared: &'a Shared,
     target: &'a Target,
     process: Option<&'a ProcessEntry>,
     inferior: Inferior<'a>,
     agent: Loaded,
-    past: Past,
-    /// What needs no stop was switched off while the process ran.
+    changes: JournaledChanges,
+    /// Whether the sites that need no stop were disabled while the process ran.
     live: bool,
-    /// Where its stubs are.
+    /// Range of its stubs.
     stubs: (u64, u64),
-    /// Where a thread's pointer to its state is, from its thread pointer; 0: it has none.
+    /// Offset from the thread pointer of a thread's pointer to its state; 0 if there is none.
     word: u64,
     /// Code that no thread may be in.
     ours: Vec<(u64, u64)>,
@@ -146,36 +149,37 @@ struct Leaving<'a> {
     unwinders: Vec<(u64, u64)>,
     suspects: Suspects,
     since: Instant,
-    /// All stacks could be searched, when they were last.
+    /// Whether all stacks could be searched the last time.
     whole: bool,
-    told: Told,
+    notes: DetachNotes,
 }
 
-impl<'a> Leaving<'a> {
-    /// Switches off what can be switched off while the process runs.
+impl<'a> Detaching<'a> {
+    /// Disables the sites that can be disabled while the process runs.
     fn begin(
         directory: &Directory,
         shared: &'a Shared,
         index: Option<u32>,
         target: &'a Target,
-    ) -> Result<Leaving<'a>, Error> {
+    ) -> Result<Detaching<'a>, Error> {
         let process = index.and_then(|index| shared.process(index));
         let mut inferior = Inferior::new(target)?;
-        // It may be another program by now; what was opened of it then belongs to no process any more.
+        // The process may have executed another program since its memory was opened.
         if !agent::has_mapped(target.pid, &directory.identity()) {
             return Err(target.refuse(Reason::OtherProgram).into());
         }
         let agent = inferior.agent.ok_or_else(|| target.refuse(Reason::OtherBuild))?;
         let entries = directory.journal.read().map_err(|error| target.refuse(error))?;
         inferior.text.after_int3 = shared.has_traps();
-        let past = Past::new(entries, shared, index, &inferior.regions, directory.code_inode());
-        let mut leaving = Leaving {
+        let changes =
+            JournaledChanges::new(entries, shared, index, &inferior.regions, directory.code_inode());
+        let mut detaching = Detaching {
             shared,
             target,
             process,
             inferior,
             agent,
-            past,
+            changes,
             live: false,
             stubs: (0, 0),
             word: 0,
@@ -184,16 +188,16 @@ impl<'a> Leaving<'a> {
             suspects: Suspects::default(),
             since: Instant::now(),
             whole: true,
-            told: Told::default(),
+            notes: DetachNotes::default(),
         };
-        leaving.switch_off_running();
-        leaving.find_code(directory.code_inode());
-        leaving.since = Instant::now();
-        Ok(leaving)
+        detaching.switch_off_running();
+        detaching.find_code(directory.code_inode());
+        detaching.since = Instant::now();
+        Ok(detaching)
     }
 
     fn switch_off_running(&mut self) {
-        let Leaving { inferior, shared, .. } = self;
+        let Detaching { inferior, shared, .. } = self;
         // A forked child is registered with the kernel as its parent was.
         let can_sync =
             shared.process(0).is_some_and(|first| first.sync.load(Acquire) == plan::Sync::Works as u32);
@@ -201,20 +205,20 @@ impl<'a> Leaving<'a> {
         let kept = self.process.map(|process| KeepMapped::new(process, &mut inferior.text));
         self.live = can_sync && !matches!(kept, Some(None));
         if self.live {
-            // What was unloaded since is forgotten.
+            // Modules that were unloaded since are forgotten.
             inferior.regions = maps::read(self.target.pid).unwrap_or_default();
-            self.past.forget_unmapped(&inferior.regions);
+            self.changes.forget_unmapped(&inferior.regions);
             inferior.text.sync = Sync::Barrier;
-            let needs_none = |mark: &Mark| !mark.needs_stop();
-            self.past.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.told);
+            let needs_none = |patched: &PatchedSite| !patched.needs_stop();
+            self.changes.switch_off(needs_none, Demand::Outside, &mut inferior.text, &mut self.notes);
             inferior.text.sync = Sync::Quiet;
         }
     }
 
-    /// Finds where calltap's code is, and code that unwinds.
+    /// Finds calltap's code, and code that unwinds.
     fn find_code(&mut self, code: u64) {
-        let Leaving { shared, inferior, agent, past, .. } = self;
-        // A forked child that is in no table has it as its parent has.
+        let Detaching { shared, inferior, agent, changes, .. } = self;
+        // A forked child that is in no table has the image where its parent has it.
         let known = || image_in(shared, code, &inferior.regions);
         let image = self.process.map(|process| &process.image).or_else(known);
         let stubs = image.map_or(0, |image| image.stubs.load(Acquire));
@@ -222,67 +226,73 @@ impl<'a> Leaving<'a> {
         self.stubs = (stubs, stubs.wrapping_add(stub::REGION as u64));
         let library = inferior.regions.iter().find(|region| region.start == agent.base);
         self.ours.extend(library.map(|region| (region.start, region.end)));
-        // Not told: it never joined.
+        // Without an address of stubs, the agent never joined.
         self.ours.extend(Some(self.stubs).filter(|(start, _)| *start != 0));
-        self.ours.extend(past.veneers.iter().map(|(start, length)| (*start, start + length)));
+        self.ours.extend(changes.veneers.iter().map(|(start, length)| (*start, start + length)));
         self.ours.sort();
         self.unwinders = frames::unwinders(self.target.pid, &inferior.regions);
     }
 
     fn forget_unmapped(&mut self) {
-        self.past.forget_unmapped(&self.inferior.regions);
+        self.changes.forget_unmapped(&self.inferior.regions);
         self.inferior.text.lease();
     }
 
-    /// Stops all threads, and leaves if none is in the way. What is to be written then is planned before.
+    /// Stops all threads, and detaches if none is in the way. The batch to write then is prepared
+    /// before.
     fn attempt(&mut self, stops: &mut Stops) -> Result<Attempt, Error> {
         let live = self.live;
-        let plan = self.past.prepare(|mark| !live || mark.needs_stop(), &mut self.inferior.text);
+        let plan = self.changes.prepare(|patched| !live || patched.needs_stop(), &mut self.inferior.text);
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,
             Err(why @ (NotHeld::Stuck | NotHeld::Shared(_))) => {
-                return Ok(Attempt::InTheWay(InTheWay::NotHeld(why)));
+                return Ok(Attempt::Obstacle(Obstacle::NotHeld(why)));
             }
             Err(why) => return Err(self.target.refuse(why).into()),
         };
         let (began, since) = (held.longest(), Instant::now());
-        let in_the_way = self.leave_stopped(&mut held, plan)?;
+        let obstacle = self.restore_stopped(&mut held, plan)?;
         drop(held);
         stops.add(began + since.elapsed());
-        if let Some(why) = in_the_way {
-            return Ok(Attempt::InTheWay(why));
+        if let Some(why) = obstacle {
+            return Ok(Attempt::Obstacle(why));
         }
         self.unmap(stops);
-        Ok(Attempt::Left)
+        Ok(Attempt::Detached)
     }
 
-    /// The last step with all threads stopped. Says what is in its way, if something is.
-    fn leave_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<InTheWay>, Error> {
+    /// Restores everything with all threads stopped. Returns the obstacle, if there is one.
+    fn restore_stopped(&mut self, held: &mut [Held], plan: SwitchOff) -> Result<Option<Obstacle>, Error> {
         let live = self.live;
         self.inferior.regions = maps::code_and_files(self.target.pid).unwrap_or_default();
         self.forget_unmapped();
-        let needs_stop = |mark: &Mark| !live || mark.needs_stop();
-        self.past.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.told);
+        let needs_stop = |patched: &PatchedSite| !live || patched.needs_stop();
+        self.changes.switch_off_stopped(plan, needs_stop, &mut self.inferior.text, &mut self.notes);
         let Inferior { text, regions, .. } = &mut self.inferior;
         let mut stacks = Stacks::read(held, text, &Mappings::asked(self.target.pid, regions));
-        let inside = match self.leave_hooks(held, &mut stacks) {
-            // A thread has ended meanwhile: all are looked at again.
-            Err(NotHeld::Gone) => Some(InTheWay::OtherThreads),
+        let inside = match self.run_out_of_hooks(held, &mut stacks) {
+            // A thread has ended meanwhile: the next attempt reads all stacks again.
+            Err(NotHeld::Gone) => Some(Obstacle::OtherThreads),
             other => other.map_err(|why| self.target.refuse(why))?,
         };
         self.whole = stacks.are_whole();
-        // Threads that ran may have unmapped something, and it may have taken long.
+        // Threads that ran may have unmapped modules, and the lease may have expired.
         self.forget_unmapped();
         let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
-        let unsearched = || (!self.whole).then_some(InTheWay::StackNotSearched);
-        let unwinds = unwinding.map(|thread| InTheWay::Unwinds { thread });
+        let unsearched = || (!self.whole).then_some(Obstacle::StackNotSearched);
+        let unwinds = unwinding.map(|thread| Obstacle::Unwinds { thread });
         Ok(inside.or_else(unsearched).or(unwinds).or_else(|| self.close(held, &stacks)))
     }
 
-    /// Lets those threads run for a moment that are in the agent's code, until none is; the others stand still meanwhile. Says who is
-    /// there after all. Mappings, and the stacks of the threads that ran, are read again.
-    fn leave_hooks(&mut self, held: &mut [Held], stacks: &mut Stacks) -> Result<Option<InTheWay>, NotHeld> {
+    /// Lets the threads in the agent's code run for a moment, one at a time, until none is there.
+    /// Mappings, and the stacks of these threads, are then read again. Returns the obstacle, if
+    /// there is one.
+    fn run_out_of_hooks(
+        &mut self,
+        held: &mut [Held],
+        stacks: &mut Stacks,
+    ) -> Result<Option<Obstacle>, NotHeld> {
         let mut last = None;
         for _ in 0..ROUNDS {
             let inside: Vec<usize> = (0..held.len()).filter(|n| stacks.runs_in(*n, &self.ours)).collect();
@@ -293,16 +303,16 @@ impl<'a> Leaving<'a> {
                 let thread = &mut held[*n];
                 let at = thread.regs.rip;
                 if !frames::find(&self.ours, at) {
-                    return Ok(Some(InTheWay::Interrupted { thread: thread.tid }));
+                    return Ok(Some(Obstacle::Interrupted { thread: thread.tid }));
                 }
-                last = Some(InTheWay::Runs { thread: thread.tid, at });
+                last = Some(Obstacle::Runs { thread: thread.tid, at });
                 thread.run()?;
                 thread::sleep(MOMENT);
                 thread.halt()?;
             }
             // A thread that ran may have started others, which are not stopped.
             if !Held::are_all(self.target.pid, held) {
-                return Ok(Some(InTheWay::OtherThreads));
+                return Ok(Some(Obstacle::OtherThreads));
             }
             let Inferior { text, regions, .. } = &mut self.inferior;
             *regions = maps::code_and_files(self.target.pid).unwrap_or_default();
@@ -311,48 +321,51 @@ impl<'a> Leaving<'a> {
         Ok(last)
     }
 
-    /// With all threads stopped outside calltap's code: afterwards nothing leads there. Says what is in the way, if something is.
-    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<InTheWay> {
+    /// Removes all references to calltap's code, with all threads stopped outside it. Returns the
+    /// obstacle, if there is one.
+    fn close(&mut self, held: &[Held], stacks: &Stacks) -> Option<Obstacle> {
         let text = &mut self.inferior.text;
-        // One of them will be borrowed.
+        // Unmapping needs a thread to hijack.
         if !held.is_empty() && held.iter().all(|thread| !go::has_room(thread, text)) {
-            return Some(InTheWay::NoRoom);
+            return Some(Obstacle::NoRoom);
         }
-        if !self.past.restore(text, stacks, &mut self.told.ours) {
-            return Some(InTheWay::ComesBack);
+        if !self.changes.restore(text, stacks, &mut self.notes.ours) {
+            return Some(Obstacle::WillReturn);
         }
         let words: Vec<u64> = held.iter().map(|thread| thread.regs.fs_base.wrapping_add(self.word)).collect();
         let cleared = (self.word != 0).then(|| clear_words(words, text));
         frames::close_calls(text, self.target.pid, &self.agent, self.stubs);
         cleared.into_iter().for_each(|cleared| cleared.finish(text));
         if let Some(gate) = self.agent.symbol(agent::PYTHON_GATE) {
-            // CPython may call the agent's profile function as soon as its threads go on.
+            // CPython may call the agent's profile function as soon as its threads run again.
             let _ = text.write(Avma(gate), &[0; 8]);
         }
         None
     }
 
-    /// Has a thread unmap what nothing leads to any more, while the others run.
+    /// Makes a thread unmap the memory that nothing refers to any more, while the others run.
     fn unmap(&mut self, stops: &mut Stops) {
-        let Leaving { shared, target, inferior, past, told, .. } = self;
-        let ends = |mark: &Mark| [mark.site.address().0, mark.site.address().0 + mark.site.len() as u64 - 1];
-        // Not where the thread will be.
+        let Detaching { shared, target, inferior, changes, notes, .. } = self;
+        let ends = |patched: &PatchedSite| {
+            [patched.site.address().0, patched.site.address().0 + patched.site.len() as u64 - 1]
+        };
+        // The page that the hijacked thread executes from is left out.
         let own = inferior.place.range().0 / PAGE;
-        let written = past.marks.iter().flat_map(ends).filter(|at| at / PAGE != own);
+        let written = changes.sites.iter().flat_map(ends).filter(|at| at / PAGE != own);
         let pages = pages::as_in_files(target, &mut inferior.text, &inferior.regions, written);
         let mut thread = match inferior.any_thread() {
             Ok(thread) => thread,
             Err(_) if !target.lives() => return,
-            Err(why) => return told.ours.push(why.to_string()),
+            Err(why) => return notes.ours.push(why.to_string()),
         };
         for (operation, ranges) in
-            [(remote::UNMAP, &past.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
+            [(remote::UNMAP, &changes.veneers[..]), (remote::GIVE_BACK, &pages), (remote::LEAVE, &[])]
         {
             if !list(shared, ranges) {
                 continue;
             }
             if let Err(failed) = inferior.remote(&mut thread, operation, Path::new("")) {
-                told.ours.push(target.refuse(failed).to_string());
+                notes.ours.push(target.refuse(failed).to_string());
                 break;
             }
         }
@@ -360,10 +373,11 @@ impl<'a> Leaving<'a> {
         stops.add(thread.release());
     }
 
-    /// Why it is not tried again: it was tried for long enough. `last`: what was in the way now.
-    fn gives_up(&self, last: &InTheWay) -> Option<String> {
+    /// Returns the message with which to give up after enough attempts. `last` is the latest
+    /// obstacle.
+    fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
-            InTheWay::NotHeld(NotHeld::Shared(_)) => UNWINDING,
+            Obstacle::NotHeld(NotHeld::Shared(_)) => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
@@ -372,12 +386,12 @@ impl<'a> Leaving<'a> {
     }
 }
 
-/// Threads on whose stacks an unwinder was found, and the processor time that each had used then.
+/// Threads on whose stacks unwinders were found, with their processor times at that moment.
 #[derive(Default)]
 struct Suspects(HashMap<u32, Duration>);
 
 impl Suspects {
-    /// One of these threads that may unwind, so long after the first look.
+    /// Returns a thread among these that may be unwinding, `since` after the first look.
     fn unwind<'h>(
         &mut self,
         pid: u32,
@@ -396,13 +410,14 @@ impl Suspects {
     }
 }
 
-/// May a thread unwind that has looked so for this time? If it `waits` in a system call it does not, as unwinding does so for moments only.
+/// Whether a thread that has appeared to unwind for this time may do so. Unwinding waits in system
+/// calls for moments only.
 fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
     since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
 }
 
-/// A thread that has opened a library and asks for what is new to be traced goes on at once: no answer will come. Again and again, as it may have looked whether a controller listens
-/// just before.
+/// Releases a thread that opened a library and waits for its functions to be traced: no answer will
+/// come. Called repeatedly, as a thread may have read just before that a controller listens.
 fn refuse_answer(process: &ProcessEntry) {
     let (asked, idle) = (Phase::Asked as u32, Phase::Idle as u32);
     if process.phase.compare_exchange(asked, idle, AcqRel, Acquire).is_ok() {
@@ -410,22 +425,22 @@ fn refuse_answer(process: &ProcessEntry) {
     }
 }
 
-/// Clears threads' pointers to their states, of which most may be clear: a thread has one that has called something. Those of many threads while this one goes
-/// on, until it [asks](Cleared::finish).
+/// Clears threads' pointers to their states; a thread that made no traced call has none. For many
+/// threads, a second thread does it until this one calls [`Cleared::finish`].
 fn clear_words(at: Vec<u64>, text: &ProcessText) -> Cleared {
     let (count, again) = (at.len(), at.clone());
     let told = text.shared().and_then(|mut text| aside(count, move || clear(&at, &mut text)));
     Cleared { at: again, told }
 }
 
-/// Words that are cleared by another thread, or yet to be.
+/// Words that another thread clears, or that are still to be cleared.
 struct Cleared {
     at: Vec<u64>,
     told: Option<Receiver<()>>,
 }
 
 impl Cleared {
-    /// Afterwards they are clear.
+    /// Waits until the words are clear, or clears them.
     fn finish(self, text: &mut ProcessText) {
         if self.told.is_none_or(|told| told.recv().is_err()) {
             clear(&self.at, text);
@@ -443,7 +458,7 @@ fn clear(words: &[u64], text: &mut ProcessText) {
     }
 }
 
-/// Names ranges (address, length) to the agent. False if that cannot be done: there is no memory for it.
+/// Lists ranges (address, length) for the agent. Returns false if there is no memory for the list.
 fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
     let Some((header, maps)) = shared.plan(ranges.len()) else { return ranges.is_empty() };
     for (map, (start, length)) in maps.iter().zip(ranges) {

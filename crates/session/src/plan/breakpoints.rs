@@ -1,11 +1,16 @@
-//! `--patch-mode breakpoint` and `--allow-int3`: what has to be so before breakpoints may be written to a program's code, and which handler steps over them.
+//! `--patch-mode breakpoint` and `--allow-int3`: the conditions for breakpoints in a program's
+//! code, and the setup of the handler that steps over them.
 //!
-//! The agent handles SIGTRAP from the first such batch until calltap detaches, and knows the sites from a list in shared memory. Both outlive a controller that is killed, so
-//! what it leaves does no harm, and the next one takes it away. A site stays in the list for as long as its module is loaded: a child that was forked in the middle of a batch has
-//! breakpoints of its own. Those that stay are in a list of their own, which the agent has in private memory, for as long.
+//! The agent handles SIGTRAP from the first batch with breakpoints until calltap detaches, and
+//! finds the sites in a list in shared memory. Both outlive a killed controller, so that the
+//! breakpoints that it leaves do no harm, and the next controller removes them. A site stays in the
+//! list as long as its module is loaded: a child that was forked in the middle of a batch has
+//! breakpoints of its own. Permanent breakpoints have another list, which the agent keeps in
+//! private memory, for as long.
 //!
-//! The kernel kills a process of which a thread meets a breakpoint with SIGTRAP blocked, ignored or not handled. That can be seen, and is looked at before every batch; it cannot be kept
-//! from becoming so meanwhile. `docs/explanation/safety.md` says what is left.
+//! The kernel kills a process if a thread executes a breakpoint with SIGTRAP blocked, ignored or
+//! not handled. calltap checks this before every batch, but the state may change meanwhile.
+//! `docs/explanation/safety.md` describes the remaining risk.
 
 use crate::plan::loaded::Loaded;
 use crate::plan::planner::{PatchMode, Planner};
@@ -30,22 +35,23 @@ use std::time::{Duration, Instant};
 
 const SIGTRAP: u64 = 1 << 4;
 const NO_ANSWER: &str = "its agent did not answer";
-/// A thread that begins, or begins another, blocks all signals for a moment, in which it runs nothing but the C library: it is looked at again until then. And a child
-/// that shares its parent's memory is most often another program soon.
+/// How long to check a passing obstacle again. A thread that starts, or starts another, blocks all
+/// signals for a moment, in which it runs only the C library; and a child that shares its parent's
+/// memory mostly executes another program soon.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// What a process has of calltap's.
+/// State of calltap in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ours {
-    /// Nothing yet: no agent handles SIGTRAP.
+    /// No agent handles SIGTRAP yet.
     Nothing,
-    /// The agent, which says itself what it finds.
+    /// The agent is there, and reports itself how SIGTRAP is handled.
     Agent,
-    /// The agent, and calltap is the program's tracer for a moment.
+    /// The agent is there, and calltap is the program's tracer for a moment.
     Tracer,
 }
 
-/// Why there may be no breakpoints in a process, as far as the kernel tells.
+/// Returns why a process may have no breakpoints, as far as the kernel shows.
 pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
     let start = Instant::now();
     proc::threads(pid).into_iter().find_map(|tid| {
@@ -58,13 +64,15 @@ pub fn obstacle(pid: u32, ours: Ours) -> Option<String> {
     })
 }
 
-/// The same, as far as one thread's status tells; and whether that may pass.
+/// Returns why there may be no breakpoints according to one thread's status, and whether that may
+/// pass.
 fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let has = |set| proc::signals(&status, set).is_none_or(|signals| signals & SIGTRAP != 0);
     let is_not = |name, nothing| proc::field(&status, name).is_some_and(|value| value != nothing);
     let lasting = match () {
-        // A thread that could not be stopped in time is let go of when the thread of calltap's ends that has tried.
+        // A thread that could not be stopped in time stays traced until the thread of calltap that
+        // tried it ends.
         () if ours != Ours::Tracer && is_not("TracerPid", "0") && !is_own_thread(&status) => {
             "a debugger is attached to it, which takes SIGTRAP"
         }
@@ -79,12 +87,12 @@ fn obstacle_in(pid: u32, tid: u32, ours: Ours) -> Option<(String, bool)> {
     Some((lasting.to_owned(), false))
 }
 
-/// Is the tracer a thread of this process?
+/// Whether the tracer is a thread of this process.
 fn is_own_thread(status: &str) -> bool {
     proc::field(status, "TracerPid").is_some_and(|tid| Path::new("/proc/self/task").join(tid).exists())
 }
 
-/// What the agent has answered.
+/// Renders the agent's answer as a reason; None if SIGTRAP is handled.
 fn say(answer: u32) -> Option<String> {
     match answer {
         answer::WORKS => None,
@@ -99,7 +107,8 @@ fn say(answer: u32) -> Option<String> {
 }
 
 impl Planner<'_> {
-    /// Has the next batches in a process go through breakpoints, if they are to and would change code that may be running. Otherwise, why not.
+    /// Makes the next batches in a process go through breakpoints, if the mode says so and they
+    /// change code that may be running. Returns why it cannot.
     pub(crate) fn arm(&mut self, index: u32, target: &Target, stops: &mut Stops) -> Result<(), String> {
         self.armed = None;
         let Some(process) = self.processes.get(&index).filter(|_| self.mode == PatchMode::Breakpoint) else {
@@ -120,20 +129,22 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Has a process that runs handle SIGTRAP, with these breakpoints that stay. Otherwise, why it cannot.
+    /// Makes a running process handle SIGTRAP, with these permanent breakpoints. Returns why it
+    /// cannot.
     fn have_handled(&self, target: &Target, stops: &mut Stops, kept: &[(u64, u64)]) -> Result<(), String> {
         if let Some(why) = obstacle(target.pid, Ours::Agent) {
             return Err(why);
         }
         self.list_kept(kept)?;
         handle(target, stops).map_err(|error| error.to_string())?;
-        // A thread may have begun, or blocked it, meanwhile.
+        // Meanwhile a thread may have started, or blocked SIGTRAP.
         let told = say(self.shared.control().trap_answer.load(Relaxed));
         let told = told.or_else(|| obstacle(target.pid, Ours::Agent));
         told.or_else(|| self.other_of_its_memory(target.pid)).map_or(Ok(()), Err)
     }
 
-    /// The breakpoints that stay in a process, and what each leads to, in the order of their places.
+    /// Returns the permanent breakpoints of a process with their targets, in the order of
+    /// addresses.
     fn kept_traps(&self, index: u32) -> Vec<(u64, u64)> {
         let modules = self.processes.get(&index).into_iter().flat_map(|process| &process.modules);
         let mut kept: Vec<(u64, u64)> = modules.flat_map(Loaded::traps).collect();
@@ -141,18 +152,18 @@ impl Planner<'_> {
         kept
     }
 
-    /// The stubs that breakpoints which stay lead to.
+    /// Returns the stubs that permanent breakpoints lead to.
     pub(crate) fn trap_stubs(&self) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.flat_map(Loaded::trap_stubs).collect()
     }
 
-    /// The stubs whose events cost more than others.
+    /// Returns the stubs whose events cost more than others.
     pub(crate) fn costly_stubs(&self) -> Costly {
         Costly { traps: self.trap_stubs(), python: self.shared.python_sites_on().collect() }
     }
 
-    /// Lists them for the agent, which has not answered yet.
+    /// Lists permanent breakpoints for the agent, and clears its answer.
     fn list_kept(&self, kept: &[(u64, u64)]) -> Result<(), String> {
         let (header, maps) = self.shared.plan(kept.len()).ok_or("there are too many")?;
         for (map, (site, target)) in maps.iter().zip(kept) {
@@ -164,7 +175,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Sees to the breakpoints that stay in a process, before its sites are switched: if `handle` fails to have them handled, they are off from now on, and that is told.
+    /// Prepares the permanent breakpoints of a process, before its sites are switched. If `handle`
+    /// fails to set the handler up, they stay disabled, with a note.
     fn keep_traps(
         &mut self,
         index: u32,
@@ -193,7 +205,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The same in a process that runs.
+    /// Prepares the permanent breakpoints of a running process.
     pub(crate) fn keep_traps_running(
         &mut self,
         index: u32,
@@ -205,7 +217,7 @@ impl Planner<'_> {
         self.keep_traps(index, target.pid, handle, records);
     }
 
-    /// In one whose agent waits for calltap to write.
+    /// Prepares the permanent breakpoints of a process whose agent waits for calltap to write.
     pub(crate) fn keep_traps_waiting(&mut self, index: u32, pid: u32, records: &mut Vec<Metadata>) {
         let handle = |planner: &mut Self, kept: &[(u64, u64)]| {
             if let Some(why) = obstacle(pid, Ours::Agent) {
@@ -220,7 +232,8 @@ impl Planner<'_> {
         self.keep_traps(index, pid, handle, records);
     }
 
-    /// In one that calltap holds, as it has not run anything of its own.
+    /// Prepares the permanent breakpoints of a program that calltap holds before it runs its own
+    /// code.
     pub(crate) fn keep_traps_held(
         &mut self,
         pid: u32,
@@ -238,7 +251,8 @@ impl Planner<'_> {
         self.keep_traps(0, pid, handle, records);
     }
 
-    /// A process that shares another's memory has handlers of its own: one that was there before the agent's has not got it.
+    /// Returns why another process that shares the memory is an obstacle: its signal handlers are
+    /// its own, and may lack the agent's.
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
         let start = Instant::now();
         loop {
@@ -251,7 +265,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Lists more sites; those of modules that are gone go.
+    /// Lists more sites, and drops those of modules that are gone.
     fn list_traps(&self, more: &[u64]) -> std::io::Result<()> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         let known: HashSet<u64> = modules.flat_map(|module| module.breakpoints()).collect();
@@ -262,16 +276,16 @@ impl Planner<'_> {
         self.shared.list_traps(&all)
     }
 
-    /// Modules are gone, and what lies there now is no site.
+    /// Removes the sites of unloaded modules from the list.
     pub(crate) fn forget_traps(&self) {
         if self.shared.has_traps() {
-            // It is never longer than it was.
+            // The list never grows here, so it fits.
             let _ = self.list_traps(&[]);
         }
     }
 }
 
-/// Has the agent handle SIGTRAP.
+/// Makes the agent handle SIGTRAP.
 fn handle(target: &Target, stops: &mut Stops) -> Result<(), crate::error::Error> {
     let mut inferior = Inferior::new(target)?;
     let mut thread = inferior.any_thread()?;

@@ -1,8 +1,10 @@
-//! What was found in large files, kept in the user's cache directory for the next time: to decode a library of a hundred megabytes takes
-//! seconds, and what is found is the same as long as the file and calltap are.
+//! A cache of search results for large files, in the user's cache directory: decoding a library of
+//! a hundred megabytes takes seconds, and the result depends only on the file and on calltap.
 //!
-//! An entry is named by the build-id of its file. It is used if it was written by this build of calltap, for the same search in the same version of the file or in a file with the
-//! same bytes, and is whole; else it is ignored. A file whose version is known is not read. The directory and its entries belong to the user alone, and their size is bounded.
+//! An entry is named by the build-id of its file. It is used if it is complete, was written by this
+//! build of calltap, and is for the same search in the same version of the file or in a file with
+//! the same bytes; otherwise it is ignored. A file of a known version is not read. The directory
+//! and its entries belong to the user alone, and their size is bounded.
 
 use crate::plan::contents::{Contents, Failure, Version};
 use crate::plan::search::{ChosenBy, Few, Search, run};
@@ -18,19 +20,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, process};
 
-/// All entries together take no more than this; the oldest go first.
+/// Maximum size of all entries; the oldest are removed first.
 const LARGEST: u64 = 256 << 20;
-/// What takes less time is found anew each time.
+/// Minimum duration of a search whose result is kept.
 const WORTH: Duration = Duration::from_millis(100);
-/// An entry is no larger than this when it is unpacked.
+/// Maximum size of an unpacked entry.
 const UNPACKED: usize = 1 << 30;
-/// Fast, and small enough.
+/// zstd level: fast, and small enough.
 const COMPRESSION: i32 = 1;
-/// What other users have in the mode of a directory.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Looks for that in a file, which is called `name`, or finds what was found the last time; until it is interrupted. Was all of it looked for, or only what
-/// concerns a `few` functions?
+/// Searches a file, which is called `name`, or returns the cached result of an earlier search.
+/// Fails when interrupted. Returns also whether the whole file was searched, or only what concerns
+/// a `few` functions.
 pub fn analyse(
     contents: &Contents<'_>,
     name: &str,
@@ -44,30 +47,30 @@ pub fn analyse(
     }
 }
 
-/// What an entry is for, and by whom it was written.
+/// Key of an entry: its search and its writer.
 #[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Label {
-    /// The executable file of calltap: device, inode, size, time of its last change.
+    /// Executable of calltap: device, inode, size, time of the last change.
     writer: [u64; 4],
     search: Search,
     name: String,
-    /// What chose the functions that were looked for alone.
+    /// The choice of functions, if only those were searched for.
     few: Option<ChosenBy>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
     label: Label,
-    /// Of the file; none if it had changed too short a time before.
+    /// Version of the file. None if it had changed only shortly before.
     version: Option<Version>,
-    /// Length and checksum of its bytes.
+    /// Length and checksum of the file's bytes.
     content: (u64, u32),
-    /// Of the packed bytes.
+    /// Checksum of the packed bytes.
     checksum: u32,
     packed: Vec<u8>,
 }
 
-/// The user whom everything here belongs to.
+/// Returns the user that all entries must belong to.
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -79,7 +82,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// That of the user. None: there is no place for it, or it is not this user's alone.
+    /// Opens the user's cache. None if there is no place for it, or if it is not the user's alone.
     fn of_user() -> Option<Cache> {
         let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
         let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -123,13 +126,13 @@ impl Cache {
         let (binary, is_whole) = run(Arc::clone(&data), name, search, few, interrupted)?;
         let place = if is_whole { place } else { of_few };
         if let Some((path, label)) = place.filter(|_| start.elapsed() >= self.worth) {
-            // A full disk is no reason to fail: the file is searched again the next time.
+            // An error, such as a full disk, is ignored: the file is searched again the next time.
             let _ = self.keep(&path, label, contents, &binary);
         }
         Ok((binary, is_whole))
     }
 
-    /// Where an entry for this is, and what it must say.
+    /// Returns path and key of an entry.
     fn place(
         &self,
         contents: &Contents<'_>,
@@ -160,7 +163,7 @@ impl Cache {
             return None;
         }
         let mut bytes = Vec::new();
-        // It may grow meanwhile.
+        // The entry may grow meanwhile.
         (&mut file).take(self.largest).read_to_end(&mut bytes).ok()?;
         let entry: Entry = postcard::from_bytes(&bytes).ok()?;
         if entry.label != *label || crc32fast::hash(&entry.packed) != entry.checksum {
@@ -172,12 +175,12 @@ impl Cache {
         }
         let unpacked = zstd::bulk::decompress(&entry.packed, UNPACKED).ok()?;
         let binary = postcard::from_bytes(&unpacked).ok()?;
-        // What is used stays.
+        // A used entry counts as new, so that it is removed later.
         let _ = file.set_modified(SystemTime::now());
         Some(binary)
     }
 
-    /// Writes an entry, so that readers find all of it or none, and removes what is too much.
+    /// Writes an entry so that readers see all of it or nothing, and trims the cache.
     fn keep(&self, path: &Path, label: Label, contents: &Contents<'_>, binary: &Binary) -> io::Result<()> {
         let unpacked = postcard::to_stdvec(binary).map_err(io::Error::other)?;
         let packed = zstd::bulk::compress(&unpacked, COMPRESSION)?;
@@ -206,7 +209,7 @@ impl Cache {
         written
     }
 
-    /// Removes the entries that were not used for longest, until the rest is small enough.
+    /// Removes the entries unused for longest, until the rest is small enough.
     fn trim(&self) {
         let all = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut all: Vec<(SystemTime, u64, PathBuf)> = all
@@ -234,10 +237,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     const ALL: Search = Search { first_call: false, decode: Decode::Everything, int3: false };
-    /// A user who is not the superuser.
+    /// A user other than the superuser.
     const OTHER: u32 = 65534;
 
-    /// This test's own program with another end, as a file of the same build that was changed has.
+    /// A system program with another last byte: a changed file of the same build.
     fn file(end: u8) -> Vec<u8> {
         let mut data = fs::read("/usr/bin/env").expect("a program of the system's");
         data.push(end);
@@ -258,7 +261,7 @@ mod tests {
         found.map(|(binary, is_whole)| (assert!(is_whole), binary).1).unwrap()
     }
 
-    /// After this was done to the only entry, is it used? What is found is in any case what is there.
+    /// Checks whether the only entry is used after this change. The result is correct in any case.
     fn check(change: impl Fn(&Path, &[u8]), expected: bool) {
         let directory = tempfile::tempdir().unwrap();
         let cache = cache(directory.path(), LARGEST);
@@ -300,7 +303,7 @@ mod tests {
         let second = Contents::of(&program);
         assert_eq!(search(&second), found);
         assert!(!second.is_read());
-        // The same bytes in another file are the same program.
+        // A file with equal bytes is the same program.
         let copy = directory.path().join("copy");
         fs::copy("/usr/bin/env", &copy).unwrap();
         let copy = fs::File::open(copy).unwrap();
@@ -397,7 +400,7 @@ mod tests {
         let cache = cache(directory.path(), LARGEST);
         let linker = || fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
         let whole = run(Arc::new(linker()), "ld.so", ALL, None, &Arc::default()).unwrap().0;
-        let named = whole.functions.iter().filter(|function| function.form.is_some());
+        let named = whole.functions.iter().filter(|function| function.is_traceable());
         let named = named.filter(|function| !calltap_sites::is_unnamed(function));
         let address = named.map(|function| function.address).next().expect("a function with a name");
         let analyse = |word: &str, has_debugging_file| {
@@ -414,7 +417,7 @@ mod tests {
         let (first, asked) = analyse("one", false);
         assert!(asked && !first.1, "the whole file was decoded");
         assert_eq!(analyse("one", false), (first.clone(), false), "kept");
-        // Other words, or names that another file may have by now.
+        // Other words, or names that may by now come from another debugging file.
         assert!(analyse("two", false).1);
         assert!(analyse("one", true).1);
         let is_it = |function: &&Function| function.address == address;

@@ -1,4 +1,4 @@
-//! The file that is searched, which is read only if that is needed, and the search, which can be interrupted.
+//! The contents of a file to search, read only if needed, and a runner of interruptible searches.
 
 use calltap_sites::{Error, build_id_of, build_id_of_file, load};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime};
 use std::{panic, thread};
 
-/// Times of files are as coarse as some clocks: two changes within this time may look like one.
+/// Two changes within this time may look like one, as some file systems have coarse times.
 const COARSE: Duration = Duration::from_secs(2);
-/// How often it is looked whether a search is interrupted.
+/// Interval of checks whether a search is interrupted.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What tells a version of a file from another, though it is not read.
+/// Version of a file, known without reading the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Version {
     file: [u64; 3],
@@ -25,59 +25,59 @@ pub struct Version {
 }
 
 impl Version {
-    /// Of a file.
+    /// Returns the version of a file.
     pub fn of(meta: &Metadata) -> Version {
         Version { file: [meta.dev(), meta.ino(), meta.len()], changed: (meta.ctime(), meta.ctime_nsec()) }
     }
 
-    /// Has the file changed so long ago that another change would show?
+    /// Whether the last change is so long ago that another one would show.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.changed.0.saturating_add(COARSE.as_secs() as i64) < now.as_secs() as i64
     }
 }
 
-/// Why nothing was found.
+/// Why a search failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The search was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The file could not be read,
+    /// The file could not be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// or is none that can be searched.
+    /// The file is not one that can be searched.
     #[error(transparent)]
     Sites(#[from] Error),
 }
 
-/// A file, read when its bytes are asked for.
+/// A file whose bytes are read when they are first used.
 pub struct Contents<'f> {
     file: Option<&'f File>,
-    /// None if it is not known, or was another one when the bytes were read.
+    /// Version of the file. None if it is unknown, or differed when the bytes were read.
     pub version: Option<Version>,
     bytes: OnceCell<Arc<Vec<u8>>>,
 }
 
 impl<'f> Contents<'f> {
-    /// Of an open file.
+    /// Wraps an open file.
     pub fn of(file: &'f File) -> Contents<'f> {
         let version = file.metadata().ok().map(|meta| Version::of(&meta));
         Contents { file: Some(file), version, bytes: OnceCell::new() }
     }
 
-    /// Of a file that was read, as [`load`] does.
+    /// Wraps the bytes of a file that was read as by [`load`].
     pub fn read(bytes: impl Into<Arc<Vec<u8>>>, version: Option<Version>) -> Contents<'f> {
         Contents { file: None, version, bytes: OnceCell::from(bytes.into()) }
     }
 
-    /// Were its bytes read?
+    /// Whether the bytes were read.
     #[cfg(test)]
     pub fn is_read(&self) -> bool {
         self.bytes.get().is_some()
     }
 
-    /// The bytes of the file, as [`load`] reads them.
+    /// Returns the bytes of the file, read by [`load`].
     pub fn bytes(&self) -> io::Result<Arc<Vec<u8>>> {
         if let (None, Some(file)) = (self.bytes.get(), self.file) {
             let _ = self.bytes.set(Arc::new(load(file)?));
@@ -85,13 +85,13 @@ impl<'f> Contents<'f> {
         Ok(self.bytes.get().cloned().unwrap_or_default())
     }
 
-    /// Their number and checksum.
+    /// Returns length and checksum of the bytes.
     pub fn sum(&self) -> io::Result<(u64, u32)> {
         let bytes = self.bytes()?;
         Ok((bytes.len() as u64, crc32fast::hash(&bytes)))
     }
 
-    /// The linker's identifier of this build.
+    /// Returns the build-id.
     pub fn build_id(&self) -> Option<String> {
         match (self.bytes.get(), self.file) {
             (Some(bytes), _) => build_id_of(bytes),
@@ -101,7 +101,8 @@ impl<'f> Contents<'f> {
     }
 }
 
-/// What `work` makes, which goes on in vain where that is interrupted.
+/// Returns the result of `work`. On interruption it returns at once, and `work` runs on in its
+/// thread without effect.
 pub fn run_until<T: Send + 'static>(
     interrupted: &AtomicBool,
     work: impl FnOnce() -> T + Send + 'static,

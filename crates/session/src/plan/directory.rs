@@ -1,8 +1,9 @@
-//! The session directory: the files the agent finds beside itself.
+//! The session directory: the files that the agent finds beside itself.
 //!
-//! It lies on a file system in memory that allows execution, is private to the user, is held by a lock while the recorder lives, and is
-//! removed at the end. What a killed recorder left behind is removed by the next one. For a process that runs already it lies where that process
-//! can find it, and belongs to its user.
+//! It lies on a file system in memory that allows execution, is private to the user, is locked
+//! while the recorder lives, and is removed at the end. The next recorder removes what a killed one
+//! left. For a running process it lies where that process can find it, and belongs to the process's
+//! user.
 
 mod door;
 mod living;
@@ -29,18 +30,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const FILES: [&str; 4] = ["lock", "control", "code", "journal"];
-/// All files of a directory are there after this time.
+/// Time by when all files of a new directory exist.
 const CREATION: Duration = Duration::from_millis(100);
-/// How long to ask who holds a lock that is held: on a busy machine it may be in the middle of being made.
+/// How long to ask which process holds a held lock: on a busy machine, the directory may just be in
+/// creation.
 const LOCKING: Duration = Duration::from_secs(1);
-/// How long a controller that has come at the same moment may take to see this one, and to give way.
+/// How long a controller that attaches at the same moment may take to see this one and give way.
 const GIVING_WAY: Duration = Duration::from_secs(1);
-/// How often a directory is made anew that was removed meanwhile.
+/// How often a directory is created again that was removed meanwhile.
 const TRIES: usize = 100;
-/// How long another controller's work on a session is waited for.
+/// How long to wait for another controller to release a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the name of a directory ends with: it cannot be foretold, so that no other user can take the name first.
+/// Returns the end of a directory's name: random, so that no other user can take the name first.
 fn unforeseen() -> Result<String, Error> {
     let mut random = [0; 8];
     let source = "the system's random numbers";
@@ -48,24 +50,24 @@ fn unforeseen() -> Result<String, Error> {
     Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
-/// A session's files; dropping it removes them (the program keeps what it has mapped).
+/// A session's files. Dropping it removes them; the program keeps its mappings.
 #[derive(Debug)]
 pub struct Directory {
     place: Place,
     agent: &'static str,
     keep: bool,
-    /// Held for its lock.
+    /// Open for its lock.
     _lock: File,
-    /// Rings and tables.
+    /// Control file: rings and tables.
     pub control: File,
     /// Stubs and veneers.
     pub code: File,
-    /// What was done to the processes.
+    /// The changes made to the processes.
     pub journal: Journal,
 }
 
 impl Directory {
-    /// Makes the directory, with a control file of `control_size` bytes, for a program that will be started.
+    /// Creates the directory, with a control file of `control_size` bytes, for a program to start.
     pub fn create(control_size: u64, code_size: u64) -> Result<Directory, Error> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let candidates = [Some("/dev/shm".into()), runtime, Some("/tmp".into()), Some("/var/tmp".into())];
@@ -84,7 +86,8 @@ impl Directory {
         Directory::fill(base, &name, (agent::FILE, &agent::LIBRARY), control_size, code_size)
     }
 
-    /// Makes it for a running process. There must be [none](Directory::open_for) yet.
+    /// Creates the directory for a running process, which must have [none](Directory::open_for)
+    /// yet.
     pub fn create_for(target: &Target, control_size: u64, code_size: u64) -> Result<Directory, Error> {
         again(|| Directory::create_once_for(target, control_size, code_size))
     }
@@ -101,7 +104,7 @@ impl Directory {
         directory.take_turn(target)?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
-            // The directory last: from then on its owner can put anything there.
+            // The directory comes last: from then on its owner can put anything there.
             for name in [ATTACHED, "control", "code", ""] {
                 let path = directory.place.via.join(name);
                 let changed = if name.is_empty() {
@@ -115,8 +118,11 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Of two that attach at the same moment each sees the other, or one of them does: a directory is made before others are looked for. The one with the
-    /// lesser name goes on when the other has given way; where that does not, it had looked before this one was made.
+    /// Decides between two calltaps that attach at the same moment: both create a directory before
+    /// they look for others, so at least one sees the other.
+    ///
+    /// The one with the lesser name goes on once the other has given way. If the other does not, it
+    /// had looked before this directory was created.
     fn take_turn(&self, target: &Target) -> Result<(), Error> {
         let start = Instant::now();
         let is_other = |place: &Place| place.inside != self.place.inside;
@@ -130,12 +136,13 @@ impl Directory {
         Ok(())
     }
 
-    /// The one of a process, if it has one.
+    /// Returns the directory of a process that was attached to, if there is one.
     fn place_for(target: &Target) -> Option<Place> {
         Directory::places_for(target).next()
     }
 
-    /// All that may be. What another user has put there is not trusted.
+    /// Returns all candidates for the directory of a process, except those that belong to another
+    /// user, who is not trusted.
     fn places_for(target: &Target) -> impl Iterator<Item = Place> {
         let prefix = prefix_of(target);
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
@@ -152,7 +159,8 @@ impl Directory {
         Base::of(target).flat_map(named).filter(is_trusted)
     }
 
-    /// The one of a program that was started with the agent inside: its mappings say where it is.
+    /// Returns the directory of a program that was started with the agent inside, from its
+    /// mappings.
     fn place_of_started(target: &Target) -> Option<Place> {
         let regions = maps::read(target.pid).ok()?;
         let control = regions.iter().find(|region| {
@@ -167,22 +175,24 @@ impl Directory {
         place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
     }
 
-    /// The one of a process, however it came to have it.
+    /// Returns the directory of a process that was attached to or started.
     fn place_of(target: &Target) -> Option<Place> {
         Directory::place_for(target).or_else(|| Directory::place_of_started(target))
     }
 
-    /// Reads a small file of the one of a process, whichever controller it has.
+    /// Reads a small file in the directory of a process, whether it has a controller or not.
     pub fn peek(target: &Target, name: &str) -> Option<String> {
         Directory::place_of(target)?.read(name).ok()
     }
 
-    /// Notes which process was started with the agent inside: as long as that lives, the files stay, whatever becomes of this calltap.
+    /// Records which process was started with the agent inside: the files stay as long as that
+    /// process lives, even without this calltap.
     pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
         self.place.write(PROCESS, prefix_of(target).as_bytes())
     }
 
-    /// Prepares to ask the controller of a process's session. None if it has none; another calltap that asks already is waited for.
+    /// Prepares a request to the controller of a process's session. None if there is no controller.
+    /// Waits for another calltap that has a request.
     pub fn knock(target: &Target, patience: Duration) -> Result<Option<Door>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let Ok(lock) = place.file("lock") else { return Ok(None) };
@@ -202,7 +212,8 @@ impl Directory {
         Ok(None)
     }
 
-    /// Opens the one that a process has, if it has one, and waits a little for its controller.
+    /// Opens the directory of a process, if it has one. Waits a little for its controller to
+    /// release it.
     pub fn open_for(target: &Target) -> Result<Option<Directory>, Error> {
         again(|| Directory::open_once_for(target))
     }
@@ -210,7 +221,8 @@ impl Directory {
     fn open_once_for(target: &Target) -> Result<Option<Directory>, Error> {
         let Some(place) = Directory::place_of(target) else { return Ok(None) };
         let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
-        // Incomplete files are of a controller that was killed before it did anything, or after it had undone everything.
+        // Files are missing if a controller was killed before it did anything, or after it had
+        // undone everything.
         let incomplete = || FILES.iter().chain([&agent]).any(|name| !place.via.join(name).exists());
         if incomplete() {
             std::thread::sleep(CREATION);
@@ -228,7 +240,7 @@ impl Directory {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Its session was over before it was locked.
+        // The session ended before it was locked.
         if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
             return Err(place.error("lock", io::ErrorKind::NotFound.into()));
         }
@@ -237,7 +249,7 @@ impl Directory {
         Ok(Some(Directory { place, agent, keep: true, _lock: lock, control, code, journal }))
     }
 
-    /// Leaves the files behind when this is dropped, for the next controller; or not any more.
+    /// Sets whether the files stay when this is dropped, for the next controller.
     pub fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
@@ -247,7 +259,7 @@ impl Directory {
         self.place.write(name, text.as_bytes())
     }
 
-    /// Reads one.
+    /// Reads a small file.
     pub fn read(&self, name: &str) -> io::Result<String> {
         self.place.read(name)
     }
@@ -272,11 +284,12 @@ impl Directory {
         };
         let lock = file("lock", 0o600).inspect_err(|_| drop(fs::remove_dir(&place.path)))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| place.error("lock", errno.into()))?;
-        // A controller that was kept from going on for long may have been taken for dead: then another had the lock, and has removed all.
+        // Another calltap may have taken a slow creator for dead, locked the directory, and removed
+        // everything.
         if lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
             return Err(place.error("lock", io::ErrorKind::NotFound.into()));
         }
-        // Not before: under that name there may be another session's by now.
+        // Only from here on: before, the name may already belong to another session's directory.
         let guard = RemoveOnError(Some(&place.path));
         file(agent, 0o700)?.write_all(image.bytes).map_err(|source| place.error(agent, source))?;
         let (control, code) = (file("control", 0o600)?, file("code", 0o700)?);
@@ -288,23 +301,24 @@ impl Directory {
         Ok(Directory { place, agent, keep: false, _lock: lock, control, code, journal })
     }
 
-    /// Puts another agent there. No process has loaded it yet.
+    /// Replaces the agent's file, which no process has loaded yet.
     pub fn replace_agent(&self, image: &[u8]) -> Result<(), Error> {
         self.place.write(self.agent, image).map_err(|source| self.place.error(self.agent, source))
     }
 
-    /// Puts the agent there that followed programs load.
+    /// Writes the agent that followed programs load.
     pub fn prepare_to_follow(&self) -> Result<(), Error> {
         let bytes = agent::LIBRARY.bytes;
         self.place.write(FOLLOWED, bytes).map_err(|source| self.place.error(FOLLOWED, source))
     }
 
-    /// That agent, as the traced processes find it.
+    /// Returns the path of the agent that followed programs load, in the view of the traced
+    /// processes.
     pub fn agent_to_preload(&self) -> PathBuf {
         self.place.inside.join(FOLLOWED)
     }
 
-    /// Can a process open the files? If not, why not, for people.
+    /// Checks that a process can open the files. The error is a sentence for the user.
     pub fn is_seen_by(&self, target: &Target) -> Result<(), String> {
         let place = |error: io::Error| format!("its session directory: {error}");
         let file = |path: PathBuf| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
@@ -312,7 +326,7 @@ impl Directory {
             let directory = self.place.inside.display();
             return Err(format!("in its root directory or mount namespace there is no {directory}"));
         }
-        // There the agent finds the dynamic linker's list of objects.
+        // The agent finds the dynamic linker's list of objects through /proc.
         if !target.path(Path::new("/proc/self")).exists() {
             return Err("in its root directory there is no /proc".into());
         }
@@ -324,18 +338,18 @@ impl Directory {
         }
     }
 
-    /// Inode of the code file, as it appears in a process's mappings.
+    /// Returns the inode of the code file, as it appears in a process's mappings.
     pub fn code_inode(&self) -> u64 {
         self.code.metadata().map_or(0, |meta| meta.ino())
     }
 
-    /// What tells the session from others, in the mappings of a process.
+    /// Returns the identity of the session in the mappings of a process.
     pub fn identity(&self) -> SessionId {
         let control = self.control.metadata().map_or(0, |meta| meta.ino());
         SessionId { name: self.place.inside.file_name().unwrap_or_default().to_owned(), control }
     }
 
-    /// The agent, as the traced process finds it.
+    /// Returns the path of the agent in the view of the traced process.
     pub fn agent(&self) -> PathBuf {
         self.place.inside.join(self.agent)
     }
@@ -349,9 +363,9 @@ impl Drop for Directory {
     }
 }
 
-/// Why the session of a process cannot be had: another calltap holds its lock.
+/// Returns why the session of a process is not available: another calltap holds its lock.
 fn busy(target: &Target, place: &Place) -> Error {
-    // The lock is taken right after its file was made.
+    // A creator takes the lock right after creating the file.
     let start = Instant::now();
     let mut by = place.file("lock").ok().as_ref().and_then(holder);
     while by.is_none() && start.elapsed() < LOCKING {
@@ -367,7 +381,8 @@ fn busy(target: &Target, place: &Place) -> Error {
         .into()
 }
 
-/// The process that holds the lock of a file, as the kernel lists it: `1: FLOCK  ADVISORY  WRITE 4711 00:1b:17 0 EOF`.
+/// Returns the process that holds the lock of a file, from the kernel's list: `1: FLOCK ADVISORY
+/// WRITE 4711 00:1b:17 0 EOF`.
 fn holder(lock: &File) -> Option<u32> {
     let meta = lock.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
@@ -379,7 +394,7 @@ fn holder(lock: &File) -> Option<u32> {
     })
 }
 
-/// Is a session's file within the limit of file sizes?
+/// Checks that a session's file is within the limit of file sizes.
 fn check_size(size: u64) -> Result<(), Error> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let Some(limit) = limit.filter(|limit| *limit < size) else { return Ok(()) };
@@ -407,7 +422,7 @@ impl Drop for RemoveOnError<'_> {
     }
 }
 
-/// Makes or opens a directory that another calltap may remove before it is locked.
+/// Creates or opens a directory, again if another calltap removes it before it is locked.
 fn again<T>(mut make: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let is_gone = |made: &Result<T, Error>| matches!(made, Err(Error::Directory { source, .. }) if source.kind() == io::ErrorKind::NotFound);
     let mut made = make();
@@ -439,7 +454,7 @@ mod tests {
         assert!(!is_session_file(Path::new("/home/user/code")));
     }
 
-    // On a loaded machine, a maker may be kept from going on for any time.
+    // On a loaded machine, a creator may be delayed for any time.
     #[test]
     fn who_is_taken_for_dead_before_he_has_his_lock_makes_another_directory() {
         let place = tempfile::tempdir().unwrap();

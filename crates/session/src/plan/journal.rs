@@ -1,8 +1,10 @@
-//! What was done to the processes of a session, written down before it is done: every site with every stub it was ever led to, and every
-//! range of veneers. It lies in the session directory, so that the controller after a killed one can undo, or go on.
+//! The journal: changes to the processes of a session, recorded before they are made: every site
+//! with every stub that it was ever led to, and every range of veneers. It lies in the session
+//! directory, so that the controller after a killed one can undo the changes, or go on.
 //!
-//! Entries are 72 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target, file (8 each), stub and program (20 and
-//! 12 bits), bytes (24), distance from the site to its copy (4; 0: none), where the file lies (8).
+//! Entries are 72 bytes, little-endian: kind, length, form, 0, process (4 bytes), address, target,
+//! file (8 each), stub and program (20 and 12 bits), bytes (24), distance from the site to its
+//! out-of-line copy (4; 0: none), base address of the file (8).
 
 use calltap_abi::{stub, values};
 use calltap_patch::{Avma, HookSet, Site};
@@ -10,10 +12,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// One entry.
+/// An entry of the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// A site, and a stub it may lead to from now on.
+    /// A site, and a stub that it may lead to from now on.
     Site {
         /// Index of the process.
         process: u32,
@@ -21,27 +23,29 @@ pub enum Entry {
         site: Site,
         /// Stub or veneer.
         target: Avma,
-        /// Where the instructions are run that gave way to the jump.
+        /// Out-of-line copy of the instructions that the jump overwrites.
         copy: Option<Avma>,
-        /// The stub's number and form; none for the dynamic linker's function, and for calls that only become NOPs.
+        /// The stub's number and hook set; None for the dynamic linker's function, and for calls
+        /// that only become NOPs.
         stub: Option<(u32, HookSet)>,
-        /// Inode of the file that is mapped there,
+        /// Inode of the file that is mapped there.
         inode: u64,
-        /// and where its first byte would be, going by its text: it may be mapped elsewhere when it is opened again, partly over where it was.
+        /// Address that corresponds to the file's first byte, according to its text. A file that is
+        /// opened again may be mapped elsewhere, even partly over the former place.
         base: u64,
     },
-    /// Veneers.
+    /// A range of veneers.
     Veneers {
         /// Index of the process.
         process: u32,
-        /// First byte in the process.
+        /// First address in the process.
         address: u64,
-        /// First byte in the code file.
+        /// Offset in the code file.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// No thread is inside the sites of a process that come before.
+    /// No thread is inside the sites of a process in earlier entries.
     Drained {
         /// Index of the process.
         process: u32,
@@ -49,7 +53,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Inode of the file that it is about a site of.
+    /// Returns the inode of a site's file.
     pub fn file(&self) -> Option<u64> {
         match self {
             Entry::Site { inode, .. } => Some(*inode),
@@ -58,15 +62,16 @@ impl Entry {
     }
 }
 
-/// The bit of a process's number that is no index: its id, as it is in no table. A forked child comes into the table when it first calls something; what was done
-/// to it before is also its children's.
+/// Bit of a process's number that marks a process id instead of an index, for a process in no
+/// table. A forked child enters the table when it first calls a traced function; the changes made
+/// to it before also apply to its children.
 pub const UNLISTED: u32 = 1 << 31;
 
-/// In the place of an inode: code that was made at run time, and may be something else at any moment.
+/// In place of an inode: code that was made at run time, and may change at any moment.
 pub const NO_FILE: u64 = u64::MAX;
 
 const SIZE: usize = 72;
-/// A journal is no larger: some million changes.
+/// Maximum size of a journal: some million changes.
 const LARGEST: u64 = 256 << 20;
 const BYTES: usize = 24;
 const VENEERS: u8 = 0xFF;
@@ -75,17 +80,17 @@ const NO_STUB: u8 = 0xFF;
 const STUB_BITS: u32 = stub::COUNT.ilog2();
 const _: () = assert!(values::PROGRAMS << STUB_BITS <= 1 << 32);
 
-/// Entries as they stand in the file: there are as many as functions, and a program waits for them to be written.
+/// Encoded entries. There are as many as functions, and a program waits until they are written.
 #[derive(Default, Debug)]
 pub struct Entries(Vec<[u8; SIZE]>);
 
 impl Entries {
-    /// Makes room for so many more.
+    /// Reserves memory for `count` more entries.
     pub fn reserve(&mut self, count: usize) {
         self.0.reserve(count);
     }
 
-    /// Adds one.
+    /// Adds an entry.
     pub fn push(&mut self, entry: &Entry) {
         self.0.push(encode(entry));
     }
@@ -97,11 +102,14 @@ impl<'a> FromIterator<&'a Entry> for Entries {
     }
 }
 
-/// What of it holds for a process. `line`: itself and those it was forked from, unless it is in no table: then its parent may be any process;
-/// `shows(address, offset)`: is this byte of the code file mapped there?
+/// Returns the entries that apply to a process.
 ///
-/// Veneers are written down before they are mapped, so an earlier controller may have failed, or been killed, in between: sites that were to lead
-/// there have no such stub.
+/// - `line`: the process and those it was forked from; None for a process in no table, whose parent
+///   may be any process.
+/// - `shows(address, offset)`: whether that byte of the code file is mapped at the address.
+///
+/// Veneers are recorded before they are mapped. If an earlier controller failed or was killed in
+/// between, sites that were to lead there have no such stub.
 pub fn standing<'e>(
     entries: &'e [Entry],
     line: Option<&[u32]>,
@@ -117,7 +125,7 @@ pub fn standing<'e>(
             ours
         }
         Entry::Site { process, target, copy, .. } => {
-            // The same addresses are given out again if nothing was mapped there.
+            // Addresses are used again if nothing was mapped there.
             let is_there = |at: &Avma| {
                 let last = veneers.iter().rfind(|(range, _)| range.contains(&at.0));
                 last.is_none_or(|(_, mapped)| *mapped)
@@ -129,29 +137,29 @@ pub fn standing<'e>(
     entries.iter().filter(stands).collect()
 }
 
-/// May what was done to a process have been done to one of this [line](standing)?
+/// Whether changes to a process may also be in a process of this [line](standing).
 pub fn is_ours(process: u32, line: Option<&[u32]>) -> bool {
     process & UNLISTED != 0 || line.is_none_or(|line| line.contains(&process))
 }
 
-/// The file.
+/// The journal's file.
 #[derive(Debug)]
 pub struct Journal(File);
 
 impl Journal {
-    /// In an open file.
+    /// Wraps an open file.
     pub fn new(file: File) -> Journal {
         Journal(file)
     }
 
-    /// Adds entries.
+    /// Appends entries.
     pub fn add(&self, entries: &Entries) -> io::Result<()> {
-        // Behind the last whole entry, should a writer have been killed.
+        // Starts behind the last whole entry: a killed writer may have left a part of one.
         let end = self.0.metadata()?.len() / SIZE as u64 * SIZE as u64;
         self.0.write_all_at(entries.0.as_flattened(), end)
     }
 
-    /// All entries that make sense.
+    /// Returns all valid entries.
     pub fn read(&self) -> io::Result<Vec<Entry>> {
         let length = self.0.metadata()?.len();
         if length > LARGEST {
@@ -170,13 +178,14 @@ fn encode(entry: &Entry) -> [u8; SIZE] {
         Entry::Site { process, site, target, copy, stub, inode, base } => {
             let (kind, bytes) = site.parts();
             let bytes = &bytes[..bytes.len().min(BYTES)];
-            let form = stub.map_or(NO_STUB, |(_, wanted)| wanted.number());
+            let form = stub.map_or(NO_STUB, |(_, hook_set)| hook_set.number());
             put(0, &[kind, bytes.len() as u8, form, 0]);
             put(4, &process.to_le_bytes());
             put(8, &site.address().0.to_le_bytes());
             put(16, &target.0.to_le_bytes());
             put(24, &inode.to_le_bytes());
-            let numbers = stub.map_or(0, |(stub, wanted)| stub | u32::from(wanted.program()) << STUB_BITS);
+            let numbers =
+                stub.map_or(0, |(stub, hook_set)| stub | u32::from(hook_set.program()) << STUB_BITS);
             put(32, &numbers.to_le_bytes());
             put(36, bytes);
             let distance = copy.map_or(0, |copy| copy.0.wrapping_sub(site.address().0) as i32);

@@ -1,4 +1,4 @@
-//! A module of a process, and where the sites of its functions lead.
+//! A module of a process: its sites, their states, and the stubs they lead to.
 
 mod found;
 mod placed;
@@ -25,38 +25,40 @@ pub use found::Call;
 /// A module of a process.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Where it is.
+    /// Its mappings.
     pub mapped: Mapped,
-    /// As the trace has it; it has a number there when something of it was chosen.
+    /// Its record for the trace, which has an id once a function of the module was selected.
     pub record: Module,
-    /// The record is in the trace: something of the module was chosen.
+    /// Whether the record is in the trace.
     pub recorded: bool,
-    /// No thread can be running it yet: it was mapped while the dynamic linker waits for the planner.
+    /// Whether no thread can be running it yet: it was mapped while the dynamic linker waits for
+    /// the planner.
     pub fresh: bool,
     binary: Arc<Binary>,
     bias: Bias,
-    /// Those that were wanted at some time, in the order of their addresses.
+    /// All sites that were ever selected, in the order of addresses.
     sites: Vec<Placed>,
-    /// By function: where it is among them, plus one.
+    /// For each function, the index of its site plus one.
     places: Vec<u32>,
     veneers: Vec<VeneerRange>,
-    /// Calls of the profiling function that were found when they were made, by function.
+    /// Calls of the profiling function that were found at their first execution, by function.
     found: HashMap<usize, (SiteKind, SiteForm)>,
-    /// The profiling functions that it defines lead to the recorder, as far as that can be.
+    /// Whether the module's profiling functions lead to the recorder, as far as possible.
     led: bool,
-    /// It is in no file, but was made at run time: by address, the functions that are known of it.
+    /// The known functions by address, if the code was made at run time and is in no file.
     made: Option<HashMap<u64, usize>>,
-    /// Start of the function that leads to the agent's watch of the dynamic linker; it is not traced.
+    /// Start of the function that leads to the agent's watch of the dynamic linker; it is not
+    /// traced.
     watched: Option<Avma>,
 }
 
 impl Loaded {
-    /// What is said where most of its functions have no names.
+    /// Returns advice for the user if most of its functions have no names.
     pub fn hint(&self) -> Option<String> {
         calltap_selection::debug_files::hint(&self.binary, &self.mapped.path)
     }
 
-    /// A module nothing of which was ever wanted.
+    /// Creates a module without sites.
     pub fn new(mapped: Mapped, record: Module, binary: Arc<Binary>, bias: Bias, fresh: bool) -> Loaded {
         let (sites, places, veneers) = (Vec::new(), vec![0; binary.functions.len()], Vec::new());
         let (recorded, found, led, made, watched) = (false, HashMap::new(), false, None, None);
@@ -77,18 +79,18 @@ impl Loaded {
         }
     }
 
-    /// Code that is in no file. Its functions become known one by one.
+    /// Creates a module for code that is in no file. Its functions become known one by one.
     pub fn made(mapped: Mapped, record: Module) -> Loaded {
         let made = Some(HashMap::new());
         Loaded { made, ..Loaded::new(mapped, record, Arc::default(), Bias(0), false) }
     }
 
-    /// The same in a child that was forked: what is left of its veneers is the parent's.
+    /// Copies the module for a forked child. Free space in its veneers stays the parent's.
     pub fn inherited(&self) -> Loaded {
         Loaded { veneers: Vec::new(), ..self.clone() }
     }
 
-    /// More of its functions are known to be traceable.
+    /// Replaces the list of functions by one in which more can be traced.
     pub fn know_more(&mut self, binary: Arc<Binary>) {
         let place = |n: &usize| {
             let known = self.binary.functions.get(*n)?;
@@ -97,7 +99,7 @@ impl Loaded {
         let sites = self.sites.iter().map(|placed| placed.function).filter(|n| *n != usize::MAX);
         let used: HashSet<usize> = sites.chain(self.found.keys().copied()).collect();
         let places: Option<HashMap<usize, usize>> = used.iter().map(|n| Some((*n, place(n)?))).collect();
-        // A list in which one of its functions is missing is another file's.
+        // A list that lacks a function of a site is another file's.
         let Some(places) = places else { return };
         for placed in &mut self.sites {
             placed.function = places.get(&placed.function).copied().unwrap_or(usize::MAX);
@@ -109,12 +111,13 @@ impl Loaded {
         self.note_places();
     }
 
-    /// Is it code that is in no file?
+    /// Whether the code is in no file.
     pub fn is_made(&self) -> bool {
         self.made.is_some()
     }
 
-    /// Is it still there? `now`: the files that are mapped. What was made at run time is forgotten as far as it is gone.
+    /// Whether the module is still mapped; `now` are the mapped files. Sites of run-time code that
+    /// is gone are forgotten.
     pub fn is_there(&mut self, now: &[Mapped], regions: &[Region]) -> bool {
         if !self.is_made() {
             return now.iter().any(|now| now.is_same(&self.mapped));
@@ -128,15 +131,15 @@ impl Loaded {
         regions.iter().any(|region| region.executable && region.start < end && start < region.end)
     }
 
-    /// How a function can be patched.
+    /// Returns how a function can be patched.
     fn form(&self, function: usize) -> Option<&SiteForm> {
-        let known = || self.binary.functions.get(function)?.form.as_ref();
+        let known = || self.binary.functions.get(function)?.form();
         self.found.get(&function).map(|(_, form)| form).or_else(known)
     }
 
-    /// What the compiler left at it.
+    /// Returns the kind of room that the compiler left at a function.
     fn kind(&self, function: usize) -> SiteKind {
-        self.found.get(&function).map_or(self.binary.functions[function].kind, |(kind, _)| *kind)
+        self.found.get(&function).map_or(self.binary.functions[function].kind(), |(kind, _)| *kind)
     }
 
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
@@ -144,7 +147,8 @@ impl Loaded {
         self.watched = Some(start);
     }
 
-    /// The function that is left to the agent, if it is all of the module that would be traced.
+    /// Returns the function that is left to the agent, if it is the only one of the module that is
+    /// selected.
     pub fn wants_watched(
         &self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
@@ -152,34 +156,35 @@ impl Loaded {
         let (n, start, address) = self.function_at(self.watched?.0)?;
         let function = self.binary.functions.get(n)?;
         let is_all = || !self.traceable().any(|(_, function)| site_request(function).is_some());
-        let is_it = start == address && function.form.is_some();
+        let is_it = start == address && function.is_traceable();
         (is_it && site_request(function).is_some() && is_all()).then_some(function)
     }
 
-    /// Its functions that can be traced, with their indices. A program may map a part of a file for itself: then those in that part.
+    /// Returns the traceable functions with their indices. If the program maps only a part of the
+    /// file, only those in that part.
     fn traceable(&self) -> impl Iterator<Item = (usize, &Function)> {
         let is_traceable = |(index, function): &(usize, &Function)| {
             let start = self.bias.apply(function.address);
-            (function.form.is_some() || self.found.contains_key(index))
+            (function.is_traceable() || self.found.contains_key(index))
                 && self.mapped.contains(start)
                 && self.watched != Some(start)
         };
         self.binary.functions.iter().enumerate().filter(is_traceable)
     }
 
-    /// A site's function, for people.
+    /// Returns the name of a site's function, for messages.
     fn name(&self, placed: &Placed) -> String {
         let named = self.binary.functions.get(placed.function);
         named.map_or_else(|| format!("{:#x}", placed.site.address().0), |function| function.name.clone())
     }
 
-    /// Has a site written down that has no stub, and what it leads to, if to anything.
+    /// Records a site without a stub in the journal, and its target, if it has one.
     fn note_site(&self, site: Site, target: Avma, stubs: &mut Stubs<'_>) {
         let (process, inode, base) = (self.record.process, self.mapped.file.1, self.mapped.base());
         stubs.to_note.push(&Entry::Site { process, site, target, copy: None, stub: None, inode, base });
     }
 
-    /// Where the site of a function is among the sites; it is put there if it is not yet.
+    /// Returns the index of a function's site, which is created if there is none.
     fn place_of(&mut self, function: usize, site: impl Fn(Bias) -> Option<Site>) -> Option<usize> {
         if let Some(place) = self.places.get(function)?.checked_sub(1) {
             return Some(place as usize);
@@ -190,7 +195,8 @@ impl Loaded {
         Some(self.sites.len() - 1)
     }
 
-    /// Sorts the sites. They come in the order of the file's functions, nearly always that of addresses.
+    /// Sorts the sites. New ones come in the order of the file's functions, which is nearly always
+    /// that of addresses.
     fn put_in_order(&mut self) {
         if self.sites.is_sorted_by_key(|placed| placed.site.address()) {
             return;
@@ -199,14 +205,14 @@ impl Loaded {
         self.note_places();
     }
 
-    /// Notes which site is at which place.
+    /// Records the index of each site.
     fn note_places(&mut self) {
         for (place, placed) in self.sites.iter().enumerate().filter(|(_, placed)| !placed.apart) {
             self.places[placed.function] = place as u32 + 1;
         }
     }
 
-    /// Describes the module and its sites.
+    /// Emits the records of the module and its sites.
     pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         if !self.recorded {
             return;
@@ -232,7 +238,7 @@ impl Loaded {
         emit(Metadata::Sites(NewSites { module: self.record.id, binary: Arc::clone(&self.binary), sites }));
     }
 
-    /// Its functions that can be traced, in the order of their addresses.
+    /// Lists the traceable functions, in the order of addresses.
     pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
         let mut functions: Vec<(usize, &Function)> = self.traceable().collect();
         functions.sort_by_key(|(_, function)| function.address.0);
@@ -252,14 +258,14 @@ impl Loaded {
         }
     }
 
-    /// Sites that lead to a stub, and all that ever did.
+    /// Counts the sites that lead to a stub, and the sites that ever did.
     pub fn count(&self) -> (usize, usize) {
         let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
         let on = ever.clone().filter(|placed| matches!(placed.state, State::Enabled(_)));
         (on.count(), ever.count())
     }
 
-    /// The stubs that its sites lead to now.
+    /// Returns the stubs that sites lead to now.
     pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
         let stub_of = |placed: &Placed| match placed.state {
             State::Enabled(target) => {
@@ -270,13 +276,13 @@ impl Loaded {
         self.sites.iter().filter_map(stub_of)
     }
 
-    /// The stubs of functions whose exits are rewritten.
+    /// Returns the stubs of functions whose exits are rewritten.
     pub fn stubs_at_exits(&self) -> impl Iterator<Item = u32> {
         let exits = self.sites.iter().filter(|placed| placed.site.is_exit());
         exits.flat_map(|placed| placed.stubs.all()).map(|stub| stub.id)
     }
 
-    /// A range of veneers could not be mapped: no site may lead there.
+    /// Drops the stubs in a range of veneers that could not be mapped.
     pub fn lose_veneers(&mut self, start: u64, end: u64) {
         self.veneers.retain(|range| range.address != start);
         for placed in &mut self.sites {
@@ -286,44 +292,45 @@ impl Loaded {
         }
     }
 
-    /// What has to be done for its sites to be what they shall be now.
+    /// Returns the changes that bring its sites to their desired states.
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
         self.sites.iter().filter_map(Placed::change)
     }
 
-    /// Where its sites are breakpoints while they are switched through one.
+    /// Returns where sites are breakpoints while they are switched through one.
     pub fn breakpoints(&self) -> impl Iterator<Item = u64> {
         self.sites.iter().filter_map(|placed| Some(placed.site.breakpoint()?.0))
     }
 
-    /// Its breakpoints that stay: where they are, and what a thread that meets one is led to. Also those that are off: a thread may have met one before.
+    /// Returns the permanent breakpoints with their targets. Includes the disabled ones: a thread
+    /// may have executed one before.
     pub fn traps(&self) -> impl Iterator<Item = (u64, u64)> {
         let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
         traps.filter_map(|placed| Some((placed.site.address().0, placed.leads()?.0)))
     }
 
-    /// The stubs that they lead to.
+    /// Returns the stubs that permanent breakpoints lead to.
     pub fn trap_stubs(&self) -> impl Iterator<Item = u32> {
         let traps = self.sites.iter().filter(|placed| placed.site.is_trap());
         traps.flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
-    /// How many of them shall be on.
+    /// Counts the permanent breakpoints that are selected.
     pub fn wanted_traps(&self) -> usize {
         let is_wanted =
             |placed: &&Placed| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
         self.sites.iter().filter(is_wanted).count()
     }
 
-    /// They are handled in its process, or not: then they are off.
+    /// Sets whether the process handles permanent breakpoints; if not, they are disabled.
     pub fn handle_traps(&mut self, handled: bool) {
         for placed in self.sites.iter_mut().filter(|placed| placed.site.is_trap()) {
             placed.unhandled = !handled;
         }
     }
 
-    /// Notes what became of these [`changes`](Loaded::changes): `failure` says of each in turn why it was not made, if it was not. Each is reported with the
-    /// function's name.
+    /// Records the results of these [`changes`](Loaded::changes): `failure` returns, for each in
+    /// turn, why it was not made, or None. Each is reported with its function's name.
     pub fn settle(
         &mut self,
         mut failure: impl FnMut() -> Option<ChangeError<Errno>>,
@@ -346,7 +353,7 @@ impl Loaded {
         }
     }
 
-    /// The stubs of functions that a set has.
+    /// Returns the stubs of functions that match a set.
     pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
         let module = self.mapped.name();
         let is_in_set = move |placed: &&Placed| {
@@ -357,7 +364,8 @@ impl Loaded {
         self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }
 
-    /// Has sites stay off, or no longer, by their stubs. The names of those for which that is new.
+    /// Disables sites, or enables them again, by their stubs. Returns the names of those that
+    /// changed.
     pub fn disable(&mut self, stubs: &HashSet<u32>, disabled: bool) -> Vec<(u32, String)> {
         let mut names = Vec::new();
         for placed in &mut self.sites {
@@ -370,10 +378,11 @@ impl Loaded {
         names
     }
 
-    /// The sites that wait for proof that no thread is inside.
+    /// Returns the sites that wait for proof that no thread is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
-        let meant = |placed: &Placed| placed.wanted.is_some() || placed.quiet || placed.lead.is_some();
-        // What was made at run time is changed only while all threads are stopped: the program may unmake it.
+        let meant = |placed: &Placed| placed.hook_set.is_some() || placed.quiet || placed.lead.is_some();
+        // Code made at run time is changed only while all threads are stopped: the program may
+        // unmap it.
         let stops = |change: Change<'_>| {
             self.is_made() || change.site.demand(change.from, change.to) == Demand::Stopped
         };
@@ -383,7 +392,7 @@ impl Loaded {
         self.sites.iter().filter(waiting).map(|placed| &placed.site)
     }
 
-    /// Leaves those alone for now for which `inside` is true, and no others.
+    /// Holds the sites back for which `inside` is true, and no others.
     pub fn hold_back(&mut self, inside: &dyn Fn(&Site) -> bool) {
         let mut kept = HashSet::new();
         for placed in &mut self.sites {
@@ -392,13 +401,13 @@ impl Loaded {
                 kept.insert(placed.function);
             }
         }
-        // Whose exit is not seen yet, whose entry is not either.
+        // An entry is not enabled before the exits of its function.
         for placed in self.sites.iter_mut().filter(|placed| kept.contains(&placed.function)) {
             placed.held_back |= !matches!(placed.state, State::Enabled(_));
         }
     }
 
-    /// No thread is inside those for which `inside` is false.
+    /// Marks the disabled sites as free of threads for which `inside` is false.
     pub fn drain(&mut self, inside: &dyn Fn(&Site) -> bool) {
         for placed in self.sites.iter_mut().filter(|placed| !placed.drained) {
             placed.drained = placed.state == State::Disabled && !inside(&placed.site);

@@ -1,4 +1,4 @@
-//! What a process has loaded, and what can be traced in it.
+//! The files that a process has mapped, and their identities.
 
 use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
@@ -19,15 +19,15 @@ pub struct Mapped {
     pub path: PathBuf,
     /// Device and inode.
     pub file: (String, u64),
-    /// First and one-past-last address of all its mappings.
+    /// Start, and end exclusive, of all its mappings.
     pub range: (u64, u64),
-    /// File offset and address of its first executable mapping,
+    /// File offset and address of its first executable mapping.
     pub text: (u64, u64),
-    /// and one past its last address.
+    /// End of its first executable mapping, exclusive.
     text_end: u64,
 }
 
-/// What tells a version of a file from another.
+/// Version of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Identity {
     file: (String, u64),
@@ -36,28 +36,30 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a file with device and inode as `/proc/PID/maps` shows them.
+    /// Returns the version of a file with device and inode as in `/proc/PID/maps`.
     pub fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
         Identity { file: file.clone(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
     }
 }
 
-/// What code is called that is in no file.
+/// Name of code that is in no file.
 const MADE: &str = "[jit]";
 
-/// Between two segments of one object lies no more than this.
+/// Maximum distance between two segments of one object.
 const GAP: u64 = 64 << 20;
 
-/// The files a process has mapped executable, by address. `session` is the session's own directory: its files, and those of [earlier sessions](is_session_file), do not count.
+/// Returns the files that a process has mapped executable, by address. Files of the session
+/// directory `session`, and those of [earlier sessions](is_session_file), do not count.
 pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
     let mut found: Vec<Mapped> = Vec::new();
     let is_own = |region: &Region| region.path.starts_with(session) || is_session_file(&region.path);
     for region in regions.iter().filter(|region| region.file.1 != 0 && !is_own(region)) {
         let same = |mapped: &&mut Mapped| {
-            // Not what the program maps of the same file for itself, somewhere else.
+            // The program itself may map the same file elsewhere, which is not part of the object.
             mapped.file == region.file && region.start - mapped.range.1 <= GAP
         };
-        // The segments of one object follow each other; a second copy of a file (dlmopen) starts again at offset 0.
+        // The segments of one object are adjacent; a second copy of a file (dlmopen) starts again
+        // at offset 0.
         match found.last_mut().filter(same).filter(|_| region.offset != 0) {
             Some(mapped) => {
                 mapped.range.1 = region.end;
@@ -78,39 +80,41 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
 }
 
 impl Mapped {
-    /// Code that is of no program file: made at run time, in this mapping.
+    /// Returns code that is in no program file, but was made at run time in this mapping.
     pub fn made(region: &Region) -> Mapped {
         let path = if region.path.as_os_str().is_empty() { MADE.into() } else { region.path.clone() };
         let range = (region.start, region.end);
         Mapped { path, file: (String::new(), NO_FILE), range, text: (0, region.start), text_end: region.end }
     }
 
-    /// Where the file's first byte would be, going by its text.
+    /// Returns the address that corresponds to the file's first byte, according to its text.
     pub fn base(&self) -> u64 {
         self.text.1.wrapping_sub(self.text.0)
     }
 
-    /// Bytes of its first executable mapping.
+    /// Returns the size of its first executable mapping.
     pub fn text_bytes(&self) -> u64 {
         self.text_end - self.text.1
     }
 
-    /// Does the address lie between its first and its last mapping?
+    /// Whether an address lies between its first and its last mapping.
     pub fn contains(&self, address: Avma) -> bool {
         (self.range.0..self.range.1).contains(&address.0)
     }
 
-    /// The same file at the same place; its path may change (it was deleted), and what else is mapped of it.
+    /// Whether this is the same file at the same place. Its path may change when it is deleted, and
+    /// so may its other mappings.
     pub fn is_same(&self, other: &Mapped) -> bool {
         (&self.file, self.text) == (&other.file, other.text)
     }
 
-    /// The file as it is now: another one may get its inode, and it may be written to.
+    /// Returns the current version of the file: another file may get its inode, and it may be
+    /// written to.
     pub fn identity(&self, pid: u32) -> Option<Identity> {
         Some(Identity::of(&self.file, &self.open(pid)?.metadata().ok()?))
     }
 
-    /// What the loader added to the file's addresses.
+    /// Returns the difference between run-time and link-time addresses.
     pub fn bias(&self, binary: &Binary) -> Option<Bias> {
         let (offset, address) = self.text;
         let inside = |segment: &&calltap_sites::Segment| {
@@ -123,13 +127,14 @@ impl Mapped {
         ))
     }
 
-    /// File name without directories.
+    /// Returns the file name without directories.
     pub fn name(&self) -> String {
         printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
     }
 
-    /// Opens the file: itself where that is permitted, also if it was deleted or replaced since; else by its name in the process's root directory (it
-    /// may be in another mount namespace).
+    /// Opens the file: the mapped one where permitted, even if it was deleted or replaced since.
+    /// Otherwise opens it by its name in the process's root directory, which may be in another
+    /// mount namespace.
     pub fn open(&self, pid: u32) -> Option<File> {
         let place = proc::place(pid);
         let itself = place.join("map_files").join(format!("{:x}-{:x}", self.text.1, self.text_end));

@@ -1,7 +1,8 @@
-//! Keeps the sites of every process what the tracers want them to be: through which stubs, and by which changes of its text.
+//! The planner: keeps the sites of every process as the tracers request them, by stubs and changes
+//! of the text.
 
 mod disable;
-mod first;
+mod first_calls;
 mod interpreters;
 mod mapping;
 mod mode;
@@ -16,8 +17,8 @@ mod unwinding;
 pub use disable::wait_until_known;
 
 pub use mode::PatchMode;
-pub use started::{Elsewhere, LargestLibrary, Started, Untraceable};
-pub use switch::{Ahead, Tally, settle, switch};
+pub use started::{LargestLibrary, MatchesElsewhere, Started, UntraceableFunctions};
+pub use switch::{PreparedSwitch, Tally, settle, switch};
 
 use crate::plan::directory::Directory;
 use crate::plan::journal::UNLISTED;
@@ -47,23 +48,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Chooses what the tracers want of a function.
+/// Returns the request of the tracers for a function.
 pub type Choose<'a> =
     dyn Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
-/// Does the selection, given what there is to choose from, reach functions of libraries that were not built for tracing?
+/// Whether the selection, given the candidates, reaches functions of libraries that were not built
+/// for tracing.
 pub type Reach<'a> = dyn Fn(&Candidates) -> bool + Send + std::marker::Sync + 'a;
 
-/// Looks at what can be chosen from before anything is patched: the reason not to run the program at all.
+/// Checks the selection against the candidates before anything is patched. An error is the reason
+/// not to run the program.
 pub type Check<'a> = dyn Fn(&Candidates) -> Result<(), Refusal> + Send + std::marker::Sync + 'a;
 
-/// Why a program is not run: its selection makes no sense.
+/// Why a program is not run: its selection is invalid.
 pub type Refusal = crate::error::Error;
 
-/// How long the agent may take to map what a plan says.
+/// Time limit for the agent to map the ranges of a plan.
 const MAPPING: Duration = Duration::from_secs(5);
 
-/// Where an agent is that a process has mapped, of those that have told.
+/// Returns the image of the agent that a process has mapped, among those that have registered.
 pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) -> Option<&'s Image> {
     let is_its = |image: &&Image| {
         let stubs = image.stubs.load(Acquire);
@@ -72,7 +75,7 @@ pub(crate) fn image_in<'s>(shared: &'s Shared, code: u64, regions: &[Region]) ->
     shared.processes().filter_map(|index| Some(&shared.process(index)?.image)).find(is_its)
 }
 
-/// What is told where breakpoints were asked for and cannot be.
+/// Returns the note for breakpoints that were requested and are not possible.
 pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
     let text = format!("process {pid} is not changed through breakpoints this time but as by default: {why}");
     Record::Note { text }.into()
@@ -82,13 +85,15 @@ pub(crate) fn unarmed(pid: u32, why: &str) -> Metadata {
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) modules: Vec<Loaded>,
-    /// The dynamic linker tells when its list of objects changes.
+    /// Whether the dynamic linker reports changes of its list of objects.
     watched: bool,
-    /// Where its empty function jumps for that: to the agent, or to a veneer near it. None: not found yet.
+    /// Jump target of the dynamic linker's empty function: the agent, or a veneer near it. None if
+    /// not found yet.
     watch_through: Option<Avma>,
     /// Files that the trace has named besides the modules.
     named: Vec<Mapped>,
-    /// It has what its parent has by now, which may have changed since the fork: the state of its sites has to be looked at.
+    /// Whether it was forked from a parent that may have changed since: the states of its sites
+    /// have to be read.
     forked: bool,
     pub(crate) text: Option<ProcessText>,
 }
@@ -99,67 +104,68 @@ pub struct Planner<'a> {
     pub(crate) directory: &'a Directory,
     choose: Box<Choose<'a>>,
     reach: Box<Reach<'a>>,
-    /// Chooses which functions are decoded; None: all that the selection reaches.
+    /// Selects the functions to decode; None for all that the selection reaches.
     selector: Option<&'a Selector>,
-    /// Some was not decoded.
+    /// Whether some functions were not decoded.
     passed_over: bool,
     check: &'a Check<'a>,
-    /// Is told when that, and the values asked for, make sense.
+    /// Called once the selection and the requested values are valid.
     accepted: &'a (dyn Fn() + Send + Sync),
     checked: bool,
-    /// The user was told what is on.
+    /// Whether the user was told what is enabled.
     told: bool,
-    /// The files that the first process has mapped,
+    /// Files that the first process has mapped.
     files: Vec<Mapped>,
-    /// and those of them that were opened while it waited: it may end at once.
+    /// Mapped files that were opened while the process waited, as it may end at once.
     opened: Vec<(String, File)>,
-    /// Where the code is of a program that has next to none of its own.
+    /// The largest library of a program with next to no code of its own.
     pub(crate) code_is_in: Option<LargestLibrary>,
-    /// Index of a process whose agent took its plan and was not through with it in time.
+    /// Index and id of a process whose agent did not finish its plan in time.
     stuck: Option<(u32, u32)>,
     pub(crate) processes: HashMap<u32, Process>,
     binaries: HashMap<Identity, Option<Arc<Binary>>>,
-    /// Functions that were not built for tracing are looked for everywhere, and not only in programs.
+    /// Whether functions that were not built for tracing are searched for everywhere, not only in
+    /// programs.
     reaches_all: bool,
-    /// Those that have no room for a jump are traced by breakpoints that stay.
+    /// Whether functions without room for a jump are traced by permanent breakpoints.
     int3: bool,
     pub(crate) stubs: Stubs<'a>,
-    /// What polls futures is looked for.
+    /// Whether functions that poll futures are searched for.
     futures: bool,
-    /// So are the stubs through which a program calls libraries.
+    /// Whether the stubs through which a program calls libraries are searched for.
     libcalls: bool,
     /// Debugging information, by file.
     types: HashMap<Identity, Option<Arc<Types>>>,
     values: Values,
     /// Where interpreters keep the current thread state, by file.
     interpreters: HashMap<Identity, Result<python::Interpreter, python::Reason>>,
-    /// The module of Python functions is in the trace.
+    /// Whether the module of Python functions is in the trace.
     pub(super) introduced_python: bool,
     pub(crate) mode: PatchMode,
-    /// The process whose next batches go through breakpoints,
+    /// The process whose next batches go through breakpoints.
     pub(crate) armed: Option<u32>,
-    /// which is refused if they cannot: it is being attached to.
+    /// Whether a process is being attached to, which is refused if breakpoints are not possible.
     pub(crate) entering: bool,
-    /// Calls to the profiling function become NOPs, also those that no tracer wants.
+    /// Whether all calls of the profiling function become NOPs, selected or not.
     quiet: bool,
-    /// When calls to the profiling function are found that no list names.
+    /// When calls of the profiling function that no table lists are found.
     discovery: Discovery,
-    /// Recorded as calls of it, and none.
-    failed: Vec<first::Failed>,
-    /// Something that was found could not be converted yet.
+    /// Recorded first calls that turned out to be no calls of the profiling function.
+    failed: Vec<first_calls::Failed>,
+    /// Whether a found call could not be converted yet.
     pending: bool,
-    /// The user wants no more of it: what is being found out is not needed.
+    /// Set if the user interrupts: searches then stop.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// What people should know when all is over.
+    /// Warnings for the user at the end.
     pub(crate) warnings: Vec<String>,
-    /// What could be chosen from, for messages.
+    /// The candidates of the selection, for messages.
     pub candidates: Candidates,
-    /// Sites that were switched.
+    /// Counts of switched sites.
     pub tally: Tally,
 }
 
 impl<'a> Planner<'a> {
-    /// A planner for a session whose agent will report.
+    /// Creates the planner of a session whose agent will register.
     pub fn new(
         shared: &'a Shared,
         directory: &'a Directory,
@@ -206,7 +212,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A forked child has what its parent had, unless the planner has met it before it was in the table.
+    /// Adds a forked child with its parent's state, unless the planner has met it before it was in
+    /// the table.
     pub fn fork(&mut self, parent: u32, child: u32) {
         if self.processes.contains_key(&child) {
             return;
@@ -228,8 +235,8 @@ impl<'a> Planner<'a> {
         self.processes.insert(child, process);
     }
 
-    /// A program that was followed is number `new`. What the process was before is gone, with all that was done to it; and others may have ended, of which there
-    /// are many in a tree.
+    /// Makes room for a followed program, number `new`: drops the process's former state, and that
+    /// of processes that have ended, of which there are many in a tree.
     pub fn enter(&mut self, new: u32) {
         let pid = self.pid_of(new);
         let is_gone = |index: u32| {
@@ -240,19 +247,22 @@ impl<'a> Planner<'a> {
         gone.iter().for_each(|index| drop(self.processes.remove(index)));
     }
 
-    /// Where the agent is in a process. A forked child that is in no table yet has it where the one has it whose agent it has mapped.
+    /// Returns the agent's image in a process. A forked child in no table uses the image of the
+    /// process whose agent it has mapped.
     pub(crate) fn image(&self, index: u32, regions: &[Region]) -> Option<&Image> {
         let known = self.shared.process(index).map(|entry| &entry.image);
         known.or_else(|| image_in(self.shared, self.directory.code_inode(), regions))
     }
 
-    /// Answers a process that says "my modules have changed": plans for what it has newly loaded, forgets what it has unloaded, has its agent map
-    /// what is needed, and patches. Records go to `emit` before the first event they explain can happen.
+    /// Answers a process that reports changed modules: plans for those newly loaded, forgets
+    /// unloaded ones, has its agent map what is needed, and patches. Records go to `emit` before
+    /// the first event that needs them can occur.
     pub fn answer(&mut self, index: u32, emit: &mut dyn FnMut(Metadata)) -> Result<(), Refusal> {
         let shared = self.shared;
         let Some(entry) = shared.process(index) else { return Ok(()) };
         let pid = proc::pid_of(entry);
-        // There is one plan area: an agent that is still at its plan must find it as it was.
+        // There is one plan area, which must not change while another agent still works on its
+        // plan.
         if self.stuck.is_some_and(|(index, pid)| {
             let phase = shared.process(index).map(|other| other.phase.load(Acquire));
             let at_it = [Phase::Planned, Phase::Trapping].map(|phase| Some(phase as u32));
@@ -274,7 +284,7 @@ impl<'a> Planner<'a> {
         };
         if self.map_planned(index, pid, true, &mut ask, emit).is_ok() {
             self.keep_traps_waiting(index, pid, &mut records);
-            // Unless the agent has given calltap up meanwhile.
+            // The agent may have given calltap up meanwhile.
             if entry.phase.load(Acquire) == Phase::Writing as u32 {
                 self.patch(index, pid, true, &mut records);
                 self.open_files(pid);
@@ -289,7 +299,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Switches on what is wanted in a static program that is held and has not run anything of its own; `remote` has its agent do something.
+    /// Enables the selected sites in a static program that is held before its own code runs;
+    /// `remote` has its agent carry out an operation.
     pub fn begin(
         &mut self,
         pid: u32,
@@ -315,7 +326,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Has what can be chosen from looked at, once, and all of it where a part does not do. True if files were decoded for that: the process has to be looked at again.
+    /// Checks the selection against the candidates, once; decodes everything if a part does not
+    /// suffice. Returns true if files were decoded for that: the process has to be looked at again.
     pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
         if std::mem::replace(&mut self.checked, true) {
             return Ok(false);
@@ -331,7 +343,8 @@ impl<'a> Planner<'a> {
         Ok(again)
     }
 
-    /// Has an agent that waits in one phase do what the plan says, which is another; then it waits in a third. False if it does not.
+    /// Makes an agent that waits in phase `from` carry out the plan in phase `doing`, then wait in
+    /// phase `then`. Returns false if it does not.
     pub(crate) fn ask(&mut self, index: u32, pid: u32, [from, doing]: [Phase; 2], then: Phase) -> bool {
         let Some(entry) = self.shared.process(index) else { return false };
         let moves = |from: Phase, to: Phase| {
@@ -355,13 +368,14 @@ impl<'a> Planner<'a> {
         moves(Phase::Mapped, then)
     }
 
-    /// The stubs of functions that a set has, in every process.
+    /// Returns the stubs of functions that match a set, in every process.
     pub fn stubs_of(&self, set: &GlobSet) -> HashSet<u32> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.filter(|_| !set.is_empty()).flat_map(|module| module.stubs_of(set)).collect()
     }
 
-    /// Describes all modules and sites that were ever wanted, for a trace of their events.
+    /// Emits the records of all modules and sites that were ever selected, for a trace of their
+    /// events.
     pub fn describe(&self, emit: &mut dyn FnMut(Metadata)) {
         for module in self.processes.values().flat_map(|process| &process.modules) {
             module.describe(emit);
@@ -369,11 +383,12 @@ impl<'a> Planner<'a> {
         self.python_module().into_iter().for_each(emit);
     }
 
-    /// The functions of the first process that can be traced: its program's, then those of its libraries in the order of their addresses.
+    /// Lists the traceable functions of the first process: its program's, then those of its
+    /// libraries in the order of addresses.
     pub fn list(&self) -> Vec<Listed> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
         let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
-        // A program whose file is gone is still the program.
+        // The path of a deleted program still identifies the program.
         let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
         let program = plain(&program);
         let is_library = |module: &Loaded| plain(&module.mapped.path) != program;
@@ -384,14 +399,15 @@ impl<'a> Planner<'a> {
         listed
     }
 
-    /// Sites that lead to a stub, and that ever did.
+    /// Counts the sites that lead to a stub, and the sites that ever did.
     pub fn count(&self) -> (usize, usize) {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         let python = (self.shared.python_sites_on().count(), self.shared.python_sites().count());
         modules.map(Loaded::count).fold(python, |(on, all), (more_on, more)| (on + more_on, all + more))
     }
 
-    /// Brings what is known of a process up to date, and gives what is wanted its stubs. What is new is `fresh` if no thread can run it yet.
+    /// Updates the modules of a process, and gives selected functions stubs. New modules are
+    /// `fresh` if no thread can run them yet.
     pub(crate) fn look(&mut self, index: u32, pid: u32, fresh: bool, records: &mut Vec<Metadata>) {
         match maps::read(pid) {
             Ok(regions) => {
@@ -408,7 +424,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The id by which calltap knows a process of the session.
+    /// Returns the id by which calltap knows a process of the session.
     fn pid_of(&self, index: u32) -> u32 {
         if index & UNLISTED != 0 {
             return index & !UNLISTED;
@@ -417,7 +433,7 @@ impl<'a> Planner<'a> {
         entry.map_or(0, proc::pid_of)
     }
 
-    /// Is what is on new to the user? Once.
+    /// Whether the user has yet to be told what is enabled. True once.
     pub(crate) fn is_new(&mut self) -> bool {
         if self.opened.is_empty() {
             self.open_files(self.pid_of(0));
@@ -425,7 +441,7 @@ impl<'a> Planner<'a> {
         self.checked && !std::mem::replace(&mut self.told, true)
     }
 
-    /// Tells the user, and the readers of the trace.
+    /// Adds a warning for the user and a note to the trace.
     fn warn(&mut self, text: &str, records: &mut Vec<Metadata>) {
         self.warnings.push(text.to_owned());
         records.push(Record::Note { text: text.to_owned() }.into());

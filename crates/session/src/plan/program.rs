@@ -1,4 +1,4 @@
-//! The program that is to be started.
+//! The program to start.
 
 use crate::error::Error;
 use crate::plan::cache;
@@ -16,36 +16,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
-/// Scripts that interpret each other, at most; the kernel has the same limit.
+/// Maximum nesting of scripts as interpreters, as in the kernel.
 const SCRIPTS: u32 = 4;
 
-/// The program's file.
+/// The program to start: its command and its file.
 pub struct Program {
-    /// What is run: with a script, its interpreter's command.
+    /// Command to run; for a script, that of its interpreter.
     pub command: Vec<OsString>,
-    /// As it was named, without directories.
+    /// Name as given by the user, without directories.
     pub name: String,
-    /// All of it, without symbolic links.
+    /// Path without symbolic links.
     pub path: PathBuf,
-    /// What tells it from a later one.
+    /// Identity of the file.
     pub file: Identity,
-    /// Has it no dynamic linker?
+    /// Whether it has no dynamic linker.
     pub is_static: bool,
-    /// Is there none, or cannot it load the agent?
+    /// Whether it has no dynamic linker that can load the agent.
     pub is_alone: bool,
-    /// The bytes of its file.
+    /// Contents of the file.
     pub data: Arc<Vec<u8>>,
-    /// What tells it from a later version.
+    /// Version of the file.
     version: Version,
 }
 
 impl Program {
-    /// Finds the program as execvp would, and refuses what cannot be traced before it is run. Of a script it is the interpreter.
+    /// Finds the program as execvp would, and refuses one that cannot be traced before it is run.
+    /// For a script, finds the interpreter.
     pub fn find(command: &[OsString]) -> Result<Program, Error> {
         Program::find_in(command, SCRIPTS)
     }
 
-    /// The same; an interpreter may be a script itself, so many times.
+    /// Finds the program; `scripts` limits how often an interpreter may be a script itself.
     fn find_in(command: &[OsString], scripts: u32) -> Result<Program, Error> {
         let word = command.first().cloned().unwrap_or_default();
         let name = word.to_string_lossy().into_owned();
@@ -109,14 +110,16 @@ impl Program {
         Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 
-    /// Name of its file, as it is when the file is mapped: functions without names are called by it.
+    /// Returns the name of its file as in mappings: the module of functions without names.
     pub fn file_name(&self) -> String {
         printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
     }
 
-    /// What can be traced in it that these words may mean. There is time for that while it is being loaded.
+    /// Finds the traceable functions that the selection may name, while the program is being
+    /// loaded.
     ///
-    /// What was not built for tracing is decoded as far as it decides about functions that may be chosen by their names. The second value: was all of it?
+    /// Code that was not built for tracing is decoded only as far as it decides about such
+    /// functions. Returns also whether the whole file was decoded.
     pub fn read(
         &self,
         discovery: Discovery,
@@ -134,7 +137,7 @@ impl Program {
             let decode = if is_bare && is_of_use { Decode::BareProgram } else { Decode::Nothing };
             let search = Search { first_call: discovery == Discovery::FirstCall, decode, int3 };
             let contents = Contents::read(Arc::clone(&self.data), Some(self.version.clone()));
-            // The program ends with what interrupts it.
+            // This search is not interrupted: what interrupts calltap also ends the program.
             let choose =
                 |binary: &Binary| chosen_in(binary, file.as_ref().ok()?, (&self.path, root), &may_choose);
             let chosen_by = || ChosenBy {

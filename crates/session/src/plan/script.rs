@@ -1,11 +1,11 @@
-//! Scripts: the program that is traced is their interpreter.
+//! Scripts: finds the interpreter, which is the traced program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The command that the kernel makes of a script whose first line names an interpreter. `/usr/bin/env NAME` is the program that env would become, and `-S` its
-/// words.
+/// Returns the command that the kernel makes of a script whose first line names an interpreter. For
+/// `/usr/bin/env NAME`, the interpreter is the program that env would execute; for `-S`, its words.
 pub fn interpreted(path: &Path, data: &[u8], arguments: &[OsString]) -> Option<Vec<OsString>> {
     let line = data.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = line.trim_ascii();

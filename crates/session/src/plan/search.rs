@@ -1,4 +1,4 @@
-//! What is looked for in a file that a process has loaded.
+//! The search for functions in a file that a process has loaded.
 
 use crate::plan::contents::{Failure, run_until};
 use calltap_sites::{
@@ -10,32 +10,32 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is looked for in a file.
+/// Parameters of a search in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Search {
-    /// How calls of the profiling function are found.
+    /// Whether calls of the profiling function are found at their first execution.
     pub first_call: bool,
-    /// Whose functions are decoded that were not built for tracing.
+    /// Files in which to decode functions that were not built for tracing.
     pub decode: Decode,
-    /// Those of them that have no room for a jump are found, too.
+    /// Whether to find functions without room for a jump as well.
     pub int3: bool,
 }
 
-/// Whose functions are decoded that were not built for tracing.
+/// Files in which to decode functions that were not built for tracing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Decode {
-    /// No file's.
+    /// No file.
     Nothing,
-    /// A program's of which nothing was built for it.
+    /// A program in which nothing was built for tracing.
     BareProgram,
-    /// Every file's.
+    /// Every file.
     Everything,
 }
 
 impl Search {
-    /// Was code decoded for what was found? Then functions without a name matter.
+    /// Whether code was decoded for the result. Functions without names then matter.
     pub fn has_decoded(self, found: &Binary) -> bool {
-        let is_bare = |function: &Function| matches!(function.kind, SiteKind::Prologue | SiteKind::None);
+        let is_bare = |function: &Function| matches!(function.kind(), SiteKind::Prologue | SiteKind::None);
         match self.decode {
             Decode::Nothing => false,
             Decode::BareProgram => found.is_program && found.functions.iter().all(is_bare),
@@ -43,7 +43,7 @@ impl Search {
         }
     }
 
-    /// The functions of a file, and whether code has to be decoded for them.
+    /// Lists the functions of a file. Returns also whether code has to be decoded for them.
     fn list(self, data: &[u8], name: &str) -> Result<(Binary, bool), Error> {
         let discovery = if self.first_call { Discovery::FirstCall } else { Discovery::AtLoad };
         let mut binary = read_by(data, name, discovery)?;
@@ -58,7 +58,8 @@ impl Search {
         Ok((binary, decodes))
     }
 
-    /// Decodes what decides about these functions. What was neither built for tracing nor is one of them is left out then; was nothing?
+    /// Decodes the code that decides about `few` functions, or about all. Other functions that were
+    /// not built for tracing are then left out. Returns also whether none was left out.
     fn decode(
         self,
         data: &[u8],
@@ -72,30 +73,31 @@ impl Search {
         let is_one = |function: &Function| few.contains(&function.address);
         let is_whole = find_prologues_of(data, &mut binary, self.int3, &is_one)?;
         if !is_whole {
-            binary.functions.retain(|function| function.form.is_some() || is_one(function));
+            binary.functions.retain(|function| function.is_traceable() || is_one(function));
         }
         Ok((binary, is_whole))
     }
 }
 
-/// What chooses functions of a file: by the same, the same ones are chosen.
+/// The inputs that choose functions of a file: equal inputs choose the same functions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct ChosenBy {
-    /// The words of filters.
+    /// Words of filters.
     pub words: Vec<Vec<String>>,
-    /// Another file may have names for functions of this one.
+    /// Whether a debugging file may have names for functions of this file.
     pub has_debugging_file: bool,
 }
 
-/// The functions that are looked for alone.
+/// A restriction of a search to a few functions.
 pub struct Few<'a> {
-    /// What chooses them.
+    /// The inputs of the choice.
     pub chosen_by: ChosenBy,
-    /// Chooses them by address; None: all of them.
+    /// Chooses the functions by address; None for all.
     pub choose: &'a dyn Fn(&Binary) -> Option<BTreeSet<Svma>>,
 }
 
-/// Looks for that in the bytes of a file, which is called `name`, until it is interrupted. Was all of it looked for, or only what concerns a `few` functions?
+/// Searches the bytes of a file, which is called `name`. Fails when interrupted. Returns also
+/// whether the whole file was searched, or only what concerns a `few` functions.
 pub fn run(
     data: Arc<Vec<u8>>,
     name: &str,

@@ -1,4 +1,5 @@
-//! The code file: stubs, the veneers that lead to them from modules too far away for a direct jump, and copies of the instructions that gave way to jumps.
+//! The code file: stubs, veneers for modules that are out of a stub's reach, and out-of-line copies
+//! of the instructions that jumps overwrite.
 
 use crate::plan::journal::{Entries, Entry};
 use calltap_abi::PAGE;
@@ -16,20 +17,20 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::*;
 
-/// Veneers and copies mapped near a module.
+/// A range of veneers and out-of-line copies, mapped near a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VeneerRange {
-    /// First byte in the process.
+    /// First address in the process.
     pub address: u64,
-    /// First byte in the code file.
+    /// Offset in the code file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Bytes in use.
     used: u64,
 }
 
-/// What was given out of the code file.
+/// Allocator of the code file.
 #[derive(Debug)]
 pub struct Stubs<'a> {
     code: &'a File,
@@ -38,26 +39,26 @@ pub struct Stubs<'a> {
     pub agent: Agent,
     next: u32,
     next_veneer: u64,
-    /// Modules that have a number in the trace, where they follow each other.
+    /// Number of modules that have an id in the trace; the ids are consecutive.
     modules: u32,
-    /// Ranges that have to be mapped before the stubs given out since can be used.
+    /// Ranges that have to be mapped before stubs created since can be used.
     pub to_map: Vec<VeneerRange>,
-    /// What has to be in the journal before they are.
+    /// Entries that have to be in the journal before the ranges are mapped.
     pub to_note: Entries,
     /// Programs that read values, with their numbers.
     programs: Programs,
-    /// Some of them copy stacks.
+    /// Whether some of them copy stacks.
     pub unwinds: bool,
 }
 
 const INT3: u8 = 0xCC;
-/// What is mapped at least where copies have to be in a window,
+/// Minimum bytes to map for out-of-line copies that have to be in a window.
 const WINDOWED: u64 = 16 * PAGE;
-/// and the bytes of a window that a batch leaves for others, and for what the process has mapped there.
+/// Bytes of a window that a batch leaves for other batches, and for the process's own mappings.
 const WINDOW_MARGIN: u64 = 4 << 20;
 
 impl<'a> Stubs<'a> {
-    /// Nothing was given out yet.
+    /// Creates an allocator with nothing allocated.
     pub fn new(code: &'a File, shared: &'a Shared) -> Stubs<'a> {
         let agent = Agent { stubs: Avma(0), hooks: [Avma(0); stub::HOOK_COUNT] };
         Stubs {
@@ -74,12 +75,12 @@ impl<'a> Stubs<'a> {
         }
     }
 
-    /// The number of a program that reads values; 0 if there is no room for one more.
+    /// Returns the number of a program that reads values; 0 if there is no space for another.
     pub fn number_program(&mut self, words: &[u64], records: &mut Vec<Metadata>) -> u16 {
         self.programs.number(self.shared, words, records)
     }
 
-    /// Goes on behind what was given out before.
+    /// Continues behind the stubs and veneers of earlier controllers.
     pub fn recall(&mut self, entries: &[Entry]) {
         for entry in entries {
             match entry {
@@ -94,58 +95,59 @@ impl<'a> Stubs<'a> {
         }
     }
 
-    /// The number of one more module.
+    /// Returns a new module id.
     pub fn number_module(&mut self) -> u32 {
-        // That of Python functions may have been given by a controller before this one.
+        // An earlier controller may have given an id to the module of Python functions.
         let python = self.shared.python().and_then(Table::module);
         self.modules += 1 + u32::from(python == Some(self.modules));
         self.modules - 1
     }
 
-    /// Bytes that were given out.
+    /// Returns the bytes in use.
     pub fn bytes(&self) -> u64 {
         u64::from(self.next) * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
     }
 
-    /// Stubs that are left.
+    /// Returns the number of stubs that are left.
     pub fn room(&self) -> usize {
         stub::COUNT - self.next.max(self.next_site()) as usize
     }
 
-    /// The number of the next site, where none are Python functions'.
+    /// Returns the next site number, if Python functions have none.
     pub(crate) fn next_number(&self) -> u32 {
         self.next
     }
 
-    /// The number of the next site, where Python functions take theirs from the same numbers.
+    /// Returns the next site number, if Python functions take theirs from the same range.
     fn next_site(&self) -> u32 {
         let table = self.shared.python();
         table.map_or(0, |table| table.header.next_site.load(Relaxed).min(stub::COUNT as u32))
     }
 
-    /// Takes so many numbers that follow each other. Those of them that are not used are given back by [`Stubs::return_numbers`].
+    /// Takes consecutive site numbers. [`Stubs::return_numbers`] gives the unused ones back.
     fn take_numbers(&mut self, count: u32) {
         if let Some(table) = self.shared.python() {
             let first = table.header.next_site.fetch_add(count, AcqRel);
-            // The program may write there: what was given out is not given out again.
+            // The program may write to this word: numbers in use are never taken again.
             self.next = self.next.max(first).min(stub::COUNT as u32);
         }
     }
 
-    /// Gives numbers up to `end` back that were not used, unless a Python function has taken the next.
+    /// Gives unused numbers up to `end` back, unless a Python function has taken the next one.
     fn return_numbers(&self, end: u32) {
         if let Some(table) = self.shared.python() {
             let _ = table.header.next_site.compare_exchange(end, self.next, AcqRel, Relaxed);
         }
     }
 
-    /// Are all stubs within reach of a module?
+    /// Whether all stubs are within reach of a module.
     fn is_near(&self, module: (u64, u64)) -> bool {
         let (low, high) = (self.agent.stub(0), self.agent.stub(stub::COUNT as u32 - 1));
         [module.0, module.1].map(Avma).iter().all(|end| reaches(*end, low) && reaches(*end, high))
     }
 
-    /// Sees to it that the last range of veneers has room for so many more bytes, in a window if one is given. The length of the address range that would have been needed, if there is none.
+    /// Makes sure that the last range of veneers has enough free bytes, within a window if one is
+    /// given. The error is the length of the address range that is missing.
     fn provide_veneers(
         &mut self,
         process: u32,
@@ -165,7 +167,7 @@ impl<'a> Stubs<'a> {
             veneers.swap(n, last);
             return Ok(());
         }
-        // A window is small: what is mapped in it is used by later batches as well.
+        // Windows are small, so later batches use the same range.
         let least = if window.is_some() { WINDOWED } else { 0 };
         let length = bytes.max(least).next_multiple_of(PAGE);
         let taken = self.to_map.iter().map(|range| Region::taken(range.address, range.length));
@@ -184,7 +186,8 @@ impl<'a> Stubs<'a> {
         Ok(())
     }
 
-    /// Maps veneers for so many functions of a module in advance, if it needs any: mapping some later takes a thread of the program's.
+    /// Maps veneers for `count` functions of a module in advance, if it needs any: mapping them
+    /// later takes a thread of the program.
     pub fn reserve(
         &mut self,
         process: u32,
@@ -199,7 +202,8 @@ impl<'a> Stubs<'a> {
         self.provide_veneers(process, module, (count * stub::VENEER_SIZE, None), regions, veneers)
     }
 
-    /// Where code at `from` in a module has to jump that shall come to `to`: there, or to a veneer near it.
+    /// Returns where code at `from` in a module has to jump to reach `to`: there, or a veneer near
+    /// it.
     pub fn lead(
         &mut self,
         process: u32,
@@ -219,7 +223,8 @@ impl<'a> Stubs<'a> {
         reaches(from, veneer).then_some(veneer)
     }
 
-    /// Begins a batch of stubs for a module. The length of the address range that would have been needed, if there is none.
+    /// Begins a batch of stubs for a module. The error is the length of the address range that is
+    /// missing.
     pub fn begin<'s>(
         &'s mut self,
         process: u32,
@@ -253,23 +258,24 @@ impl<'a> Stubs<'a> {
     }
 }
 
-/// What a batch of stubs needs.
+/// Space that a batch of stubs needs.
 #[derive(Default)]
 pub struct BatchRoom {
     stubs: usize,
-    /// Bytes for copies.
+    /// Bytes for out-of-line copies.
     copies: usize,
-    /// Where these have to be, if exits of the batch lead to some addresses only.
+    /// Addresses where these have to be, if exits of the batch only reach some.
     window: Option<Range<u64>>,
 }
 
 impl BatchRoom {
-    /// Do its copies have to be in a window?
+    /// Whether its out-of-line copies have to be in a window.
     pub fn is_windowed(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Adds one more function. False if the copies of all of them would have too little room, and nothing was added.
+    /// Adds a function. Returns false, and adds nothing, if the copies of all would have too little
+    /// space.
     pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias) -> bool {
         let copies = self.copies + displaced.room();
         let window = displaced.window(bias, self.window.clone());
@@ -282,19 +288,19 @@ impl BatchRoom {
     }
 }
 
-/// What of a function is run elsewhere while it is traced.
+/// The instructions of a function that are executed out of line while it is traced.
 pub struct Displaced<'a> {
-    /// At its entry: where that stands, and its bytes.
+    /// Address and bytes of the instructions at its entry.
     entry: Option<(Svma, &'a [u8])>,
-    /// Offsets of the instructions there that leave the function.
+    /// Offsets of the instructions at the entry that leave the function.
     leaves: &'a [u8],
     /// Its exits elsewhere.
     exits: &'a [Exit],
 }
 
 impl<'a> Displaced<'a> {
-    /// Of a function that is patched so, where this is wanted.
-    pub fn new(form: &'a SiteForm, returns: &'a Returns, wanted: HookSet) -> Displaced<'a> {
+    /// Collects the instructions of a function, for a site form and a hook set.
+    pub fn new(form: &'a SiteForm, returns: &'a Returns, hook_set: HookSet) -> Displaced<'a> {
         let entry = match form {
             SiteForm::Prologue { at, old }
             | SiteForm::PaddingJump { at, old, .. }
@@ -303,19 +309,21 @@ impl<'a> Displaced<'a> {
             SiteForm::Entry { .. } | SiteForm::Prefix { .. } | SiteForm::AfterPrologue { .. } => None,
         };
         let (leaves, exits) = match returns {
-            Returns::Exits { at_entry, elsewhere, .. } if wanted.returns() => (&at_entry[..], &elsewhere[..]),
+            Returns::Exits { at_entry, elsewhere, .. } if hook_set.returns() => {
+                (&at_entry[..], &elsewhere[..])
+            }
             _ => Default::default(),
         };
         Displaced { entry, leaves, exits }
     }
 
-    /// Bytes to set aside for the copies.
+    /// Returns the bytes to reserve for the copies.
     pub fn room(&self) -> usize {
         let entry = self.entry.map_or(0, |(_, old)| copy_room(old, self.leaves.len()));
         entry + self.exits.iter().map(|exit| copy_room(&exit.old, exit.leaves.len())).sum::<usize>()
     }
 
-    /// The addresses that all its exits lead to, and those of `others`, where these are not any.
+    /// Returns the addresses that all its exits, and `others`, can reach. None if they reach all.
     fn window(&self, bias: Bias, others: Option<Range<u64>>) -> Option<Range<u64>> {
         let windows = self.exits.iter().filter_map(|exit| exit_targets(exit, bias));
         let common = |a: Range<u64>, b: Range<u64>| a.start.max(b.start)..a.end.min(b.end);
@@ -323,26 +331,26 @@ impl<'a> Displaced<'a> {
     }
 }
 
-/// A stub for a site.
+/// A stub that was created for a site.
 pub struct Added {
-    /// Its number.
+    /// Number of the stub.
     pub id: u32,
-    /// Where the site shall jump.
+    /// Jump target of the site.
     pub target: Avma,
-    /// The copy of what gives way there, if it has one.
+    /// Out-of-line copy of the overwritten instructions, if there is one.
     pub copy: Option<Avma>,
-    /// The function's exits, with the copies to which they shall jump.
+    /// Exits of the function, with the out-of-line copies that they jump to.
     pub exits: Vec<(Site, Avma)>,
 }
 
-/// Stubs being written.
+/// A batch of stubs being written.
 pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
-    /// One past the last number that was taken for it.
+    /// End, exclusive, of the numbers that were taken for it.
     end: u32,
     first_veneer: u64,
-    /// The stubs are within reach of the module.
+    /// Whether the stubs are within reach of the module.
     near: bool,
     range: Option<&'s mut VeneerRange>,
     stubs: Vec<u8>,
@@ -350,14 +358,20 @@ pub struct Batch<'s, 'a> {
 }
 
 impl Batch<'_, '_> {
-    /// A stub for a site. None if something is out of reach.
-    pub fn add(&mut self, form: &SiteForm, returns: &Returns, bias: Bias, wanted: HookSet) -> Option<Added> {
+    /// Creates a stub for a site. None if something is out of reach.
+    pub fn add(
+        &mut self,
+        form: &SiteForm,
+        returns: &Returns,
+        bias: Bias,
+        hook_set: HookSet,
+    ) -> Option<Added> {
         let id = Some(self.owner.next).filter(|id| *id < stub::COUNT as u32)?;
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
         let call = Avma(at.0 + stub::LEAVE as u64);
-        let displaced = Displaced::new(form, returns, wanted);
+        let displaced = Displaced::new(form, returns, hook_set);
         let is_checked = matches!(form, SiteForm::Checked { .. });
         let mut copy = match displaced.entry.filter(|_| !is_checked) {
             Some((at, old)) => {
@@ -373,23 +387,23 @@ impl Batch<'_, '_> {
             exits.push((Site::exit(exit, bias)?, Some(copy).filter(|_| reaches)?));
         }
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
-        let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, wanted, style).ok()?;
+        let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, hook_set, style).ok()?;
         if let SiteForm::Checked { goid: Some(goid), .. } = form {
             bytes[stub::GOID] = *goid;
         }
-        let entry = Avma(at.0 + calltap_patch::entry_offset(wanted, style) as u64);
-        // A handler of SIGTRAP leads anywhere.
+        let entry = Avma(at.0 + calltap_patch::entry_offset(hook_set, style) as u64);
+        // The SIGTRAP handler reaches any address.
         let jumps = !matches!(form, SiteForm::Trap { .. });
         let mut target =
             if self.near || !jumps { entry } else { self.put(&calltap_patch::veneer_bytes(entry))? };
         if let Some((at, old)) = displaced.entry.filter(|_| is_checked) {
-            // It is run in front of the stub.
+            // The copy is executed in front of the stub.
             let (leaves, from) = (Leaves { offsets: &[], call }, bias.apply(at));
             let code = calltap_patch::copy_before(old, leaves, from, self.place()?, target).ok()?;
             target = self.put(&code)?;
             copy = Some(target);
         }
-        if wanted.program() != 0 && self.owner.shared.assign_program(id, wanted.program()).is_err() {
+        if hook_set.program() != 0 && self.owner.shared.assign_program(id, hook_set.program()).is_err() {
             return None;
         }
         self.stubs.extend_from_slice(&bytes);
@@ -404,7 +418,7 @@ impl Batch<'_, '_> {
         self.put(&code)
     }
 
-    /// Where in the process the next veneer or copy comes.
+    /// Returns the address of the next veneer or copy in the process.
     fn place(&self) -> Option<Avma> {
         self.range.as_ref().map(|range| Avma(range.address + range.used))
     }
@@ -419,12 +433,12 @@ impl Batch<'_, '_> {
         Some(place)
     }
 
-    /// Has a site with its new stub written down.
+    /// Records a site with its new stub for the journal.
     pub fn note(&mut self, entry: &Entry) {
         self.owner.to_note.push(entry);
     }
 
-    /// Writes them to the code file.
+    /// Writes the batch to the code file.
     pub fn finish(self) -> io::Result<()> {
         let code = self.owner.code;
         self.owner.return_numbers(self.end);
@@ -447,18 +461,18 @@ mod tests {
         let returns = |at, keeps_pop| {
             let old = b"\x48\x83\xc4\x20\x5d\xc3".to_vec();
             let exit = Exit { at: Svma(at), old, leaves: vec![5], is_sled: false, keeps_pop };
-            Returns::Exits { at_entry: Vec::new(), elsewhere: vec![exit], unseen: None }
+            Returns::Exits { at_entry: Vec::new(), elsewhere: vec![exit], unrecorded_end: None }
         };
-        let (wanted, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
+        let (hook_set, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
         let mut room = BatchRoom::default();
         let mut add = |at, keeps_pop| {
-            room.add(&Displaced::new(&check, &returns(at, keeps_pop), wanted), bias)
+            room.add(&Displaced::new(&check, &returns(at, keeps_pop), hook_set), bias)
                 .then(|| (room.stubs, room.window.clone().map(|window| window.end - window.start)))
         };
         assert_eq!(add(0x1000, false), Some((1, None)));
         assert_eq!(add(0x2000, true), Some((2, Some(16 << 20))));
         assert_eq!(add(0x2000 + (8 << 20), true), Some((3, Some(8 << 20))));
-        // What is left of the window would be smaller than the margin.
+        // The rest of the window would be smaller than the margin.
         assert_eq!(add(0x2000 + (13 << 20), true), None);
         assert_eq!(add(0x2000 + (13 << 20), false), Some((4, Some(8 << 20))));
         let returns = returns(0x2000, true);

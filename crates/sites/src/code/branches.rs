@@ -1,7 +1,10 @@
-//! Where code jumps to, so that nothing is overwritten where control may land.
+//! Branches of a file's code and their targets. A site must not overwrite an instruction that is a
+//! branch target.
 //!
-//! All code of a file is decoded once, one function after another. Where indirect jumps lead is decided behind that, in `tables.rs`: it takes what the whole file refers to.
-//! Exceptions land behind calls, and a function's first bytes have none in front of them.
+//! All code of a file is decoded once, function by function. The targets of indirect jumps are
+//! resolved afterwards (`discover/jumps.rs`, by `tables.rs`), from the addresses that the whole
+//! file refers to. Landing pads of exceptions need no care at a function's first bytes: they lie
+//! behind calls.
 
 use std::collections::BTreeSet;
 
@@ -19,41 +22,43 @@ use crate::elf::pointers::Pointer;
 /// Bytes of an `endbr64`.
 const ENDBR: u64 = ENDBR64.len() as u64;
 
-/// How the code of a file branches.
+/// Branches of a file's code.
 #[derive(Clone, Default)]
 pub(crate) struct Branches {
-    /// Where control may land: jumped to, called, or with an address that is taken, in order.
+    /// Addresses where control may arrive, in order: targets of jumps and calls, and addresses that
+    /// are taken.
     targets: Vec<u64>,
-    /// Beginnings that their own functions jump to.
+    /// Entries to which their own functions jump.
     loops: BTreeSet<u64>,
-    /// From which other functions places are jumped to: place, function.
+    /// Jumps from one function to a place of another: (place, jumping function).
     tails: BTreeSet<(u64, u64)>,
-    /// What may leave a function, in order.
+    /// Instructions that may leave a function, in order.
     pub leavings: Vec<Leaving>,
-    /// Indirect jumps, in order; all of them are among the leavings, too, until it is known which stay.
+    /// Indirect jumps, in order. Until they are resolved, all of them are among the leavings, too.
     pub indirect: Vec<Indirect>,
     /// Addresses that instructions form, in the order of the instructions.
     pub formed: Vec<Formed>,
-    /// Addresses of data that instructions name, in order: no table goes on behind the next one.
+    /// Addresses of data that instructions name, in order: no table extends beyond the next of
+    /// them.
     pub data: Vec<u64>,
-    /// What is called directly, in order.
+    /// Targets of direct calls, in order.
     called: Vec<u64>,
     /// Functions that call something, in order.
     calling: Vec<u64>,
-    /// Returns that take arguments from the stack, in order.
+    /// Addresses of returns that remove arguments from the stack (`ret n`), in order.
     pub pops: Vec<u64>,
     /// Indirect jumps that may lead to any instruction of their function, in order.
     pub unresolved: Vec<u64>,
-    /// Functions whose last instruction leads on to what follows them, in order.
+    /// Functions whose last instruction continues into the code behind them, in order.
     open_ended: Vec<u64>,
 }
 
 /// An address that an instruction forms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Formed {
-    /// The instruction.
+    /// Address of the instruction.
     pub at: u64,
-    /// The address.
+    /// The address that it forms.
     pub to: u64,
 }
 
@@ -62,18 +67,19 @@ pub(crate) struct Formed {
 pub(crate) struct Leaving {
     pub at: u64,
     pub length: u8,
-    /// The lengths of the instructions right in front of it which could be run elsewhere, a byte each; the nearest comes first.
+    /// Lengths of the relocatable instructions directly in front, a byte each, the nearest first.
     pub before: u64,
     pub to: To,
 }
 
 impl Leaving {
-    /// The first byte behind it.
+    /// Address of the first byte behind the instruction.
     pub fn end(&self) -> u64 {
         self.at + u64::from(self.length)
     }
 
-    /// Where it begins, and where the instructions right in front of it do that could be run elsewhere, from the nearest to the farthest.
+    /// Addresses where a rewritten exit may begin: the instruction itself, then the relocatable
+    /// instructions in front of it, nearest first.
     pub fn starts(&self) -> impl Iterator<Item = u64> + use<> {
         let lengths = self.before.to_le_bytes().into_iter().take_while(|length| *length > 0);
         let before = lengths.scan(self.at, |at, length| {
@@ -84,46 +90,46 @@ impl Leaving {
     }
 }
 
-/// Where it leads.
+/// Destination of a leaving instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum To {
     Caller,
-    /// Somewhere outside the function, if a condition is met,
+    /// A conditional jump to an address outside the function.
     If(u64),
-    /// or always.
+    /// An unconditional jump to an address outside the function.
     Address(u64),
-    /// Through a pointer: to another function,
+    /// A jump through a pointer to another function.
     Pointer,
-    /// or to another function or a known place in this one.
+    /// A jump through a pointer to another function or to a known place in this one.
     PointerOrWithin,
-    /// Outside, as no compiler does (`jrcxz`, `xbegin`).
+    /// A branch out of the function that no compiler emits (`jrcxz`, `xbegin`).
     Oddly,
 }
 
-/// Beginnings of functions, sorted: the first byte that is of interest, and how many.
+/// Function entries, with the bytes behind each that a site may overwrite.
 pub(crate) struct Places<'a> {
-    /// Where functions begin.
+    /// Addresses of the entries, sorted.
     pub starts: &'a [u64],
-    /// Bytes behind each that are of interest.
+    /// Number of these bytes behind each entry.
     pub width: u64,
-    /// Where addresses of code are stored, sorted.
+    /// Words of the file that hold addresses of code, sorted.
     pub pointers: &'a [Pointer],
 }
 
 impl Places<'_> {
-    /// The first that begins there.
+    /// Returns the first entry from `start` to `end`.
     fn first_in(&self, start: u64, end: u64) -> Option<u64> {
         let first = self.starts.get(self.starts.partition_point(|at| *at < start))?;
         Some(*first).filter(|first| *first < end)
     }
 
-    /// Is an address of code stored in these bytes?
+    /// Whether an address of code is stored in these bytes.
     fn hold_pointer(&self, address: u64, size: u64) -> bool {
         let next = self.pointers.get(self.pointers.partition_point(|pointer| pointer.at < address));
         next.is_some_and(|pointer| pointer.at - address < size)
     }
 
-    /// Is it of interest, or in the `endbr64` in front of what is?
+    /// Whether an address lies in these bytes of an entry, or in the `endbr64` in front of it.
     fn contain(&self, address: u64) -> bool {
         let after = self.starts.partition_point(|start| *start <= address.saturating_add(ENDBR));
         let start = after.checked_sub(1).and_then(|n| self.starts.get(n));
@@ -132,7 +138,7 @@ impl Places<'_> {
 }
 
 impl Branches {
-    /// Goes through the code between each boundary (sorted) and the next.
+    /// Decodes the code between each boundary (sorted) and the next.
     pub fn find(image: &Image<'_>, boundaries: &[u64], places: &Places<'_>) -> Branches {
         let mut functions = Vec::with_capacity(boundaries.len());
         for segment in image.segments.iter().filter(|segment| segment.executable && segment.file_size > 0) {
@@ -146,7 +152,7 @@ impl Branches {
         Branches::of(image, &functions, places)
     }
 
-    /// Goes through the code of these functions alone: first byte and the one behind the last, in order.
+    /// Decodes the code of these functions only: first byte and the one behind the last, in order.
     pub fn of(image: &Image<'_>, functions: &[(u64, u64)], places: &Places<'_>) -> Branches {
         let read = |part: &[(u64, u64)]| Branches::read(image, places, part);
         let mut parts = workers::share(functions, |(start, end)| end - start, read).into_iter();
@@ -162,7 +168,7 @@ impl Branches {
         addresses::put_in_order(&mut self.called);
     }
 
-    /// What is left of it where only these places matter: that control may land there, and that they are jumped to, called or named.
+    /// Keeps only references to the chosen places: targets, leavings, calls and names of data.
     pub fn referring_to(mut self, is_there: impl Fn(u64) -> bool) -> Branches {
         self.leavings
             .retain(|leaving| matches!(leaving.to, To::If(target) | To::Address(target) if is_there(target)));
@@ -173,24 +179,24 @@ impl Branches {
         Branches { targets, leavings, data, called, ..Branches::default() }
     }
 
-    /// Adds those of other functions, wherever they are.
+    /// Adds the branches of other functions, at any addresses.
     pub fn join(&mut self, others: Branches) {
         self.add(others);
         self.put_in_order();
     }
 
-    /// Control may land there, too.
+    /// Adds addresses where control may arrive.
     pub fn add_targets(&mut self, others: impl IntoIterator<Item = u64>) {
         self.targets.extend(others);
         addresses::put_in_order(&mut self.targets);
     }
 
-    /// Where control may land, in order.
+    /// Addresses where control may arrive, in order.
     pub fn targets(&self) -> &[u64] {
         &self.targets
     }
 
-    /// Some of the functions, one after another.
+    /// Decodes some of the functions, one after another.
     fn read(image: &Image<'_>, places: &Places<'_>, functions: &[(u64, u64)]) -> Branches {
         let (mut found, mut function) = (Branches::default(), Function::default());
         for &(start, end) in functions {
@@ -202,7 +208,7 @@ impl Branches {
         found
     }
 
-    /// A jump of the function between `start` and `end` may lead to `target`.
+    /// Adds a jump from the function between `start` and `end` to `target`.
     pub fn add_jump(&mut self, places: &Places<'_>, (start, end): (u64, u64), target: u64) {
         self.targets.push(target);
         if places.contain(target) {
@@ -214,7 +220,7 @@ impl Branches {
         }
     }
 
-    /// Adds those of functions that come behind.
+    /// Adds the branches of functions that lie behind all those read so far.
     fn add(&mut self, behind: Branches) {
         self.targets.extend(behind.targets);
         self.loops.extend(behind.loops);
@@ -229,71 +235,75 @@ impl Branches {
         self.open_ended.extend(behind.open_ended);
     }
 
-    /// Does something jump behind the first byte of these?
+    /// Returns the first branch target behind the first of these bytes, if there is one.
     pub fn behind(&self, at: u64, length: u64) -> Option<u64> {
         let next = self.targets.partition_point(|target| *target <= at);
         self.targets.get(next).copied().filter(|target| *target < at.saturating_add(length))
     }
 
-    /// The functions that jump to one of these bytes from elsewhere.
+    /// Returns the other functions that jump to one of these bytes.
     pub fn from(&self, at: u64, length: u64) -> impl Iterator<Item = u64> {
         self.tails.range((at, 0)..(at.saturating_add(length), 0)).map(|(_, function)| *function)
     }
 
-    /// Does the function that begins there jump back to there?
+    /// Whether the function that begins at `at` jumps back to its beginning.
     pub fn loops_to(&self, at: u64) -> bool {
         self.loops.contains(&at)
     }
 
-    /// Is it called directly?
+    /// Whether a direct call leads to `at`.
     pub fn is_called(&self, at: u64) -> bool {
         self.called.binary_search(&at).is_ok()
     }
 
-    /// Does the function that begins there call anything? Then compilers keep nothing below its stack pointer.
+    /// Whether the function that begins at `start` calls another. Compilers keep nothing below the
+    /// stack pointer of a function that does.
     pub fn calls(&self, start: u64) -> bool {
         self.calling.binary_search(&start).is_ok()
     }
 
-    /// What may leave the code from `start` to `end`.
+    /// Instructions from `start` to `end` that may leave the function.
     pub fn leavings(&self, start: u64, end: u64) -> &[Leaving] {
         between(&self.leavings, start, end, |leaving| leaving.at)
     }
 
-    /// Addresses that instructions from `start` to `end` form.
+    /// Addresses formed by the instructions from `start` to `end`.
     pub fn formed(&self, start: u64, end: u64) -> &[Formed] {
         between(&self.formed, start, end, |formed| formed.at)
     }
 
-    /// An indirect jump between these that may lead to any instruction of its function.
+    /// Returns the first unresolved indirect jump from `start` to `end`: it may lead to any
+    /// instruction of its function.
     pub fn unresolved(&self, start: u64, end: u64) -> Option<u64> {
         between(&self.unresolved, start, end, |at| *at).first().copied()
     }
 
-    /// Does the function that begins there lead on to what follows it?
+    /// Whether the last instruction of the function that begins at `start` continues into the code
+    /// behind it.
     pub fn runs_on(&self, start: u64) -> bool {
         self.open_ended.binary_search(&start).is_ok()
     }
 }
 
-/// Those of a sorted list that lie from `start` to `end`.
+/// Items of a sorted list whose places lie from `start` to `end`.
 pub(crate) fn between<T>(all: &[T], start: u64, end: u64, place: impl Fn(&T) -> u64) -> &[T] {
     let first = all.partition_point(|item| place(item) < start);
     let rest = &all[first..];
     &rest[..rest.partition_point(|item| place(item) < end)]
 }
 
-/// What one function's code says about where it jumps.
+/// Branches of one function while it is decoded.
 #[derive(Default)]
 struct Function {
     direct: Vec<u64>,
-    /// Indirect jumps, with what is found about their targets.
+    /// Indirect jumps, each with the origin of its target.
     indirect: Vec<(u64, switches::Found)>,
-    /// Lengths of the instructions that control runs through one after another, the last one's last.
+    /// Lengths of the instructions through which control falls to this one, the nearest last.
     trail: Vec<u8>,
 }
 
-/// Instructions that could be run elsewhere one after the other, as their lengths: the last one's first.
+/// Lengths of consecutive relocatable instructions, a byte each, the last instruction in the lowest
+/// byte.
 #[derive(Default)]
 struct Run(u64);
 
@@ -329,7 +339,7 @@ impl Function {
                 let (at, length) = (instruction.ip(), instruction.len() as u8);
                 found.leavings.push(Leaving { at, length, before: run.0, to });
             }
-            // Zeros fill what is between sections.
+            // Zeros fill the gaps between sections.
             let offset = (instruction.ip() - start) as usize;
             let is_filler = instruction.mnemonic() == Mnemonic::Nop || code[offset..].starts_with(&[0, 0]);
             if !is_filler {
@@ -337,7 +347,7 @@ impl Function {
             }
             let is_landed_on = instruction.code() == Code::Endbr64;
             if is_landed_on {
-                // Control lands there through a register.
+                // An `endbr64` marks the target of an indirect branch.
                 found.targets.push(instruction.ip());
             }
             let is_followed = matches!(flow, FlowControl::Next | FlowControl::ConditionalBranch);
@@ -358,7 +368,7 @@ impl Function {
         if calls {
             found.calling.push(start);
         }
-        // Without symbols, what counts as one function may be megabytes of code with as many jumps.
+        // Without symbols, a "function" may be megabytes of code with as many jumps.
         self.direct.sort_unstable();
         self.direct.dedup();
         let indirect = self.indirect.iter();
@@ -367,7 +377,7 @@ impl Function {
         found.indirect.extend(origins);
     }
 
-    /// Where an instruction may lead, but to what follows it. Its target is noted.
+    /// Returns where an instruction leads out of its function, and notes its target.
     fn leads_to(
         &mut self,
         image: &Image<'_>,
@@ -413,7 +423,8 @@ impl Function {
     }
 }
 
-/// Notes the addresses that an instruction forms, or names. Where the file is not loaded elsewhere (`is_fixed`), constants may be addresses.
+/// Notes the addresses that an instruction forms or names. In a file that is not relocated
+/// (`is_fixed`), constants may be addresses.
 fn note_addresses(
     image: &Image<'_>,
     places: &Places<'_>,
@@ -435,7 +446,8 @@ fn note_addresses(
     };
     if instruction.is_ip_rel_memory_operand() {
         let to = instruction.ip_rel_memory_address();
-        // Or loaded from there, with others.
+        // An address that is loaded from a stored pointer, alone or in a vector, is formed like one
+        // of `lea`.
         let is_taken = instruction.mnemonic() == Mnemonic::Lea
             || places.hold_pointer(to, instruction.memory_size().size() as u64);
         if is_taken || !image.is_writable(to) {
@@ -443,7 +455,7 @@ fn note_addresses(
         }
         return;
     }
-    // A constant of four bytes, with an opcode.
+    // An address needs a constant of four bytes, behind an opcode.
     if !is_fixed || instruction.len() < 5 {
         return;
     }

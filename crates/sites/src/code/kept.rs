@@ -1,4 +1,5 @@
-//! Addresses of labels that a function forms: is one only stored, or may another address be counted from it?
+//! Addresses of labels that a function forms: decides whether such an address is only stored, or
+//! another address may be computed from it.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -7,13 +8,14 @@ use iced_x86::{
 
 use crate::elf::image::Image;
 
-/// How many instructions behind the one that forms an address are followed.
+/// Number of instructions behind the forming one that are followed.
 const FOLLOWED: usize = 64;
-/// The longest instruction.
+/// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 
-/// May a sum be made of the address that the instruction at `at` forms? Not where control runs from there to where its register is overwritten,
-/// and the register is stored and compared alone.
+/// Whether a sum may be made of the address that the instruction at `at` forms. It cannot be where
+/// control falls through from there to an instruction that overwrites the register, and every
+/// instruction between that uses it only stores or compares it.
 pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
     let code = image.tail(at, LONGEST * FOLLOWED as u64);
     let mut instructions = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
@@ -42,18 +44,18 @@ pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
             .filter(|used| used.register().full_register() == register)
             .peekable();
         if uses.peek().is_some() {
-            // Writing a part of it leaves the rest.
+            // A write to a part of the register leaves the rest.
             return !uses.all(|used| used.access() == OpAccess::Write && used.register().size() >= 4);
         }
     }
     true
 }
 
-/// Where an instruction puts the address that it forms.
+/// Destination of the address that an instruction forms.
 enum Formed {
     Memory,
     Register(Register),
-    /// It adds it to something.
+    /// The instruction adds the address to something.
     Sum,
 }
 
@@ -68,7 +70,7 @@ fn formed_in(instruction: &Instruction) -> Formed {
     }
 }
 
-/// Is the register part of the address of its operand in memory?
+/// Whether the register is part of the address of the memory operand.
 fn is_indexed_by(instruction: &Instruction, register: Register) -> bool {
     [instruction.memory_base(), instruction.memory_index()].contains(&register)
 }

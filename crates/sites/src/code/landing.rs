@@ -1,12 +1,15 @@
-//! Where exceptions land: the landing pads of a function's language-specific data, as gcc, clang and rustc write it (`.gcc_except_table`).
+//! Landing pads of exceptions, from a function's language-specific data (`.gcc_except_table`) as
+//! gcc, clang and rustc write it.
 
 use gimli::{DwEhPe, constants};
 
-/// The landing pads of the function that begins at `start`, of its data `lsda` (there may be more behind). What is written otherwise says nothing: None. `budget`: so many
-/// calls are read, of all functions; a hostile file may have all of them name one long table.
+/// Returns the landing pads of the function that begins at `start`, from its data `lsda` (more
+/// bytes may follow). Returns `None` for another encoding. `budget`: number of call-site records
+/// that may still be read, for all functions together; in a hostile file all functions may name one
+/// long table.
 pub(crate) fn pads(lsda: &[u8], start: u64, budget: &mut u64) -> Option<Vec<u64>> {
     let mut reader = Reader(lsda);
-    // A beginning of its own for landing pads is what no compiler writes for this machine.
+    // No compiler writes a separate base for landing pads on this machine.
     if DwEhPe(reader.byte()?) != constants::DW_EH_PE_omit {
         return None;
     }
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn landing_pads_are_read_and_what_is_broken_is_not() {
-        // Two calls with a pad each, one without; types behind.
+        // Two call sites with a landing pad, one without; then types.
         let table = [0xFF, 0x9B, 0x15, 0x01, 0x0C, 0x10, 5, 0x40, 1, 0x20, 5, 0, 0, 0x30, 5, 0x88, 0x01, 0];
         let whole = [&table[..], &[0; 8]].concat();
         let mut counted = whole.clone();

@@ -1,11 +1,11 @@
-//! Which instructions can be run elsewhere.
+//! Instructions that can be executed out of line.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::reason::Reason;
 use crate::site::JUMP;
 
-/// Does nothing follow it?
+/// Whether control never continues behind the instruction.
 pub fn ends(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
@@ -13,7 +13,8 @@ pub fn ends(instruction: &Instruction) -> bool {
     )
 }
 
-/// Can it be run from elsewhere, if it ends so many bytes behind the function's beginning?
+/// Checks that an instruction, which ends at offset `end` of its function, can be executed out of
+/// line.
 pub(crate) fn check_movable(instruction: &Instruction, end: u64) -> Result<(), Reason> {
     let is_far = |code| {
         matches!(

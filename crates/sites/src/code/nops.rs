@@ -1,4 +1,4 @@
-//! The bytes compilers leave for tracers: runs of NOPs, and what they allow to be patched.
+//! Runs of NOPs that compilers leave for tracers, and the sites that they permit.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -11,7 +11,7 @@ use crate::site::{JUMP, SiteForm};
 const NOP: u8 = 0x90;
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// `address`, or what follows the `endbr64` there.
+/// Returns the address behind an `endbr64` at `address`, or `address` where there is none.
 pub(crate) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
     match image.bytes(address, 4) {
         Some(bytes) if bytes == ENDBR64 => address.wrapping_add(4),
@@ -19,11 +19,11 @@ pub(crate) fn skip_endbr(image: &Image<'_>, address: u64) -> u64 {
     }
 }
 
-/// The lengths of the NOP instructions `code` begins with.
+/// Lengths of the NOP instructions at the beginning of `code`.
 fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
     std::iter::from_fn(move || {
         let length = match code.first()? {
-            // What gcc leaves, five times in every function: not worth a decoder.
+            // gcc leaves five of these in every function; they need no decoder.
             &NOP => 1,
             _ => {
                 let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
@@ -35,13 +35,13 @@ fn lengths(mut code: &[u8]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Whether `code` is whole NOP instructions and nothing else.
+/// Whether `code` consists of whole NOP instructions.
 pub(crate) fn all(code: &[u8]) -> bool {
     run(code) == code.len()
 }
 
-/// How many bytes of `code`, which is NOPs, are behind the last one of which the last five may be any: the operand of `nopw 0x0(%rax,%rax,1)`, with prefixes or
-/// not.
+/// Number of bytes of `code`, a run of NOPs, behind its last NOP with an arbitrary five-byte
+/// operand: `nopw 0x0(%rax,%rax,1)`, with or without prefixes.
 pub(crate) fn behind_operand(code: &[u8]) -> Option<usize> {
     const OPERAND: usize = 5;
     let (mut at, mut found) = (0, None);
@@ -55,12 +55,12 @@ pub(crate) fn behind_operand(code: &[u8]) -> Option<usize> {
     found.filter(|_| at == code.len())
 }
 
-/// How many bytes of NOPs `code` begins with.
+/// Number of bytes of NOPs at the beginning of `code`.
 pub(crate) fn run(code: &[u8]) -> usize {
     lengths(code).sum()
 }
 
-/// Bytes as a disassembler prints them.
+/// Formats bytes as a disassembler prints them.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing".to_owned();
@@ -68,17 +68,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// The site of a function whose record in `__patchable_function_entries` says `record`, or why it has none.
+/// Returns the site of a function that has a record (address `record`) in
+/// `__patchable_function_entries`, or why it has none.
 ///
 /// `end` bounds the function's code.
 pub(crate) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     let at = skip_endbr(image, function);
     let code = image.tail(at, end.saturating_sub(at).min(JUMP + 15));
-    // What gcc leaves, in every function.
+    // gcc leaves these in every function.
     if code.starts_with(&[NOP; JUMP as usize]) {
         return Ok(SiteForm::Entry { at: Svma(at), old: vec![NOP; JUMP as usize] });
     }
-    // Enough NOPs for a jump, and the body resumes on the boundary behind them.
+    // The NOPs must have room for a jump, and the body resumes on the instruction boundary behind
+    // them.
     let (mut total, mut short_jump_fits) = (0, false);
     for length in lengths(code).take(JUMP as usize) {
         total += length;
@@ -88,7 +90,8 @@ pub(crate) fn patchable(image: &Image<'_>, function: u64, end: u64, record: u64)
             return Ok(SiteForm::Entry { at: Svma(at), old });
         }
     }
-    // `record` was checked to lie in front of the function as NOPs only, or at its entry.
+    // Its caller has checked that `record` lies at the function's entry, or in front of it with
+    // only NOPs between.
     let room = function.saturating_sub(record);
     let prefix = function.checked_sub(JUMP).filter(|_| room >= JUMP);
     let found = prefix.and_then(|prefix| Some((prefix, image.bytes(prefix, JUMP)?)));

@@ -1,4 +1,5 @@
-//! Jumps in the padding in front of functions, for which only a short jump gives way in the function.
+//! Jumps in the padding in front of functions whose first instruction only has room for a short
+//! jump.
 
 use iced_x86::{Decoder, DecoderOptions};
 
@@ -10,17 +11,19 @@ use crate::function::Function;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
-/// Bytes of a jump that leads no further than 127.
+/// Bytes of a short jump, which reaches 127 bytes.
 const SHORT: u64 = 2;
-/// How far in front of the function the longer jump may end.
+/// Largest distance from the end of the long jump to the function.
 const FARTHEST: usize = 10;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
-/// In so many bytes in front of a function lies all that gives way to the longer jump.
+/// Bytes in front of a function that the long jump and its distance may occupy.
 pub(crate) const ROOM: u64 = JUMP + FARTHEST as u64;
 
-/// The place of a jump in the padding in front of a function, to which its first instruction gives way, if there is one. Something may land in that
-/// instruction. The function's beginning, where its site would be, and where it ends; and the function in front.
+/// Finds a site that puts a long jump into the padding in front of a function, and a short jump to
+/// it in place of the first instruction. `address`: the function's beginning, `at`: its first
+/// instruction behind an `endbr64`, `end`: its end; `before`: the function in front. The caller
+/// checks that no branch lands in that instruction.
 pub(crate) fn jump(
     image: &Image<'_>,
     (address, at, end): (u64, u64, u64),
@@ -38,11 +41,12 @@ pub(crate) fn jump(
     let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
     let code = image.bytes(before.address.0, before.size)?;
     let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
-    // A thread that runs on through the padding executes a NOP still, if the jump lies in its operand.
+    // A thread that falls through the padding must still execute a NOP: the jump has to lie in the
+    // operand of one.
     let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };
     let front = address.checked_sub(JUMP + gap.filter(|gap| is_filler && *gap <= FARTHEST)? as u64)?;
     let is_whole = front / PAGE == (at + SHORT - 1) / PAGE;
-    // What is behind a short function may be part of its own jump.
+    // The bytes behind a short function may belong to that function's own jump.
     let is_free = start.max(before.address.0 + JUMP + nops::ENDBR64.len() as u64) <= front;
     if !is_whole || !is_free {
         return None;

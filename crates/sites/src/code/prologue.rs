@@ -1,8 +1,8 @@
-//! Follows a prologue: does `8(%rbp)` hold the caller's return address?
+//! Follows a prologue to decide whether `8(%rbp)` holds the caller's return address.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 
-/// What the instructions so far did to the frame pointer.
+/// Effect of the instructions so far on the frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     /// The stack pointer still points at the return address.
@@ -10,30 +10,31 @@ enum State {
     Untouched,
     /// `push %rbp` was the first to move it.
     Pushed,
-    /// `mov %rsp,%rbp` followed.
+    /// `mov %rsp,%rbp` followed that push.
     Set,
-    /// Anything else happened: a realigned stack has only a copy of the return address above the frame.
+    /// Another instruction changed rsp or rbp: behind a realigned stack, only a copy of the return
+    /// address is above the frame.
     Lost,
 }
 
-/// Do these bytes begin with `push %rbp; mov %rsp,%rbp`?
+/// Whether these bytes begin with `push %rbp; mov %rsp,%rbp`.
 pub(crate) fn begins(code: &[u8]) -> bool {
     matches!(code, [0x55, 0x48, 0x89, 0xE5, ..] | [0x55, 0x48, 0x8B, 0xEC, ..])
 }
 
-/// Fed with a function's instructions from its first one on.
+/// State of a prologue, fed with a function's instructions from the first one on.
 pub(crate) struct Prologue {
     state: State,
     factory: InstructionInfoFactory,
 }
 
 impl Prologue {
-    /// Before the first instruction.
+    /// Creates the state before the first instruction.
     pub fn new() -> Self {
         Prologue { state: State::default(), factory: InstructionInfoFactory::new() }
     }
 
-    /// Takes the next instruction.
+    /// Follows the next instruction.
     pub fn step(&mut self, instruction: &Instruction) {
         let registers = (instruction.op0_register(), instruction.op1_register());
         let is = |mnemonic, operands| instruction.mnemonic() == mnemonic && registers == operands;
@@ -52,13 +53,13 @@ impl Prologue {
         };
     }
 
-    /// The frame pointer leads to the return address.
+    /// Whether the frame pointer leads to the return address.
     pub fn frame_is_set(&self) -> bool {
         self.state == State::Set
     }
 }
 
-/// Changes one of `registers`, or a part of one.
+/// Whether an instruction writes one of `registers`, or a part of one.
 fn writes(factory: &mut InstructionInfoFactory, instruction: &Instruction, registers: &[Register]) -> bool {
     let writes = |access| {
         matches!(

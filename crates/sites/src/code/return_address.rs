@@ -1,8 +1,10 @@
-//! What the unwinding information says of all instructions: where the return address is, and which functions look at it.
+//! Return addresses according to the unwinding information: where each instruction's frame has it,
+//! and which functions read it.
 //!
-//! Functions look at their own: setjmp, which keeps it, dlsym, which asks for its caller. While their return is traced by a stub, another address is in its place.
+//! Some functions read their own return address: setjmp stores it, dlsym identifies its caller by
+//! it. Behind a return stub they would find the stub's address instead.
 //!
-//! Of functions of which it says nothing, see `stack_depth.rs`.
+//! `stack_depth.rs` handles functions without unwinding information.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,30 +21,33 @@ use super::search::Areas;
 use crate::elf::entries::Common;
 use crate::elf::image::Image;
 
-/// What is found in a file's unwinding information.
+/// Results of reading a file's unwinding information.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// Functions that look at their own return address, and the first instruction that does.
+    /// Functions that read their own return address, each with the first instruction that does.
     pub users: BTreeMap<u64, u64>,
-    /// Where the stack is as at a function's entry, in order: first address and the one behind.
+    /// Ranges in which the stack is as at a function's entry, in order: first address and the one
+    /// behind.
     bare: Vec<(u64, u64)>,
-    /// Jumps of functions of which nothing says it, where it is so, too.
-    pub handed: BTreeSet<u64>,
-    /// Where exceptions land.
+    /// Jumps at which the stack is as at a function's entry, in functions without unwinding
+    /// information.
+    pub bare_jumps: BTreeSet<u64>,
+    /// Landing pads.
     pub landings: Vec<u64>,
-    /// Functions of which that is not known.
+    /// Functions whose landing pads could not be read.
     pub unread: Vec<u64>,
 }
 
 impl Rows {
-    /// Is the stack there as at a function's entry, as far as something says so?
+    /// Whether the stack at `address` is known to be as at a function's entry: the return address
+    /// is on top.
     pub fn is_bare(&self, address: u64) -> bool {
         let after = self.bare.partition_point(|(start, _)| *start <= address);
-        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.handed.contains(&address)
+        after.checked_sub(1).is_some_and(|n| address < self.bare[n].1) || self.bare_jumps.contains(&address)
     }
 }
 
-/// Reads all of it, or what concerns the code in these areas.
+/// Reads all unwinding information, or that of the code in these areas.
 pub(crate) fn rows(image: &Image<'_>, areas: Option<&Areas>) -> Rows {
     let mut found = Rows::default();
     read(image, areas, &mut found);
@@ -57,7 +62,7 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
     let bases = BaseAddresses::default().set_eh_frame(address);
     let mut context = UnwindContext::new();
     let mut entries = section.entries(&bases);
-    // Every byte of code is in one frame; a hostile file may say that all of it is in each.
+    // Every byte of code is in one frame; in a hostile file, each frame may claim all of it.
     let mut budget = image.data.len() as u64 * 3;
     let mut calls = image.data.len() as u64;
     let mut common = Common::default();
@@ -78,11 +83,11 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
                 None => found.unread.push(fde.initial_address()),
             }
         }
-        // Exceptions may land in other code than the function's own.
+        // A landing pad may lie in another function's code.
         if !concerns(&(fde.initial_address()..fde.initial_address().saturating_add(fde.len()))) {
             continue;
         }
-        // What frames have in common is evaluated for each of them.
+        // The common entry (CIE) is evaluated for each frame.
         let Some(left) = budget.checked_sub(fde.cie().entry_len() as u64) else { return };
         budget = left;
         let Ok(mut rows) = fde.rows(&section, &bases, &mut context) else { continue };
@@ -112,10 +117,10 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
     }
 }
 
-/// Bytes of one function's exception table.
+/// Most bytes that are read of one function's exception table.
 const LONGEST_LSDA: u64 = 1 << 20;
 
-/// The unwinding information and its address.
+/// Returns the unwinding information and its address.
 fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {
     if let Some(section) = image.section(b".eh_frame") {
         return Some((section.address, image.section_data(section)?));
@@ -127,23 +132,24 @@ fn frames<'d>(image: &Image<'d>) -> Option<(u64, &'d [u8])> {
     Some((start, image.tail(start, u64::MAX)))
 }
 
-/// Where the return address is.
+/// Position of the return address, relative to a register.
 pub(crate) struct Slot {
     pub register: Register,
     pub offset: i64,
 }
 
 impl Slot {
-    /// Is what is there used?
+    /// Whether an instruction reads the return address.
     pub fn is_used(&self, instruction: &Instruction) -> bool {
-        // An address one behind a function's variables is that of the slot, too.
+        // An `lea` of the address behind a function's variables names the slot without reading it.
         let reads = self.is_named(instruction) && instruction.mnemonic() != Mnemonic::Lea;
         let pops =
             instruction.mnemonic() == Mnemonic::Pop && self.register == Register::RSP && self.offset == 0;
         reads || pops
     }
 
-    /// Might an instruction use it that begins anywhere in this code? Decoding all of it takes much longer than looking for the bytes that such an instruction has.
+    /// Whether an instruction that begins anywhere in this code might read the return address.
+    /// Decoding all of it takes much longer than this search for the bytes of such an instruction.
     fn may_be_used(&self, code: &[u8]) -> bool {
         let Ok(offset) = i32::try_from(self.offset) else { return true };
         let far = offset.to_le_bytes();
@@ -158,12 +164,12 @@ impl Slot {
                 _ => matches!(byte & 0xc7, 0x45 | 0x85) || byte & 0x3f == 0x25,
             };
             let pops = is_top && (byte & 0xf8 == 0x58 || *byte == 0x8f);
-            // AVX-512 counts displacements in operands.
+            // AVX-512 (prefix 62) scales displacements by the operand's size: each counts as a use.
             pops || *byte == 0x62 || names_base && (is_top || is_there(&code[at + 1..]))
         })
     }
 
-    /// Is its address taken?
+    /// Whether an instruction takes the address of the slot.
     pub fn is_taken(&self, instruction: &Instruction) -> bool {
         self.is_named(instruction)
             && instruction.mnemonic() == Mnemonic::Lea
@@ -183,7 +189,7 @@ mod tests {
     use super::*;
     use iced_x86::{Code, Encoder, MemoryOperand};
 
-    /// Every use is seen by its bytes: by each way to encode it, behind other instructions.
+    /// Checks that the byte search finds every encoding of a use, also behind other instructions.
     #[test]
     fn no_use_is_overlooked_where_only_bytes_are_looked_at() {
         let mut encoder = Encoder::new(64);

@@ -1,32 +1,34 @@
-//! A search of code for references to some places, without decoding it.
+//! Search of code for references to chosen places, without decoding it.
 //!
-//! Every instruction that names a place relative to itself has the distance in four of its bytes, behind bytes that say what it is. All bytes that look
-//! like that are found, wherever an instruction begins: more than what decoding would find, and nothing less.
+//! An instruction that names a place relative to itself has the distance in four of its bytes,
+//! behind the bytes of its opcode. The search finds all byte sequences of that form at every
+//! offset, also inside instructions: a superset of what decoding would find.
 
 use std::ops::Range;
 
 use super::workers;
 use crate::elf::image::Image;
 
-/// A bit of the coarse map stands for so many bytes (a power of two).
+/// Binary logarithm of the bytes that a bit of the coarse map stands for.
 const GRANULE: u32 = 6;
-/// The most bytes behind the distance in one instruction: an immediate operand of 32 bits.
+/// Most bytes that may follow the distance in one instruction: an immediate operand of 32 bits.
 const BEHIND: u64 = 4;
-/// Code is searched in pieces of so many bytes.
+/// Bytes of code searched at a time.
 const PIECE: usize = 1 << 14;
-/// How many bytes a processor takes at once.
+/// Bytes of code that a worker takes at a time.
 const SHARE: u64 = 1 << 22;
 
-/// Places that references are looked for to.
+/// The places whose references are searched for.
 pub(crate) struct Areas {
-    /// A bit for each granule from address 0 on in which something of them is, or shortly in front.
+    /// Bitmap of the granules from address 0 on that overlap an area or the few bytes in front of
+    /// it.
     coarse: Vec<u64>,
-    /// First bytes and those behind the last, in order, apart from each other.
+    /// Disjoint ranges, in order: first byte and the one behind the last.
     ranges: Vec<(u64, u64)>,
 }
 
 impl Areas {
-    /// These places, in any order. None may end behind `end`.
+    /// Creates areas from ranges in any order. None may end behind `end`.
     pub fn new(mut ranges: Vec<(u64, u64)>, end: u64) -> Areas {
         ranges.retain(|(start, end)| start < end);
         ranges.sort_unstable();
@@ -49,35 +51,35 @@ impl Areas {
         Areas { coarse, ranges: apart }
     }
 
-    /// Are there none?
+    /// Whether there are no areas.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Is an address in one of them?
+    /// Whether an address lies in an area.
     pub fn contain(&self, address: u64) -> bool {
         super::tables::is_in(&self.ranges, address)
     }
 
-    /// Does one of them overlap these addresses?
+    /// Whether an area overlaps these addresses.
     pub fn overlap(&self, addresses: &Range<u64>) -> bool {
         let after = self.ranges.partition_point(|(start, _)| *start < addresses.end);
         after.checked_sub(1).is_some_and(|n| self.ranges[n].1 > addresses.start)
     }
 
-    /// May an address, or one of the next few bytes, be in one of them?
+    /// Whether an address, or one of the next few bytes, may lie in an area. May err towards true.
     fn may_contain(&self, address: u64) -> bool {
         let granule = address >> GRANULE;
         self.coarse.get((granule / 64) as usize).is_some_and(|word| word >> (granule % 64) & 1 != 0)
     }
 }
 
-/// How an instruction would refer to a place.
+/// Kind of instruction that would refer to a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum By {
     /// A call.
     Call,
-    /// A jump, or the beginning of a transaction.
+    /// A jump, or the beginning of a transaction (`xbegin`).
     Jump,
     /// `lea`.
     Address,
@@ -85,16 +87,17 @@ pub(crate) enum By {
     Operand,
 }
 
-/// What may be a reference.
+/// A possible reference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Reference {
     pub to: u64,
-    /// A byte of the instruction.
+    /// Address of a byte of the instruction.
     pub at: u64,
     pub by: By,
 }
 
-/// What may refer to these places of code, and of data, in order of the places. References that are not `wanted` are left out.
+/// Returns the possible references to these areas of code and of data, ordered by target. Those
+/// that `wanted` rejects are left out.
 pub(crate) fn references(
     image: &Image<'_>,
     (code, data): (&Areas, &Areas),
@@ -123,7 +126,7 @@ pub(crate) fn references(
     found
 }
 
-/// By byte: may a reference begin there?
+/// Table by byte value: 1 if a reference may begin with that byte.
 fn classes(has_data: bool) -> [u8; 256] {
     std::array::from_fn(|byte| {
         let names = matches!(byte, 0xE8 | 0xE9 | 0x0F | 0x8D | 0xC7);
@@ -131,7 +134,7 @@ fn classes(has_data: bool) -> [u8; 256] {
     })
 }
 
-/// Is it the byte (ModRM) that says that an operand is relative to the instruction?
+/// Whether this ModRM byte makes an operand relative to the instruction pointer.
 fn is_relative(byte: u8) -> bool {
     byte & 0xC7 == 0x05
 }
@@ -143,7 +146,8 @@ struct Searched<'a> {
 }
 
 impl Searched<'_> {
-    /// Goes through the first bytes: those behind belong to what begins there.
+    /// Searches for references that begin in the first `length` bytes. The bytes behind belong to
+    /// the last of them.
     fn find(
         &self,
         length: usize,
@@ -154,7 +158,7 @@ impl Searched<'_> {
         let mut places = vec![0u32; PIECE];
         for first in (0..length.min(self.code.len())).step_by(PIECE) {
             let piece = &self.code[first..(first + PIECE).min(length).min(self.code.len())];
-            // Without a branch, which processors would guess wrong at every tenth byte.
+            // A branch here would be mispredicted at every tenth byte.
             let mut count = 0;
             for (n, byte) in piece.iter().enumerate() {
                 places[count] = n as u32;
@@ -186,7 +190,7 @@ impl Searched<'_> {
         }
     }
 
-    /// The distance is at `operand`.
+    /// Notes a reference whose distance is at `operand`.
     fn note(
         &self,
         at: usize,
@@ -210,7 +214,7 @@ impl Searched<'_> {
         }
     }
 
-    /// The beginning of a transaction whose distance has 16 bits.
+    /// Notes an `xbegin` with a distance of 16 bits.
     fn note_short(&self, at: usize, wanted: &impl Fn(&Reference) -> bool, found: &mut Vec<Reference>) {
         let Some(bytes) = self.code.get(at + 2..).and_then(|rest| rest.first_chunk::<2>()) else { return };
         let distance = i64::from(i16::from_le_bytes(*bytes));

@@ -1,7 +1,10 @@
-//! Where the return address is in functions of which no unwinding information says it: hand-written ones, and those of libraries built without.
+//! The return address in functions without unwinding information: hand-written ones, and those of
+//! libraries built without it.
 //!
-//! Every way through the function is followed, with how deep the stack is. A proof that nothing touches the return address is as good as unwinding information; without one,
-//! it stays where it is. Virtual machines' builtin functions move theirs, to put arguments in between.
+//! Every path through the function is followed, with the depth of the stack. A proof that no
+//! instruction touches the return address is as good as unwinding information; without one, calltap
+//! must not replace the return address. Builtin functions of virtual machines, for example, move
+//! theirs to make room for arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +17,25 @@ use super::return_address::Slot;
 use crate::elf::image::Image;
 use crate::elf::plt;
 
-/// The most instructions of one function that are followed.
+/// Most instructions of one function that are followed.
 const MOST: usize = 1 << 14;
 
-/// What is found about a function's return address.
+/// Use of a function's return address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Finding {
     /// No instruction of the function touches it.
     Untouched,
-    /// Nor here, but these jumps leave it to the code they lead to, through a pointer.
-    Handed(Vec<u64>),
-    /// The instruction there does.
+    /// No instruction of the function touches it, but these jumps through a pointer pass it on to
+    /// the code that they lead to.
+    PassedOn(Vec<u64>),
+    /// The instruction at this address touches it.
     Touched(u64),
-    /// From the instruction there on, it is not known where it is.
+    /// The position of the return address is unknown from the instruction at this address on.
     Lost(u64),
 }
 
-/// Follows the code between `start` and `end`. `is_start`: does a function begin there, to which this one may leave its return address?
+/// Follows the code between `start` and `end`. `is_start`: whether a function begins at an address;
+/// this function may jump there with its return address on top of the stack.
 pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(u64) -> bool) -> Finding {
     let code = image.tail(start, end.saturating_sub(start));
     let range = (start, start + code.len() as u64);
@@ -40,7 +45,7 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
         range,
         seen: BTreeMap::new(),
         open: Vec::new(),
-        handed: BTreeSet::new(),
+        passed_on: BTreeSet::new(),
         lost: None,
     };
     walk.go_on(start, Stack { depth: 0, frame: None });
@@ -48,8 +53,8 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
         let Some(at) = walk.open.pop() else {
             return match walk.lost {
                 Some(at) => Finding::Lost(at),
-                None if walk.handed.is_empty() => Finding::Untouched,
-                None => Finding::Handed(walk.handed.into_iter().collect()),
+                None if walk.passed_on.is_empty() => Finding::Untouched,
+                None => Finding::PassedOn(walk.passed_on.into_iter().collect()),
             };
         };
         match walk.step(image, at, &is_start) {
@@ -61,7 +66,8 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
     Finding::Lost(start)
 }
 
-/// How far above the stack pointer the return address is, in bytes; and above the frame pointer, where that is one.
+/// Distance of the return address above the stack pointer, in bytes, and above the frame pointer if
+/// that is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stack {
     depth: i64,
@@ -77,18 +83,19 @@ struct Walk<'a> {
     decoder: Decoder<'a>,
     factory: InstructionInfoFactory,
     range: (u64, u64),
-    /// What the stack is in front of each instruction.
+    /// State of the stack in front of each instruction.
     seen: BTreeMap<u64, Stack>,
-    /// Those not followed yet.
+    /// Instructions still to be followed.
     open: Vec<u64>,
-    /// Jumps through pointers while the stack is as at the entry.
-    handed: BTreeSet<u64>,
-    /// Where the first way was lost: another one may still touch it.
+    /// Jumps through pointers at which the stack is as at the entry.
+    passed_on: BTreeSet<u64>,
+    /// First instruction at which a path was lost. The other paths are still followed, as one of
+    /// them may touch the return address.
     lost: Option<u64>,
 }
 
 impl Walk<'_> {
-    /// A path comes to an instruction.
+    /// Joins the state of a path with the known state in front of an instruction.
     fn go_on(&mut self, at: u64, stack: Stack) {
         let known = self.seen.get(&at).copied();
         let both = match known {
@@ -126,13 +133,13 @@ impl Walk<'_> {
             false => Err(Trouble::Lost),
         };
         match (instruction.flow_control(), target) {
-            // A program cannot go on behind it.
+            // User code cannot continue behind a `hlt`.
             _ if instruction.mnemonic() == Mnemonic::Hlt => {}
             (FlowControl::Next | FlowControl::Interrupt, _) => self.go_on(next, after),
             (FlowControl::Call, Some(target)) if target != start && (start..end).contains(&target) => {
                 return Err(Trouble::Lost);
             }
-            // What a function ends with never returns.
+            // A call at the end of a function does not return.
             (FlowControl::Call | FlowControl::IndirectCall, _) if next == end => {}
             (FlowControl::Call | FlowControl::IndirectCall, _) => self.go_on(next, after),
             (FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch, Some(target)) => {
@@ -146,7 +153,7 @@ impl Walk<'_> {
             }
             (FlowControl::IndirectBranch, _) if depth == 0 => {
                 if !instruction.is_ip_rel_memory_operand() {
-                    self.handed.insert(at);
+                    self.passed_on.insert(at);
                 }
             }
             (FlowControl::Return, _) if depth == 0 => {}
@@ -156,7 +163,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The stack behind an instruction.
+    /// Returns the state of the stack behind an instruction.
     fn after(&mut self, instruction: &Instruction, stack: Stack) -> Result<Stack, Trouble> {
         let Stack { depth, frame } = stack;
         let slots = [(Register::RSP, Some(depth)), (Register::RBP, frame)];
@@ -165,14 +172,14 @@ impl Walk<'_> {
             if slot.is_used(instruction) {
                 return Err(Trouble::Touched);
             }
-            // Or an address one behind a variable.
+            // This may also be the address behind a variable.
             if slot.is_taken(instruction) {
                 return Err(Trouble::Lost);
             }
         }
         let operands = (instruction.op0_register(), instruction.op1_register());
         let immediate = || instruction.try_immediate(1).map(|value| value as i64).map_err(|_| Trouble::Lost);
-        // Where an address on the stack leads from.
+        // Height of the return address above the base of the memory operand.
         let base = || match (instruction.memory_base(), instruction.memory_index()) {
             (Register::RSP, Register::None) => Some(depth),
             (Register::RBP, Register::None) => frame,
@@ -185,7 +192,7 @@ impl Walk<'_> {
                 Stack { depth: frame.ok_or(Trouble::Lost)?, frame }
             }
             (Mnemonic::Mov, (Register::RBP, Register::RSP)) => Stack { depth, frame: Some(depth) },
-            // The address of the return address goes elsewhere.
+            // The address of the return address escapes.
             (Mnemonic::Mov, (_, Register::RSP)) | (Mnemonic::Push, (Register::RSP, _)) if depth == 0 => {
                 return Err(Trouble::Lost);
             }
@@ -196,7 +203,7 @@ impl Walk<'_> {
             _ => {
                 let flow = instruction.flow_control();
                 let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
-                // A called function returns; where a return leads to, this stack is no more.
+                // A call leaves the stack as it was, and the state behind a return is not used.
                 let stays = is_call || flow == FlowControl::Return;
                 let moved = if stays { 0 } else { i64::from(instruction.stack_pointer_increment()) };
                 let is_pushed =

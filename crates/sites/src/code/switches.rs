@@ -1,4 +1,4 @@
-//! Indirect jumps: where the address that each one jumps to comes from, as far as the instructions in front of it tell.
+//! Indirect jumps: the origin of each jump's target, as far as the instructions in front tell.
 
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
@@ -14,34 +14,38 @@ pub(crate) struct Indirect {
     pub origin: Origin,
 }
 
-/// Where the target of an indirect jump comes from.
+/// Origin of an indirect jump's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
-    /// A word in memory: an address that data or an instruction of the file holds.
+    /// A word in memory that holds an address from the file's data, or an address formed by an
+    /// instruction.
     Stored,
-    /// A word of the stack, which may hold a sum that the function made before: clang without optimization keeps the target of every computed `goto` there.
+    /// A word of the stack, which may hold a sum that the function computed before: clang without
+    /// optimization keeps the target of every computed `goto` there.
     Spilled,
-    /// A word of the table of addresses there, chosen by an index.
+    /// A word of the table of addresses at this address, selected by an index.
     Addresses(u64),
-    /// An entry of 32 bits of a table, added to a base; the table, if it begins at the base and an instruction in front names it.
+    /// A 32-bit entry of a table of distances, added to a base. The table's address, if it equals
+    /// the base and an instruction in front names it.
     Distances(Option<u64>),
     /// Other arithmetic.
     Computed,
-    /// The instructions in front do not tell.
+    /// Unknown from the instructions in front.
     Unclear,
 }
 
-/// What is found about a jump, and the instructions that it follows from.
+/// Origin of a jump's target, and the instructions that it was derived from.
 pub(crate) struct Found {
     pub origin: Origin,
     /// The first instruction that defines the target.
     pub since: u64,
-    /// The one that names the table, if another does.
+    /// The instruction that names the table, if another one does.
     pub named: u64,
 }
 
 impl Found {
-    /// The origin if control may also enter at `targets`, sorted, between the instructions that it follows from.
+    /// Returns the origin, given that control may also enter at `targets` (sorted): a target
+    /// between the deriving instructions and the jump invalidates it.
     pub fn entered_at(&self, at: u64, targets: &[u64]) -> Origin {
         let enters = |since: u64| {
             let next = targets.partition_point(|target| *target <= since);
@@ -55,7 +59,8 @@ impl Found {
     }
 }
 
-/// Follows the target of `jump` back through the instructions in front of it, whose lengths are `before`, the nearest last.
+/// Follows the target of `jump` back through the instructions in front of it. `before`: their
+/// lengths, the nearest last.
 pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Found {
     let at = jump.ip();
     let found = |origin, since| Found { origin, since, named: since };
@@ -88,10 +93,11 @@ pub(crate) fn origin(image: &Image<'_>, jump: &Instruction, before: &[u8]) -> Fo
     found(Origin::Unclear, at)
 }
 
-/// What a load of 64 bits takes.
+/// Origin of a word that a 64-bit load takes.
 fn loaded(instruction: &Instruction) -> Origin {
     let is_indexed = instruction.memory_index() != Register::None;
-    // A frame pointer has the function's own words in front of it; as another pointer, rbp leads elsewhere.
+    // The function's variables lie below a frame pointer; an rbp with another displacement may be
+    // an ordinary pointer.
     let is_in_front = (instruction.memory_displacement64() as i64) < 0;
     match instruction.memory_base() {
         Register::None if is_indexed => Origin::Addresses(instruction.memory_displacement64()),
@@ -101,7 +107,7 @@ fn loaded(instruction: &Instruction) -> Origin {
     }
 }
 
-/// The registers whose sum an instruction makes; one, if a constant is added.
+/// The registers that an instruction adds up; one, if it adds a constant.
 fn terms(instruction: &Instruction) -> Option<[Register; 2]> {
     match instruction.mnemonic() {
         Mnemonic::Add if instruction.op1_kind() == OpKind::Register => {
@@ -117,7 +123,8 @@ fn terms(instruction: &Instruction) -> Option<[Register; 2]> {
     }
 }
 
-/// A sum is an entry of a table and a base if one of its terms is loaded as one; the other may be a constant address.
+/// Follows the two terms of a sum. The target is a table entry plus a base if a load of a 32-bit
+/// entry defines one of the terms; the other may be a constant address.
 fn sum(mut trail: Trail<'_, '_>, mut terms: [Register; 2]) -> Found {
     let found = |origin, since| Found { origin, since, named: since };
     let (mut constant, mut is_extended) = (None, false);
@@ -147,7 +154,7 @@ fn sum(mut trail: Trail<'_, '_>, mut terms: [Register; 2]) -> Found {
     found(Origin::Unclear, trail.at)
 }
 
-/// What a jump goes through whose target is the sum of `base` and what `load` takes from a table.
+/// Origin of a jump whose target is the sum of `base` and the entry that `load` takes from a table.
 fn entry(
     mut trail: Trail<'_, '_>,
     base: Register,
@@ -166,7 +173,7 @@ fn entry(
         (is_address && named.op0_register() == base)
             .then(|| (named.ip(), base, named.ip_rel_memory_address()))
     };
-    // Named behind the load, it may not be what the load was from.
+    // An address formed behind the load need not be the load's table.
     let named = match constant {
         None if base != Register::None => trail.writer(&[base]).and_then(names).filter(is_named),
         _ => None,
@@ -175,7 +182,7 @@ fn entry(
     Found { origin: Origin::Distances(table), since, named: named.map_or(since, |(at, ..)| at) }
 }
 
-/// Goes back through instructions that control runs through one after another.
+/// Walks back through instructions that control falls through.
 struct Trail<'a, 'd> {
     image: &'a Image<'d>,
     lengths: &'a [u8],
@@ -184,7 +191,8 @@ struct Trail<'a, 'd> {
 }
 
 impl Trail<'_, '_> {
-    /// The nearest instruction in front that writes one of these registers, or a part of one.
+    /// Returns the nearest instruction in front that writes one of these registers, or a part of
+    /// one.
     fn writer(&mut self, registers: &[Register]) -> Option<Instruction> {
         while let Some((length, rest)) = self.lengths.split_last() {
             self.lengths = rest;

@@ -1,4 +1,4 @@
-//! Tables in a file that indirect jumps go through: of addresses, or of distances from an address.
+//! Jump tables in a file: entries are addresses, or distances from an address.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -8,24 +8,25 @@ use super::switches::{Indirect, Origin};
 use crate::elf::image::{Image, Section};
 use crate::function::Function;
 
-/// A table has no more entries than this.
+/// Most entries of one table.
 const LONGEST: u64 = 1 << 14;
 
 /// The tables of a file.
 pub(crate) struct Tables<'a, 'd> {
     pub image: &'a Image<'d>,
     data: &'a [u64],
-    /// The first segment of code; nearly all files have one.
+    /// Bounds of the code around the first executable segment; nearly all files have only one.
     code: Range<u64>,
-    /// Where sections begin and end, in order.
+    /// Beginnings and ends of sections, in order.
     sections: Vec<u64>,
     pub functions: &'a [Function],
-    /// Entries that may still be read: a hostile file may name as many tables as it has instructions.
+    /// Number of entries that may still be read: a hostile file may name as many tables as it has
+    /// instructions.
     budget: Cell<u64>,
 }
 
 impl<'a, 'd> Tables<'a, 'd> {
-    /// `data`: the addresses of data that instructions name, in order.
+    /// Creates a reader of tables. `data`: addresses of data that instructions name, in order.
     pub fn new(image: &'a Image<'d>, data: &'a [u64], functions: &'a [Function]) -> Tables<'a, 'd> {
         let budget = Cell::new((image.data.len() as u64).saturating_mul(8));
         let sections = image.sections.iter().filter(|section| section.address != 0);
@@ -37,18 +38,18 @@ impl<'a, 'd> Tables<'a, 'd> {
         Tables { image, data, code, sections, functions, budget }
     }
 
-    /// The same as of the image, for millions of words.
+    /// Whether an address lies in code. A faster form of [`Image::is_code`], for millions of words.
     fn is_code(&self, address: u64) -> bool {
         self.code.contains(&address) || address >= self.code.end && self.image.is_code(address)
     }
 
-    /// From a function's beginning to the next one's.
+    /// Range from a function's beginning to the next one's.
     pub fn range(&self, n: usize) -> (u64, u64) {
         let next = self.functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
         (self.functions[n].address.0, next)
     }
 
-    /// How many bytes a table has at most: up to the next datum, function or section.
+    /// Most bytes of a table at this address: up to the next datum, function or section.
     pub fn room(&self, table: u64) -> u64 {
         let begins = |n: usize| self.functions.get(n).map(|function| function.address.0);
         let n = self.functions.partition_point(|function| function.address.0 <= table);
@@ -61,13 +62,15 @@ impl<'a, 'd> Tables<'a, 'd> {
         next - table
     }
 
-    /// What the entries of what may be a table of distances from `base` lead to. Some of them are holes, which lead elsewhere; what leads to no code is none.
+    /// Targets of the entries of a possible table of distances from `base`. Some entries are holes,
+    /// with targets elsewhere; the table ends in front of an entry that leads to no code.
     pub fn distances(&self, table: u64, base: u64) -> impl Iterator<Item = u64> {
         self.words(table, base).take_while(|target| self.is_entry(*target))
     }
 
-    /// Of what the [distances](Self::distances) of one table from each of these bases lead to, in order, what lies in these ranges, in order. The table is read once: few of its
-    /// words lead into a function, from whichever of the function's addresses they are counted.
+    /// Collects the targets within `ranges` of one possible table, with its distances counted from
+    /// each of `bases`. Bases and ranges are in order. The table is read once, as few of its words
+    /// lead into the function from any of the bases.
     pub fn distances_within(&self, table: u64, bases: &[u64], ranges: &[(u64, u64)], found: &mut Vec<u64>) {
         let (Some(low), Some(high)) = (bases.first(), bases.last()) else { return };
         let (Some((first, _)), Some(last)) = (ranges.first(), ranges.iter().map(|(_, end)| end).max()) else {
@@ -75,7 +78,7 @@ impl<'a, 'd> Tables<'a, 'd> {
         };
         let code = self.image.code_around(*low);
         let from = |to: u64, base: u64| to as i128 - base as i128;
-        // From all bases to code, and from one of them to a range.
+        // Bounds of the distances that lead from all bases to code, and from any base to a range.
         let (code_low, code_high) = (from(code.start, *low), from(code.end, *high));
         let (own_low, own_high) = (from(*first, *high), from(*last, *low));
         let mut live = bases.to_vec();
@@ -99,7 +102,9 @@ impl<'a, 'd> Tables<'a, 'd> {
         }
     }
 
-    /// The same of a table that a jump goes through, where holes may lead to no code either. Without sections, what follows it may be anything.
+    /// Targets of the entries of a table of distances that a jump goes through, where holes may
+    /// lead to no code. In a file without sections the table has no known end, so such an entry
+    /// ends it.
     pub fn entries(&self, table: u64) -> impl Iterator<Item = u64> {
         let has_holes = !self.sections.is_empty();
         let entry = move |target| {
@@ -113,13 +118,13 @@ impl<'a, 'd> Tables<'a, 'd> {
         self.distances_in(table).map(move |distance| base.wrapping_add_signed(distance))
     }
 
-    /// The words of what may be a table, as far as it may go.
+    /// Words of a possible table, up to its largest extent.
     fn distances_in(&self, table: u64) -> impl Iterator<Item = i64> + use<'d> {
         let words = self.image.tail(table, self.room(table).min(LONGEST * 4)).as_chunks::<4>().0.iter();
         words.map(|word| i64::from(i32::from_le_bytes(*word)))
     }
 
-    /// The entries of a table of addresses, and what they lead to.
+    /// Entries of a table of addresses: (address of the entry, target).
     pub fn addresses(&self, table: u64) -> impl Iterator<Item = (u64, u64)> {
         let words = self.image.tail(table, self.room(table).min(LONGEST * 8)).as_chunks::<8>().0.iter();
         let entries = (table..).step_by(8).zip(words.map(|word| u64::from_le_bytes(*word)));
@@ -130,20 +135,21 @@ impl<'a, 'd> Tables<'a, 'd> {
         self.may_read() && self.is_code(target)
     }
 
-    /// Takes an entry from what may still be read.
+    /// Takes one entry from the budget; false if none is left.
     fn may_read(&self) -> bool {
         let left = self.budget.get();
         self.budget.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// Were all of them read to their ends?
+    /// Whether the budget was enough for all tables.
     pub fn is_complete(&self) -> bool {
         self.budget.get() > 0
     }
 }
 
-/// The words of tables of addresses that indirect jumps go through: first byte and the one behind, in order. They are no labels whose address is taken.
+/// Returns the extents of the tables of addresses that indirect jumps go through: first byte and
+/// the one behind, in order. Their words do not count as labels whose address is taken.
 pub(crate) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, u64)> {
     let mut claimed = BTreeSet::new();
     for jump in jumps {
@@ -156,7 +162,7 @@ pub(crate) fn claimed(tables: &Tables<'_, '_>, jumps: &[Indirect]) -> Vec<(u64, 
     claimed.into_iter().collect()
 }
 
-/// Does an address lie in one of these ranges?
+/// Whether an address lies in one of these ranges.
 pub(crate) fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
     let after = ranges.partition_point(|(start, _)| *start <= address);
     after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|(_, end)| address < *end)

@@ -1,14 +1,16 @@
-//! Work that is shared between processors: a large library has a hundred thousand functions, and a program waits for all of them to be looked at.
+//! Division of work between processors: a large library has a hundred thousand functions, and the
+//! program waits until all of them are decoded.
 
 use std::panic;
 use std::thread;
 
-/// Less than this is done sooner than shared: bytes of code.
+/// Bytes of code below which a single thread is faster.
 const LEAST: u64 = 1 << 20;
-/// The program has work for some of them, too.
+/// Most threads: the traced program needs processors, too.
 const MOST: u64 = 4;
 
-/// What `work` makes of the items, in some parts of about the same weight (bytes), in order.
+/// Applies `work` to consecutive parts of the items, of about equal weight (bytes), in parallel.
+/// Returns the results in order.
 pub(crate) fn share<T: Sync, R: Send>(
     items: &[T],
     weight: impl Fn(&T) -> u64,
@@ -33,7 +35,7 @@ pub(crate) fn share<T: Sync, R: Send>(
     })
 }
 
-/// Two things at once, if there is much to look at: bytes of code.
+/// Runs two closures, in parallel if the weight (bytes of code) is worth it.
 pub(crate) fn both<A: Send, B>(weight: u64, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B) -> (A, B) {
     if weight < LEAST {
         return (a(), b());

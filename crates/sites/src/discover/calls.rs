@@ -1,4 +1,5 @@
-//! Calls to the profiling functions `mcount` and `__fentry__`: recorded ones, and ones found by decoding.
+//! Calls of the profiling functions `mcount` and `__fentry__`: recorded in `__mcount_loc`, or found
+//! by decoding.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,8 @@ use crate::elf::symbols::Symbol;
 use crate::reason::Reason;
 use crate::site::{SiteForm, SiteKind};
 
-/// How far into a function the call is looked for: rustc saves all argument registers before it.
+/// Bytes of a function that are searched for the call: rustc saves all argument registers before
+/// it.
 const SEARCHED: u64 = 256;
 
 /// Length of `__fentry__`.
@@ -24,14 +26,14 @@ const LONGEST_HOOK: usize = 10;
 /// The ways this binary can reach the profiling functions.
 #[derive(Default)]
 pub(super) struct Hooks {
-    /// Their own addresses, when the binary defines them.
+    /// Addresses of the profiling functions that the binary defines.
     addresses: HashMap<u64, Hook>,
     /// Words of the GOT that the loader fills with their addresses.
     slots: HashMap<u64, Hook>,
 }
 
 impl Hooks {
-    /// Looks them up among the symbols and the imports.
+    /// Looks up the profiling functions among the symbols and the imports.
     pub fn find(dynamic: &Dynamic<'_>, symbols: &[Symbol<'_>]) -> Self {
         let defined = symbols.iter().filter_map(|symbol| Some((symbol.address, Hook::named(symbol.name)?)));
         let imported =
@@ -39,7 +41,7 @@ impl Hooks {
         Hooks { addresses: defined.collect(), slots: imported.collect() }
     }
 
-    /// No function of this binary can have such a call.
+    /// Whether no function of this binary can have such a call.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.slots.is_empty()
     }
@@ -60,7 +62,8 @@ impl Hooks {
     }
 }
 
-/// The bytes of a call or NOP that profiling compilers and linkers emit, out of what follows its address.
+/// Returns the call or NOP at the beginning of `code`, if it is one that profiling compilers and
+/// linkers emit.
 fn known(code: &[u8]) -> Option<&[u8]> {
     let length = match code {
         [0xe8, ..] | [0x0f, 0x1f, 0x44, 0, 0, ..] => 5,
@@ -70,7 +73,8 @@ fn known(code: &[u8]) -> Option<&[u8]> {
     code.get(..length)
 }
 
-/// The call, if its instruction begins with the NOP by which a linker (mold) fills up a call that it has made a direct one.
+/// Returns the address of the call behind the NOP with which a linker (mold) fills up a call that
+/// it has made direct; else `at`.
 fn behind_nop(image: &Image<'_>, at: u64) -> u64 {
     if image.bytes(at, 2) == Some(&[0x90, 0xe8]) { at + 1 } else { at }
 }
@@ -89,7 +93,7 @@ fn form(
     }
 }
 
-/// The site of a function with a record in `__mcount_loc`, or why it has none.
+/// Returns the site of a function with a record in `__mcount_loc`, or why it has none.
 pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     if record == function || record == skip_endbr(image, function) {
         return form(image, record, end, |at, old| SiteForm::Entry { at, old });
@@ -105,10 +109,10 @@ pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) 
     if prologue.frame_is_set() { Ok(site) } else { Err(Reason::NoFrame) }
 }
 
-/// What was found at a function: its kind, and its site or why there is none.
+/// A function's kind of site, and its site or why it has none.
 pub(super) type Candidate = (SiteKind, Result<SiteForm, Reason>);
 
-/// The first call to a profiling function, if that is the first call of all.
+/// Returns the site of a function whose first call is one of a profiling function.
 pub(super) fn plain(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -148,7 +152,7 @@ fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: 
     }
 }
 
-/// The instructions of `length` bytes from `address`, up to the first invalid one.
+/// Decodes `length` bytes from `address`, up to the first invalid instruction.
 fn decode<'d>(image: &Image<'d>, address: u64, length: u64) -> impl Iterator<Item = Instruction> + use<'d> {
     let mut decoder = Decoder::with_ip(64, image.tail(address, length), address, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))

@@ -1,10 +1,12 @@
-//! Where a function is left, and whether each of these places can give way to a jump: then its return is seen without another address in the place of its return
-//! address.
+//! Exits of functions, and whether each can be overwritten with a jump. A function's return is then
+//! seen without replacing its return address.
 //!
-//! An exit is a `ret`. It gives way together with instructions in front of it and padding behind it, as many as a jump needs, if nothing lands among them.
+//! An exit is a `ret`. The jump overwrites it with instructions in front of it and padding behind
+//! it, as many as a jump needs, unless a branch lands among them.
 //!
-//! A call lasts until control is back at its caller. Where a function ends with a jump to another one, a tail call, that happens elsewhere: such a function gets a
-//! return stub. Where its return address must not be replaced, the jump stays as it is, and a call that leaves by it has no known end.
+//! A call lasts until control is back at its caller. If a function ends with a tail call, that
+//! happens in another function, so it gets a return stub. Where its return address must not be
+//! replaced, the jump stays as it is, and the end of a call that leaves by it is unknown.
 
 use std::collections::BTreeMap;
 
@@ -24,32 +26,32 @@ use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
-/// The most bytes that may give way in one place.
+/// Most bytes that one exit's jump may displace.
 const LONGEST: u64 = 23;
 
-/// What all functions of a file are known to be.
+/// Finder of exits, with all that is known about the functions of a file.
 pub(super) struct Exits<'a, 'd> {
     image: &'a Image<'d>,
     branches: &'a Branches,
     rows: &'a Rows,
     functions: &'a [Function],
-    /// By address: are they entered by calls?
+    /// By address: whether calls enter the function.
     frames: &'a BTreeMap<u64, bool>,
     parts: &'a Parts,
-    /// What each of the leavings leads to, if that is a jump to an address.
+    /// For each leaving, the target of its direct jump.
     places: Vec<Place>,
 }
 
-/// How a call of a function ends that leaves it by a tail call.
+/// How the end of a call is seen that leaves a function by a tail call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum TailCalls {
-    /// By a return stub.
+    /// A return stub sees it.
     Stub,
-    /// Unseen: why the function must have no return stub.
+    /// Not seen, with the reason why the function must have no return stub.
     Unseen(Reason),
 }
 
-/// What a jump leads to.
+/// Target of a jump out of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// The beginning of a function, or a stub of the linker.
@@ -59,15 +61,15 @@ enum Place {
     Nowhere,
 }
 
-/// Instructions that give way together.
+/// Instructions that one jump displaces.
 #[derive(Debug)]
 struct Region {
     start: u64,
-    /// Behind the last instruction.
+    /// Address behind the last instruction.
     end: u64,
-    /// The first byte that is free for others.
+    /// First byte that the next region may use.
     free: u64,
-    /// Those that leave the function.
+    /// Addresses of the instructions in it that leave the function.
     leaves: Vec<u64>,
     /// [`Exit::keeps_pop`].
     keeps_pop: bool,
@@ -108,7 +110,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             let start = self.functions[*n].address.0;
             start == target && !self.is_part(*n) && self.frames.get(&start) != Some(&false)
         };
-        // All of the linker's stubs together have one entry in the unwinding information.
+        // All stubs of the linker share one entry in the unwinding information.
         match self.index_at(target) {
             Some(n) if is_entry(&n) => Place::Entry,
             _ if plt::is_stub(self.image, target) => Place::Entry,
@@ -117,14 +119,15 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
     }
 
-    /// How the return of a function is traced, and the form of its site: more of its beginning gives way where an exit is near.
+    /// Returns how the return of a function is traced, and the form of its site if that changes:
+    /// where an exit is near the entry, the site displaces both.
     pub fn find(&self, n: usize, tail_calls: &TailCalls) -> (Returns, Option<SiteForm>) {
         self.try_find(n, tail_calls).unwrap_or_else(|reason| (Returns::Stub(Some(reason)), None))
     }
 
     fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), Reason> {
         let function = &self.functions[n];
-        let (at, old, width) = match &function.form {
+        let (at, old, width) = match function.form() {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
             Some(SiteForm::Checked { goid: None, .. }) => return Err(Reason::GoVersion),
@@ -150,7 +153,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let tail_call =
             std::iter::once(n).chain(parts.iter().map(|(part, _)| *part)).find_map(|n| self.tail_call(n));
-        let unseen = match (tail_call, tail_calls) {
+        let unrecorded_end = match (tail_call, tail_calls) {
             (None, _) => None,
             (Some(at), TailCalls::Stub) => return Err(Reason::TailCall { at }),
             (Some(at), TailCalls::Unseen(why)) => {
@@ -167,7 +170,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         }
         let mut regions = regions.into_iter();
         let entry = regions.next().ok_or(Reason::ExitNearEntry)?;
-        let form = match &function.form {
+        let form = match function.form() {
             Some(SiteForm::Prologue { at, .. }) if entry.end > end => {
                 let old = self.bytes(entry.start, entry.end)?;
                 Some(SiteForm::Prologue { at: *at, old })
@@ -180,18 +183,18 @@ impl<'a, 'd> Exits<'a, 'd> {
         };
         let exits = regions.map(|region| {
             let (at, leaves) = (Svma(region.start), offsets(&region));
-            // At least the bytes of the jump, of which some may be padding.
+            // At least the bytes of the jump, some of which may be padding.
             let old = self.bytes(region.start, region.end.max(region.start + JUMP))?;
             Ok(Exit { at, old, leaves, is_sled: false, keeps_pop: region.keeps_pop })
         });
         let elsewhere = exits.collect::<Result<Vec<Exit>, Reason>>()?;
-        if matches!(function.form, Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
+        if matches!(function.form(), Some(SiteForm::Trap { .. })) && !elsewhere.is_empty() {
             return Err(Reason::BreakpointEntry);
         }
-        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unseen }, form))
+        Ok((Returns::Exits { at_entry: offsets(&entry), elsewhere, unrecorded_end }, form))
     }
 
-    /// The first instruction of a function or part that leads to another function.
+    /// Returns the first tail call of a function or part.
     fn tail_call(&self, n: usize) -> Option<u64> {
         let leads_out = |(leaving, place): &(&Leaving, Place)| match leaving.to {
             To::Pointer => true,
@@ -201,7 +204,8 @@ impl<'a, 'd> Exits<'a, 'd> {
         self.leavings(self.functions[n].address.0, self.end(n)).find(leads_out).map(|(leaving, _)| leaving.at)
     }
 
-    /// What may leave the code from `start` to `end`, and what it leads to.
+    /// Instructions from `start` to `end` that may leave the function, each with the target of its
+    /// direct jump.
     fn leavings(&self, start: u64, end: u64) -> impl Iterator<Item = (&'a Leaving, Place)> {
         let leavings = self.branches.leavings(start, end);
         let first = self.branches.leavings.partition_point(|leaving| leaving.at < start);
@@ -213,7 +217,8 @@ impl<'a, 'd> Exits<'a, 'd> {
         bytes.map(<[u8]>::to_vec).ok_or(Reason::NoRoomForJump { at: start })
     }
 
-    /// Is it known where in a function or part all its jumps lead, and exceptions land? Whether a jump leaves it must be known: that is an error otherwise.
+    /// Whether all jump targets and landing pads in a function or part are known. Fails where it is
+    /// unknown whether a jump leaves the function.
     fn is_known(&self, n: usize) -> Result<bool, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let stays = |at: u64| match !self.rows.is_bare(at) && self.frames.contains_key(&start) {
@@ -229,7 +234,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         Ok(unresolved.is_none() && self.rows.unread.binary_search(&start).is_err())
     }
 
-    /// All that gives way in a function or part.
+    /// Returns all regions of a function or part that jumps displace.
     fn regions(&self, n: usize, entry: Option<Region>, is_known: bool) -> Result<Vec<Region>, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
         let mut leavings = Vec::new();
@@ -252,7 +257,7 @@ impl<'a, 'd> Exits<'a, 'd> {
             }
         }
         let limit = match self.functions.get(n + 1) {
-            Some(next) => next.form.as_ref().map_or(next.address, |form| form.address().min(next.address)).0,
+            Some(next) => next.form().map_or(next.address, |form| form.address().min(next.address)).0,
             None => u64::MAX,
         };
         let mut regions = Vec::from_iter(entry);
@@ -268,7 +273,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         Ok(regions)
     }
 
-    /// What gives way for an exit alone.
+    /// Returns the region of an exit alone.
     fn region(
         &self,
         leaving: &Leaving,
@@ -297,10 +302,10 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 
     fn is_of_go(&self, n: usize) -> bool {
-        matches!(self.functions[n].form, Some(SiteForm::Checked { .. }))
+        matches!(self.functions[n].form(), Some(SiteForm::Checked { .. }))
     }
 
-    /// An exit right behind what gives way already gives way with it.
+    /// Adds an exit to the region directly in front of it; false if that cannot be done.
     fn extend(&self, leaving: &Leaving, before: Option<&mut Region>, is_known: bool) -> bool {
         let Some(before) = before.filter(|_| is_known) else { return false };
         let is_next = leaving.starts().any(|at| at == before.end);
@@ -315,19 +320,19 @@ impl<'a, 'd> Exits<'a, 'd> {
         true
     }
 
-    /// Does a call, the last of these instructions, return behind them?
+    /// Whether the last instruction of a region is a call, which returns behind it.
     fn last_is_call(&self, region: &Region) -> bool {
         let code = self.image.tail(region.start, region.end - region.start);
         let last = Decoder::with_ip(64, code, region.start, DecoderOptions::NONE).into_iter().last();
         last.is_none_or(|last| matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
     }
 
-    /// Does something land behind the first of these bytes?
+    /// Whether a branch lands behind the first of these bytes.
     fn is_landed_in(&self, start: u64, end: u64) -> bool {
         self.branches.behind(start, end - start).is_some()
     }
 
-    /// How many bytes of padding there are, as far as a jump needs them.
+    /// Number of bytes of padding, as far as a jump needs them.
     fn padding(&self, from: u64, limit: u64) -> u64 {
         let bytes = self.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
         let filler = bytes.iter().take_while(|byte| **byte == 0xCC).count();
@@ -335,7 +340,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     }
 }
 
-/// Where the instructions are that leave.
+/// Offsets of the leaving instructions in a region.
 fn offsets(region: &Region) -> Vec<u8> {
     region.leaves.iter().map(|at| (at - region.start) as u8).collect()
 }

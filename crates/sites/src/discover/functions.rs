@@ -4,33 +4,36 @@ use super::lookup::Lookup;
 use crate::address::Svma;
 use crate::elf::frames::Frame;
 use crate::elf::symbols::{Symbol, cold_parent};
-use crate::function::{Function, Role};
-use crate::site::SiteKind;
+use crate::function::{Function, Role, Verdict};
 use calltap_names::{printable, printable_bytes};
 
-/// The functions that have a symbol, in address order, none with a site yet. `symbols` are sorted.
+/// Returns the functions that have a symbol, in address order, none with a site yet. `symbols` are
+/// sorted.
 ///
-/// What is no function of its own already has a reason; see [`is_whole`].
+/// An entry that is not a function of its own already has a verdict; see [`is_whole`].
 pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
     let mut functions = Vec::with_capacity(symbols.len());
     functions.extend(symbols.chunk_by(|a, b| a.address == b.address).map(function));
     functions
 }
 
-/// What a resolver without a name of its own is called, behind the name of what it chooses: as gcc does.
+/// Suffix of a resolver without a name of its own, behind the name of the function that it chooses;
+/// as gcc names it.
 const RESOLVER: &str = ".resolver";
 
-/// Whether it is a function at all, and no part of one (in a fresh list).
+/// Whether an entry of a fresh list is a function, not a part of one.
 pub(super) fn is_whole(function: &Function) -> bool {
-    function.reason.is_none()
+    function.verdict == Verdict::Open
 }
 
-/// Whether the symbols leave nothing open about `address`: it lies in a function whose size they know.
+/// Whether `address` lies in a function whose size the symbols state, so that no frame is needed
+/// for it.
 pub(super) fn is_settled(functions: &mut Lookup<'_>, address: u64) -> bool {
     functions.before(address).is_some_and(|(_, function)| address - function.address.0 < function.size)
 }
 
-/// Completes the list with what the symbols left open. `frames` are sorted.
+/// Completes a list made from symbols with unwinding information: sizes, and functions without a
+/// symbol. `frames` are sorted.
 pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module: &str) {
     for function in functions.iter_mut().filter(|function| function.size == 0) {
         let frame = frames.binary_search_by_key(&function.address.0, |frame| frame.address);
@@ -43,7 +46,7 @@ pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module
 
 fn function(names: &[Symbol<'_>]) -> Function {
     let best = &names[0];
-    // A resolver is listed under the name of the function that it chooses.
+    // A resolver's symbol has the name of the function that it chooses.
     let own = names.iter().take_while(|symbol| !symbol.is_chosen()).count();
     let name = if own == 0 { text(best.name) + RESOLVER } else { text(best.name) };
     let role = cold_parent(best.name).map_or(Role::Function, |parent| Role::ColdPart(Some(text(parent))));
@@ -52,11 +55,8 @@ fn function(names: &[Symbol<'_>]) -> Function {
         aliases: aliases(best.name, names.get(1..own).unwrap_or_default()),
         address: Svma(best.address),
         size: names.iter().map(|symbol| symbol.size).find(|&size| size != 0).unwrap_or(0),
-        reason: role.reason(),
+        verdict: role.verdict(),
         role,
-        kind: SiteKind::None,
-        form: None,
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     }
@@ -73,7 +73,8 @@ fn aliases(best: &[u8], others: &[Symbol<'_>]) -> Vec<String> {
     aliases.into_iter().map(text).collect()
 }
 
-/// The frames no symbol covers: all of a stripped binary's, the local functions' of a partly stripped one.
+/// Functions for the frames that no symbol covers: all of a stripped binary's, and the local
+/// functions' of a partly stripped one.
 fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Function> {
     let mut named = Lookup::new(functions);
     let mut covered =
@@ -84,18 +85,16 @@ fn unnamed(functions: &[Function], frames: &[Frame], module: &str) -> Vec<Functi
         aliases: Vec::new(),
         address: Svma(frame.address),
         size: frame.size,
-        kind: SiteKind::None,
-        form: None,
-        reason: role(frame).reason(),
+        verdict: role(frame).verdict(),
         role: role(frame),
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     };
     frames.iter().filter(|frame| !covered(frame)).map(function).collect()
 }
 
-/// Nearly every name is ASCII: the check for that is much faster than a lossy conversion.
+/// Converts a name. Nearly every name is ASCII, and the check for that is much faster than a lossy
+/// conversion.
 fn text(name: &[u8]) -> String {
     str::from_utf8(name).map_or_else(|_| printable_bytes(name), |name| printable(name).into_owned())
 }

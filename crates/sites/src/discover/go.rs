@@ -1,21 +1,22 @@
-//! Go functions. Their stacks are small, and move: no return address may be another, so returns are seen at the functions' exits
-//! ([`go_exits`](super::go_exits)), and a hook may only run where the stack has room for it.
+//! Sites of Go functions. Their stacks are small and move, so no return address may be replaced:
+//! returns are seen at the functions' exits ([`go_exits`](super::go_exits)), and a hook may run
+//! only where the stack has room for it.
 //!
-//! Both follow from the check that most Go functions begin with:
+//! Both are possible because of the check with which most Go functions begin:
 //!
 //! ```text
-//!   start:  cmp 0x10(%r14),%rsp     is more of the stack left than its guard (928 bytes and more)?
+//!   start:  cmp 0x10(%r14),%rsp     is more of the stack left than its guard (928 bytes or more)?
 //!           jbe more
 //!   body:   ...
-//!   more:   call runtime.morestack  (a larger one, or the thread goes to another goroutine)
+//!   more:   call runtime.morestack  (grows the stack, or switches to another goroutine)
 //!           jmp start
 //! ```
 //!
-//! The jump to be written takes the place of the check, which is run from a copy; only if that has passed, a
-//! hook is called, and then goes to the body. So there is room, and a call that comes by twice counts once.
-//! And no goroutine that is on no thread comes back to the middle of the jump: Go preempts none between the
-//! check's comparison and its branch (a point marked unsafe), and all that it preempts elsewhere come back to
-//! where an instruction of other forms of the check begins, behind the jump's five bytes.
+//! The jump overwrites the check, which is executed out of line. Only if the check passes, the stub
+//! calls the hook and continues at the body. So the hook has room, and a call that runs the check
+//! twice counts once. No descheduled goroutine resumes within the jump's five bytes: Go does not
+//! preempt between the check's comparison and its branch (an unsafe point), and elsewhere it
+//! resumes at an instruction of another form of the check, behind those bytes.
 
 use std::ops::Range;
 
@@ -32,24 +33,25 @@ use crate::address::Svma;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::pclntab::{self, Entry};
-use crate::function::Function;
+use crate::function::{Function, Verdict};
 use crate::reason::Reason;
-use crate::site::{JUMP, SiteForm, SiteKind};
+use crate::site::{JUMP, SiteForm};
 use calltap_abi::PAGE;
 
-/// Its own note comes among so many.
+/// Most notes that are searched for Go's own.
 const NOTES: usize = 64;
-/// A check has fewer instructions and bytes.
+/// Most instructions of a check, without the load of `g`.
 const CHECK: usize = 6;
+/// Most bytes of a check.
 const CHECK_BYTES: u64 = 64;
-/// What follows when it fails has fewer: registers with arguments are put aside and taken back.
+/// Most instructions behind a failed check: they save and restore registers with arguments.
 const TAIL: usize = 64;
-/// `runtime.g`: both guards of its stack.
+/// Offsets of the two stack guards in `runtime.g`.
 const GUARDS: [u64; 2] = [0x10, 0x18];
-/// Where a thread has its `g`, counted from its thread pointer (found in a register in newer code).
+/// Offset of a thread's `g` from its thread pointer. Newer code has `g` in a register.
 const G: u64 = -8i64 as u64;
 
-/// Is it Go's linker that has made the file?
+/// Whether Go's linker made the file.
 pub(super) fn is_go(image: &Image<'_>) -> bool {
     const MARKS: [&[u8]; 4] =
         [b".gopclntab", b".data.rel.ro.gopclntab", b".note.go.buildid", b".go.buildinfo"];
@@ -60,7 +62,7 @@ pub(super) fn is_go(image: &Image<'_>) -> bool {
     MARKS.iter().any(|name| image.section(name).is_some()) || image.program_headers.iter().any(has_note)
 }
 
-/// Adds those functions of a Go program of which there are no symbols.
+/// Adds the functions of a Go program that have no symbol.
 pub(super) fn add_functions(image: &Image<'_>, dynamic: &Dynamic<'_>, functions: &mut Vec<Function>) {
     if !is_go(image) {
         return;
@@ -79,18 +81,16 @@ fn function(entry: &Entry<'_>) -> Function {
         aliases: Vec::new(),
         address: Svma(entry.address),
         size: entry.size,
-        kind: SiteKind::None,
-        form: None,
-        reason: None,
+        verdict: Verdict::Open,
         role: Default::default(),
-        on_demand: false,
         returns: Default::default(),
         poll: None,
     }
 }
 
-/// Finds sites of the Go functions of a file. The range of Go's code: the rest is C, and left alone. Go's
-/// linker puts its code together; what cannot be told to be C is not.
+/// Finds sites of the Go functions of a file. Returns the range of Go's code, which Go's linker
+/// keeps together; the C code outside of it is left alone. Without a table of functions, all code
+/// counts as Go's.
 pub(super) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -103,17 +103,11 @@ pub(super) fn find(
         (Some(first), Some(last)) => first.address..last.address + last.size,
         _ => 0..u64::MAX,
     };
-    let of_go = |function: &&mut Function| function.form.is_none() && code.contains(&function.address.0);
+    let of_go = |function: &&mut Function| !function.is_traceable() && code.contains(&function.address.0);
     for function in functions.iter_mut().filter(of_go) {
         let entry = entries.binary_search_by_key(&function.address.0, |entry| entry.address);
-        match entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n], goid)) {
-            Ok(form) => {
-                (function.kind, function.form, function.on_demand) =
-                    (SiteKind::Prologue, Some(form), on_demand);
-                function.reason = None;
-            }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
-        }
+        let found = entry.map_err(|_| Reason::GoUnknown).and_then(|n| site(image, &entries[n], goid));
+        function.verdict = Verdict::unmodified(found, on_demand);
     }
     code
 }
@@ -142,7 +136,7 @@ fn site(image: &Image<'_>, entry: &Entry<'_>, goid: Option<u8>) -> Result<SiteFo
             return Err(Reason::LoopsToEntry);
         }
     }
-    // A write to code is whole within a page, should the writer be killed.
+    // A write within one page is whole even if the writer is killed.
     if address % PAGE > PAGE - JUMP {
         return Err(Reason::TwoPages);
     }
@@ -154,20 +148,21 @@ fn decoder(code: &[u8], address: u64) -> Decoder<'_> {
     Decoder::with_ip(64, code, address, DecoderOptions::NONE)
 }
 
-/// A function's check of its stack.
+/// The stack check at a function's beginning.
 struct Check {
-    /// Behind it.
+    /// Address behind the check.
     end: u64,
-    /// Where it leads if there is too little.
+    /// Target of the branch that is taken if the stack is too small.
     more: u64,
-    /// The register that leads to `g`.
+    /// The register that holds the address of `g`.
     g: Register,
 }
 
 impl Check {
-    /// What a function begins with, in one of the forms that compilers have written since Go 1.16, by the
-    /// size of the frame: the comparison of the stack pointer, of it less the frame's size, and the same
-    /// where that may be less than nothing. Assembly, and all code of Go 1.16, first loads `g`.
+    /// Decodes the check at a function's beginning, in any of the forms that compilers have written
+    /// since Go 1.16. The frame's size decides the form: compare the stack pointer; compare it less
+    /// the frame's size; or that with a test for wrap-around. Assembly, and all code of Go 1.16,
+    /// first loads `g`.
     fn of(code: &[u8], address: u64) -> Option<Check> {
         let window = &code[..code.len().min(CHECK_BYTES as usize)];
         let mut instructions = decoder(window, address).into_iter().take(CHECK + 2);
@@ -218,7 +213,7 @@ impl Check {
         (fails && agrees).then_some(Check { end: branch.next_ip(), more, g })
     }
 
-    /// Where the jump is that leads to the function's beginning again when there is more of the stack.
+    /// Address of the jump back to the function's beginning, after the stack has grown.
     fn way_back(&self, code: &[u8], address: u64) -> Option<u64> {
         let tail = code.get((self.more - address) as usize..)?;
         let jump = decoder(tail, self.more)
@@ -229,7 +224,7 @@ impl Check {
     }
 }
 
-/// Has its memory operand neither index nor segment?
+/// Whether the memory operand has neither index nor segment.
 fn is_plain(instruction: &Instruction) -> bool {
     instruction.memory_index() == Register::None && instruction.segment_prefix() == Register::None
 }
@@ -240,8 +235,8 @@ fn moves_to(instruction: &Instruction, register: Register) -> bool {
         && instruction.op0_register() == register
 }
 
-/// The register that is loaded with the thread's `g`; the second: with where that is, the load itself
-/// follows.
+/// Returns the register that is loaded with the thread's `g`, and whether a second load follows:
+/// then this one loads only the position of `g`.
 fn loads_g(instruction: &Instruction) -> Option<(Register, bool)> {
     let register = instruction.op0_register();
     if !moves_to(instruction, register) || register == Register::None {

@@ -1,43 +1,53 @@
-//! What may give way at an exit of a Go function.
+//! Conditions for overwriting an exit of a Go function with a jump.
 //!
-//! Its returns are seen like those of other functions whose exits are rewritten, but more has to hold of the instructions that give way:
+//! Returns are seen as in other functions whose exits are rewritten, but the displaced instructions
+//! must fulfil more:
 //!
-//! - **No goroutine comes back behind the first byte of the jump.** A goroutine that is on no thread has its place in memory that calltap does
-//!   not search: a signal may have preempted it at any instruction. So no instruction that changes begins within the jump, behind its first byte: the first one is
-//!   as long as the jump, or it is a return with padding behind it. What stands behind the jump stays as it is.
-//! - **A frame pointer stays.** Since Go 1.21 most functions end with `add $n,%rsp` of four bytes, `pop %rbp` and `ret`. A jump in the place of the `add` has the
-//!   `pop`, `5d`, for its fifth byte, so that it leads to a place between 0x5d000000 and 0x5dffffff bytes further up, where the copy has to be.
-//! - **r14 has the goroutine** where the function returns: what a compiler has made keeps it there.
-//! - **None can fault**, as the runtime makes a panic of a fault by the place in the function: only the stack is accessed, and nothing is divided.
-//! - **None calls**: a call returns to where the runtime knows the frame.
+//! - **No goroutine resumes behind the first byte of the jump.** The resume address of a
+//!   descheduled goroutine is in memory that calltap does not search, and a signal may have
+//!   preempted it at any instruction. So no instruction may begin within the jump: the first one is
+//!   as long as the jump, or it is a return with padding behind it. The bytes behind the jump stay.
+//! - **`pop %rbp` stays.** Since Go 1.21 most functions end with `add $n,%rsp` of four bytes,
+//!   `pop %rbp` and `ret`. The fifth byte of a jump in place of the `add` is the `pop`, `5d`, so
+//!   the jump leads between 0x5d000000 and 0x5dffffff bytes upwards, and the out-of-line copy has
+//!   to be there.
+//! - **r14 holds the goroutine** when the function returns: compiled code keeps it there.
+//! - **No instruction can fault**, as the runtime turns a fault into a panic by its place in the
+//!   function: they access only the stack, and do not divide.
+//! - **No instruction calls**: a call returns to an address that the runtime finds in its tables.
 //!
-//! While a thread runs a copy, its place is in none of the runtime's tables. The runtime then takes it for code that is not Go's, which it neither preempts
-//! nor unwinds, as in a hook.
+//! While a thread executes an out-of-line copy, its program counter is in none of the runtime's
+//! tables. The runtime takes it for foreign code, which it neither preempts nor unwinds, as in a
+//! hook.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::site::{JUMP, POP};
 
-/// What the runtime calls when a goroutine is over, in the place of its first function. It never returns.
+/// The function that the runtime calls when a goroutine's first function has returned. It never
+/// returns.
 pub(super) const LAST: &str = "runtime.goexit1";
 
-/// Does a function that begins with these instructions find its goroutine in r14, as compilers have it, so that r14 has it when the function returns?
-/// Assembly loads it there first, and may use the register for something else behind the check.
+/// Whether a function that begins with these instructions keeps its goroutine in r14, as compiled
+/// code does. Assembly first loads it into r14, and may use the register for another value behind
+/// the check.
 pub(super) fn keeps_g(check: &[u8]) -> bool {
     let first = Decoder::with_ip(64, check, 0, DecoderOptions::NONE).decode();
     !(first.mnemonic() == Mnemonic::Mov && first.op0_register() == Register::R14)
 }
 
-/// Where a jump has room.
+/// Room for a jump at an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Room {
-    /// In its first instruction, or in padding.
+    /// The jump fits into the first instruction, or into a return with padding.
     Jump,
-    /// In its first instruction but for its last byte, which has to be the `pop` that follows.
+    /// The jump fits into the first instruction and the `pop` behind it, which is the jump's last
+    /// byte.
     BeforePop,
 }
 
-/// How these instructions may give way together with the return behind them, if they may.
+/// Returns the room for a jump at a return with these instructions in front, if they may be
+/// displaced.
 pub(super) fn room(code: &[u8]) -> Option<Room> {
     let instructions: Vec<Instruction> =
         Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
@@ -51,7 +61,7 @@ pub(super) fn room(code: &[u8]) -> Option<Room> {
     instructions.iter().all(is_harmless).then_some(room)
 }
 
-/// Does it go on behind itself, and cannot fault?
+/// Whether an instruction falls through to the next one and cannot fault.
 fn is_harmless(instruction: &Instruction) -> bool {
     let accesses =
         instruction.op_kinds().any(|kind| kind == OpKind::Memory) && instruction.mnemonic() != Mnemonic::Lea;
@@ -70,7 +80,7 @@ fn is_harmless(instruction: &Instruction) -> bool {
 mod tests {
     use super::{Room, keeps_g, room};
 
-    /// Instructions in front of a return.
+    /// Checks the room at instructions in front of a return.
     fn check(code: &[u8], expected: Option<Room>) {
         assert_eq!(room(code), expected, "{code:x?}");
     }

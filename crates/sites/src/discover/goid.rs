@@ -1,28 +1,30 @@
-//! Where a goroutine has its number: a distance in `runtime.g` that the version of Go decides.
+//! Offset of a goroutine's number in `runtime.g`, which depends on the version of Go.
 //!
-//! The linker writes the version into the file (`debug/buildinfo` in Go's own library reads it). The places below are those that the debugging information of
-//! programs built by each version tells (`runtime.g`). Of any other version the place is not known, and no goroutine is read.
+//! The linker writes the version into the file (Go's own `debug/buildinfo` reads it). The offsets
+//! below are from the debugging information of programs built by each version. For any other
+//! version the offset is unknown, and no goroutine's number is read.
 
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 
 const SECTION: &[u8] = b".go.buildinfo";
-/// What the section begins with; then the size of a pointer, and flags.
+/// Beginning of the section. The size of a pointer, and flags, follow.
 const MAGIC: &[u8; 14] = b"\xff Go buildinf:";
 const FLAGS: u64 = 15;
-/// A flag: the version is in the section, behind a byte with its length. Else the section leads to it by pointers.
+/// Flag: the version is in the section, behind a byte with its length. Otherwise the section has a
+/// pointer to it.
 const INLINE: u8 = 2;
 const POINTER: u64 = 16;
 const TEXT: u64 = 32;
-/// No version is longer.
+/// Length of the longest version that is read.
 const LONGEST: u64 = 127;
 
-/// The goroutine's number, in words from the beginning of `g`.
+/// Returns the offset of the goroutine's number in `g`, in words.
 pub(super) fn word(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<u8> {
     of_version(&version(image, dynamic)?)
 }
 
-/// The version that a program was built with, as `go version FILE` says it.
+/// The version of Go that a program was built with, as `go version FILE` reports it.
 fn version(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<String> {
     let at = image.section(SECTION)?.address;
     let head = image.bytes(at, TEXT)?;
@@ -44,9 +46,9 @@ fn of_version(version: &str) -> Option<u8> {
     let minor = version.strip_prefix("go1.")?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
     match minor[..digits].parse().ok()? {
-        // The first that keeps `g` in r14 is 1.17.
+        // Go 1.17 is the first version that keeps `g` in r14.
         17..=22_u32 | 25..=27 => Some(19),
-        // `syscallbp` stands in front of it; in 1.25 another word is gone.
+        // A word, `syscallbp`, was added in front of the number; 1.25 removed another one.
         23..=24 => Some(20),
         _ => None,
     }

@@ -1,8 +1,9 @@
-//! Where indirect jumps lead.
+//! Targets of indirect jumps.
 //!
-//! An instruction can jump into the middle of a function only by an address that the file holds: a label whose address an instruction or data has, or an entry of a table, as an
-//! address or as a distance from an address that the function forms. All of these are collected. A jump for which they do not account is *unresolved*: it may lead to any
-//! instruction of its function.
+//! An instruction can jump into the middle of a function only through an address that the file
+//! holds: a label's address in an instruction or in data, or an entry of a table, as an address or
+//! as a distance from an address that the function forms. All of these are collected. A jump that
+//! they do not account for is *unresolved*: it may lead to any instruction of its function.
 
 use super::lookup;
 use super::parts::Parts;
@@ -15,38 +16,41 @@ use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 use crate::function::Function;
 
-/// The most pairs of a base and a table of label differences that are tried in one function.
+/// Most pairs of a base and a table of label differences that are tried in one function.
 const MOST_PAIRS: usize = 1 << 10;
 
-/// What is known about a function and its parts.
+/// Properties of a function and its parts, for their indirect jumps.
 struct Group {
-    /// First byte of each, and the one behind.
+    /// Ranges of the function and its parts: first byte and the one behind the last.
     ranges: Vec<(u64, u64)>,
-    /// Is the address of a label taken, but by tables that jumps go through?
+    /// Whether the address of a label is taken, other than by jump tables.
     has_labels: bool,
-    /// Does an instruction take that of a label, or the function's own, so that others may be counted from there?
+    /// Whether an instruction forms the address of a label or of the function itself, from which
+    /// other addresses may be computed.
     has_base: bool,
-    /// May a sum be made of such an address, and be kept in memory? And of a label's?
+    /// Whether a sum may be made of such an address and be kept in memory; and the same for labels
+    /// only.
     sums: bool,
     sums_labels: bool,
-    /// What the tables lead to within, in order; all of it, unless there were too many.
+    /// Targets of tables within the ranges, in order; not all of them if `is_complete` is false.
     entries: Vec<u64>,
     is_complete: bool,
 }
 
-/// Where a jump leads.
+/// Where an indirect jump leads.
 enum Outcome {
-    /// Out of the function,
+    /// Out of the function.
     Leaves,
-    /// or to known places in it,
+    /// To known places in the function.
     Stays,
-    /// or one of these,
+    /// Out of the function, or to known places in it.
     LeavesOrStays,
-    /// or anywhere in it.
+    /// To any instruction of the function.
     Unresolved,
 }
 
-/// Decides about all indirect jumps: the places to which they lead become targets; those that stay are no exits.
+/// Resolves all indirect jumps. The places to which they lead become branch targets, and those that
+/// stay in their function are removed from the leavings.
 pub(super) fn resolve(
     image: &Image<'_>,
     branches: &mut Branches,
@@ -102,7 +106,7 @@ impl Group {
     fn find(tables: &Tables<'_, '_>, branches: &Branches, parts: &Parts, n: usize, stored: &[u64]) -> Group {
         let members = parts.group(n);
         let ranges: Vec<(u64, u64)> = members.iter().map(|n| tables.range(*n)).collect();
-        // Behind the last function of a file lies its data.
+        // The file's data may follow its last function.
         let is_own = |address: &u64| is_in(&ranges, *address) && tables.image.is_code(*address);
         let is_label = |address: &u64| {
             let function = lookup::index_at(tables.functions, *address);
@@ -122,7 +126,7 @@ impl Group {
         let has_labels = formed.iter().any(is_label)
             || !parts.takers.is_disjoint(&members)
             || ranges.iter().flat_map(|(start, end)| between(stored, *start, *end, |at| *at)).any(is_label);
-        // A function's own beginning is a base, too, if not a label.
+        // A function's own beginning is not a label, but it is a base.
         let bases: Vec<u64> = formed.iter().copied().filter(is_own).collect();
         let is_complete = bases.len() * formed.len() <= MOST_PAIRS;
         let jumps = || ranges.iter().flat_map(|(s, e)| between(&branches.indirect, *s, *e, |jump| jump.at));
@@ -144,7 +148,7 @@ impl Group {
                 let is_empty = targets.peek().is_none();
                 match targets.any(is_own) {
                     true => Outcome::Stays,
-                    // A table of other functions.
+                    // The table belongs to other functions.
                     false if is_bare && !is_empty => Outcome::Leaves,
                     false => Outcome::Unresolved,
                 }
@@ -168,8 +172,9 @@ impl Group {
     }
 }
 
-/// What tables lead to within these ranges, in order: those that jumps go through, and those that may begin at an address that is formed. Their distances are counted from there, or
-/// from one of the bases.
+/// Returns the targets of tables within `ranges`, in order: of the tables that jumps go through,
+/// and of tables that may begin at a formed address, with distances from there or from one of the
+/// bases.
 fn entries(
     tables: &Tables<'_, '_>,
     ranges: &[(u64, u64)],

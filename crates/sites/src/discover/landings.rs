@@ -1,4 +1,4 @@
-//! Where jumps of a file may land, as far as its code tells: for a comparison with the jumps that a run takes.
+//! Branch targets of a file as its code tells them, for comparison with the jumps that a run takes.
 
 use std::ops::Range;
 
@@ -8,44 +8,44 @@ use crate::code::branches::{Branches, To};
 use crate::function::{Function, Returns};
 use crate::site::{JUMP, SiteForm};
 
-/// Bytes of the short jump at a site beside padding.
+/// Bytes of the short jump at a site with a jump in the padding.
 const SHORT: u64 = 2;
 
-/// The known landing places of a file, and the bytes that sites overwrite.
+/// Known branch targets of a file, and the bytes that sites overwrite.
 #[derive(Debug, Default)]
 pub struct Landings {
-    /// Known places, in order.
+    /// Known branch targets, in order.
     targets: Vec<u64>,
-    /// Indirect jumps, in order, each with how it was resolved.
+    /// Indirect jumps, in order, each with its resolution.
     indirect: Vec<(u64, Resolution)>,
-    /// Bytes behind the first of each overwritten place, in order.
+    /// Bytes behind the first one of each overwritten place, in order.
     displaced: Vec<Range<u64>>,
 }
 
 /// How an indirect jump was resolved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resolution {
-    /// It leaves its function.
+    /// The jump leaves its function.
     Leaves,
-    /// It leads to known places.
+    /// The jump leads to known places.
     Known,
-    /// It may lead to any instruction of its function.
+    /// The jump may lead to any instruction of its function.
     Unresolved,
 }
 
-/// How a jump that was taken contradicts what is known.
+/// How a taken jump contradicts the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Contradiction {
-    /// It lands behind the first of the bytes that a site overwrites.
+    /// The jump lands behind the first of the bytes that a site overwrites.
     LandsOnDisplaced,
-    /// It is resolved, and lands in a function at a place that is not among the known ones.
+    /// The jump is resolved, but lands in a function at a place that is not a known target.
     UnknownTarget,
-    /// It is taken for an exit, and stays in its function.
+    /// The analysis takes the jump for an exit, but it stays in its function.
     Stays,
 }
 
 impl Contradiction {
-    /// In words.
+    /// Describes the contradiction in words.
     pub fn text(self) -> &'static str {
         match self {
             Contradiction::LandsOnDisplaced => "lands on displaced bytes",
@@ -73,17 +73,17 @@ impl Landings {
         Landings { targets: branches.targets().to_vec(), indirect, displaced }
     }
 
-    /// How many indirect jumps the file has.
+    /// Number of indirect jumps in the file.
     pub fn jumps(&self) -> usize {
         self.indirect.len()
     }
 
-    /// Is it an indirect jump?
+    /// Whether there is an indirect jump at this address.
     pub fn is_indirect(&self, at: u64) -> bool {
         self.resolution(at).is_some()
     }
 
-    /// Is it an indirect jump that may lead to any instruction of its function?
+    /// Whether the jump at this address may lead to any instruction of its function.
     pub fn is_unresolved(&self, at: u64) -> bool {
         self.resolution(at) == Some(Resolution::Unresolved)
     }
@@ -93,7 +93,8 @@ impl Landings {
         Some(self.indirect[n].1)
     }
 
-    /// What a transfer of control contradicts, if anything: the instruction at `from`, if that is in the file, led to `to`.
+    /// Compares a transfer of control with the analysis: the instruction at `from`, if that is in
+    /// the file, led to `to`. Returns the contradiction, if there is one.
     pub fn check(&self, binary: &Binary, from: Option<u64>, to: u64) -> Option<Contradiction> {
         let n = self.displaced.partition_point(|range| range.start <= to);
         if n.checked_sub(1).is_some_and(|n| self.displaced[n].contains(&to)) {
@@ -114,10 +115,10 @@ impl Landings {
     }
 }
 
-/// What sites of a function overwrite or run elsewhere, without the first byte of each.
+/// Bytes that a function's sites overwrite or displace, without the first byte of each.
 fn displaced(function: &Function) -> Vec<Range<u64>> {
     let behind = |at: u64, length: u64| at + 1..at + length;
-    let mut all = match &function.form {
+    let mut all = match function.form() {
         None => return Vec::new(),
         Some(SiteForm::Entry { at, .. }) => vec![behind(at.0, JUMP)],
         Some(SiteForm::Prefix { prefix, entry, .. }) => {

@@ -1,7 +1,8 @@
-//! Calls into libraries: the stubs of the linker that a program makes them through, as functions.
+//! Calls into libraries: the linker's stubs through which a program makes them, as functions.
 //!
-//! A stub is one jump through a word of the GOT, which the dynamic linker fills in at the first call, or at the start: a tail call of the function
-//! in the library. The jump gives way as any first instruction does, and the word stays what it is:
+//! A stub is one jump through a word of the GOT, which the dynamic linker fills in at the first
+//! call or at the start: a tail call of the library's function. The jump is displaced like any
+//! first instruction, and the word keeps its value:
 //!
 //! ```text
 //! .plt.sec:  endbr64; [bnd] jmp *slot(%rip)             a stub beside .plt, which binds lazily
@@ -10,38 +11,40 @@
 //! mold:      endbr64; mov $n, %r11d; jmp *slot(%rip)
 //! ```
 //!
-//! A program compiled with `-fno-plt`, as those in Rust are, calls through the slots themselves, and has no stubs.
+//! A program compiled with `-fno-plt`, as Rust programs are, calls through the words of the GOT
+//! itself, and has no stubs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use calltap_names::printable_bytes;
 
-use super::askers;
+use super::return_address_readers;
 use crate::address::Svma;
 use crate::binary::Binary;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt::{self, ENDBR64};
 use crate::error::Error;
-use crate::function::{Function, Returns, Role};
+use crate::function::{Function, Returns, Role, Verdict};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 
-/// What a stub is called behind the name of what it leads to.
+/// Suffix of a stub's name, behind the name of the function that it calls.
 pub const SUFFIX: &str = "@plt";
 /// Stubs begin at multiples of this.
 const STEP: u64 = 8;
-/// Stubs of a file that are looked at.
+/// Most stubs of a file that are read.
 const MOST: u64 = 1 << 20;
-/// Longer names are not taken.
+/// Length of the longest name that is read.
 const LONGEST_NAME: usize = 4096;
-/// `mov $n, %r11d`: which relocation it is, for the dynamic linker.
+/// `mov $n, %r11d`: the number of the relocation, for the dynamic linker.
 const NUMBER: [u8; 2] = [0x41, 0xbb];
-/// Its length.
+/// Length of that instruction.
 const NUMBER_LENGTH: u64 = 6;
 
-/// What is no call into a library of the programmer's: the profiling functions, which have another place in a session, what the C library starts the
-/// program with, and what the compiler has calls of for a thread's variables, which keep more registers than functions may.
+/// Functions whose stubs are left out: the profiling functions, which a session handles otherwise;
+/// those with which the C library starts and ends the program; and the accessor of thread-local
+/// variables, which preserves more registers than functions usually do.
 const LEFT_OUT: [&[u8]; 9] = [
     b"mcount",
     b"_mcount",
@@ -53,12 +56,13 @@ const LEFT_OUT: [&[u8]; 9] = [
     b"__tls_get_addr",
     b"__cxa_finalize",
 ];
-/// Functions of libraries that leave a call open on a stack that another thread may go on with, after calltap has left: besides
-/// those of C libraries.
+/// Library functions that leave a call open on a stack on which another thread may continue after
+/// detaching, besides those of C libraries.
 const SWITCHERS: [&[u8]; 5] =
     [b"jump_fcontext", b"ontop_fcontext", b"co_switch", b"coro_transfer", b"setcontext"];
 
-/// Adds the stubs of a file to its functions, and the names of what it can call without one. How many stubs there are.
+/// Adds the stubs of a file to its functions, and the names of library functions that it can call
+/// without one. Returns the number of stubs.
 pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     let dynamic = Dynamic::parse(&image, &mut Vec::new());
@@ -72,7 +76,7 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
         addresses.filter(|(slot, name)| !name.is_empty() && !has_stub(slot) && !LEFT_OUT.contains(name));
     let without: BTreeSet<String> = without.map(|(_, name)| printable_bytes(name)).collect();
     binary.called_without_stub = without.into_iter().collect();
-    let (keeps, mut found) = (askers::slots(&dynamic), Vec::new());
+    let (keeps, mut found) = (return_address_readers::slots(&dynamic), Vec::new());
     let imports: Vec<_> = dynamic.imports_at(LONGEST_NAME, |slot| stubs.contains_key(&slot)).collect();
     for (slot, name) in imports {
         let Some(stub) = stubs.remove(&slot) else { continue };
@@ -92,14 +96,14 @@ pub fn add_library_calls(data: &[u8], binary: &mut Binary) -> Result<usize, Erro
 
 struct Stub {
     start: u64,
-    /// The first instruction that gives way.
+    /// First displaced instruction.
     at: u64,
-    /// Bytes that give way.
+    /// Number of displaced bytes.
     length: u64,
     slot: u64,
 }
 
-/// All stubs of the file's tables.
+/// Returns all stubs in the file's tables.
 fn stubs_of(image: &Image<'_>) -> impl Iterator<Item = Stub> {
     let tables = image.sections.iter().filter(|section| section.is_plt() && section.is_code());
     let places =
@@ -115,14 +119,15 @@ fn stub_at(image: &Image<'_>, start: u64) -> Option<Stub> {
         let slot = plt::slot_of(rest.get(NUMBER_LENGTH as usize..)?, at + NUMBER_LENGTH)?;
         return Some(Stub { start, at, length: NUMBER_LENGTH, slot });
     }
-    // The first stub of a table, which pushes first, is entered with more on the stack than a return address.
+    // The first stub of a table, which pushes a word first, has more on the stack than a return
+    // address.
     let slot = plt::slot_of(rest, at)?;
     let length = if rest.starts_with(&[0xf2]) { 7 } else { 6 };
     Some(Stub { start, at, length, slot })
 }
 
 impl Stub {
-    /// `must_not_return`: another address must not be in the place of the return address.
+    /// Makes a function of the stub. `must_not_return`: its return address must not be replaced.
     fn function(&self, image: &Image<'_>, name: &str, must_not_return: bool) -> Option<Function> {
         let Stub { start, at, length, .. } = *self;
         debug_assert!(length >= JUMP);
@@ -132,7 +137,10 @@ impl Stub {
             true => Returns::Exits {
                 at_entry: Vec::new(),
                 elsewhere: Vec::new(),
-                unseen: Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReadsReturnAddress { at }) }),
+                unrecorded_end: Some(Reason::UnseenTailCall {
+                    at,
+                    why: Box::new(Reason::ReadsReturnAddress { at }),
+                }),
             },
         };
         Some(Function {
@@ -141,11 +149,12 @@ impl Stub {
             address: Svma(start),
             size: at - start + length,
             role: Role::Function,
-            kind: SiteKind::Plt,
-            form: Some(SiteForm::Prologue { at: Svma(at), old }),
+            verdict: Verdict::Site {
+                kind: SiteKind::Plt,
+                form: SiteForm::Prologue { at: Svma(at), old },
+                on_demand: true,
+            },
             returns,
-            reason: None,
-            on_demand: true,
             poll: None,
         })
     }

@@ -1,23 +1,24 @@
-//! Finding functions by address.
+//! Lookup of functions by address.
 
 use crate::function::Function;
 
 /// Finds the functions around an address.
 ///
-/// Callers go through the code nearly in order, so the neighbours of the last answer are tried before the list is
-/// searched: for a whole program the searches would cost as much as everything else that is done for its functions.
+/// Callers pass addresses nearly in order, so the neighbours of the last answer are tried before
+/// the list is searched. For a whole program, searches would cost as much as all other work on its
+/// functions.
 pub(super) struct Lookup<'a> {
     functions: &'a [Function],
     after: usize,
 }
 
 impl<'a> Lookup<'a> {
-    /// `functions` are in address order.
+    /// Creates a lookup. `functions` are in address order.
     pub fn new(functions: &'a [Function]) -> Self {
         Lookup { functions, after: 0 }
     }
 
-    /// The index of the first function behind `address`.
+    /// Returns the index of the first function behind `address`.
     pub fn after(&mut self, address: u64) -> usize {
         let behind = |index: usize| self.functions.get(index).is_none_or(|next| next.address.0 > address);
         let is_answer = |&index: &usize| behind(index) && (index == 0 || !behind(index - 1));
@@ -27,30 +28,30 @@ impl<'a> Lookup<'a> {
         self.after
     }
 
-    /// The last function that begins at `address` or before.
+    /// Returns the last function that begins at `address` or in front of it.
     pub fn before(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         let index = self.after(address).checked_sub(1)?;
         Some((index, self.functions.get(index)?))
     }
 
-    /// The function or part that `address` is in, as far as their sizes tell.
+    /// Returns the function or part that contains `address`, according to sizes.
     pub fn around(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         self.before(address).filter(|(index, _)| address < end(self.functions, *index))
     }
 
-    /// The function that begins at `address`.
+    /// Returns the function that begins at `address`.
     pub fn at(&mut self, address: u64) -> Option<(usize, &'a Function)> {
         self.before(address).filter(|(_, function)| function.address.0 == address)
     }
 }
 
-/// The function or part that an address is in, as far as their sizes tell.
+/// Returns the index of the function or part that contains `address`, according to sizes.
 pub(super) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
     let n = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
     (address < end(functions, n)).then_some(n)
 }
 
-/// Where a function ends.
+/// Address behind a function's last byte.
 pub(super) fn end(functions: &[Function], n: usize) -> u64 {
     let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
     let function = &functions[n];

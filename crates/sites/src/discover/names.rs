@@ -1,5 +1,5 @@
-//! Names for functions whose symbols were stripped: from the separate debugging file, or from the small symbol table that some distributions pack into the file
-//! itself (`.gnu_debugdata`).
+//! Names for functions whose symbols were stripped: from the separate debugging file, or from the
+//! small symbol table that some distributions pack into the file itself (`.gnu_debugdata`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,23 +14,24 @@ use crate::elf::image::{Image, string};
 use crate::error::Error;
 use crate::function::Function;
 
-/// A symbol table is no larger than this when it is unpacked.
+/// Largest unpacked symbol table.
 const LARGEST: usize = 256 << 20;
-/// Longer names are not taken.
+/// Length of the longest name that is read.
 const LONGEST: usize = 1 << 16;
 
-/// Are there functions that are known by their place only?
+/// Whether the file has functions without a name.
 pub fn lacks_names(binary: &Binary) -> bool {
     binary.functions.iter().any(is_unnamed)
 }
 
-/// Is it known by its place only?
+/// Whether a function has no name but its position (`module+0x...`).
 pub fn is_unnamed(function: &Function) -> bool {
     let name = function.name.strip_suffix(".cold").filter(|_| function.is_part()).unwrap_or(&function.name);
     name.trim_end_matches(|digit: char| digit.is_ascii_hexdigit()).ends_with("+0x")
 }
 
-/// Gives functions the names that they have in another file of the same build. How many were named.
+/// Gives functions their names from another file of the same build. Returns the number of functions
+/// named.
 pub fn add_names(binary: &mut Binary, other: &[u8]) -> usize {
     let names = names(other).unwrap_or_default();
     let mut named = 0;
@@ -73,19 +74,20 @@ fn names(data: &[u8]) -> object::Result<BTreeMap<u64, Vec<(u8, String)>>> {
     Ok(all)
 }
 
-/// The build of a file, as it says itself, for a comparison with [`Binary::build_id`].
+/// Returns the build identifier of a file, for a comparison with [`Binary::build_id`].
 pub fn build_id_of(data: &[u8]) -> Option<String> {
     build_id_in(data)
 }
 
-/// The same of what is read in parts.
+/// Returns the build identifier of a file that is read in parts.
 pub(crate) fn build_id_in<'d>(data: impl ReadRef<'d>) -> Option<String> {
     use object::Object as _;
     let id = object::File::parse(data).ok()?.build_id().ok()??.to_vec();
     Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The name, without directories, of the file that its debugging information is in, as the file says.
+/// Returns the name, without directories, of the debugging file to which this file refers
+/// (`.gnu_debuglink`).
 pub fn debug_link(data: &[u8]) -> Option<Vec<u8>> {
     use object::Object as _;
     let file = object::File::parse(data).ok()?;
@@ -93,13 +95,13 @@ pub fn debug_link(data: &[u8]) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
-/// Gives functions the names that a symbol table packed into their own file has.
+/// Gives functions their names from the symbol table packed into their own file.
 pub fn add_packed_names(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     add_packed(&Image::parse(data, &mut Vec::new())?, binary);
     Ok(())
 }
 
-/// The same of a file that was looked at.
+/// Gives functions their names from the symbol table packed into a parsed file.
 pub(super) fn add_packed(image: &Image<'_>, binary: &mut Binary) {
     if lacks_names(binary)
         && let Some(table) = packed(image)
@@ -108,7 +110,7 @@ pub(super) fn add_packed(image: &Image<'_>, binary: &mut Binary) {
     }
 }
 
-/// The symbol table that is packed into the file.
+/// Unpacks the symbol table that is packed into the file.
 fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
     let bytes = image.section_data(image.section(b".gnu_debugdata")?)?;
     let mut unpacked = Limited(Vec::new());
@@ -116,7 +118,7 @@ fn packed(image: &Image<'_>) -> Option<Vec<u8>> {
     Some(unpacked.0)
 }
 
-/// Takes no more than there can be: a hostile file may unpack to anything.
+/// A buffer that refuses to grow beyond [`LARGEST`]: a hostile file may unpack to any size.
 struct Limited(Vec<u8>);
 
 impl Write for Limited {

@@ -1,5 +1,7 @@
-//! Cold parts: code that a compiler moved out of a function. They are known by their names, by unwinding information that begins with a frame already set up, or, where
-//! they have neither, by what leads to them: only jumps of one function, or jumps into the middle of one.
+//! Cold parts: code that a compiler moved out of a function. They are recognized by their names, by
+//! unwinding information that begins with a frame already set up, or, without either, by their
+//! references: only one function jumps to them, or one of the two jumps into the middle of the
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,32 +16,32 @@ use crate::elf::pointers::Pointer;
 use crate::function::{Function, Role};
 use crate::reason::Reason;
 
-/// What a part without a name is called, behind the name of its function: as gcc does.
+/// Suffix of a part without a name, behind the name of its function; as gcc names it.
 const COLD: &str = ".cold";
-/// The most functions that share a part: no compiler makes one for two.
+/// Most owners of a part that are told apart. Compilers make a part for one function only.
 const MOST_OWNERS: usize = 64;
 
-/// Which functions the parts belong to, and the beginnings of what may be parts.
+/// The functions that own each part, and the functions that may be parts.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// Of parts, by index, the functions.
+    /// For each part, by index, its owners.
     owners: BTreeMap<usize, BTreeSet<usize>>,
-    /// Of functions, the parts.
+    /// For each function, its parts.
     parts: BTreeMap<usize, BTreeSet<usize>>,
     /// Functions that may jump to a candidate through a pointer.
     pub takers: BTreeSet<usize>,
-    /// Why what has no name is not proven to be a function.
+    /// For each function without a name, why it is not proven to be a function.
     pub unproven: BTreeMap<usize, Unproven>,
 }
 
-/// Why it is not known whether a function begins at an entry of the unwinding information.
+/// Why it is unknown whether a function begins at an entry of the unwinding information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unproven {
-    /// Only jumps lead there, of several functions.
+    /// Only jumps of several functions lead there.
     Jumps,
-    /// Nothing leads there.
+    /// No reference leads there.
     Unreached,
-    /// Only a function that could jump there, its stack being as at a call, takes its address.
+    /// Its address is taken only by a function that could jump there with its stack as at a call.
     Label,
 }
 
@@ -54,8 +56,9 @@ impl Unproven {
 }
 
 impl Parts {
-    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding information, and whether they begin as at a call. What is
-    /// not known to be called may be a part, unless not `all` code was decoded.
+    /// Finds the parts among the functions, and marks them. `frames`: entries of the unwinding
+    /// information, each with whether it begins as at a call. A function that is not known to be
+    /// called may be a part, unless only some code was decoded (`all` is false).
     pub fn find(
         image: &Image<'_>,
         functions: &mut [Function],
@@ -70,18 +73,20 @@ impl Parts {
         let is_open = |n: &usize| links.candidates[*n] && !is_proven(n);
         let is_label = |n: &usize| links.labels.contains_key(n) && is_open(n);
         let mut is_part: Vec<bool> = functions.iter().map(Function::is_part).collect();
-        // What shares code with a function without being called is a part of it,
+        // Code that is not called is a part of a function if one jumps into the middle of the
+        // other.
         for (n, other) in &links.joined {
             if !functions[*other].is_part() && !is_open(other) {
                 is_part[*n] |= !links.candidates[*other] || is_open(n);
             }
         }
-        // and so is what only jumps of one function lead to.
+        // Code to which only one function jumps is a part of that function.
         let leads_on = |n: usize| is_part[n] || is_open(&n);
         let sources = links.sources_of(functions.len(), leads_on);
         let (all, is_alone) = (0..functions.len(), |n: &usize| !is_label(n) && sources[*n].len() == 1);
         let alone: Vec<usize> = all.clone().filter(|n| is_open(n) && is_alone(n)).collect();
-        // What calls something has no live data below its stack pointer: whatever leads to it, its entry can be traced.
+        // A function that calls another has no live data below its stack pointer: however it is
+        // entered, its entry can be traced.
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
         let open: Vec<usize> = all.filter(|n| is_open(n) && is_leaf(n)).collect();
         for n in alone {
@@ -116,19 +121,19 @@ impl Parts {
         found
     }
 
-    /// The parts of a function, and whether another function has the same.
+    /// Returns the parts of a function, each with whether another function shares it.
     pub fn of(&self, function: usize) -> impl Iterator<Item = (usize, bool)> {
         let parts = self.parts.get(&function).into_iter().flatten();
         parts.map(|part| (*part, self.owners.get(part).is_some_and(|owners| owners.len() > 1)))
     }
 
-    /// Does a function share a part with more functions than are told apart?
+    /// Whether a function shares a part with more functions than are told apart.
     pub fn are_entangled(&self, function: usize) -> bool {
         let parts = self.parts.get(&function).into_iter().flatten();
         parts.filter_map(|part| self.owners.get(part)).any(|owners| owners.len() >= MOST_OWNERS)
     }
 
-    /// A function with its parts; of a part, those of all its functions.
+    /// Returns a function with its parts; for a part, all its owners with their parts.
     pub fn group(&self, n: usize) -> BTreeSet<usize> {
         let alone = BTreeSet::from([n]);
         let owners = self.owners.get(&n).unwrap_or(&alone);
@@ -140,20 +145,21 @@ impl Parts {
     }
 }
 
-/// What leads from where to where, by index.
+/// References between functions, by index.
 #[derive(Default)]
 struct Links {
-    /// Entries of the unwinding information without a name that nothing calls.
+    /// Entries of the unwinding information without a name that no call leads to.
     candidates: Vec<bool>,
-    /// Those and the parts that are known.
+    /// Candidates and known parts.
     may_be_part: Vec<bool>,
-    /// Candidates and parts, each with what jumps to it or into it, or is jumped into by it; in order once all are found.
+    /// For each candidate or part, the functions that jump to it or into it, or into which it
+    /// jumps; in order once all are found.
     sources: Vec<(usize, usize)>,
-    /// Candidates, and what jumps into their middle or the other way round.
+    /// Pairs of a candidate and a function of which one jumps into the middle of the other.
     joined: BTreeSet<(usize, usize)>,
-    /// Candidates whose address is taken by what could not jump there.
+    /// Candidates whose address is taken by code that could not jump there.
     proven: BTreeSet<usize>,
-    /// Those whose address is taken by functions that could.
+    /// Candidates whose address is taken by functions that could jump there.
     labels: BTreeMap<usize, BTreeSet<usize>>,
 }
 
@@ -187,7 +193,7 @@ impl Links {
             }
         }
         let tables = Tables::new(image, &branches.data, functions);
-        // The last function of which all tables were read.
+        // The last function whose tables were all read.
         let mut read = None;
         for jump in &branches.indirect {
             let Some(from) = index_at(functions, jump.at) else { continue };
@@ -212,7 +218,7 @@ impl Links {
     }
 
     fn add_source(&mut self, to: usize, from: usize) {
-        // A function that jumps to a part often does it several times.
+        // A function often jumps to the same part several times.
         if self.sources.last() != Some(&(to, from)) {
             self.sources.push((to, from));
         }
@@ -223,7 +229,8 @@ impl Links {
         self.sources.dedup();
     }
 
-    /// Functions, with what jumps to them, also by way of parts: each block may be one.
+    /// Adds to `functions` all functions that jump to them, also through others: each block may be
+    /// a part.
     fn with_sources(&self, functions: BTreeSet<usize>) -> BTreeSet<usize> {
         let (mut all, mut open) = (functions.clone(), Vec::from_iter(functions));
         while let Some(n) = open.pop() {
@@ -233,7 +240,8 @@ impl Links {
         all
     }
 
-    /// Sorts out whose address is taken, and by what: a computed `goto` of a leaf may lead to the beginning of a part, by a pointer that looks like a function's.
+    /// Finds the candidates whose address is taken, and by which functions. A computed `goto` of a
+    /// leaf may lead to the beginning of a part, through a pointer that looks like a function's.
     fn find_takers(
         &mut self,
         branches: &Branches,
@@ -259,11 +267,11 @@ impl Links {
         let stored: Vec<Pointer> =
             pointers.iter().filter(|pointer| !tables::is_in(&claimed, pointer.at)).copied().collect();
         let mut in_tables = BTreeSet::new();
-        // A hostile file may have every instruction name the same table.
+        // In a hostile file, every instruction may name the same table.
         let mut budget = (stored.len() + branches.formed.len()).saturating_mul(64);
         let mut takers = Lookup::new(functions);
         for formed in &branches.formed {
-            // A function that forms its own address says nothing about whether it is one.
+            // A function that forms its own address proves nothing about itself.
             let taker = takers.around(formed.at).filter(|(_, function)| function.address.0 != formed.to);
             let Some((taker, _)) = taker else { continue };
             if !jumping.contains(&taker) {
@@ -297,7 +305,8 @@ impl Links {
         }
     }
 
-    /// A function has an address in a part, or, if it `may_jump` there, in the middle of a candidate: that belongs to it.
+    /// Notes that a function holds the address of a label in a part, or, if it `may_jump` there, in
+    /// the middle of a candidate: both then belong to it.
     fn add_label(&mut self, functions: &[Function], taker: usize, address: u64, may_jump: bool) {
         if let Some(n) = index_at(functions, address) {
             let is_inside = functions[n].address.0 != address;
@@ -307,7 +316,7 @@ impl Links {
         }
     }
 
-    /// Something leads from one function to another, to its beginning or into it.
+    /// Notes a reference from one function to another, to its beginning or into it.
     fn add(&mut self, functions: &[Function], from: usize, to: usize, is_inside: bool) {
         if from == to {
             return;
@@ -325,7 +334,8 @@ impl Links {
         }
     }
 
-    /// The functions that each part belongs to: what leads to it, or to another part that `leads_on` to it.
+    /// Returns the owners of each part: the functions that lead to it, directly or through parts
+    /// that `leads_on` accepts.
     fn sources_of(&self, count: usize, leads_on: impl Fn(usize) -> bool) -> Vec<BTreeSet<usize>> {
         let mut found = vec![BTreeSet::new(); count];
         let mut targets: Vec<(usize, usize)> =
@@ -352,14 +362,14 @@ impl Links {
     }
 }
 
-/// Those of sorted pairs that begin with a number.
+/// The pairs of a sorted list whose first element is `first`.
 fn pairs_of(pairs: &[(usize, usize)], first: usize) -> &[(usize, usize)] {
     let start = pairs.partition_point(|pair| pair.0 < first);
     let length = pairs[start..].partition_point(|pair| pair.0 == first);
     &pairs[start..start + length]
 }
 
-/// What the tables lead to that an indirect jump of a function may go through.
+/// Targets of the tables through which an indirect jump of a function may go.
 pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indirect, from: usize) -> Vec<u64> {
     let (start, end) = tables.range(from);
     match jump.origin {
@@ -373,7 +383,7 @@ pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
     }
 }
 
-/// May an indirect jump take its target from a pointer in memory?
+/// Whether an indirect jump may take its target from a pointer in memory.
 fn goes_through_pointer(origin: Origin) -> bool {
     matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
 }

@@ -1,8 +1,10 @@
-//! Which functions poll futures, in programs written in Rust.
+//! Functions that poll futures, in Rust programs.
 //!
-//! A future written by hand is polled by a function of that name. The body of an `async fn` or an `async` block has the name of a closure; what tells it from one is that it panics,
-//! by a function of its own, if it is polled once more when it is done. And it begins with a look at its *state*, a byte of the future: 0 before the first poll, 1 when it is done, 2 when it has
-//! panicked, and from 3 on the place where it waits. Where that byte is, the code says.
+//! A hand-written future is polled by a function called `poll`. The body of an `async fn` or an
+//! `async` block has the name of a closure, but panics through a function of its own when it is
+//! polled after it has finished. It begins with a read of its *state*, a byte of the future: 0
+//! before the first poll, 1 when finished, 2 after a panic, and from 3 on the await point. The code
+//! tells the position of that byte.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,16 +17,16 @@ use crate::elf::image::Image;
 use crate::error::Error;
 use crate::function::{Function, Poll, PollKind, StateByte};
 
-/// What is called by an async body that is polled too often.
+/// The function that an async body calls when it is polled after it has finished.
 const RESUMED: &str = "core::panicking::panic_const::panic_const_async_fn_resumed";
-/// Bytes of code that are looked at of one function.
+/// Most bytes of one function that are decoded.
 const LONGEST: u64 = 1 << 20;
-/// Instructions from the beginning of a case to the call that it is for.
+/// Most instructions from the beginning of a case to its call.
 const CASE: usize = 4;
-/// Longest name of an import that is looked at.
+/// Length of the longest import's name that is read.
 const NAME: usize = 256;
 
-/// Finds them: [`Function::poll`].
+/// Finds the functions that poll futures, and fills in [`Function::poll`].
 pub fn find_polls(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     let dynamic = Dynamic::parse(&image, &mut Vec::new());
@@ -69,9 +71,9 @@ fn all_names(function: &Function) -> impl Iterator<Item = &str> {
 struct PollFinder<'a, 'd> {
     image: &'a Image<'d>,
     dynamic: &'a Dynamic<'d>,
-    /// Addresses of what is called by a body that is polled too often,
+    /// Addresses of the functions that panic when a finished body is polled.
     resumed: HashSet<u64>,
-    /// and words that lead to it.
+    /// Words of the GOT that lead to such functions.
     imported: HashSet<u64>,
 }
 
@@ -97,17 +99,17 @@ impl PollFinder<'_, '_> {
                 let is_body = code.iter().any(|one| self.is_resumed(one));
                 (PollKind::Body, is_body.then(|| self.state(&code, false))?)
             }
-            // What a wrapper passes on to is polled, and tells.
+            // A wrapper without calls only passes the poll on; its target is reported instead.
             names::Polled::Future | names::Polled::Task if passes_on() => return None,
             names::Polled::Future => (PollKind::Written, None),
             names::Polled::Task => (PollKind::Task, self.state(&code, true)),
-            // Only if the body of what was spawned has become a part of it.
+            // Counts only if the body of the spawned future was inlined into it.
             names::Polled::Core => (PollKind::Inlined, Some(self.state(&code, true)?)),
         };
         Some(Poll { kind, state })
     }
 
-    /// Does it call what an async body calls that is polled too often?
+    /// Whether an instruction calls the function that panics when a finished body is polled.
     fn is_resumed(&self, one: &Instruction) -> bool {
         match one.flow_control() {
             FlowControl::Call => self.resumed.contains(&one.near_branch_target()),
@@ -120,7 +122,8 @@ impl PollFinder<'_, '_> {
         }
     }
 
-    /// Where the state is that decides where the code goes on. Only if it is certain: by the table of all cases, that of 1 being the panic.
+    /// Returns the position of the state byte. If `certain`, only where a jump table over the state
+    /// has the panic as case 1.
     fn state(&self, code: &[Instruction], certain: bool) -> Option<StateByte> {
         let (mut copies, mut first, mut tables) = (Copies::new(), None, HashMap::new());
         let (mut last, mut in_entry) = (None, true);
@@ -145,7 +148,7 @@ impl PollFinder<'_, '_> {
         first.filter(|_| !certain)
     }
 
-    /// Is a case of a table of distances the panic?
+    /// Whether case `n` of a table of distances is the panic.
     fn case(&self, table: u64, n: u64) -> bool {
         let entry = || self.image.bytes(table.checked_add(4 * n)?, 4)?.try_into().ok();
         let Some(distance) = entry().map(i32::from_le_bytes) else { return false };
@@ -156,10 +159,10 @@ impl PollFinder<'_, '_> {
     }
 }
 
-/// Where the first two arguments are.
+/// The registers and stack words that hold one of the first two arguments.
 struct Copies {
     registers: HashMap<Register, u8>,
-    /// By register and distance: what is kept on the stack.
+    /// Arguments kept on the stack, by base register and displacement.
     kept: HashMap<(Register, u64), u8>,
 }
 
@@ -169,7 +172,7 @@ impl Copies {
         Copies { registers, kept: HashMap::new() }
     }
 
-    /// The byte behind an argument that an instruction looks at.
+    /// Returns the byte, relative to an argument, that an instruction reads.
     fn byte(&self, one: &Instruction) -> Option<StateByte> {
         let is_look = match one.mnemonic() {
             Mnemonic::Movzx => one.op1_kind() == OpKind::Memory && one.memory_size().size() == 1,

@@ -1,4 +1,4 @@
-//! The profiling functions themselves, where a file defines them; and calls of them that were seen to be made.
+//! Profiling functions that a file defines, and functions whose call of one was seen at run time.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
@@ -12,10 +12,10 @@ use crate::elf::plt;
 use crate::elf::symbols::Symbol;
 use crate::site::{JUMP, SiteForm};
 
-/// A profiling function is no longer than this, or not looked at any further.
+/// Most bytes of a profiling function that are decoded.
 const LONGEST: u64 = 4096;
 
-/// Those among the symbols, one per address.
+/// Returns the profiling functions among the symbols, one per address.
 pub(super) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
     let mut found: Vec<Profiler> = Vec::new();
     for (n, symbol) in symbols.iter().enumerate() {
@@ -37,7 +37,7 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
     let bytes = image.bytes(at, JUMP).and_then(|bytes| bytes.try_into().ok());
     let bytes = bytes.filter(|_| next.checked_sub(at).is_some_and(|room| room >= JUMP));
     let Some(bytes) = bytes else { return Err(format!("{at:#x} has no room for a jump")) };
-    // No thread that is further on in it may come back to where the jump is.
+    // A thread further on in the function must not return into the bytes of the jump.
     let end = if symbol.size == 0 { next } else { symbol.address.saturating_add(symbol.size) };
     let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
     let comes_back = instructions(code, at).any(|instruction| {
@@ -57,7 +57,8 @@ fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> 
         .take_while(|instruction| !instruction.is_invalid())
 }
 
-/// The site of a function whose call at `at` has led to a profiling function. `code` is the function's, from its first byte to behind the call.
+/// Returns the site of a function whose call at `at` has led to a profiling function. `code`: the
+/// function's bytes, up to behind the call.
 pub fn called(code: &[u8], function: Svma, at: Svma, hook: Hook) -> Result<SiteForm, String> {
     let old = at.0.checked_sub(function.0).and_then(|offset| code.get(usize::try_from(offset).ok()?..));
     let old = old.ok_or("the call is not in it")?.to_vec();
@@ -65,7 +66,7 @@ pub fn called(code: &[u8], function: Svma, at: Svma, hook: Hook) -> Result<SiteF
     let mut next = function.0;
     for instruction in instructions(code, function.0) {
         next = instruction.ip();
-        // A prefix or a NOP of a linker's may be in front of the five bytes of the call.
+        // A prefix or a linker's NOP may precede the five bytes of the call.
         if next >= at.0 || instruction.next_ip() > at.0 && instruction.mnemonic() == Mnemonic::Call {
             break;
         }
@@ -93,7 +94,8 @@ fn is_at_entry(code: &[u8], offset: u64) -> bool {
     matches!(before, [] | [0x90] | [0x67])
 }
 
-/// Where the function begins that has no symbol, as far as what is in front of its call says; the call is at the end of `code`, at `at`.
+/// Finds the beginning of a function without a symbol from the bytes in front of its call, which is
+/// at `at`.
 pub fn beginning(before: &[u8], at: Svma, hook: Hook) -> Option<Svma> {
     let address = |rest: &[u8]| Svma(at.0 - (before.len() - rest.len()) as u64);
     let behind_endbr = |start: usize| match before.get(..start)?.strip_suffix(plt::ENDBR64) {

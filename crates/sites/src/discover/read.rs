@@ -1,4 +1,4 @@
-//! Reads an ELF file: what a tracer must know of the binary, and every function with its site.
+//! Reads an ELF file: the properties that a tracer needs, and every function with its site.
 
 use super::lookup::Lookup;
 use super::{calls, functions, go, profilers, records, resolvers, tail_jumps, xray};
@@ -9,7 +9,7 @@ use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::{frames, symbols};
 use crate::error::Error;
-use crate::function::Function;
+use crate::function::{Function, Verdict};
 use crate::reason::Reason;
 use crate::site::SiteKind;
 use object::LittleEndian as Le;
@@ -19,34 +19,35 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use xray::Sleds;
 
-/// The dynamic loader that an x86-64 program asks for, if it does: all that has to be known before it is run. The errors are those of [`read`].
+/// Returns the dynamic loader that an x86-64 program requests, if any, without reading its
+/// functions. The errors are those of [`read`].
 pub fn interpreter_of(data: &[u8]) -> Result<Option<String>, Error> {
     Ok(interpreter(&Image::parse(data, &mut Vec::new())?))
 }
 
-/// The libraries that a file says it needs, in order.
+/// Returns the libraries that a file needs (DT_NEEDED), in order.
 pub fn needed(data: &[u8]) -> Vec<String> {
     let read = |image| Dynamic::parse(&image, &mut Vec::new()).needed;
     Image::parse(data, &mut Vec::new()).map(read).unwrap_or_default()
 }
 
-/// Is it a Go program without any C? Then its runtime makes threads itself, also where a dynamic linker has
-/// loaded it: no thread-local variable of another object exists in them.
+/// Whether the file is a Go program without any C code. Its runtime makes threads itself, even if a
+/// dynamic linker has loaded the program: they have no thread-local variables of other objects.
 pub fn is_go_alone(data: &[u8]) -> bool {
     needed(data).is_empty() && Image::parse(data, &mut Vec::new()).is_ok_and(|image| go::is_go(&image))
 }
 
-/// When calls of the profiling function are found that no list names.
+/// How calls of the profiling function are found that no list names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Discovery {
-    /// In the file, by decoding every function.
+    /// By decoding every function of the file.
     #[default]
     AtLoad,
-    /// When they are made.
+    /// When each call is first made.
     FirstCall,
 }
 
-/// Of a file that has no sites, the profiling functions that it defines for others: all that its list of functions has.
+/// Returns the profiling functions of a file that has no sites; no other functions are listed.
 pub fn profilers(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     let mut binary = read_by(data, module_name, Discovery::FirstCall)?;
     let profilers = &binary.profilers;
@@ -54,14 +55,15 @@ pub fn profilers(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     Ok(binary)
 }
 
-/// Reads an x86-64 executable or shared object. `module_name` names the functions that have no symbol.
+/// Reads an x86-64 executable or shared object. `module_name` names the functions that have no
+/// symbol.
 ///
-/// Any bytes may be passed: what is broken gives an error or a complaint.
+/// Any bytes may be passed: a broken part results in an error or a complaint.
 pub fn read(data: &[u8], module_name: &str) -> Result<Binary, Error> {
     read_by(data, module_name, Discovery::AtLoad)
 }
 
-/// The same, with calls of the profiling function found so.
+/// Reads a file as [`read`] does, with the choice how calls of the profiling function are found.
 pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<Binary, Error> {
     let mut complaints = Vec::new();
     let image = Image::parse(data, &mut complaints)?;
@@ -90,10 +92,11 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         next = function.address.0;
     }
     if discovery == Discovery::FirstCall {
-        // What takes their place is no tracer's.
+        // The session overwrites a profiling function itself, so that function has no site.
         for profiler in &profilers {
             if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
-                (functions[n].form, functions[n].reason) = (None, Some(Reason::Profiler));
+                let kind = functions[n].kind();
+                functions[n].verdict = Verdict::Refused { kind, reason: Reason::Profiler };
             }
         }
     }
@@ -118,7 +121,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     })
 }
 
-/// Where a function's code ends at the latest: its size says, or the next function does.
+/// Latest end of a function's code: by its size, or the beginning of the next function.
 fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
 }
@@ -131,7 +134,8 @@ struct RoomFinder<'a, 'd> {
 }
 
 impl RoomFinder<'_, '_> {
-    /// Fills in the site of `function`: the first one that can be patched, or the best reason against it.
+    /// Fills in the site of `function`: the first candidate that can be patched, or the best reason
+    /// against it.
     fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
         let address = function.address.0;
         let sleds = self.sleds.get(&address);
@@ -153,22 +157,21 @@ impl RoomFinder<'_, '_> {
                     if let Some(sleds) = sleds.filter(|_| kind == SiteKind::Xray) {
                         function.returns = xray::returns(self.image, sleds);
                     }
-                    function.kind = kind;
-                    function.form = Some(form);
+                    function.verdict = Verdict::Site { kind, form, on_demand: false };
                     return;
                 }
                 Err(reason) => refused = refused.or(Some((kind, reason))),
             }
         }
         let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
-        (function.kind, function.reason) = (kind, Some(reason));
+        function.verdict = Verdict::Refused { kind, reason };
     }
 }
 
 fn interpreter(image: &Image<'_>) -> Option<String> {
     let bytes = image.program_data(image.program_header(elf::PT_INTERP)?)?;
     let path = bytes.split(|&byte| byte == 0).next().filter(|path| !path.is_empty())?;
-    // The kernel takes no longer path either.
+    // The kernel accepts no longer path.
     (path.len() < 4096).then(|| String::from_utf8_lossy(path).into_owned())
 }
 

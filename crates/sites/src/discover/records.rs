@@ -1,4 +1,4 @@
-//! The compilers' own lists of trace sites, and which function each record means.
+//! The compilers' lists of trace sites, and the function of each record.
 
 use std::num::NonZeroU64;
 
@@ -9,19 +9,20 @@ use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::function::Function;
 
-/// How far in front of a function its record may point.
+/// Largest distance of a record in front of its function.
 const LONGEST_PREFIX: u64 = 255;
 
-/// What the lists say about one function.
+/// Records of one function.
 #[derive(Clone, Default)]
 pub(super) struct Records {
-    /// From `__patchable_function_entries`: its first NOP, which may lie in front of the function.
+    /// From `__patchable_function_entries`: address of the first NOP, which may lie in front of the
+    /// function.
     pub patchable: Option<NonZeroU64>,
-    /// From `__mcount_loc`: the call or NOP.
+    /// From `__mcount_loc`: address of the call or NOP.
     pub mcount: Option<NonZeroU64>,
 }
 
-/// The records of each function of `functions`, by its index there.
+/// Reads the records of each function, by its index in `functions`.
 pub(super) fn read(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -56,10 +57,11 @@ pub(super) fn read(
     records
 }
 
-/// The addresses in all sections of that name, sorted; zeros are functions the linker threw away.
+/// Returns the addresses in all sections of this name, sorted. Zeros, for functions that the linker
+/// discarded, are left out.
 fn addresses(image: &Image<'_>, dynamic: &Dynamic<'_>, name: &[u8]) -> Vec<NonZeroU64> {
     let mut all = Vec::new();
-    // Honest sections do not overlap, so all of them together fit the file.
+    // Sections of an intact file do not overlap, so all of them together fit the file.
     let mut budget = image.data.len() as u64 / 8;
     for section in image.sections.iter().filter(|section| section.name == name) {
         let count = (section.size / 8).min(budget);
@@ -82,7 +84,7 @@ fn patchable_owner(
         let (index, _) = known.at(address).filter(|(_, function)| is_whole(function))?;
         Some(index)
     };
-    // At the function itself, or behind the endbr64 of -fcf-protection.
+    // At the function itself, or behind the `endbr64` of -fcf-protection.
     let behind = || record.checked_sub(4).filter(|&entry| nops::skip_endbr(image, entry) == record);
     if let Some(index) = at(record).or_else(|| at(behind()?)) {
         return Some(index);

@@ -1,5 +1,6 @@
-//! Functions that are chosen when the program is linked at run time (IFUNC). The symbol's address is that of a resolver; what it chooses from are
-//! functions of their own, whose addresses it takes. A user who asks for the symbol means those.
+//! Functions that are chosen when the program is linked at run time (IFUNC). The symbol has the
+//! address of a resolver, which takes the addresses of the functions that it may choose. A user who
+//! names the symbol means those functions.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
@@ -10,10 +11,11 @@ use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use crate::function::Function;
 
-/// No resolver is longer.
+/// Most bytes of a resolver that are decoded.
 const LONGEST: u64 = 4096;
 
-/// The resolvers; what they choose from is given their symbols' names. `symbols` and `functions` are in address order.
+/// Returns the resolvers, and gives the functions that they may choose the names of their symbols.
+/// `symbols` and `functions` are in address order.
 pub(super) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -43,7 +45,7 @@ pub(super) fn find(
     found
 }
 
-/// Gives the function at an address further names, if one begins there.
+/// Gives the function that begins at `address` further names; false if none begins there.
 fn name(functions: &mut [Function], address: u64, names: &[String]) -> bool {
     let Ok(n) = functions.binary_search_by_key(&Svma(address), |function| function.address) else {
         return false;
@@ -55,7 +57,7 @@ fn name(functions: &mut [Function], address: u64, names: &[String]) -> bool {
     true
 }
 
-/// The addresses that the code there takes.
+/// Returns the addresses of code that the instructions of a range take.
 fn taken(image: &Image<'_>, dynamic: &Dynamic<'_>, start: u64, length: u64) -> Vec<u64> {
     let code = image.tail(start, length.min(LONGEST));
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);

@@ -1,26 +1,29 @@
-//! Restartable sequences (rseq): code that the kernel takes a thread out of when it was preempted there. The kernel knows a sequence by its
-//! addresses, so no instruction of one may be executed elsewhere.
+//! Restartable sequences (rseq): critical sections that the kernel aborts when it preempts a thread
+//! in one. The kernel knows a sequence by its addresses, so none of its instructions may be
+//! executed out of line.
 //!
-//! Their descriptors, `struct rseq_cs`, lie in a section of their own, by the convention of the kernel's own examples, librseq and tcmalloc.
+//! Their descriptors, `struct rseq_cs`, lie in a section of their own, by the convention of the
+//! kernel's examples, librseq and tcmalloc.
 
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 
 const SECTION: &[u8] = b"__rseq_cs";
-/// Version and flags; start, length, and where an aborted sequence goes on, 8 bytes each.
+/// Bytes of a descriptor: version and flags; start, length and abort address, 8 bytes each.
 const DESCRIPTOR: u64 = 32;
 const START: u64 = 8;
 const LENGTH: u64 = 16;
 const ABORT: u64 = 24;
-/// In front of where an aborted sequence goes on.
+/// Bytes of the signature in front of an abort handler.
 const SIGNATURE: u64 = 4;
-/// A longer one is none: they are some ten instructions long.
+/// Most bytes of a sequence; real ones have some ten instructions.
 const LONGEST: u64 = 4096;
-/// No file has more.
+/// Most descriptors of a file.
 const MOST: u64 = 4096;
 
-/// Addresses in front of which no instruction may give way together with what is there: those of the sequences, of their ends, and of what
-/// the kernel looks at where they are aborted. `pointers`, by where they are stored, are the addresses that are filled in at load time.
+/// Addresses in front of which no instruction may be displaced together with the one there: those
+/// of the sequences, of their ends, and of the signatures and abort handlers. `pointers`, ordered
+/// by where they are stored, are the addresses that are filled in at load time.
 pub(super) fn kept(image: &Image<'_>, pointers: &[Pointer]) -> Vec<u64> {
     let Some(section) = image.section(SECTION) else { return Vec::new() };
     let word = |at: u64| Some(u64::from_le_bytes(image.bytes(at, 8)?.try_into().ok()?));

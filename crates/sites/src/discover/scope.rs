@@ -1,12 +1,14 @@
-//! Which functions of a file have to be decoded to decide about a few of them.
+//! Finds the functions of a file that have to be decoded to decide about a few of them.
 //!
-//! What is decided about a function depends on the whole file: something may jump into its first bytes, or share a part with it. But what refers to a function
-//! has its address as a distance in four bytes, and these are [searched](crate::code::search) for without decoding. What is found is decoded then, to tell instructions
-//! from bytes that look like one.
+//! A decision about a function depends on the whole file: any code may jump into its first bytes,
+//! or share a part with it. But a reference to a function has a distance in four bytes, which is
+//! [searched](crate::code::search) for without decoding. The places found are then decoded, to tell
+//! instructions from bytes that look like one.
 //!
-//! The functions whose code matters are the *members*: those that are wanted, what they and other members jump to, as their return address is handed on
-//! there, and parts that jump into one. Of everything else, only references to members count. Where a question about a member can be answered from the whole file
-//! only, [`Scope::find`] returns None, and the whole file is decoded.
+//! The functions whose code matters are the *members*: the wanted ones; the targets of members'
+//! jumps, as they inherit the return address; and parts that jump into a member. Of all other code,
+//! only references to members count. If only the whole file can answer a question, [`Scope::find`]
+//! returns None, and the whole file is decoded.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,40 +30,42 @@ use crate::elf::pointers::Pointer;
 use crate::function::Function;
 use crate::site::JUMP;
 
-/// All of a file is decoded where more than one part in so many would be.
+/// The whole file is decoded if a scope would need more than one part in this many of its code.
 const SHARE: u64 = 8;
-/// Less is decoded of any file.
+/// Bytes that may be decoded of any file.
 const LEAST: u64 = 1 << 16;
-/// A function without a name is decoded as one that is called if one of so many places calls it.
+/// Most possible calls of a function without a name that are decoded to prove that it is called.
 const CALLS: usize = 8;
-/// No table that a jump goes through is longer, in bytes.
+/// Bytes of the longest jump table.
 const LONGEST_TABLE: u64 = 1 << 17;
-/// How far a short jump leads, with its own bytes.
+/// Reach of a short jump, including its own bytes.
 const SHORT: u64 = 0x82;
 
-/// What has to be decoded.
+/// The code that has to be decoded.
 pub(super) struct Scope {
-    /// The functions that are decided about, by index, in order.
+    /// Functions to decide about, by index, in order.
     pub wanted: Vec<usize>,
-    /// Others that follow them, by index, in order: where the site of one would be in the padding, exits in front of it may not.
+    /// Other functions directly behind those, by index, in order. If the site of one would be in
+    /// padding, exits in front may not use it.
     pub behind: Vec<usize>,
-    /// Those whose code matters.
+    /// Functions whose code matters.
     pub members: BTreeSet<usize>,
-    /// Their addresses.
+    /// Addresses of the members.
     pub areas: Areas,
-    /// What other code says of them.
+    /// References to the members in other code.
     references: Branches,
 }
 
 impl Scope {
-    /// Finds it, for functions of these indices, in order. None: all has to be decoded.
+    /// Finds the scope for functions of these indices, in order; None if the whole file has to be
+    /// decoded.
     pub fn find(
         image: &Image<'_>,
         (functions, starts): (&[Function], &[u64]),
         pointers: &[Pointer],
         wanted: Vec<usize>,
     ) -> Option<Scope> {
-        // Where addresses are constants, they are no distances.
+        // In a file at a fixed address, references may be constants instead of distances.
         if image.header.e_type.get(Le) != elf::ET_DYN {
             return None;
         }
@@ -102,7 +106,7 @@ impl Scope {
         Some(Scope { wanted, behind, members, areas, references })
     }
 
-    /// How that code branches, and what leads there.
+    /// Returns the branches of the members' code, and the references to it.
     pub fn branches(&self, image: &Image<'_>, starts: &[u64], places: &Places<'_>) -> Branches {
         let ranges: Vec<(u64, u64)> = self.members.iter().map(|n| range(image, starts, *n)).collect();
         let mut found = Branches::of(image, &ranges, places);
@@ -111,17 +115,17 @@ impl Scope {
     }
 }
 
-/// From a function's beginning to the next one's, as far as there are bytes.
+/// Range from a function's beginning to the next one's, as far as the file has bytes.
 fn range(image: &Image<'_>, starts: &[u64], n: usize) -> (u64, u64) {
     let (start, next) = (starts[n], starts.get(n + 1).copied().unwrap_or(u64::MAX));
     (start, start + image.tail(start, next - start).len() as u64)
 }
 
-/// A scope that is being found.
+/// A scope while it grows.
 struct Growing<'a, 'd> {
-    /// In order.
+    /// Functions to decide about, in order.
     wanted: &'a [usize],
-    /// Members that follow those, or parts.
+    /// Members directly behind wanted functions or parts.
     behind: BTreeSet<usize>,
     image: &'a Image<'d>,
     functions: &'a [Function],
@@ -132,15 +136,15 @@ struct Growing<'a, 'd> {
     /// Members that are not decoded yet.
     open: Vec<usize>,
     members: BTreeMap<usize, Branches>,
-    /// Members that references were searched for to.
+    /// Members whose references have been searched for.
     searched: BTreeSet<usize>,
-    /// Where tables may begin that jumps of members go through.
+    /// Possible beginnings of jump tables of members.
     tables: BTreeSet<u64>,
-    /// Data that instructions name, as far as tables may end there.
+    /// Data that instructions name, where tables may end.
     data: BTreeSet<u64>,
-    /// Other code that was decoded, by where it begins.
+    /// Other decoded code, by its beginning.
     others: BTreeMap<u64, Branches>,
-    /// By member without a name, bytes that look like a call of it.
+    /// For each member without a name, addresses of possible calls of it.
     callers: BTreeMap<usize, Vec<u64>>,
 }
 
@@ -156,13 +160,13 @@ impl Growing<'_, '_> {
         range(self.image, self.starts, n)
     }
 
-    /// Behind the last byte of code.
+    /// Address behind the last byte of all segments.
     fn end(&self) -> u64 {
         let segments = self.image.segments.iter();
         segments.map(|segment| segment.address.0 + segment.memory_size).max().unwrap_or(0)
     }
 
-    /// The code around an address, from a function's beginning to the next one's.
+    /// Range of code around an address, from a function's beginning to the next one's.
     fn code_around(&self, at: u64) -> (u64, u64) {
         let segment = self.image.code_around(at);
         let n = self.starts.partition_point(|start| *start <= at);
@@ -176,7 +180,7 @@ impl Growing<'_, '_> {
         lookup::index_at(self.functions, address)
     }
 
-    /// The function from whose beginning to the next one's an address is.
+    /// Returns the function in whose range, up to the next function's beginning, an address lies.
     fn index_around(&self, address: u64) -> Option<usize> {
         self.starts.partition_point(|start| *start <= address).checked_sub(1)
     }
@@ -185,12 +189,12 @@ impl Growing<'_, '_> {
         self.functions[n].is_part()
     }
 
-    /// A function that may turn out to be a part.
+    /// Whether a function is a part or may turn out to be one.
     fn may_be_part(&self, n: usize) -> bool {
         self.is_part(n) || names::is_unnamed(&self.functions[n])
     }
 
-    /// Does it matter who refers to a place of a member?
+    /// Whether references to a place of a member matter.
     fn matters(&self, n: usize, to: u64) -> bool {
         self.starts[n] != to || self.is_part(n)
     }
@@ -201,7 +205,7 @@ impl Growing<'_, '_> {
         Some(Branches::of(self.image, &[range], &places))
     }
 
-    /// Adds members until nothing leads to more.
+    /// Adds members until no more are found.
     fn grow(&mut self) -> Option<()> {
         loop {
             self.follow()?;
@@ -223,7 +227,7 @@ impl Growing<'_, '_> {
         }
     }
 
-    /// Adds functions whose site may be in padding that an exit in front of them would take.
+    /// Adds functions whose site may be in padding that an exit in front of them would use.
     fn add_behind(&mut self) {
         let is_wanted = |n: usize| self.wanted.binary_search(&n).is_ok();
         let members = self.members.iter().filter(|(n, _)| is_wanted(**n) || self.is_part(**n));
@@ -235,9 +239,9 @@ impl Growing<'_, '_> {
         }
     }
 
-    /// The function behind a member, if both may take the same padding.
+    /// Returns the function behind a member if both could use the same padding.
     fn next_in_padding(&self, n: usize, own: &Branches) -> Option<usize> {
-        let next = self.functions.get(n + 1).filter(|next| next.form.is_none() && !next.is_part())?;
+        let next = self.functions.get(n + 1).filter(|next| !next.is_traceable() && !next.is_part())?;
         let start = next.address.0;
         let is_near =
             |leaving: &Leaving| leaving.to == To::Caller && leaving.at + JUMP + padding::ROOM > start;
@@ -248,7 +252,7 @@ impl Growing<'_, '_> {
         padding::jump(self.image, place, self.functions.get(n)).map(|_| n + 1)
     }
 
-    /// Decodes the members that are open, and adds what they jump to.
+    /// Decodes the open members, and adds the targets of their jumps.
     fn follow(&mut self) -> Option<()> {
         while let Some(n) = self.open.pop() {
             let own = self.decode(self.range(n))?;
@@ -257,7 +261,7 @@ impl Growing<'_, '_> {
             if !own.indirect.is_empty() {
                 for formed in own.formed(0, u64::MAX) {
                     match self.image.is_code(formed.to) {
-                        // A pointer that a jump may go through.
+                        // An indirect jump may go through this pointer.
                         true => next.extend(self.index_at(formed.to).filter(|n| self.may_be_part(*n))),
                         false => drop(self.tables.insert(formed.to)),
                     }
@@ -270,7 +274,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// Where tables end at the latest, as far as that is known: by where they begin.
+    /// Ranges of possible tables: beginning and latest known end.
     fn windows(&self) -> Vec<(u64, u64)> {
         let data = Vec::from_iter(self.data.iter().copied());
         let tables = Tables::new(self.image, &data, self.functions);
@@ -278,7 +282,7 @@ impl Growing<'_, '_> {
         self.tables.iter().map(|table| (*table, end(*table))).collect()
     }
 
-    /// Searches for what may refer to new members, and to data behind the beginnings of tables.
+    /// Searches for references to new members, and to data behind the beginnings of tables.
     fn search(&self, new: &[usize], windows: &[(u64, u64)]) -> Vec<Reference> {
         let code = Areas::new(new.iter().map(|n| self.range(*n)).collect(), self.end());
         let inside = windows.iter().map(|(table, end)| (table + 1, *end));
@@ -297,7 +301,7 @@ impl Growing<'_, '_> {
         references(self.image, (&code, &data), wanted)
     }
 
-    /// Decodes what may refer to members, and adds the parts that do.
+    /// Decodes code that may refer to members.
     fn read_references(&mut self, code: &[Reference]) -> Option<()> {
         for reference in code {
             let n = self.index_around(reference.to)?;
@@ -313,7 +317,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// What is so near to a member that a short jump leads there is decoded.
+    /// Decodes the code that is near enough to a member for short jumps.
     fn read_neighbours(&mut self) -> Option<()> {
         let ranges: Vec<(u64, u64)> = self.members.keys().map(|n| self.range(*n)).collect();
         for (start, end) in ranges {
@@ -331,7 +335,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// Decodes the code around an address, if it is no member's. Parts that jump to where that matters become members.
+    /// Decodes the code around an address, unless it belongs to a member.
     fn read_other(&mut self, at: u64) -> Option<()> {
         let range = self.code_around(at);
         let is_member = |n: usize| self.members.contains_key(&n) && self.starts[n] == range.0;
@@ -343,7 +347,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// Finds out where tables end: at the next datum that an instruction names.
+    /// Finds the ends of tables: the next datum that an instruction names.
     fn end_tables(&mut self, windows: &[(u64, u64)], operands: &[Reference]) -> Option<()> {
         for (table, end) in windows {
             let behind = operands.partition_point(|operand| operand.to <= *table);
@@ -360,7 +364,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// Adds the parts that others jump from into members, and those that tables of members lead to.
+    /// Adds parts that jump from other code into members, and parts that members' tables lead to.
     fn follow_tables(&mut self) {
         let mut next = Vec::new();
         for leaving in self.others.values().flat_map(|other| &other.leavings) {
@@ -382,7 +386,7 @@ impl Growing<'_, '_> {
         next.into_iter().for_each(|n| self.add(n));
     }
 
-    /// Members without a name have to be called: then they are functions.
+    /// Proves that members without a name are functions: each must be called.
     fn prove_calls(&mut self) -> Option<()> {
         let is_open = |n: &usize| self.may_be_part(*n) && !self.is_part(*n);
         let open: Vec<usize> = self.members.keys().copied().filter(is_open).collect();
@@ -405,7 +409,7 @@ impl Growing<'_, '_> {
         Some(())
     }
 
-    /// Is all settled that is asked of a whole file?
+    /// Returns None if a question about a member needs the whole file.
     fn check(&self) -> Option<()> {
         let parts: Vec<(u64, u64)> =
             self.members.keys().filter(|n| self.is_part(**n)).map(|n| self.range(*n)).collect();
@@ -421,7 +425,7 @@ impl Growing<'_, '_> {
         }
         for (n, own) in &self.members {
             let (start, end) = self.range(*n);
-            // What a table of another function leads to is not searched for.
+            // References through tables of other functions are not searched for.
             let is_left = own.leavings.iter().any(|leaving| leaving.to == To::Caller);
             if self.is_part(*n) && (is_left || !own.indirect.is_empty())
                 || !between(self.pointers, start, end, |pointer| pointer.at).is_empty()
@@ -434,8 +438,8 @@ impl Growing<'_, '_> {
         (!self.has_stored_labels()).then_some(())
     }
 
-    /// Is the address of a label stored that is in a member with an indirect jump, or in a part, but by tables that members' jumps go through? Tables that
-    /// other jumps go through may hold it, too: then it is none.
+    /// Whether data holds the address of a label in a part or in a member with an indirect jump,
+    /// except in members' jump tables. An address in another function's jump table counts, too.
     fn has_stored_labels(&self) -> bool {
         let jumping = self.members.iter().filter(|(n, own)| !own.indirect.is_empty() || self.is_part(**n));
         let jumping = Areas::new(jumping.map(|(n, _)| self.range(*n)).collect(), self.end());
@@ -453,7 +457,8 @@ impl Growing<'_, '_> {
         stored.any(|pointer| !tables::is_in(&claimed, pointer.at))
     }
 
-    /// May a jump of a member through a pointer lead to a part, or to what may be one, by a pointer in data that the member names?
+    /// Whether a member's jump through a pointer may lead to a part or a possible part, by a
+    /// pointer in data that the member names.
     fn has_labels(&self, n: usize, own: &Branches) -> bool {
         let data = Vec::from_iter(self.data.iter().copied());
         let tables = Tables::new(self.image, &data, self.functions);

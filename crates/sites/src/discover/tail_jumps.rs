@@ -1,14 +1,16 @@
-//! Functions with room for tracing that leave by a jump to code which keeps its return address, or looks at it: swapcontext, dlsym, a context switcher of the file's own.
+//! Functions with room for tracing that end with a jump to code which reads or stores its return
+//! address: swapcontext, dlsym, a context switcher of the file's own.
 //!
-//! That code would find the address of a return stub, and may keep it in memory that is no stack, where detaching does not find it. So such functions have no return stub: only
-//! their entries are recorded. Functions without room are decided about in `unmodified.rs`.
+//! That code would find the address of a return stub, and may store it in memory other than a
+//! stack, where detaching does not find it. So such functions get no return stub, and only their
+//! entries are recorded. `unmodified.rs` decides about functions without room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::askers;
 use super::lookup;
+use super::return_address_readers;
 use crate::address::Svma;
 use crate::code::stack_depth::{self, Finding};
 use crate::code::workers;
@@ -18,7 +20,7 @@ use crate::elf::plt;
 use crate::function::{Function, Returns};
 use crate::reason::Reason;
 
-/// Bytes of a function that are a jump out of it, or look like one.
+/// Bytes of a function that are, or look like, a jump out of it.
 #[derive(Clone, Copy)]
 struct Jump {
     at: u64,
@@ -29,13 +31,14 @@ struct Jump {
 
 #[derive(Clone, Copy)]
 enum To {
-    /// A function of another file that looks at its return address.
-    Asker,
+    /// A function of another file that reads its return address.
+    ReturnAddressReader,
     /// A function or part of this file, by index.
     Own(usize),
 }
 
-/// Decides about the functions with room; with `may_have_room` also about those in which calls of the profiling function may be found later. `functions` are in address order.
+/// Decides about the functions with room; with `may_have_room` also about those in which calls of
+/// the profiling function may be found later. `functions` are in address order.
 pub(super) fn decide(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -43,30 +46,32 @@ pub(super) fn decide(
     may_have_room: bool,
 ) {
     let has_stub = |function: &Function| {
-        (may_have_room || function.form.is_some()) && matches!(function.returns, Returns::Stub(_))
+        (may_have_room || function.is_traceable()) && matches!(function.returns, Returns::Stub(_))
     };
     if !functions.iter().any(has_stub) {
         return;
     }
-    let handing = Handing { image, functions, slots: askers::slots(dynamic) };
-    for (n, at) in handing.find() {
+    let finder = TailJumpFinder { image, functions, slots: return_address_readers::slots(dynamic) };
+    for (n, at) in finder.find() {
         let function = &mut functions[n];
         if has_stub(function) {
-            let unseen = Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReturnAddressReadThere) });
-            function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unseen };
+            let unrecorded_end =
+                Some(Reason::UnseenTailCall { at, why: Box::new(Reason::ReturnAddressReadThere) });
+            function.returns = Returns::Exits { at_entry: Vec::new(), elsewhere: Vec::new(), unrecorded_end };
         }
     }
 }
 
-struct Handing<'a, 'd> {
+struct TailJumpFinder<'a, 'd> {
     image: &'a Image<'d>,
     functions: &'a [Function],
-    /// Words that the loader fills with the addresses of functions that look at their return address.
+    /// Words that the loader fills with addresses of functions that read their return address.
     slots: BTreeSet<u64>,
 }
 
-impl Handing<'_, '_> {
-    /// The functions whose return address comes to code that looks at it, by index, and the jump of each that leads there.
+impl TailJumpFinder<'_, '_> {
+    /// Returns the functions whose return address is passed on to code that reads it, by index,
+    /// each with the jump that leads there.
     fn find(&self) -> BTreeMap<usize, u64> {
         let numbers: Vec<usize> = (0..self.functions.len()).collect();
         let weight = |n: &usize| self.functions[*n].size;
@@ -75,11 +80,11 @@ impl Handing<'_, '_> {
             (BTreeMap::new(), Vec::new(), HashMap::<usize, Vec<Jump>>::new());
         for jump in workers::share(&numbers, weight, read).into_iter().flatten() {
             match jump.to {
-                To::Asker => self.add(jump, &mut found, &mut open),
+                To::ReturnAddressReader => self.add(jump, &mut found, &mut open),
                 To::Own(to) => into.entry(to).or_default().push(jump),
             }
         }
-        open.extend(into.keys().copied().filter(|to| self.asks(*to)));
+        open.extend(into.keys().copied().filter(|to| self.reads_return_address(*to)));
         while let Some(to) = open.pop() {
             for jump in into.remove(&to).unwrap_or_default() {
                 self.add(jump, &mut found, &mut open);
@@ -88,7 +93,7 @@ impl Handing<'_, '_> {
         found
     }
 
-    /// Adds the function of a jump, if that is an instruction.
+    /// Adds the function of a jump, if the jump is an instruction.
     fn add(&self, jump: Jump, found: &mut BTreeMap<usize, u64>, open: &mut Vec<usize>) {
         if !found.contains_key(&jump.from) && self.is_instruction(jump) {
             found.insert(jump.from, jump.at);
@@ -101,7 +106,7 @@ impl Handing<'_, '_> {
         (start, end, self.image.tail(start, end - start))
     }
 
-    /// The jumps of a function that may leave it to where that matters.
+    /// Returns the possible jumps out of a function to functions that matter.
     fn jumps(&self, from: usize) -> impl Iterator<Item = Jump> {
         let (start, end, code) = self.code(from);
         (0..code.len()).filter_map(move |offset| {
@@ -114,8 +119,8 @@ impl Handing<'_, '_> {
                 [0x0F, 0x80..=0x8F, a, b, c, d, ..] => near(6, [a, b, c, d]),
                 [0xEB | 0x70..=0x7F, a, ..] => near(2, i32::from(a as i8).to_le_bytes()),
                 [0xFF, 0x25, a, b, c, d, ..] => {
-                    let is_asker = self.slots.contains(&near(6, [a, b, c, d]));
-                    return is_asker.then_some(Jump { at, from, to: To::Asker });
+                    let is_reader = self.slots.contains(&near(6, [a, b, c, d]));
+                    return is_reader.then_some(Jump { at, from, to: To::ReturnAddressReader });
                 }
                 _ => return None,
             };
@@ -125,21 +130,22 @@ impl Handing<'_, '_> {
         })
     }
 
-    /// What a jump to an address leads to.
+    /// Returns the function that begins at a jump's target, or the part that contains it.
     fn place(&self, to: u64) -> Option<To> {
         let slot = || plt::slot(self.image, to);
         if !self.slots.is_empty() && slot().is_some_and(|slot| self.slots.contains(&slot)) {
-            return Some(To::Asker);
+            return Some(To::ReturnAddressReader);
         }
         let n = lookup::index_at(self.functions, to)?;
         let function = &self.functions[n];
         (function.address == Svma(to) || function.is_part()).then_some(To::Own(n))
     }
 
-    /// Does a function without room look at its return address? One with room was compiled, and asks for it by `__builtin_return_address` alone.
-    fn asks(&self, n: usize) -> bool {
+    /// Whether a function without room reads its return address. A function with room was compiled,
+    /// and reads it only through `__builtin_return_address`.
+    fn reads_return_address(&self, n: usize) -> bool {
         let function = &self.functions[n];
-        if function.form.is_some() || function.is_part() {
+        if function.is_traceable() || function.is_part() {
             return false;
         }
         let is_start =
@@ -148,7 +154,7 @@ impl Handing<'_, '_> {
         matches!(stack_depth::follow(self.image, start, end, is_start), Finding::Touched(_))
     }
 
-    /// Does an instruction begin where the bytes of a jump do, as far as the function can be decoded?
+    /// Whether an instruction begins at the bytes of a jump, as far as the function can be decoded.
     fn is_instruction(&self, jump: Jump) -> bool {
         let (start, _, code) = self.code(jump.from);
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);

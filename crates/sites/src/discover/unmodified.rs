@@ -1,6 +1,8 @@
-//! Functions compiled without room for a call: the prologue is overwritten with a jump and executed out of line.
+//! Functions compiled without room for a call: the prologue is overwritten with a jump and executed
+//! out of line.
 //!
-//! What is decided here is whether that can be done unnoticed by the program, function by function, with a reason where it cannot.
+//! This pass decides function by function whether that goes unnoticed by the program, and gives a
+//! reason where it would not.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +11,6 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderOptions};
 use object::LittleEndian as Le;
 
-use super::askers;
 use super::exits::{Exits, TailCalls};
 use super::go;
 use super::jumps;
@@ -17,6 +18,7 @@ use super::landings::Landings;
 use super::lookup;
 use super::names;
 use super::parts::{Parts, Unproven};
+use super::return_address_readers;
 use super::rseq;
 use super::scope::Scope;
 use crate::address::Svma;
@@ -34,7 +36,7 @@ use crate::elf::image::Image;
 use crate::elf::machines;
 use crate::elf::pointers::{self, Pointer};
 use crate::error::Error;
-use crate::function::{Function, Returns};
+use crate::function::{Function, Returns, Verdict};
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm, SiteKind};
 use calltap_abi::PAGE;
@@ -42,14 +44,16 @@ use calltap_abi::PAGE;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 
-/// Finds a site for every function that has none yet, in the same file. Those of a program are traced like any other where nothing was built for tracing; else
-/// they are [on demand](Function::on_demand). If `int3`, what has no room for a jump gives way to a [breakpoint](SiteForm::Trap).
+/// Finds a site for every function of the file that has none. In a program without any site before,
+/// they are traced like other functions; else they are [on demand](Function::on_demand). With
+/// `int3`, a function without room for a jump gets a [breakpoint](SiteForm::Trap).
 pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
     find_sites(data, binary, int3, None).map(drop)
 }
 
-/// Like [`find_prologues`], but only for functions that are wanted, decoding as little as that needs. True if the whole file was decoded after all: then the other
-/// functions have sites, too.
+/// Finds sites as [`find_prologues`] does, but only for wanted functions, and decodes as little as
+/// possible. Returns true if the whole file was decoded after all: then the other functions have
+/// sites, too.
 pub fn find_prologues_of(
     data: &[u8],
     binary: &mut Binary,
@@ -59,12 +63,13 @@ pub fn find_prologues_of(
     find_sites(data, binary, int3, Some(is_wanted)).map(|(_, all)| all)
 }
 
-/// The same, for the places where the file's jumps may land.
+/// Finds sites as [`find_prologues`] does, without breakpoints, and returns the branch targets of
+/// the file's code.
 pub fn find_landings(data: &[u8], binary: &mut Binary) -> Result<Landings, Error> {
     Ok(Landings::new(find_sites(data, binary, false, None)?.0, &binary.functions))
 }
 
-/// Finds the sites, and how the code of the file branches; and whether all of it was decoded.
+/// Finds the sites. Returns the branches of the decoded code, and whether all code was decoded.
 fn find_sites(
     data: &[u8],
     binary: &mut Binary,
@@ -85,7 +90,7 @@ fn find_sites(
     let pointers = pointers::into_code(&image);
     let scope = is_wanted.filter(|_| !has_go).and_then(|is_wanted| {
         let functions = &binary.functions;
-        let is_open = |function: &Function| function.form.is_none() && !function.is_part();
+        let is_open = |function: &Function| !function.is_traceable() && !function.is_part();
         let wanted = (0..functions.len()).filter(|n| is_open(&functions[*n]) && is_wanted(&functions[*n]));
         Scope::find(&image, (functions, &starts), &pointers, wanted.collect())
     });
@@ -99,21 +104,14 @@ fn find_sites(
     for n in finder.wanted.iter().copied().chain(behind.iter().copied()) {
         let (before, rest) = binary.functions.split_at_mut(n);
         let Some(function) = rest.first_mut() else { break };
-        if function.form.is_some() || function.is_part() || code_of_go.contains(&function.address.0) {
+        if function.is_traceable() || function.is_part() || code_of_go.contains(&function.address.0) {
             continue;
         }
         let found = finder.site(n, function, before.last()).and_then(|form| match form {
             (SiteForm::Trap { .. }, Some(why)) if !int3 => Err(Reason::OnlyBreakpoint { why: Box::new(why) }),
             (form, _) => Ok(form),
         });
-        match found {
-            Ok(form) => {
-                (function.kind, function.form) = (SiteKind::Prologue, Some(form));
-                function.reason = None;
-                function.on_demand = on_demand;
-            }
-            Err(reason) => (function.kind, function.reason) = (SiteKind::None, Some(reason)),
-        }
+        function.verdict = Verdict::unmodified(found, on_demand);
     }
     finder.find_exits(&mut binary.functions);
     for (n, old) in behind.into_iter().zip(undecided) {
@@ -125,25 +123,28 @@ fn find_sites(
 struct PrologueFinder<'a, 'd> {
     image: &'a Image<'d>,
     branches: Branches,
-    /// By address: are they entered by calls?
+    /// By address: whether calls enter the function.
     frames: BTreeMap<u64, bool>,
     rows: Rows,
     parts: Parts,
-    /// From each function's beginning to the next one's.
+    /// Range of each function, from its beginning to the next one's.
     ranges: Vec<(u64, u64)>,
-    /// Where a site would be: at its beginning, or behind an `endbr64`.
+    /// Address of each function's possible site: its beginning, or behind an `endbr64`.
     sites: Vec<u64>,
-    /// The functions that are decided about, and those whose code matters for that; None: all.
+    /// Functions to decide about, and functions whose code matters for that (None: all).
     wanted: Vec<usize>,
     members: Option<BTreeSet<usize>>,
-    /// Functions that may move their return address, and the instruction from which on that is not known.
+    /// Functions that may move their return address, each with the instruction from which on its
+    /// position is unknown.
     lost: BTreeMap<u64, u64>,
-    /// Functions that take arguments from the stack when they return, and the instruction that does.
+    /// Functions that remove arguments from the stack when they return, each with the instruction
+    /// that does.
     pops: BTreeMap<u64, u64>,
     entry: u64,
 }
 
-/// Entries of the unwinding information, of the functions whose code matters: are they entered by calls? Empty only if there are none of any function.
+/// Entries of the unwinding information for the functions whose code matters, by address: whether
+/// calls enter them. Empty only if the file has none at all.
 fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
     let read = |is_left_out: &dyn Fn(u64) -> bool| {
         let frames = frames::frames(image, is_left_out, &mut Vec::new());
@@ -153,13 +154,13 @@ fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
     some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
 }
 
-/// Where a function ends, at the latest where the next one begins.
+/// End of a function, at the latest the beginning of the next one.
 fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
 }
 
 impl<'a, 'd> PrologueFinder<'a, 'd> {
-    /// Decodes what matters, and tells functions from parts.
+    /// Decodes the code that matters, and tells functions from parts.
     fn new(
         image: &'a Image<'d>,
         (functions, starts): (&mut [Function], &[u64]),
@@ -208,15 +209,15 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         }
     }
 
-    /// Finds out where indirect jumps lead.
+    /// Resolves the targets of indirect jumps.
     fn resolve(&mut self, functions: &[Function], pointers: &[Pointer]) {
         let places = Places { starts: &self.sites, width: JUMP, pointers };
         let PrologueFinder { image, branches, parts, rows, .. } = self;
         jumps::resolve(image, branches, (functions, parts), (&places, rows), pointers);
     }
 
-    /// The functions that look at their own return address, or may move it. Where a file has no unwinding information at all, compilers have made its
-    /// functions like any other's.
+    /// Finds the functions that read their return address, or may move it. If a file has no
+    /// unwinding information at all, its functions are taken to be ordinary compiled ones.
     fn find_users(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
         let is_start =
             |at: u64| functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
@@ -230,18 +231,19 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
             match stack_depth::follow(self.image, start, end(function, next), is_start) {
                 Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
                 Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
-                Finding::Handed(jumps) => {
+                Finding::PassedOn(jumps) => {
                     if !self.frames.is_empty() {
                         self.lost.extend(jumps.first().map(|pc| (start, *pc)));
                     }
-                    self.rows.handed.extend(jumps);
+                    self.rows.bare_jumps.extend(jumps);
                 }
                 Finding::Lost(_) | Finding::Untouched => {}
             }
         }
     }
 
-    /// What holds of a function holds of those that jump to it: their return address becomes its own.
+    /// Passes properties of a function on to the functions that jump to it, as their return address
+    /// becomes its own.
     fn find_tail_callers(&mut self, functions: &[Function]) {
         for at in &self.branches.pops {
             if let Some(n) = lookup::index_at(functions, *at) {
@@ -250,7 +252,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
                 }
             }
         }
-        for at in askers::jumps(self.image, &self.branches) {
+        for at in return_address_readers::jumps(self.image, &self.branches) {
             if let Some(n) = lookup::index_at(functions, at) {
                 for member in self.parts.group(n) {
                     self.rows.users.entry(functions[member].address.0).or_insert(at);
@@ -273,14 +275,15 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         }
     }
 
-    /// Finds out how returns are seen. A function whose exits cannot be rewritten would need a return stub; it is refused if it reads its return address or may move it,
-    /// or belongs to a virtual machine that looks return addresses up.
+    /// Decides how returns are seen. A function whose exits cannot be rewritten would need a return
+    /// stub; it is refused if it reads or may move its return address, or belongs to a virtual
+    /// machine that looks return addresses up.
     fn find_exits(&self, functions: &mut [Function]) {
         let exits = Exits::new(self.image, &self.branches, &self.rows, functions, &self.frames, &self.parts);
         let machine = machines::inside(self.image);
         let find_one = |n: usize| {
             let refused = self.refusal(functions[n].address.0, machine);
-            let must_stay = match &functions[n].form {
+            let must_stay = match functions[n].form() {
                 Some(SiteForm::Checked { .. }) => Some(Reason::GoStack),
                 _ => refused.clone(),
             };
@@ -291,30 +294,24 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
             workers::share(&self.wanted, |n| functions[*n].size, find).into_iter().flatten().collect();
         for (n, ((returns, form), refused)) in self.wanted.iter().zip(found) {
             let function = &mut functions[*n];
-            if !matches!(
-                function.form,
-                Some(
-                    SiteForm::Prologue { .. }
-                        | SiteForm::PaddingJump { .. }
-                        | SiteForm::Trap { .. }
-                        | SiteForm::Checked { .. }
-                )
-            ) {
+            let Verdict::Site { kind: SiteKind::Prologue, form: at_entry, .. } = &mut function.verdict else {
                 continue;
-            }
+            };
             // A Go function never gets a return stub.
-            let is_of_go = matches!(function.form, Some(SiteForm::Checked { .. }));
+            let is_of_go = matches!(at_entry, SiteForm::Checked { .. });
             if let (Returns::Stub(_), Some(reason), false) = (&returns, refused, is_of_go) {
-                (function.kind, function.form, function.on_demand) = (SiteKind::None, None, false);
-                function.reason = Some(reason);
+                function.verdict = Verdict::refused(reason);
                 continue;
             }
-            function.returns = returns;
-            function.form = form.or(function.form.take());
+            function.returns = match returns {
+                Returns::Stub(Some(why)) if is_of_go => Returns::Stub(Some(why.of_go_function())),
+                returns => returns,
+            };
+            form.into_iter().for_each(|wider| *at_entry = wider);
         }
     }
 
-    /// Why a function must have no return stub.
+    /// Returns why a function must have no return stub.
     fn refusal(&self, address: u64, machine: Option<&str>) -> Option<Reason> {
         let user = self.rows.users.get(&address);
         let lost = self.lost.get(&address);
@@ -325,7 +322,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
             .or_else(|| machine.map(|name| Reason::Machine { name: name.to_owned() }))
     }
 
-    /// The form of a function's site; if that is a breakpoint, also why it is no jump.
+    /// Returns the form of a function's site; for a breakpoint, also why it cannot be a jump.
     fn site(
         &self,
         n: usize,
@@ -339,7 +336,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         if self.frames.get(&address) == Some(&false) {
             return Err(Reason::OddStack);
         }
-        // What nothing leads to is not run, unless an unresolved jump leads there.
+        // Code without references never runs, unless an unresolved jump leads there.
         let is_dead =
             |unproven: &&Unproven| **unproven == Unproven::Unreached && self.branches.unresolved.is_empty();
         if let Some(unproven) = self.parts.unproven.get(&n).filter(|unproven| !is_dead(unproven)) {
@@ -349,7 +346,7 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         let whole = || {
             let old = self.displaced(at, end, next)?;
             self.check_landing(n, at)?;
-            // A write to code is whole within a page, should the writer be killed.
+            // A write within one page is whole even if the writer is killed.
             if at % PAGE > PAGE - JUMP {
                 return Err(Reason::TwoPages);
             }
@@ -371,7 +368,8 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         Ok(form)
     }
 
-    /// Where an indirect jump may lead to any instruction, only the first one may give way.
+    /// Checks that only the first instruction is displaced in a function with an indirect jump that
+    /// may lead to any instruction.
     fn check_landing(&self, n: usize, at: u64) -> Result<(), Reason> {
         let first = Decoder::with_ip(64, self.image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
         let mut members = self.parts.group(n).into_iter();
@@ -385,7 +383,8 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         }
     }
 
-    /// A breakpoint, if its first instruction can be run elsewhere. What is behind its first byte stays, so a jump may land there.
+    /// Returns a breakpoint site, if the first instruction can be executed out of line. The bytes
+    /// behind its first one stay, so a jump may land there.
     fn trap(&self, at: u64, end: u64) -> Option<SiteForm> {
         let code = self.image.tail(at, end.saturating_sub(at).min(LONGEST));
         let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
@@ -393,14 +392,15 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         Some(SiteForm::Trap { at: Svma(at), old: self.image.bytes(at, first.len() as u64)?.to_vec() })
     }
 
-    /// A jump in the padding in front of a function, if there is room and nothing lands in what gives way.
+    /// Returns a site with its jump in the padding in front of the function, if there is room and
+    /// no branch lands in the displaced instruction.
     fn beside(&self, address: u64, at: u64, end: u64, before: Option<&Function>) -> Option<SiteForm> {
         let form = padding::jump(self.image, (address, at, end), before)?;
         let SiteForm::PaddingJump { old, .. } = &form else { return None };
         self.branches.behind(at, old.len() as u64).is_none().then_some(form)
     }
 
-    /// The bytes that give way: whole instructions that can be run elsewhere.
+    /// Returns the displaced bytes: whole instructions that can be executed out of line.
     fn displaced(&self, at: u64, end: u64, next: u64) -> Result<Vec<u8>, Reason> {
         let code = self.image.tail(at, end.saturating_sub(at).min(JUMP + LONGEST));
         let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
@@ -425,9 +425,9 @@ impl<'a, 'd> PrologueFinder<'a, 'd> {
         self.image.bytes(at, length.max(JUMP)).map(<[u8]>::to_vec).ok_or(Reason::CutOff)
     }
 
-    /// Is there nothing but padding between a function's end and that of the jump?
+    /// Checks that only padding lies between a function's end and that of the jump.
     fn check_padding(&self, from: u64, to: u64, next: u64) -> Result<(), Reason> {
-        // The last NOP may be cut in two: no thread runs it.
+        // The jump may cut the last NOP in two: no thread executes it.
         let room = next.saturating_sub(from).min(JUMP + LONGEST);
         let padding = self.image.tail(from, room);
         let is_filler = |code: &[u8]| code.iter().all(|byte| matches!(byte, 0xCC | 0x00));

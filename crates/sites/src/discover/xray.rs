@@ -1,4 +1,5 @@
-//! The sleds of XRay: room that clang and rustc leave where a function is entered and wherever it is left, and the map that says where.
+//! XRay sleds: NOPs that clang and rustc leave at a function's entry and exits, and the map that
+//! lists them.
 
 use std::collections::HashMap;
 
@@ -9,31 +10,32 @@ use crate::function::{Exit, Function, Returns};
 use crate::reason::Reason;
 use crate::site::SiteForm;
 
-/// The section of the map.
+/// Name of the map's section.
 const MAP: &[u8] = b"xray_instr_map";
-/// Bytes of a record, and where in it is what.
+/// Bytes of a record, and the offsets of its fields.
 const RECORD: usize = 32;
 const FUNCTION_AT: usize = 8;
 const KIND_AT: usize = 16;
 const VERSION_AT: usize = 18;
-/// Addresses are distances from where they stand; older compilers (LLVM 10) wrote addresses.
+/// In this version, addresses are distances from their own position; older compilers (LLVM 10)
+/// wrote absolute addresses.
 const VERSION: u8 = 2;
 /// Bytes of a sled.
 const SLED: u64 = 11;
-/// A jump over the rest of it.
+/// Short jump over the rest of a sled.
 const JUMP: [u8; 2] = [0xEB, 9];
 const RET: u8 = 0xC3;
 const NOP: u8 = 0x90;
 
-/// Where a function's sleds are.
+/// Addresses of a function's sleds.
 #[derive(Default)]
 pub(super) struct Sleds {
     entry: Option<u64>,
-    /// In front of returns, and of jumps to other functions, in the order of the map.
+    /// Sleds in front of returns and of tail calls, in the order of the map.
     exits: Vec<u64>,
 }
 
-/// The sleds of all functions, by their addresses.
+/// Reads the sleds of all functions, by their addresses.
 pub(super) fn read(
     image: &Image<'_>,
     functions: &[Function],
@@ -60,10 +62,10 @@ pub(super) fn read(
             }
             let sleds = all.entry(function).or_default();
             match record[KIND_AT] {
-                // 3: its arguments are wanted, too.
+                // Kind 3: an entry whose arguments are logged, too.
                 0 | 3 => sleds.entry = Some(sled),
                 1 | 2 => sleds.exits.push(sled),
-                // Events of the program's own.
+                // The program's own events.
                 _ => {}
             }
         }
@@ -80,11 +82,11 @@ pub(super) fn read(
     all
 }
 
-/// The site at the entry of a function, or why there is none.
+/// Returns the site at the entry of a function, or why it has none.
 pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, Reason> {
     let at = sleds.entry.ok_or(Reason::NoSled)?;
     let first = skip_endbr(image, function);
-    // LLVM gives sleds even addresses, functions need not have any (-Os).
+    // LLVM gives sleds even addresses; functions may have odd ones (-Os).
     let is_aligned = at == first.wrapping_add(1) && image.bytes(first, 1) == Some(&[NOP]);
     if at != function && at != first && !is_aligned {
         return Err(Reason::SledElsewhere { at });
@@ -92,11 +94,11 @@ pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<S
     Ok(SiteForm::Entry { at: Svma(at), old: jump(image, at)?.to_vec() })
 }
 
-/// How it is left.
+/// Returns how a function's returns are seen.
 pub(super) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
     let exits: Result<_, Reason> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
     match exits {
-        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unseen: None },
+        Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unrecorded_end: None },
         Err(reason) => Returns::Stub(Some(reason)),
     }
 }
@@ -113,7 +115,7 @@ fn exit(image: &Image<'_>, at: u64) -> Result<Exit, Reason> {
     Ok(Exit { at: Svma(at), old: bytes.to_vec(), leaves: vec![0], is_sled: true, keeps_pop: false })
 }
 
-/// The bytes of a sled that jumps over itself.
+/// Returns the bytes of a sled that jumps over itself.
 fn jump<'d>(image: &Image<'d>, at: u64) -> Result<&'d [u8], Reason> {
     let bytes = image.bytes(at, SLED).unwrap_or_default();
     let is_sled =

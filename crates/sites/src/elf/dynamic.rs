@@ -1,4 +1,4 @@
-//! What the dynamic loader is told: needed libraries, relocations, exported symbols.
+//! The dynamic segment: needed libraries, relocations, exported symbols.
 
 use object::elf::{self, Dyn64, FileHeader64, Rela64, Sym64};
 use object::read::elf::{GnuHashTable, HashTable};
@@ -24,15 +24,15 @@ const RELATIVE: u32 = elf::R_X86_64_RELATIVE.0;
 pub(crate) struct Dynamic<'d> {
     pub needed: Vec<String>,
     pub soname: Option<String>,
-    /// The linker marked it as a position-independent *program* (`DF_1_PIE`).
+    /// Whether the linker marked the file as a position-independent *program* (`DF_1_PIE`).
     pub marked_pie: bool,
-    /// The exported and imported symbols, as far as their number is known.
+    /// Exported and imported symbols, as far as their number is known.
     pub symbols: &'d [Sym64<Le>],
     pub strings: &'d [u8],
-    /// From the symbol table to the end of its segment: relocations may name any of them.
+    /// All symbols up to the end of the table's segment: relocations may name any of them.
     all_symbols: &'d [Sym64<Le>],
     relocations: Vec<Relocation>,
-    /// RELR: which words the loader adds its bias to.
+    /// RELR relocations: the words to which the loader adds its bias.
     packed: &'d [u8],
 }
 
@@ -86,18 +86,19 @@ impl<'d> Dynamic<'d> {
         dynamic
     }
 
-    /// The link-time address that is stored at `at` once the loader is done, its bias taken off again.
+    /// Returns the link-time address that the word at `at` holds after relocation.
     ///
-    /// RELR relocations need no look-up: they add the bias to what the file has in place.
+    /// RELR relocations need no lookup: the loader adds the bias to the word in the file.
     pub fn pointer_at(&self, image: &Image<'_>, at: u64) -> Option<u64> {
         self.pointers(image, at, 1).next()?
     }
 
-    /// What [`Self::pointer_at`] says of `count` words from `at` on.
+    /// Returns [`Self::pointer_at`] of `count` words from `at` on.
     pub fn pointers(&self, image: &Image<'_>, at: u64, count: u64) -> impl Iterator<Item = Option<u64>> {
         let mut relocations = &self.relocations[..];
         (0..count).map_while(move |index| at.checked_add(index * 8)).map(move |at| {
-            // Nearly always the next one: a list of sites is one relocation after the other.
+            // A list of sites has one relocation after the other, so the next one nearly always
+            // matches.
             let passed = match relocations {
                 [next, ..] if next.at >= at => 0,
                 [_, next, ..] if next.at >= at => 1,
@@ -116,22 +117,22 @@ impl<'d> Dynamic<'d> {
         })
     }
 
-    /// The link-time addresses that relocations state.
+    /// Relative relocations: address of the word, and the link-time address that it gets.
     pub fn addends(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let relative = self.relocations.iter().filter(|relocation| relocation.kind == RELATIVE);
         relative.map(|relocation| (relocation.at, relocation.addend))
     }
 
-    /// The words to which RELR relocations add the bias, as far as they are in the file.
+    /// Words to which RELR relocations add the bias, as far as the file has them.
     pub fn packed(&self, image: &Image<'_>) -> Vec<u64> {
         let (mut words, mut next) = (Vec::new(), 0u64);
         for entry in whole::<U64<Le>>(self.packed).iter().map(|entry| entry.get(Le)) {
-            // An address, or a bit for each of the next 63 words.
+            // An even entry is an address; an odd one has a bit for each of the next 63 words.
             let (first, bits) = if entry & 1 == 0 { (entry, 1) } else { (next, entry >> 1) };
             let set = (0..63).filter(|bit| bits >> bit & 1 != 0).map(|bit| first.wrapping_add(8 * bit));
             words.extend(set);
             next = first.wrapping_add(if entry & 1 == 0 { 8 } else { 8 * 63 });
-            // There are no more words in the file.
+            // The file has no more words.
             if words.len() > image.data.len() / 8 {
                 break;
             }
@@ -139,13 +140,14 @@ impl<'d> Dynamic<'d> {
         words
     }
 
-    /// The words the loader fills with the address of an imported symbol, with the symbol's name if it has at most
-    /// `longest` bytes.
+    /// Words that the loader fills with the address of an imported symbol, each with the symbol's
+    /// name if it has at most `longest` bytes.
     pub fn imports(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
         self.imports_at(longest, |_| true)
     }
 
-    /// Those that are for addresses of functions, not for the calls of stubs alone.
+    /// Words that the loader fills with a function's address for other uses than a stub's call,
+    /// each with the function's name of at most `longest` bytes.
     pub fn function_addresses(&self, longest: usize) -> impl Iterator<Item = (u64, &'d [u8])> + '_ {
         let addresses = self.relocations.iter().filter(|relocation| relocation.kind == GLOB_DAT);
         addresses.filter_map(move |relocation| {
@@ -156,7 +158,7 @@ impl<'d> Dynamic<'d> {
         })
     }
 
-    /// The same of some words.
+    /// Imports as of [`Self::imports`], only for wanted words.
     pub fn imports_at(
         &self,
         longest: usize,
@@ -181,7 +183,7 @@ fn relocation(rela: &Rela64<Le>) -> Option<Relocation> {
     })
 }
 
-/// As many whole records as fit.
+/// Returns as many whole records as fit into `bytes`.
 pub(crate) fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
     let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
     pod::slice_from_bytes(bytes, count).map_or(&[], |(records, _)| records)

@@ -1,4 +1,5 @@
-//! Where the code is that an entry of the unwinding information describes, read without parsing it: a large file has hundreds of thousands.
+//! Address ranges of unwinding entries (FDEs), read without parsing each of them: a large file has
+//! hundreds of thousands.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,23 +11,24 @@ use gimli::{
 
 type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
-/// How nearly every entry states its address: as a signed 32-bit distance from that statement.
+/// Address encoding of nearly all entries: a signed 32-bit distance from the field itself.
 pub(crate) const DISTANCE: DwEhPe = DwEhPe(constants::DW_EH_PE_pcrel.0 | constants::DW_EH_PE_sdata4.0);
 
-/// What entries have in common that name the same entry, by its offset.
+/// Properties of common entries (CIEs), by offset.
 #[derive(Default)]
 pub(crate) struct Common(BTreeMap<usize, Option<Shape>>);
 
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Is an address stated in the usual way?
+    /// Whether addresses have the encoding [`DISTANCE`].
     is_usual: bool,
-    /// May there be data about where exceptions land?
+    /// Whether entries may have data about landing pads.
     has_landings: bool,
 }
 
 impl Common {
-    /// The code of an entry, and whether exceptions may land there. None if it is stated in an unusual way. `section`: the address of the unwinding information.
+    /// Returns the code range of an entry, and whether it may have landing pads; None if the entry
+    /// has another form. `section`: the address of the unwinding information.
     pub fn code<'d>(
         &mut self,
         frames: &EhFrame<Bytes<'d>>,
@@ -42,7 +44,7 @@ impl Common {
         });
         let shape = shape.filter(|shape| shape.is_usual)?;
         let [length, _, distance, size] = bytes.get(entry.offset()..)?.as_chunks::<4>().0.first_chunk()?;
-        // This length says that the form is the 64-bit one.
+        // This length marks the 64-bit form.
         if *length == [0xff; 4] {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Function starts from unwinding information, for binaries without symbols.
+//! Beginnings of functions from unwinding information, for binaries without symbols.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,24 @@ type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 type Partial<'b, 'd> = PartialFrameDescriptionEntry<'b, EhFrame<Bytes<'d>>, Bytes<'d>>;
 type Cie<'d> = gimli::CommonInformationEntry<Bytes<'d>>;
 
-/// The range of one frame description.
+/// Code range of one frame description.
 pub(crate) struct Frame {
     pub address: u64,
     pub size: u64,
-    /// Entered by calls. Otherwise a part that is entered by jumps, with a frame already set up.
+    /// Whether calls enter the code. Otherwise it is a part that jumps enter, with a frame already
+    /// set up.
     pub called: bool,
 }
 
-/// The rule for the canonical frame address, as far as it matters here; None when it is an expression.
+/// Rule for the canonical frame address: register and offset. None for an expression.
 #[derive(Clone, Copy, PartialEq)]
 struct Cfa(Option<(Register, u64)>);
 
-/// At a function's first byte only the return address is on the stack.
+/// Rule at a function's first byte, where only the return address is on the stack.
 const CALLED: Cfa = Cfa(Some((X86_64::RSP, 8)));
 
-/// The frames in executable memory, by address, but for those at addresses that are `settled` without them. PLT stubs and
-/// signal trampolines are left out.
+/// Returns the frames in executable memory, by address, except those at `settled` addresses. PLT
+/// stubs and signal trampolines are left out.
 pub(crate) fn frames(
     image: &Image<'_>,
     mut settled: impl FnMut(u64) -> bool,
@@ -64,26 +65,28 @@ struct Reader<'a, 'd> {
     image: &'a Image<'d>,
     settled: &'a mut dyn FnMut(u64) -> bool,
     plts: Vec<Section<'d>>,
-    /// Few entries are shared by all frames; keeping them also bounds the work on hostile ones.
+    /// Common entries, each with the rule that it sets up. Only a few serve all frames; keeping
+    /// them also bounds the work on hostile files.
     cies: BTreeMap<usize, gimli::Result<(Cie<'d>, Cfa)>>,
     frames: Vec<Frame>,
 }
 
 impl<'d> Reader<'_, 'd> {
-    /// Walks the whole section.
+    /// Reads all entries of the section.
     fn read_all(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
         let bases = BaseAddresses::default().set_eh_frame(address);
         let section = EhFrame::new(bytes, LittleEndian);
         let mut entries = section.entries(&bases);
         while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
             if let CieOrFde::Fde(partial) = entry {
-                // Symbols settle nearly all of a program that is not stripped: most frames need not even be parsed.
+                // Symbols settle nearly all addresses of a program that is not stripped, so most
+                // frames need no parsing.
                 let start = self.start(address, bytes, &partial);
                 if start.is_some_and(|start| (self.settled)(start)) {
                     continue;
                 }
                 let fde = partial.parse(|section, bases, offset| self.cie(section, bases, offset.0));
-                // A frame of a strange kind says nothing about the others.
+                // An unreadable frame does not affect the others.
                 let Ok(fde) = fde else { continue };
                 self.add(&section, &bases, &fde);
             }
@@ -91,17 +94,17 @@ impl<'d> Reader<'_, 'd> {
         Ok(())
     }
 
-    /// The address of a frame, if it is stated in the usual way.
+    /// Returns the address of a frame, if it has the usual encoding.
     fn start(&self, section: u64, bytes: &[u8], fde: &Partial<'_, 'd>) -> Option<u64> {
         let (cie, _) = self.cies.get(&fde.cie_offset().0)?.as_ref().ok()?;
         let [length, _, distance] = bytes.get(fde.offset()..)?.as_chunks::<4>().0.first_chunk()?;
-        // This length says that the form is the 64-bit one.
+        // This length marks the 64-bit form.
         let usual = cie.fde_address_encoding() == Some(DISTANCE) && *length != [0xff; 4];
         let at = section.wrapping_add(fde.offset() as u64 + 8);
         usual.then(|| at.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
     }
 
-    /// Follows the search table, which needs no section headers.
+    /// Reads the entries of the search table, which needs no section headers.
     fn read_table(&mut self, address: u64, bytes: &'d [u8]) -> Result<(), String> {
         let text = |error: gimli::Error| error.to_string();
         let bases = BaseAddresses::default().set_eh_frame_hdr(address);
@@ -171,14 +174,15 @@ impl<'d> Reader<'_, 'd> {
     }
 }
 
-/// The rule in force at the first byte: what the instructions before the first advance say.
+/// Returns the rule at the first byte: the effect of the instructions before the first advance.
 fn first_row<'d>(
     mut instructions: gimli::CallFrameInstructionIter<'_, Bytes<'d>>,
     mut cfa: Cfa,
     factor: i64,
 ) -> Cfa {
     let scale = |factored: i64| u64::try_from(factored.wrapping_mul(factor)).ok();
-    // Compilers need two or three; a hostile table may name one endless list many times.
+    // Compilers need two or three instructions; a hostile table may name one endless list many
+    // times.
     for _ in 0..64 {
         let Ok(Some(instruction)) = instructions.next() else { break };
         let register = cfa.0.map(|(register, _)| register);

@@ -1,4 +1,4 @@
-//! The file as the loader sees it: headers, segments, and the bytes behind an address.
+//! The file as the loader sees it: headers, segments, and the bytes at an address.
 
 use std::ops::Range;
 
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use crate::address::Svma;
 use crate::error::Error;
 
-/// A part of the file that the loader maps (PT_LOAD).
+/// A range of the file that the loader maps (PT_LOAD).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Segment {
-    /// First byte in memory.
+    /// Address of the first byte in memory.
     pub address: Svma,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub file_offset: u64,
     /// Bytes in the file.
     pub file_size: u64,
     /// Bytes in memory; those past `file_size` are zero.
     pub memory_size: u64,
-    /// Mapped executable.
+    /// Whether it is mapped executable.
     pub executable: bool,
-    /// Mapped writable.
+    /// Whether it is mapped writable.
     pub writable: bool,
 }
 
-/// One section header, its name looked up.
+/// A section header, with the section's name.
 #[derive(Clone, Copy)]
 pub(crate) struct Section<'d> {
     pub name: &'d [u8],
@@ -39,30 +39,30 @@ pub(crate) struct Section<'d> {
 }
 
 impl Section<'_> {
-    /// Holds machine instructions.
+    /// Whether the section holds machine instructions.
     pub fn is_code(&self) -> bool {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
 
-    /// Holds the linker's call stubs instead of functions.
+    /// Whether the section holds the linker's call stubs instead of functions.
     pub fn is_plt(&self) -> bool {
         self.name == b".plt" || self.name.starts_with(b".plt.") || self.name == b".iplt"
     }
 
-    /// Whether `address` lies in it once loaded.
+    /// Whether `address` lies in the loaded section.
     pub fn contains(&self, address: u64) -> bool {
         address >= self.address && address - self.address < self.size
     }
 }
 
-/// A checked view of the file.
+/// An ELF file with checked headers.
 pub(crate) struct Image<'d> {
     pub data: &'d [u8],
     pub header: &'d FileHeader64<Le>,
     pub program_headers: &'d [ProgramHeader64<Le>],
-    /// Loaded segments in address order, none overlapping another.
+    /// Loaded segments in address order, without overlaps.
     pub segments: Vec<Segment>,
-    /// Empty when the file has no usable section headers.
+    /// Sections; empty if the file has no usable section headers.
     pub sections: Vec<Section<'d>>,
 }
 
@@ -70,14 +70,14 @@ fn corrupt(what: impl Into<String>) -> Error {
     Error::Corrupt { what: what.into() }
 }
 
-/// `data[offset..offset + size]` with file offsets.
+/// Returns `data[offset..offset + size]`, for file offsets.
 pub(crate) fn slice(data: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     data.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }
 
 impl<'d> Image<'d> {
-    /// Checks the headers; what is only partly broken goes to `complaints`.
+    /// Checks the headers. Partial damage is noted in `complaints`.
     pub fn parse(data: &'d [u8], complaints: &mut Vec<String>) -> Result<Self, Error> {
         let header = file_header(data)?;
         let size = usize::from(header.e_phentsize.get(Le));
@@ -100,17 +100,17 @@ impl<'d> Image<'d> {
         Ok(Image { data, header, program_headers, segments, sections })
     }
 
-    /// The first program header of a type.
+    /// Returns the first program header of a type.
     pub fn program_header(&self, kind: ProgramType) -> Option<&'d ProgramHeader64<Le>> {
         self.program_headers.iter().find(|header| header.p_type.get(Le) == kind)
     }
 
-    /// The file's bytes of a program header.
+    /// Returns the file's bytes of a program header.
     pub fn program_data(&self, header: &ProgramHeader64<Le>) -> Option<&'d [u8]> {
         slice(self.data, header.p_offset.get(Le), header.p_filesz.get(Le))
     }
 
-    /// The file's bytes of a section.
+    /// Returns the file's bytes of a section.
     pub fn section_data(&self, section: &Section<'_>) -> Option<&'d [u8]> {
         if section.kind == elf::SHT_NOBITS {
             return None;
@@ -118,7 +118,7 @@ impl<'d> Image<'d> {
         slice(self.data, section.offset, section.size)
     }
 
-    /// The section of that name.
+    /// Returns the section with this name.
     pub fn section(&self, name: &[u8]) -> Option<&Section<'d>> {
         self.sections.iter().find(|section| section.name == name)
     }
@@ -129,28 +129,28 @@ impl<'d> Image<'d> {
         (address - segment.address.0 < segment.memory_size).then_some(segment)
     }
 
-    /// Whether instructions may run at `address`.
+    /// Whether `address` lies in an executable segment.
     pub fn is_code(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| segment.executable)
     }
 
-    /// The addresses of the segment of code that `address` is in; none if it is in no code.
+    /// Address range of the executable segment that contains `address`; empty if there is none.
     pub fn code_around(&self, address: u64) -> Range<u64> {
         let segment = self.segment(address).filter(|segment| segment.executable);
         segment.map_or(0..0, |segment| segment.address.0..segment.address.0 + segment.memory_size)
     }
 
-    /// Whether the program may write to `address`.
+    /// Whether `address` lies in a writable segment.
     pub fn is_writable(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| segment.writable)
     }
 
-    /// Whether something lies at `address` that the program does not write to.
+    /// Whether `address` lies in a segment that is not writable.
     pub fn is_constant(&self, address: u64) -> bool {
         self.segment(address).is_some_and(|segment| !segment.writable)
     }
 
-    /// The bytes the file gives for `address` and what follows in its segment, at most `most`.
+    /// Returns the file's bytes from `address` to the end of its segment, at most `most`.
     pub fn tail(&self, address: u64, most: u64) -> &'d [u8] {
         let bytes = self.segment(address).and_then(|segment| {
             let skip = address - segment.address.0;
@@ -160,7 +160,7 @@ impl<'d> Image<'d> {
         bytes.unwrap_or(&[])
     }
 
-    /// Exactly `size` bytes at `address`.
+    /// Returns exactly `size` bytes at `address`.
     pub fn bytes(&self, address: u64, size: u64) -> Option<&'d [u8]> {
         let bytes = self.tail(address, size);
         (bytes.len() as u64 == size).then_some(bytes)
@@ -261,7 +261,7 @@ fn sections<'d>(data: &'d [u8], header: &FileHeader64<Le>) -> Result<Vec<Section
         return Err(broken());
     }
     let table = usize::try_from(offset).ok().and_then(|at| data.get(at..)).ok_or_else(broken)?;
-    // More than 0xff00 sections: the real numbers are in section 0.
+    // With more than 0xff00 sections, the real numbers are in section 0.
     let (first, _) = pod::from_bytes::<SectionHeader64<Le>>(table).map_err(|()| broken())?;
     let count = match header.e_shnum.get(Le) {
         0 => usize::try_from(first.sh_size.get(Le)).map_err(|_| broken())?,
@@ -288,8 +288,8 @@ fn sections<'d>(data: &'d [u8], header: &FileHeader64<Le>) -> Result<Vec<Section
     Ok(headers.iter().map(section).collect())
 }
 
-/// The zero-terminated string at `offset` of a string table, if it is at most `longest` bytes: a hostile table
-/// has no zeros, and looking for them would cost its square.
+/// Returns the zero-terminated string at `offset` of a string table, if it has at most `longest`
+/// bytes. A hostile table may have no zeros, and searching for them would take quadratic time.
 pub(crate) fn string(table: &[u8], offset: u32, longest: usize) -> Option<&[u8]> {
     let tail = table.get(usize::try_from(offset).ok()?..)?;
     let tail = tail.get(..=longest).unwrap_or(tail);

@@ -1,14 +1,15 @@
-//! Virtual machines that look up return addresses: where code they have made calls a function of theirs, they find by its return address which of that code it
-//! was. They know no jump of calltap's, and stop with an error.
+//! Virtual machines that look up return addresses: they identify generated code by its return
+//! address when it calls one of their functions. For the address of a stub they stop with an error.
 
 use memchr::memmem;
 
 use super::image::Image;
 
-/// What is in the data of each, stripped or not: the name that V8 has for the way from its own code into C++; the tables that HotSpot exports for its debugger.
+/// Strings in the data of each machine, stripped or not: V8's name for the entry from generated
+/// code into C++, and the tables that HotSpot exports for its debugger.
 const MARKS: [(&str, &[u8]); 2] = [("V8", b"CEntry_Return1"), ("HotSpot", b"gHotSpotVMStructs")];
 
-/// Which of them a file contains.
+/// Returns the virtual machine that a file contains.
 pub(crate) fn inside(image: &Image<'_>) -> Option<&'static str> {
     let finders = MARKS.map(|(name, mark)| (name, memmem::Finder::new(mark)));
     let data = image.segments.iter().filter(|segment| !segment.executable);

@@ -1,10 +1,11 @@
-//! The functions that a Go program's own runtime knows: `runtime.pclntab`, which no stripping takes away, as
-//! the program needs it for its tracebacks.
+//! The functions of a Go program in its runtime's table (`runtime.pclntab`). Stripping does not
+//! remove it, as the program needs it for tracebacks.
 //!
-//! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19) and 1.20 (and later). All begin with a
-//! number that names the layout, and a header of words; a list of addresses, each with the place of a record,
-//! which says where the function's name is. `debug/gosym` in Go's own library reads the same. Where the text begins, Go 1.26 and later
-//! say in `runtime.moduledata` instead of the header.
+//! Three layouts are read: of Go 1.16 (and 1.17), 1.18 (and 1.19), and 1.20 (and later). All begin
+//! with a number that identifies the layout, and a header of words. A list of addresses follows,
+//! each with the position of a record, which has the position of the function's name. Go's own
+//! `debug/gosym` reads the same. The beginning of the text is in the header; from Go 1.26 on, in
+//! `runtime.moduledata`.
 
 use super::dynamic::Dynamic;
 use super::image::{Image, string};
@@ -12,40 +13,40 @@ use super::image::{Image, string};
 /// A function of the table.
 pub(crate) struct Entry<'d> {
     pub address: u64,
-    /// Up to the next one, padding included.
+    /// Bytes up to the next function, padding included.
     pub size: u64,
     pub name: &'d [u8],
 }
 
-/// The table's sections: of programs at a fixed address, and of others.
+/// Names of the table's section: in programs at a fixed address, and in others.
 const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
-/// What the table begins with, in layouts whose addresses are words (1.16),
+/// First word of the layout in which addresses are words (1.16).
 const WORDS: u32 = 0xFFFF_FFFA;
-/// and distances from the beginning of the text (1.18, 1.20).
+/// First words of the layouts in which addresses are distances from the beginning of the text
+/// (1.18, 1.20).
 const DISTANCES: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
-/// Behind that: no padding, instructions of any length, words of eight bytes.
+/// Bytes behind that word: no padding, instructions of any length, words of eight bytes.
 const MACHINE: [u8; 4] = [0, 0, 1, 8];
 const WORD: u64 = 8;
-/// `runtime.moduledata`, which is in a section of its own since Go 1.26.
+/// Section of `runtime.moduledata` since Go 1.26.
 const MODULE: &[u8] = b".go.module";
-/// Longer names are not taken.
+/// Length of the longest name that is read.
 const LONGEST: usize = 1 << 16;
-/// So many places are tried where one may begin.
+/// Most possible beginnings of a table that are tried.
 const TRIED: usize = 16;
-/// Nor are there more functions. A table that is damaged anywhere is none.
+/// Most functions of a table. A table with any damage is not used.
 const MOST: u64 = 1 << 24;
 
-/// All functions of the table, in the order of their addresses; none if the file has no table that can be
-/// read.
+/// Returns all functions of the table, in address order; none if the file has no readable table.
 pub(crate) fn functions<'d>(image: &Image<'d>, dynamic: &Dynamic<'d>) -> Vec<Entry<'d>> {
     let known = SECTIONS.iter().filter_map(|name| image.section(name)).map(|section| section.address);
-    // An external linker may have put it into a larger section.
+    // An external linker may have merged the table into a larger section.
     let searched = || image.segments.iter().flat_map(|segment| find(image, segment.address.0)).take(TRIED);
     let mut places = known.chain(std::iter::once_with(searched).flatten());
     places.find_map(|at| Table { image, dynamic, at }.functions()).unwrap_or_default()
 }
 
-/// Where a table may begin in a segment.
+/// Addresses in a segment at which a table may begin.
 fn find<'a>(image: &'a Image<'_>, start: u64) -> impl Iterator<Item = u64> + 'a {
     let words = image.tail(start, u64::MAX).chunks_exact(WORD as usize).enumerate();
     let begins = |word: &[u8]| word[4..] == MACHINE && layout(word).is_some();
@@ -60,7 +61,7 @@ fn layout(word: &[u8]) -> Option<Layout> {
     }
 }
 
-/// Where things are, in words of the header behind its first.
+/// Positions of the header's fields, in words behind its first.
 struct Layout {
     distances: bool,
     names: u64,
@@ -86,7 +87,7 @@ impl<'d> Table<'_, 'd> {
         let text = if layout.distances { self.text(half(image, list)?)? } else { 0 };
         let number = |at: u64| match layout.distances {
             true => Some(u64::from(half(image, at)?)),
-            // In a program that may be loaded anywhere, the loader puts it there.
+            // In a position-independent program, the loader fills in the address.
             false => self.dynamic.pointer_at(image, at),
         };
         let address = |n: u64| Some(text.wrapping_add(number(list.checked_add(n * 2 * width)?)?));
@@ -106,7 +107,7 @@ impl<'d> Table<'_, 'd> {
         let mut entries: Vec<Entry<'d>> = (0..count).map(entry).collect::<Option<_>>()?;
         entries.sort_by_key(|entry| entry.address);
         entries.dedup_by_key(|entry| entry.address);
-        // A damaged table may have one name, or all code, many times.
+        // A damaged table may repeat one name, or one range of code, many times.
         let names: usize = entries.iter().map(|entry| entry.name.len()).sum();
         for n in 1..entries.len() {
             let next = entries[n].address;
@@ -116,14 +117,16 @@ impl<'d> Table<'_, 'd> {
         (!entries.is_empty() && names <= image.data.len().saturating_mul(8)).then_some(entries)
     }
 
-    /// Where the Go code begins: in the header or, since Go 1.26, in the module that has this table. C may stand in front of it in the same section. `first`: how
-    /// far from there the first function is.
+    /// Address where the Go code begins: in the header or, since Go 1.26, in the module that names
+    /// this table. C code may precede it in the same section. `first`: distance of the first
+    /// function from there.
     fn text(&self, first: u32) -> Option<u64> {
         const AT: u64 = 3;
         let (image, dynamic) = (self.image, self.dynamic);
-        let told = dynamic.pointer_at(image, self.at + WORD * AT).filter(|text| *text != 0);
-        told.or_else(|| {
-            /// Words of the module: its table; where its functions begin, and its text.
+        let in_header = dynamic.pointer_at(image, self.at + WORD * AT).filter(|text| *text != 0);
+        in_header.or_else(|| {
+            /// Words of the module: the address of its table, of its first function, and of its
+            /// text.
             const TABLE: u64 = 0;
             const FUNCTIONS: u64 = 20;
             const TEXT: u64 = 22;

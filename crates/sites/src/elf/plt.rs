@@ -1,17 +1,18 @@
-//! Call stubs of the linker: which word of the GOT a stub jumps through.
+//! The linker's call stubs: finds the word of the GOT through which a stub jumps.
 
 use super::image::Image;
 
 pub(crate) const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-/// The longest stub read: `endbr64; bnd jmp *slot(%rip)`.
+/// Bytes of the longest stub: `endbr64; bnd jmp *slot(%rip)`.
 const LONGEST: u64 = 11;
 
-/// The address of the word that the stub at `address` jumps through.
+/// Returns the address of the word through which the stub at `address` jumps.
 pub(crate) fn slot(image: &Image<'_>, address: u64) -> Option<u64> {
     slot_of(image.tail(address, LONGEST), address)
 }
 
-/// The same of a stub's bytes, of which there may be more.
+/// Returns the address of the word through which a stub jumps. `all`: the stub's bytes, and perhaps
+/// more; `address`: its address.
 pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
     let code = all.strip_prefix(ENDBR64).unwrap_or(all);
     let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
@@ -21,7 +22,8 @@ pub fn slot_of(all: &[u8], address: u64) -> Option<u64> {
     Some(address.wrapping_add(length).wrapping_add_signed(offset.into()))
 }
 
-/// Whether a stub begins at `address`: a jump through the GOT, or the first one of a table, which pushes first.
+/// Whether a stub begins at `address`: a jump through the GOT, or a table's first stub, which
+/// pushes a word before its jump.
 pub(crate) fn is_stub(image: &Image<'_>, address: u64) -> bool {
     let code = image.tail(address, LONGEST);
     let is_first = code.starts_with(&[0xff, 0x35])

@@ -1,4 +1,5 @@
-//! Places in code whose addresses are stored in data: functions, and labels (a table of a computed `goto`) where control may land.
+//! Addresses of code that are stored in data: functions, and labels (tables of computed `goto`s)
+//! where control may land.
 
 use object::elf;
 use object::{LittleEndian as Le, U64};
@@ -9,13 +10,13 @@ use super::image::Image;
 /// An address of code that is stored in data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pointer {
-    /// Where it is stored.
+    /// Address of the word.
     pub at: u64,
-    /// The address.
+    /// The address of code that it holds.
     pub to: u64,
 }
 
-/// All of them, by where they are stored.
+/// Returns all stored addresses of code, ordered by the addresses of their words.
 pub(crate) fn into_code(image: &Image<'_>) -> Vec<Pointer> {
     let dynamic = Dynamic::parse(image, &mut Vec::new());
     let mut found: Vec<Pointer> = dynamic.addends().map(|(at, to)| Pointer { at, to }).collect();

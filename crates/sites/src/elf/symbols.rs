@@ -1,4 +1,4 @@
-//! Function symbols: the ones the linker kept, and the ones the loader needs.
+//! Function symbols from the linker's and the loader's symbol tables.
 
 use object::LittleEndian as Le;
 use object::elf::{self, Sym64};
@@ -6,29 +6,32 @@ use object::elf::{self, Sym64};
 use super::dynamic::{Dynamic, whole};
 use super::image::{Image, string};
 
-/// Longer names are not taken.
+/// Length of the longest name that is read.
 const LONGEST_NAME: usize = 1 << 16;
 
-/// One symbol of a function; several may share an address.
+/// A symbol of a function; several may share an address.
 pub(crate) struct Symbol<'d> {
     pub address: u64,
     pub size: u64,
-    /// Without its `@VERSION`.
+    /// Name without its `@VERSION`.
     pub name: &'d [u8],
-    /// Lower is the better name: global, weak, local, and last what a [resolver](Self::is_chosen) chooses.
+    /// Rank of the name; lower is better: global, weak, local, and last the name of a function that
+    /// a [resolver](Self::is_chosen) chooses.
     pub rank: u8,
-    /// Place in the file, among symbols that differ in nothing else.
+    /// Position in the file, which orders symbols that differ in nothing else.
     order: u32,
 }
 
-/// Every function symbol in executable memory, by address, the best name of an address first.
+/// Returns every function symbol in executable memory, by address, the best name of an address
+/// first.
 pub(crate) fn functions<'d>(
     image: &Image<'d>,
     dynamic: &Dynamic<'d>,
     complaints: &mut Vec<String>,
 ) -> Vec<Symbol<'d>> {
     let mut all = Vec::new();
-    // Names of many symbols may be one hostile string: stop when they add up to what no linker writes.
+    // In a hostile file, many symbols may share one long name. Reading stops once the names
+    // together exceed what any linker writes.
     let mut budget = image.data.len().saturating_mul(8).max(1 << 20);
     let mut add = |symbols: &[Sym64<Le>], strings: &'d [u8]| {
         for symbol in symbols.iter().filter(|symbol| is_function(image, symbol)) {
@@ -52,7 +55,8 @@ pub(crate) fn functions<'d>(
     if !complete {
         complaints.push("the symbols' names are absurdly long: some were skipped".to_owned());
     }
-    // In place, since there are many; the rest of the order is only worked out where it matters.
+    // Sorts in place, as there are many symbols; the order within an address is only needed where
+    // several share it.
     all.sort_unstable_by_key(|symbol| symbol.address);
     for names in all.chunk_by_mut(|a, b| a.address == b.address).filter(|names| names.len() > 1) {
         let key = |symbol: &Symbol<'d>| (is_cold(symbol.name), symbol.rank, symbol.name, symbol.order);
@@ -61,17 +65,18 @@ pub(crate) fn functions<'d>(
     all
 }
 
-/// The rank of a name whose address is that of a resolver.
+/// Rank of a symbol whose address is that of a resolver.
 const CHOSEN: u8 = 3;
 
 impl Symbol<'_> {
-    /// It is the name of what a resolver chooses (IFUNC): what is at its address is the resolver.
+    /// Whether the symbol names a function that a resolver chooses (IFUNC). Its address is the
+    /// resolver's.
     pub fn is_chosen(&self) -> bool {
         self.rank == CHOSEN
     }
 }
 
-/// Has it the type of a function's symbol? Of those without a type, [`named`] takes the parts.
+/// Whether the symbol may be a function's. Of those without a type, [`named`] accepts only parts.
 fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     let index = symbol.st_shndx.get(Le);
     if !matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE)
@@ -80,7 +85,8 @@ fn is_function(image: &Image<'_>, symbol: &Sym64<Le>) -> bool {
     {
         return false;
     }
-    // Data may share an executable segment with code, but not a section. Special indices have no section.
+    // Data may share an executable segment with code, but not a section. Special indices have no
+    // section.
     let section = image.sections.get(usize::from(index.0));
     section.is_none_or(|section| section.is_code() && !section.is_plt())
 }
@@ -100,7 +106,7 @@ fn named<'d>(symbol: &Sym64<Le>, name: &'d [u8], order: u32) -> Option<Symbol<'d
     (!name.is_empty()).then_some(Symbol { address, size, name, rank, order })
 }
 
-/// The name without `@VERSION` or `@@VERSION`.
+/// Returns the name without `@VERSION` or `@@VERSION`.
 fn base_name(name: &[u8]) -> &[u8] {
     match name.iter().position(|&byte| byte == b'@') {
         Some(at) if at > 0 => &name[..at],
@@ -108,19 +114,21 @@ fn base_name(name: &[u8]) -> &[u8] {
     }
 }
 
-/// `foo.cold` and `foo.cold.N`: the part of foo that the compiler moved away, entered by jumps only.
+/// Whether the name is that of a cold part, as `foo.cold` or `foo.cold.N`: code of `foo` that only
+/// jumps enter.
 pub(crate) fn is_cold(name: &[u8]) -> bool {
     cold_parent(name).is_some()
 }
 
-/// `foo` for `foo.__part.N`: what clang calls a block of foo in a section of its own. Their symbols have no type.
+/// Returns `foo` for `foo.__part.N`, clang's name for a block of foo in a section of its own. Their
+/// symbols have no type.
 fn section_part(name: &[u8]) -> Option<&[u8]> {
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let parent = name[..name.len() - digits].strip_suffix(b".__part.")?;
     Some(parent).filter(|parent| digits > 0 && !parent.is_empty())
 }
 
-/// `foo` for `foo.cold`, `foo.cold.N` and `foo.__part.N`.
+/// Returns `foo` for `foo.cold`, `foo.cold.N` and `foo.__part.N`.
 pub(crate) fn cold_parent(name: &[u8]) -> Option<&[u8]> {
     if let Some(parent) = section_part(name) {
         return Some(parent);

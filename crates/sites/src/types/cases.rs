@@ -1,25 +1,25 @@
-//! Cases of Rust's enums: what tells them apart.
+//! Cases of Rust's enums, and the numbers that distinguish them.
 
 use super::{Place, Type, Types};
 use gimli::{
     DW_AT_byte_size, DW_AT_data_member_location, DW_AT_discr, DW_AT_discr_value, DW_AT_name, DW_AT_type,
 };
 
-/// A number in an enum by which one of its cases is known.
+/// A number in an enum that identifies one of its cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// How far from its beginning the number is,
+    /// Offset of the number from the enum's beginning.
     pub offset: u64,
-    /// its bytes,
+    /// Bytes of the number.
     pub size: u8,
-    /// and what it is compared with:
+    /// Value that the number is compared with.
     pub value: u64,
-    /// it is that case if it is equal, or if it is not.
+    /// Whether the number equals the value in that case; otherwise it differs from it.
     pub equal: bool,
 }
 
 impl Types {
-    /// What tells one case of an enum from all others.
+    /// Returns the number that distinguishes a case of an enum from all others.
     pub fn case(&self, of: Type, name: &str) -> Option<Case> {
         let place = self.plain(of.about?)?;
         let part = *self.children(place, gimli::DW_TAG_variant_part).first()?;
@@ -38,7 +38,7 @@ impl Types {
             Some(value & u64::MAX >> (64 - 8 * u32::from(size)))
         };
         let [wanted] = wanted[..] else { return None };
-        // One case has no number of its own: whatever no other has.
+        // A case without a number of its own has any number that no other case has.
         match (value(&wanted), &others[..]) {
             (Some(value), _) => Some(Case { offset, size, value, equal: true }),
             (None, [other]) => Some(Case { offset, size, value: value(other)?, equal: false }),

@@ -1,4 +1,4 @@
-//! What a value is made of, in the classes of the System V psABI for x86-64, section 3.2.3, and of the Itanium C++ ABI.
+//! Classes of values in the System V psABI for x86-64, section 3.2.3, and in the Itanium C++ ABI.
 
 use super::{DEEPEST, Place, Shape, Type, Types, WORD};
 use gimli::{
@@ -8,7 +8,7 @@ use gimli::{
 };
 
 const NOT_VIRTUAL: AttributeValue<super::Bytes> = AttributeValue::Virtuality(gimli::DW_VIRTUALITY_none);
-/// Parts of a structure that are looked at to find its class.
+/// Most parts of a structure that are classified.
 const PARTS: u32 = 1000;
 /// Eightbytes of the largest value that a register holds.
 const WORDS: usize = 8;
@@ -28,7 +28,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Of two that share an eightbyte.
+    /// Merges the classes of two values that share an eightbyte.
     fn merge(self, other: Class) -> Class {
         use Class::*;
         match (self, other) {
@@ -42,17 +42,17 @@ impl Class {
     }
 }
 
-/// What a value is made of.
+/// Classification of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Classes {
     pub(super) words: [Class; WORDS],
-    /// It is passed in memory.
+    /// Whether it is passed in memory.
     pub(super) memory: bool,
-    /// It is not trivial for the purposes of calls: its address is passed.
+    /// Whether its address is passed, as it is not trivial for the purposes of calls.
     pub(super) by_reference: bool,
-    /// Compilers, or their flags, differ in how it is passed.
+    /// Whether compilers, or their flags, differ in how it is passed.
     pub(super) unknown: bool,
-    /// It is one integer of 128 bits.
+    /// Whether it is one integer of 128 bits.
     pub(super) wide: bool,
     pub(super) align: u64,
     parts: u32,
@@ -79,17 +79,18 @@ impl Classes {
         }
     }
 
-    /// A scalar of these classes, an eightbyte each, at an offset.
+    /// Merges a scalar at an offset, with one class for each of its eightbytes.
     fn scalar(&mut self, offset: u64, align: u64, classes: &[Class]) {
         self.align = self.align.max(align);
-        // Unaligned fields have the whole passed in memory.
+        // A structure with unaligned fields is passed in memory.
         self.memory |= !offset.is_multiple_of(align);
         for (word, class) in (offset / WORD..).zip(classes) {
             self.merge(word, *class);
         }
     }
 
-    /// What is left to do when all parts of a value of this size were looked at. `is_scalar`: it is no structure or union.
+    /// Applies the rules for a whole value of this size, after all its parts were merged.
+    /// `is_scalar`: it is no structure or union.
     fn complete(mut self, size: u64, is_scalar: bool) -> Classes {
         use Class::*;
         let is_sse_alone =
@@ -110,13 +111,13 @@ impl Classes {
         matches!(self.words[0], Class::X87 | Class::ComplexX87)
     }
 
-    /// The registers it takes: for each, whether that is an integer register.
+    /// The registers that it takes: for each, whether that is an integer register.
     pub(super) fn registers(&self) -> Vec<bool> {
         let takes = |class: &&Class| matches!(class, Class::Integer | Class::Sse);
         self.words.iter().filter(takes).map(|class| *class == Class::Integer).collect()
     }
 
-    /// Words of any integers.
+    /// Merges words that hold integers.
     fn words(&mut self, offset: u64, size: u64) {
         let end = offset.saturating_add(size).div_ceil(WORD).min(WORDS as u64 + 1);
         (offset / WORD..end).for_each(|word| self.merge(word, Class::Integer));
@@ -135,14 +136,14 @@ impl Classes {
             1 | 2 | 4 => self.integers(offset, size),
             8 => self.scalar(offset, 8, &[Sse]),
             16 => self.scalar(offset, 16, &[Sse, SseUp]),
-            // In a register only where the program was compiled for AVX.
+            // Passed in a register only if the program was compiled for AVX.
             _ => self.unknown = true,
         }
     }
 }
 
 impl Types {
-    /// The classes of what something of a type is made of.
+    /// Classifies a value of a type.
     pub(super) fn classes_of(&self, of: Type) -> Classes {
         let whole = |place| {
             let mut classes = Classes::default();
@@ -175,14 +176,14 @@ impl Types {
         match entry.tag() {
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let by_reference = AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference);
-                let told = entry.attr_value(DW_AT_calling_convention);
-                classes.by_reference |=
-                    told.map_or_else(|| self.is_nontrivial(place), |told| told == by_reference);
+                let convention = entry.attr_value(DW_AT_calling_convention);
+                classes.by_reference |= convention
+                    .map_or_else(|| self.is_nontrivial(place), |convention| convention == by_reference);
                 classes.unknown |= entry.attr_value(DW_AT_declaration).is_some();
                 let align = entry.attr_value(DW_AT_alignment).and_then(|value| value.udata_value());
                 classes.align = classes.align.max(align.unwrap_or(1));
                 if !self.children(place, gimli::DW_TAG_variant_part).is_empty() {
-                    // An enum of Rust's: what it holds is one or two words.
+                    // The cases of a Rust enum are not followed: it holds one or two words.
                     classes.words(offset, size.unwrap_or(WORD));
                 }
                 let parts = [gimli::DW_TAG_member, gimli::DW_TAG_inheritance];
@@ -195,7 +196,7 @@ impl Types {
                     entry.attr_value(DW_AT_type).and_then(|value| self.reference(place.unit, &value));
                 let each = element.and_then(|element| self.size(element, 0)).filter(|each| *each > 0);
                 let (Some(element), Some(each), Some(size)) = (element, each, size) else {
-                    // At the end of a structure, of any length: compilers differ.
+                    // A flexible array member at the end of a structure: compilers differ.
                     classes.unknown |= size.is_none();
                     return;
                 };
@@ -213,12 +214,13 @@ impl Types {
             gimli::DW_TAG_base_type => self.classify_base(place, offset, size.unwrap_or(0), classes),
             gimli::DW_TAG_ptr_to_member_type if size == Some(2 * WORD) => classes.words(offset, 2 * WORD),
             gimli::DW_TAG_subroutine_type => classes.unknown = true,
-            // A pointer, an enumeration, what nullptr is of.
+            // A pointer, an enumeration, or the type of nullptr.
             _ => classes.integers(offset, size.unwrap_or(WORD)),
         }
     }
 
-    /// Is a class not trivial for the purposes of calls by what it declares itself? gcc does not tell; what is so because of a member or a base is found there.
+    /// Whether a class is nontrivial for the purposes of calls by its own declarations, as gcc does
+    /// not record it. Members and bases that make it so are classified on their own.
     fn is_nontrivial(&self, class: Place) -> bool {
         let name = |place: Place| self.text(place.unit, self.entry(place)?.attr_value(DW_AT_name)?);
         let own = name(class).unwrap_or_default();
@@ -256,14 +258,15 @@ impl Types {
 
     fn classify_member(&self, member: Place, offset: u64, classes: &mut Classes, depth: usize) {
         let Some(entry) = self.entry(member) else { return };
-        // One of all objects is in none of them.
+        // A static member is not part of any object.
         if entry.attr_value(DW_AT_external).is_some() || entry.attr_value(DW_AT_declaration).is_some() {
             return;
         }
         let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
         let at = number(DW_AT_data_member_location);
         if let Some(bits) = number(DW_AT_bit_size) {
-            // DWARF 2 counts from the other end of what holds the bits, which is no larger than an eightbyte.
+            // DWARF 2 counts from the other end of the storage unit, which is no larger than an
+            // eightbyte.
             let start = number(DW_AT_data_bit_offset).unwrap_or(at.unwrap_or(0).saturating_mul(8));
             let first = offset.saturating_mul(8).saturating_add(start) / 64;
             let last = offset.saturating_mul(8).saturating_add(start).saturating_add(bits.max(1) - 1) / 64;
@@ -287,7 +290,7 @@ impl Types {
         let name = entry.and_then(|entry| self.text(place.unit, entry.attr_value(DW_AT_name)?));
         let name = name.unwrap_or_default();
         let is_binary128 = name.contains("128");
-        /// Complex integers, as gcc numbers them.
+        /// gcc's number for complex integers.
         const COMPLEX_INTEGER: gimli::DwAte = gimli::DW_ATE_lo_user;
         match (encoding, size) {
             _ if name.contains("BitInt") && size > WORD => classes.unknown = true,

@@ -1,52 +1,55 @@
-//! Where arguments and results are: the registers of the System V psABI for x86-64, section 3.2.3, and of the Itanium C++ ABI.
+//! Positions of arguments and results: the registers of the System V psABI for x86-64, section
+//! 3.2.3, and of the Itanium C++ ABI.
 
 use super::classes::{Class, Classes};
 use super::{Shape, Type, Types, WORD};
 
-/// Where a parameter is when the function is entered, or a result when it returns.
+/// Position of a parameter when the function is entered, or of a result when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passed {
-    /// In an integer register, by its place among those of arguments, or of results.
+    /// In an integer register, by its index among those of arguments, or of results.
     Integer(u8),
     /// In this and the next integer register.
     Pair(u8),
     /// In a vector register.
     Vector(u8),
-    /// On the stack, so many words above the return address.
+    /// On the stack, this many words above the return address.
     Stack(u8),
-    /// Elsewhere; its address is in an integer register,
+    /// In memory whose address is in an integer register.
     Address(u8),
-    /// or on the stack.
+    /// In memory whose address is on the stack.
     AddressOnStack(u8),
-    /// It cannot be read as a whole.
+    /// Not readable as a whole, with the reason.
     Unread(Unread),
 }
 
 crate::reasons! {
-    /// Why a parameter or a result cannot be read as a whole.
+    /// The reason why a parameter or a result cannot be read as a whole.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Unread;
 
-    /// It takes integer and vector registers, or two vector registers.
+    /// The value takes integer and vector registers, or two vector registers.
     Apart = "apart", "is passed in several registers", "name its registers: arg1, fparg1";
-    /// It is larger than a word, though only one is passed.
+    /// The value is larger than a word, though only one register is used.
     Wide = "wide", "is larger than a word", "read a member of it";
-    /// It is larger than a word and on the stack.
+    /// The value is larger than a word and on the stack.
     OnStack = "on-stack", "is larger than a word and passed on the stack", "none";
-    /// It is so far up the stack that its place cannot be named.
+    /// The value is so far up the stack that its position cannot be encoded.
     Far = "far", "is too far up the stack", "none";
-    /// It is a number of x87.
+    /// The value is a number of x87.
     X87 = "x87", "is a number of x87", "none";
-    /// It is a vector, or a number of 128 bits, in one vector register.
+    /// The value is a vector, or a number of 128 bits, in one vector register.
     Vector = "vector", "is wider than a word and passed in a vector register", "read its lower half: fparg1";
-    /// It is an empty class: nothing is passed.
+    /// The value is an empty class, which is not passed.
     Empty = "empty", "is empty: nothing is passed", "none";
-    /// Its place depends on how the program was compiled, and so may those behind it.
+    /// The position depends on how the program was compiled, and perhaps those of later arguments,
+    /// too.
     Unknown = "unknown-place", "is passed where debugging information does not tell", "name registers: arg1, arg2";
 }
 
 impl Types {
-    /// Where a function's result is; None: it has none. The second: its caller passes an address for it, as the first argument.
+    /// Returns the position of a function's result, and whether the caller passes an address for it
+    /// as the first argument.
     pub(super) fn returned(&self, of: Type, rust: bool) -> (Passed, bool) {
         let (classes, size) = (self.classes_of(of), of.shape.size());
         let own = [Passed::Address(0), Passed::Unread(Unread::X87)];
@@ -56,7 +59,7 @@ impl Types {
             _ if classes.by_reference || classes.memory => (own[0], true),
             _ if classes.is_x87() => (own[1], false),
             [] => (Passed::Unread(Unread::Empty), false),
-            // Rust returns pairs of anything in the registers that C has for integers.
+            // Rust returns any pair in the registers that C uses for integers.
             [_, _] if rust && of.shape != Shape::Slice => (Passed::Unread(Unread::Apart), false),
             _ => (classes.in_registers(of, 0, 0), false),
         }
@@ -64,7 +67,7 @@ impl Types {
 }
 
 impl Classes {
-    /// What fits into registers, from these on.
+    /// Position of a value in registers, from these on.
     fn in_registers(&self, of: Type, integer: u8, vector: u8) -> Passed {
         match self.registers()[..] {
             [false] if self.words[1] == Class::SseUp => Passed::Unread(Unread::Vector),
@@ -78,7 +81,7 @@ impl Classes {
 }
 
 impl Shape {
-    /// Bytes.
+    /// Bytes of a value.
     fn size(self) -> u64 {
         match self {
             Shape::Other(size) => size,
@@ -90,14 +93,15 @@ impl Shape {
     }
 }
 
-/// The next free places for arguments.
+/// The next free registers and stack words for arguments.
 #[derive(Default)]
 pub(super) struct Next {
     integer: u8,
     vector: u8,
-    /// Words of the stack.
+    /// Words of the stack that are taken.
     stack: u64,
-    /// The place of an argument is not known, and so is that of those behind it; of those in integer registers only if the second is set, too.
+    /// Whether the positions of further arguments are unknown, as that of an earlier one was; for
+    /// those in integer registers only if `integers_unknown` is set, too.
     unknown: bool,
     integers_unknown: bool,
 }
@@ -106,18 +110,19 @@ impl Next {
     const INTEGERS: u8 = 6;
     const VECTORS: u8 = 8;
 
-    /// The places that are left behind the address that a caller passes for a result, or behind a result of which that is not known.
+    /// Positions left by a result: behind the address that a caller passes for it, or unknown if
+    /// the result's position is.
     pub fn behind_result(passed: Option<(Passed, bool)>) -> Next {
         let is_unknown = matches!(passed, Some((Passed::Unread(Unread::Unknown), _)));
         let takes = matches!(passed, Some((_, true)));
         Next { integer: takes.into(), unknown: is_unknown, integers_unknown: is_unknown, ..Next::default() }
     }
 
-    /// Gives an argument its place.
+    /// Assigns an argument its position.
     pub fn place(&mut self, of: Type, classes: Classes, rust: bool, gcc: bool) -> Passed {
         let size = of.shape.size();
         if classes.unknown {
-            // A vector takes a vector register or the stack; anything else may take anything.
+            // A vector takes a vector register or the stack; any other value may take any position.
             self.unknown = true;
             self.integers_unknown |= !classes.registers().is_empty() || !is_vector(of, size);
             return Passed::Unread(Unread::Unknown);
@@ -136,7 +141,8 @@ impl Next {
         }
         let fits = self.integer + integers <= Next::INTEGERS && self.vector + vectors <= Next::VECTORS;
         if classes.wide && !fits && !gcc {
-            // Compilers that use LLVM passed one half in the last register, or aligned it otherwise, before version 18.
+            // Before version 18, compilers based on LLVM passed one half in the last register, or
+            // aligned it otherwise.
             (self.unknown, self.integers_unknown) = (true, true);
             return Passed::Unread(Unread::Unknown);
         }
@@ -175,7 +181,7 @@ impl Next {
     }
 }
 
-/// May it be a vector that is wider than those that all processors have?
+/// Whether the value may be a vector wider than those that all processors have.
 fn is_vector(of: Type, size: u64) -> bool {
     matches!(of.shape, Shape::Other(_)) && matches!(size, 32 | 64)
 }

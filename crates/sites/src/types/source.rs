@@ -1,4 +1,4 @@
-//! Where functions are in their sources.
+//! Source lines of functions.
 
 use super::{Bytes, Types, Unit};
 use crate::address::Svma;
@@ -8,14 +8,15 @@ use std::path::PathBuf;
 /// A place in a source file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceLine {
-    /// The file, as the compiler was told.
+    /// Path of the file, as the compiler was given it.
     pub file: String,
-    /// The line, from 1 on.
+    /// Line number, from 1 on.
     pub line: u64,
 }
 
 impl Types {
-    /// Where the function at an address is declared in its source: where its definition says nothing, its declaration does.
+    /// Returns where the function at an address is declared in its source: by its definition or, if
+    /// that has no position, by its declaration.
     pub fn source(&self, address: Svma) -> Option<SourceLine> {
         let at = self.functions.binary_search_by_key(&address, |(address, _)| *address).ok()?;
         let place = self.functions[at].1;
@@ -29,7 +30,8 @@ impl Types {
         Some(SourceLine { file: self.source_file(self.units.get(unit)?, index)?, line })
     }
 
-    /// A file of a unit's line program, below its directory, and that below the one of the compilation.
+    /// Path of a file of a unit's line program: below its directory, and that below the directory
+    /// of the compilation.
     fn source_file(&self, unit: &Unit, index: u64) -> Option<String> {
         let header = unit.line_program.as_ref()?.header();
         let file = header.file(index)?;
@@ -40,7 +42,7 @@ impl Types {
         let compiled_in =
             unit.comp_dir.as_ref().and_then(|text| Some(text.to_string_lossy().ok()?.into_owned()));
         let mut path = PathBuf::from(compiled_in.unwrap_or_default());
-        // Each is joined to the one before, unless it is absolute.
+        // `push` replaces the path if the new part is absolute.
         path.push(file.directory(header).and_then(text).unwrap_or_default());
         path.push(text(file.path_name())?);
         Some(calltap_names::printable(&path.to_string_lossy()).into_owned())

@@ -1,4 +1,4 @@
-//! Builds fixtures with the compilers of this machine, and asks binutils what should be found in them.
+//! Builds fixtures with the installed compilers, and compares with binutils what is found in them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,8 @@ use std::process::Command;
 use calltap_sites::{Binary, Function, Returns, SiteForm, Svma, file_may_have_sites, load, may_have_sites};
 use tempfile::TempDir;
 
-/// Four functions: exported and local, address taken or not, one switched off by its attribute.
+/// Source of four functions: exported and local, with their address taken or not, one excluded by
+/// its attribute.
 pub const C: &str = r#"
 #include <stdio.h>
 __attribute__((noinline)) static int leaf(int a) { return a * 3 + 1; }
@@ -20,7 +21,8 @@ int (*volatile pointer)(int) = mid;
 int main(int argc, char **argv) { printf("%d %d\n", pointer(argc), off(argc)); return 0; }
 "#;
 
-/// The assembly of a function `perhaps` with a sled at its entry and something else before it ends, written down as XRay does.
+/// Assembly of a function `perhaps` with a sled at its entry and `exit` before its end, both
+/// recorded as XRay does.
 pub fn with_sled(exit: &str, kind: u8, version: u8) -> String {
     let record = |sled: &str, kind: u8, version: u8| {
         format!(
@@ -34,20 +36,21 @@ pub fn with_sled(exit: &str, kind: u8, version: u8) -> String {
     )
 }
 
-/// A jump over nine bytes that are a NOP.
+/// A sled: a jump over nine bytes that are a NOP.
 pub const SLED: &str = ".byte 0xeb,9,0x66,0x0f,0x1f,0x84,0,0,2,0,0";
 
-/// Whether the tool runs here; says so when not, so that a passing run does not hide what it left out.
+/// Whether a tool is installed. Reports a missing one, so that a passing run does not hide what it
+/// skipped.
 pub fn have(tool: &str) -> bool {
     let works = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !works {
-        // Past the test runner, which swallows what passing tests print with the macros.
+        // Bypasses the test runner, which captures what passing tests print with macros.
         let _ = writeln!(std::io::stderr(), "SKIPPED: {tool} not installed");
     }
     works
 }
 
-/// A built file and where it lives.
+/// A built file, and the directory that holds it.
 pub struct Built {
     pub path: PathBuf,
     _directory: TempDir,
@@ -58,13 +61,13 @@ impl Built {
         std::fs::read(&self.path).unwrap()
     }
 
-    /// Read, and every site and symbol compared with what binutils say.
+    /// Reads the file, and compares every site and symbol with binutils.
     pub fn read(&self) -> Binary {
         let (data, file) = (self.data(), File::open(&self.path).unwrap());
         let binary = calltap_sites::read(&data, "fixture").unwrap();
         compare_symbols(&self.path, &binary);
         compare_bytes(&self.path, &binary);
-        if binary.functions.iter().any(|function| function.form.is_some()) {
+        if binary.functions.iter().any(|function| function.is_traceable()) {
             assert!(may_have_sites(&data), "the quick look sees no site in {}", self.path.display());
         }
         assert_eq!(file_may_have_sites(&file), may_have_sites(&data), "{}", self.path.display());
@@ -87,7 +90,7 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Compiles `source`, named by its suffix, with a command line such as `gcc -O2 -pg`.
+/// Compiles `source`, a file with this suffix, by a command line such as `gcc -O2 -pg`.
 pub fn build(command: &str, suffix: &str, source: &str) -> Built {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(format!("fixture.{suffix}"));
@@ -95,14 +98,14 @@ pub fn build(command: &str, suffix: &str, source: &str) -> Built {
     std::fs::write(&file, source).unwrap();
     let mut words = command.split_whitespace();
     let mut compiler = Command::new(words.next().unwrap());
-    // rustc has what is tested here behind its nightly switch.
+    // The tested flags of rustc need nightly features.
     compiler.env("RUSTC_BOOTSTRAP", "1").current_dir(directory.path());
     run(compiler.args(words).arg(&file).arg("-o").arg(&path));
     Built { path, _directory: directory }
 }
 
-/// The one place that says what a site looks like in the expectations: places relative to the function, call
-/// targets left out.
+/// Describes a site as the expectations do: with addresses relative to the function, and without
+/// call targets.
 pub fn describe(function: &Function) -> String {
     let place = |at: Svma| format!("{:+}", at.0.wrapping_sub(function.address.0) as i64);
     let bytes = |old: &[u8]| match old {
@@ -111,7 +114,7 @@ pub fn describe(function: &Function) -> String {
         [0x67, 0xe8, _, _, _, _] => "addr32-call".to_owned(),
         _ => old.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
-    let what = match &function.form {
+    let what = match function.form() {
         Some(SiteForm::Entry { at, old }) => format!("entry{} {}", place(*at), bytes(old)),
         Some(SiteForm::Prologue { at, old }) => format!("prologue{} {}", place(*at), bytes(old)),
         Some(SiteForm::Checked { at, old, .. }) => format!("checked{} {}", place(*at), bytes(old)),
@@ -127,12 +130,12 @@ pub fn describe(function: &Function) -> String {
         Some(SiteForm::PaddingJump { front, front_old, at, old }) => {
             format!("beside{} {} entry{} {}", place(*front), bytes(front_old), place(*at), bytes(old))
         }
-        None => format!("({})", function.reason.as_ref().map(ToString::to_string).unwrap_or_default()),
+        None => format!("({})", function.reason().map(ToString::to_string).unwrap_or_default()),
     };
-    format!("{} {}", function.kind, what)
+    format!("{} {}", function.kind(), what)
 }
 
-/// The function of that name.
+/// Returns the function with this name.
 pub fn find<'b>(binary: &'b Binary, name: &str) -> &'b Function {
     let mut found = binary.functions.iter().filter(|function| function.name == name);
     let function = found.next().unwrap_or_else(|| panic!("no {name} in {:#?}", binary.functions));
@@ -140,7 +143,8 @@ pub fn find<'b>(binary: &'b Binary, name: &str) -> &'b Function {
     function
 }
 
-/// Builds and reads, and compares the named functions with lines such as `main patchable entry+0 9090909090`.
+/// Builds and reads a fixture, and compares the named functions with lines such as `main patchable
+/// entry+0 9090909090`.
 pub fn check(command: &str, suffix: &str, source: &str, expected: &str) -> Binary {
     let built = build(command, suffix, source);
     let binary = built.read();
@@ -148,7 +152,7 @@ pub fn check(command: &str, suffix: &str, source: &str, expected: &str) -> Binar
     binary
 }
 
-/// The comparison of [`check`] for a binary that was read already.
+/// Compares an already read binary as [`check`] does.
 pub fn check_binary(what: &str, binary: &Binary, expected: &str) {
     assert_eq!(binary.complaints, Vec::<String>::new(), "{what}");
     let expected: Vec<&str> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -164,7 +168,8 @@ fn find_at(binary: &Binary, address: Svma) -> &Function {
     binary.functions.iter().find(|function| function.address == address).unwrap()
 }
 
-/// Every function symbol of `readelf` is listed exactly once at its address, and nothing else has a name. What resolvers choose has theirs, too.
+/// Checks that every function symbol of `readelf` is listed exactly once at its address, and that
+/// no other entry has a name. Functions chosen by a resolver have its names, too.
 fn compare_symbols(path: &Path, binary: &Binary) {
     let sections = run(Command::new("readelf").arg("-SW").arg(path));
     let code: Vec<&str> = sections
@@ -227,7 +232,8 @@ fn compare_symbols(path: &Path, binary: &Binary) {
     assert!(binary.functions.is_sorted_by(|a, b| a.address < b.address), "one per address, in order");
 }
 
-/// The bytes at each site are whole instructions of `objdump`, and NOPs, calls to the profiling functions, or sleds.
+/// Checks that the bytes at each site are whole instructions of `objdump`: NOPs, calls of the
+/// profiling functions, or sleds.
 fn compare_bytes(path: &Path, binary: &Binary) {
     let text = run(Command::new("objdump").args(["-d", "--insn-width=16"]).arg(path));
     let mut instructions: BTreeMap<u64, (Vec<u8>, &str)> = BTreeMap::new();
@@ -245,7 +251,7 @@ fn compare_bytes(path: &Path, binary: &Binary) {
         while bytes.len() < old.len() {
             let (instruction, text) = &instructions[&(at.0 + bytes.len() as u64)];
             let allowed = ["nop", "xchg   %ax,%ax", "mcount", "__fentry__"];
-            // Behind a GOT without symbols objdump can only print the slot.
+            // For a call through a GOT without symbols, objdump prints only the slot.
             let through_got = instruction.starts_with(&[0xff, 0x15]);
             // A sled jumps over itself, or returns.
             let sled = bytes.is_empty()
@@ -263,11 +269,11 @@ fn compare_bytes(path: &Path, binary: &Binary) {
         .flat_map(|(&at, (bytes, _))| bytes.iter().enumerate().map(move |(i, &byte)| (at + i as u64, byte)))
         .collect();
     for function in &binary.functions {
-        assert_eq!(function.form.is_some(), function.reason.is_none(), "{function:?}");
+        assert_eq!(function.is_traceable(), function.reason().is_none(), "{function:?}");
         if let Returns::Exits { elsewhere, .. } = &function.returns {
             elsewhere.iter().for_each(|exit| whole(exit.at, &exit.old));
         }
-        match &function.form {
+        match function.form() {
             Some(
                 SiteForm::Entry { at, old }
                 | SiteForm::Prologue { at, old }

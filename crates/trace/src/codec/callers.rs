@@ -1,31 +1,32 @@
-//! The addresses that functions of a chunk were called from, each stored once.
+//! The return addresses of calls in a chunk, each stored once.
 
 use super::symbol::Symbol;
 
-/// Slots of the map from an address to its place. It forgets on collision: then an address stands in the list twice.
+/// Number of bits of a slot's index in the map from an address to its place. A collision replaces
+/// the slot: then an address is in the list twice.
 const SLOT_BITS: u32 = 10;
 
-/// The callers of one chunk.
+/// The callers of a chunk.
 #[derive(Default)]
 pub(super) struct Callers {
-    /// In the order of their first call.
+    /// Return addresses, in the order of their first call.
     list: Vec<u64>,
-    /// What was last spelt out of each.
+    /// The symbol that was last spelt out for each.
     usual: Vec<Symbol>,
     slots: Option<Box<[Slot; 1 << SLOT_BITS]>>,
 }
 
-/// The address beside its place: most calls look no further.
+/// A slot of the map, with the address beside its place: most calls look no further.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     address: u64,
-    /// Counted from 1; 0: empty.
+    /// Place in the list plus one; 0: empty.
     place: u64,
 }
 
 impl Callers {
-    /// The place of `address` in the list. A new one is added: the symbol that contains its number cannot have been guessed, so the
-    /// decoder meets it spelt out.
+    /// Returns the place of `address` in the list, adding it if it is new. A symbol that contains a
+    /// new place cannot have been predicted, so the decoder reads it spelt out.
     #[inline(always)]
     pub(super) fn place(&mut self, address: u64) -> u64 {
         let slot = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_BITS)) as usize;
@@ -37,6 +38,7 @@ impl Callers {
         }
     }
 
+    /// Adds an address to the list and the map.
     #[inline(never)]
     fn add(&mut self, address: u64, slot: usize) -> u64 {
         let place = self.list.len() as u64;
@@ -47,17 +49,17 @@ impl Callers {
         place
     }
 
-    /// What was last spelt out of the caller at a place.
+    /// Returns the symbol that was last spelt out for the caller at a place.
     pub(super) fn usual(&mut self, place: u64) -> &mut Symbol {
         &mut self.usual[place as usize]
     }
 
-    /// How many there are.
+    /// Returns the number of addresses.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// The addresses in order; leaves none, for the next chunk.
+    /// Removes and returns the addresses in order, for the next chunk.
     pub(super) fn drain(&mut self) -> std::vec::Drain<'_, u64> {
         self.usual.clear();
         if let Some(slots) = self.slots.as_mut().filter(|_| !self.list.is_empty()) {

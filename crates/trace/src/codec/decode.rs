@@ -1,4 +1,4 @@
-//! Streams to events. The bytes are not trusted: every length, index and number is checked.
+//! Decodes streams to events. The bytes are not trusted: every length, index and number is checked.
 
 use super::predictor::{FULL_SLOTS, Predictor, SMALL_EVENTS, SMALL_SLOTS, SPELT, Tables};
 use super::sealed::Span;
@@ -9,7 +9,7 @@ use super::{CHUNK_EVENTS, Damage};
 use crate::event::{Batch, Event, EventKind, Values};
 use crate::meta::SiteId;
 
-/// Decodes chunks; keeps its tables from one to the next.
+/// Decoder of chunks; it keeps its tables from one to the next.
 #[derive(Default)]
 pub(crate) struct Decoder {
     tables: Tables,
@@ -17,6 +17,7 @@ pub(crate) struct Decoder {
     usual: Vec<Symbol>,
 }
 
+/// The streams of a chunk that are read irregularly, and its callers.
 struct Streams<'a> {
     spelt: Cursor<'a>,
     details: Cursor<'a>,
@@ -27,7 +28,7 @@ struct Streams<'a> {
 }
 
 impl Decoder {
-    /// Replaces what is in `batch` by the events of one chunk.
+    /// Replaces the contents of `batch` by the events of one chunk.
     pub(crate) fn decode(&mut self, raw: &[u8], span: &Span, batch: &mut Batch) -> Result<(), Damage> {
         let out = &mut batch.events;
         batch.values.clear();
@@ -62,7 +63,7 @@ impl Decoder {
             max_site: span.max_site,
         };
         self.tables.start();
-        // Not cleared: a buffer that is used again is not filled twice.
+        // The buffer is not cleared, so that a reused one is not filled twice.
         out.resize(events, Event { ticks: 0, site: SiteId(0), kind: EventKind::Entry });
         let (small, full) = out.split_at_mut(events.min(SMALL_EVENTS));
         let (tokens, more_tokens) = tokens.split_at(small.len().div_ceil(4));
@@ -87,7 +88,7 @@ impl Decoder {
     }
 }
 
-/// What is left is values.
+/// Decodes the values, which are the rest of the structure.
 fn values(mut rest: Cursor<'_>, events: usize, values: &mut Values) -> Result<(), Damage> {
     let mut next = 0_usize;
     while !rest.0.is_empty() {
@@ -103,7 +104,7 @@ fn values(mut rest: Cursor<'_>, events: usize, values: &mut Values) -> Result<()
     Ok(())
 }
 
-/// Decodes events as many as `out` has room for.
+/// Decodes as many events as `out` has room for.
 fn run<const SLOTS: usize>(
     mut predictor: Predictor<'_, SLOTS>,
     streams: &mut Streams,
@@ -127,7 +128,7 @@ fn run<const SLOTS: usize>(
     Ok(())
 }
 
-/// What happened and where, into `out`.
+/// Decodes kind and function of an event into `out`.
 #[inline(always)]
 fn event<const SLOTS: usize>(
     token: u8,
@@ -151,7 +152,7 @@ fn event<const SLOTS: usize>(
     };
     let enters = symbol >> 32 == ENTRY;
     if enters | (symbol == EXIT_TOP) {
-        // One way for both: which of the two it is, is just what the processor cannot guess either.
+        // A single branch for both: the processor cannot predict which of the two comes.
         let site = if enters { site_of(symbol) } else { predictor.top() };
         predictor.step(symbol, site, !enters);
         out.site = SiteId(site);
@@ -164,6 +165,7 @@ fn event<const SLOTS: usize>(
     Ok(())
 }
 
+/// Returns function and kind of an event for a symbol.
 fn meaning(symbol: Symbol, callers: &[u64]) -> Result<(u32, EventKind), Damage> {
     let caller =
         || callers.get(aux_of(symbol) as usize).copied().ok_or(Damage("a caller is not in the list"));
@@ -178,13 +180,14 @@ fn meaning(symbol: Symbol, callers: &[u64]) -> Result<(u32, EventKind), Damage> 
     Ok((site_of(symbol), kind))
 }
 
+/// An event that was spelt out.
 enum Spelt {
     Symbol(Symbol),
-    /// An event neither side learns from.
+    /// An event from which neither side learns.
     Alone(u32, EventKind),
 }
 
-/// What the encoder spelt out.
+/// Reads an event that the encoder spelt out.
 #[inline(never)]
 fn spelt(streams: &mut Streams) -> Result<Spelt, Damage> {
     let head = streams.spelt.varint()?;
@@ -264,13 +267,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Checksums keep accidents away; these are bytes whose checksum was computed on purpose.
+        /// Checksums protect against accidents; these are bytes with a deliberately valid checksum.
         #[test]
         fn any_bytes_do_no_harm(raw in vec(any::<u8>(), 0..300), events in 0..400_u32, max_site in 0..9_u32) {
             try_decode(&raw, events, max_site);
         }
 
-        /// The same behind a head whose lengths add up, so that the streams themselves are reached.
+        /// Arbitrary streams behind a head whose lengths add up, so that the streams themselves are
+        /// read.
         #[test]
         fn any_streams_do_no_harm(
             callers in vec(0..128_u8, 0..4),

@@ -1,4 +1,4 @@
-//! Events to streams: what runs once per event while the traced program runs.
+//! Encodes events to streams: code that runs once per event while the traced program runs.
 
 use super::CHUNK_EVENTS;
 use super::callers::Callers;
@@ -10,54 +10,69 @@ use super::ticks::Times;
 use crate::event::{Event, EventKind};
 use crate::meta::{SiteId, ThreadId};
 
-/// So many events are encoded together, in tight loops: what such a loop keeps in registers, encoding one event at a time
-/// would load and store (measured: 100 instructions an event, not 50).
+/// Number of events that are encoded together, in tight loops: these keep in registers what
+/// encoding one event at a time would load and store (measured: 50 instructions an event instead of
+/// 100).
 const WAITING: usize = SMALL_EVENTS;
 
-/// A chunk whose values take more is closed, so that no payload comes near its limit.
+/// Bytes of values above which a chunk is closed, so that no payload comes near its limit.
 const VALUES: usize = 4 << 20;
 
-/// Of each of eight tokens the lower bit; only [`SPELT`] has that and the next one.
+/// The lower bit of each of eight tokens; only [`SPELT`] has both that and the next bit.
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// Events that wait to be encoded together. Times and symbols apart, because of what is done with them.
+/// Events that wait to be encoded together. Times and symbols are apart, as they are processed
+/// apart.
 struct Stage {
     ticks: [u64; WAITING],
     symbols: [Symbol; WAITING],
 }
 
-/// One end of a call, as [`ThreadEncoder::push_graph`] takes it.
+/// An entry or a return, as [`ThreadEncoder::push_graph`] takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphEvent {
-    /// Clock.
+    /// Time, in units of the clock.
     pub ticks: u64,
-    /// Function.
+    /// Function of the event.
     pub site: SiteId,
-    /// Entered by a jump.
-    pub tail: bool,
-    /// 0: the function was entered. Otherwise it returned, and this many calls end.
-    pub pops: u8,
+    /// End of a call that the event is.
+    pub end: GraphEnd,
+}
+
+/// The end of a call that a [`GraphEvent`] is: the bits of its symbol without the function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphEnd(Symbol);
+
+impl GraphEnd {
+    /// Entry by a call.
+    pub const ENTRY: GraphEnd = GraphEnd(symbol(0, ENTRY, 0));
+    /// Entry by a jump.
+    pub const TAIL_ENTRY: GraphEnd = GraphEnd(symbol(0, TAIL_ENTRY, 0));
+    /// Return that ends one call.
+    pub const RETURN: GraphEnd = GraphEnd(RETURN);
+
+    /// Return that ends `pops` calls, one or more.
+    pub fn returns(pops: u8) -> GraphEnd {
+        if pops == 1 { GraphEnd::RETURN } else { GraphEnd(symbol(0, EXIT, u64::from(pops))) }
+    }
 }
 
 impl GraphEvent {
     #[inline(always)]
     fn symbol(self) -> Symbol {
-        if self.pops > 1 {
-            return symbol(self.site.0, EXIT, u64::from(self.pops));
-        }
-        let returns = RETURN & u64::from(self.pops).wrapping_neg();
-        returns | symbol(self.site.0, u64::from(self.tail) * TAIL_ENTRY, 0)
+        u64::from(self.site.0) | self.end.0
     }
 }
 
-/// Turns the events of one thread into chunks.
+/// Encoder of the events of one thread to chunks.
 ///
-/// A chunk's buffers come with its first event and grow in two steps. They stay while the thread fills chunk after
-/// chunk and are given back otherwise, so that thousands of idle or short-lived threads are cheap.
+/// A chunk's buffers are allocated with its first event and grow in two steps. They stay while the
+/// thread fills chunk after chunk and are freed otherwise, so that thousands of idle or short-lived
+/// threads are cheap.
 pub struct ThreadEncoder {
     waiting: usize,
     stage: Option<Box<Stage>>,
-    /// Encoded events of the chunk.
+    /// Number of encoded events of the chunk.
     count: usize,
     times: Times,
     max_site: u32,
@@ -70,7 +85,7 @@ pub struct ThreadEncoder {
 }
 
 impl ThreadEncoder {
-    /// For the events of `thread`.
+    /// Creates an encoder of the events of `thread`.
     pub fn new(thread: ThreadId) -> Self {
         Self {
             waiting: 0,
@@ -87,22 +102,23 @@ impl ThreadEncoder {
         }
     }
 
-    /// Whose events.
+    /// Returns the thread of the events.
     pub fn thread(&self) -> ThreadId {
         self.thread
     }
 
-    /// Pending events.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.count + self.waiting + self.sealed.iter().map(|chunk| chunk.span.events as usize).sum::<usize>()
     }
 
-    /// Nothing is pending.
+    /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.count + self.waiting == 0 && self.sealed.is_empty()
     }
 
-    /// Time to call [`crate::TraceWriter::events`]. More may be pushed; it is kept as chunks of the usual size.
+    /// Whether it is time to call [`crate::TraceWriter::events`]. More events may be pushed; they
+    /// are kept as chunks of the usual size.
     #[inline]
     pub fn is_full(&self) -> bool {
         !self.sealed.is_empty()
@@ -132,9 +148,9 @@ impl ThreadEncoder {
         self.added(count);
     }
 
-    /// Adds an event of which values were read.
+    /// Adds an event with values.
     pub fn push_with(&mut self, event: Event, values: &[u8]) {
-        // Then nothing waits, and the event's place in the chunk is known.
+        // Now no event waits, and the event's place in the chunk is known.
         self.encode_waiting();
         if self.streams.values.len() > VALUES {
             let sealed = self.seal();
@@ -147,10 +163,11 @@ impl ThreadEncoder {
         self.push(event);
     }
 
-    /// Adds what `event` makes of `words` until it makes nothing, or until as many events wait as are encoded together. Returns how many it
-    /// added.
+    /// Adds the events that `event` makes of `words` until it makes none, or until as many events
+    /// wait as are encoded together. Returns how many it added.
     ///
-    /// The same as [`Self::push`] for many events: one loop, with what `event` captures in registers.
+    /// It is [`Self::push`] for many events: a single loop, with the variables that `event`
+    /// captures in registers.
     #[inline(always)]
     pub fn push_graph<T>(&mut self, words: &[T], mut event: impl FnMut(&T) -> Option<GraphEvent>) -> usize {
         let count = stage(&mut self.stage).fill(self.waiting, words, |word| {
@@ -161,7 +178,8 @@ impl ThreadEncoder {
         count
     }
 
-    /// Adds [`EventKind::Call`]s likewise: ticks, function and parent.
+    /// Adds the [`EventKind::Call`]s that `call` makes of `words`, as ticks, function and parent,
+    /// like [`Self::push_graph`].
     #[inline(always)]
     pub fn push_calls<T>(
         &mut self,
@@ -176,6 +194,7 @@ impl ThreadEncoder {
         count
     }
 
+    /// Counts events that were added to the stage, and encodes it when it is full.
     #[inline(always)]
     fn added(&mut self, count: usize) {
         self.waiting += count;
@@ -184,7 +203,7 @@ impl ThreadEncoder {
         }
     }
 
-    /// An event nothing is learnt from: stored by itself, between runs of others.
+    /// Encodes an event from which the predictor does not learn, between runs of others.
     #[cold]
     fn push_rare(&mut self, event: Event) {
         self.encode_waiting();
@@ -204,7 +223,8 @@ impl ThreadEncoder {
             }
             kind => {
                 let number = match kind {
-                    // The format has no parts: all that is known in the file is that the calls did not return.
+                    // The format has no parts of a trace: the file only tells that the calls did
+                    // not return.
                     EventKind::Left { pops } | EventKind::Outside { pops } => FIRST_LEFT + u64::from(pops),
                     EventKind::SwitchedOff => SWITCHED_OFF,
                     EventKind::ThreadEnded => THREAD_ENDED,
@@ -222,7 +242,8 @@ impl ThreadEncoder {
         self.seal_if_full();
     }
 
-    /// Begins events of a chunk, which may not go past [`SMALL_EVENTS`] from below, with their ticks; returns the place of the first.
+    /// Begins a run of events of a chunk with their ticks; the run may not cross [`SMALL_EVENTS`].
+    /// Returns the place of the first.
     fn begin(&mut self, ticks: &[u64]) -> usize {
         let at = self.count;
         if at == 0 {
@@ -230,7 +251,7 @@ impl ThreadEncoder {
             self.tables.start();
         } else if at == SMALL_EVENTS {
             self.tables.widen();
-            // In one go: from here on the chunk is expected to become a full one.
+            // Reserved at once: from here on the chunk is expected to become full.
             self.streams.tokens.reserve(CHUNK_EVENTS - at);
             self.streams.ticks.reserve(CHUNK_EVENTS - at);
         }
@@ -241,6 +262,7 @@ impl ThreadEncoder {
         at
     }
 
+    /// Encodes the events that wait.
     #[inline(never)]
     fn encode_waiting(&mut self) {
         let Some(stage) = self.stage.take() else { return };
@@ -256,8 +278,8 @@ impl ThreadEncoder {
         self.seal_if_full();
     }
 
-    /// Closes the chunk when the next run might not fit. Only here, when nothing waits: what waits may name callers
-    /// by their place in this chunk's list.
+    /// Closes the chunk when the next run might not fit. Only called while no event waits: waiting
+    /// events name callers by their place in this chunk's list.
     fn seal_if_full(&mut self) {
         if self.count > CHUNK_EVENTS - WAITING {
             let sealed = self.seal();
@@ -265,6 +287,7 @@ impl ThreadEncoder {
         }
     }
 
+    /// Encodes the symbols of a run, whose first event is at place `at`.
     fn encode_symbols(&mut self, at: usize, run: &[Symbol]) {
         let tokens = &mut self.streams.tokens[at..];
         if at < SMALL_EVENTS {
@@ -272,7 +295,8 @@ impl ThreadEncoder {
         } else {
             predict(self.tables.predictor::<FULL_SLOTS>(), run, tokens);
         }
-        // What is to be spelt, in a loop of its own: whether a symbol is guessed, is not for a processor to guess.
+        // A separate loop spells symbols out: a processor cannot predict whether a symbol is
+        // predicted.
         let (runs, rest) = run.as_chunks::<8>();
         for (at, run) in (at..).step_by(8).zip(runs) {
             let Some(tokens) = self.streams.tokens[at..].first_chunk() else { break };
@@ -290,11 +314,13 @@ impl ThreadEncoder {
         }
     }
 
+    /// Spells a symbol out.
     fn spell(&mut self, symbol: Symbol) {
         let symbol = plain(symbol);
         let (kind, aux) = (kind_of(symbol), aux_of(symbol));
         if matches!(kind, CALL | ENTRY_FROM | TAIL_ENTRY_FROM) {
-            // A place in the program mostly calls one function: then the place says it all.
+            // A call site mostly calls one function: then the caller's number alone gives the
+            // symbol.
             let usual = self.callers.usual(aux);
             if *usual == symbol {
                 put_varint(&mut self.streams.spelt, aux << 3 | USUAL);
@@ -308,12 +334,13 @@ impl ThreadEncoder {
         }
     }
 
+    /// Writes site and kind of a symbol that is spelt out.
     fn spell_head(&mut self, site: u32, kind: u64) {
         self.max_site = self.max_site.max(site);
         put_varint(&mut self.streams.spelt, u64::from(site) << 3 | kind);
     }
 
-    /// Everything pending as chunks, oldest first.
+    /// Returns all pending events as chunks, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Sealed> {
         self.encode_waiting();
         let mut chunks = std::mem::take(&mut self.sealed);
@@ -323,7 +350,8 @@ impl ThreadEncoder {
         chunks
     }
 
-    /// The buffers of a chunk that is in the file. Those that were full will be again, the others give all memory back.
+    /// Takes back the buffers of a chunk that was written. Those of a full chunk are reused, others
+    /// are freed.
     pub(crate) fn recycle(&mut self, Sealed { span, structure, ticks }: Sealed) {
         if span.events as usize > CHUNK_EVENTS - WAITING {
             (self.structure, self.streams.ticks) = (structure, ticks);
@@ -333,7 +361,7 @@ impl ThreadEncoder {
         }
     }
 
-    /// Gives the memory back, if nothing is pending.
+    /// Frees the memory, if no event is pending.
     pub(crate) fn release(&mut self) {
         if self.is_empty() {
             *self = Self::new(self.thread);
@@ -355,15 +383,16 @@ impl ThreadEncoder {
     }
 }
 
-/// Makes a token of each symbol.
+/// Computes a token for each symbol.
 #[inline(always)]
 fn predict<const SLOTS: usize>(mut predictor: Predictor<'_, SLOTS>, run: &[Symbol], tokens: &mut [u8]) {
     for (token, &symbol) in tokens.iter_mut().zip(run) {
         let (site, returns) = (site_of(symbol), symbol >= RETURN);
-        // Not 0 for a return that is not from the top of the stack.
+        // Not 0 for a return from a function that is not the top of the stack.
         let elsewhere = (site ^ predictor.top()) & u32::from(returns).wrapping_neg();
         let said = if is_graph(symbol) && elsewhere == 0 {
-            // One way for entries and returns: which of the two it is, is not for a processor to guess either.
+            // A single branch for entries and returns: the processor cannot predict which of the
+            // two comes.
             let symbol = if returns { EXIT_TOP } else { symbol };
             let said = predictor.say(symbol, returns);
             predictor.step(symbol, site, returns);
@@ -378,7 +407,7 @@ fn predict<const SLOTS: usize>(mut predictor: Predictor<'_, SLOTS>, run: &[Symbo
     }
 }
 
-/// The stage, which comes with the first event.
+/// Returns the stage, allocating it with the first event.
 #[inline(always)]
 fn stage(stage: &mut Option<Box<Stage>>) -> &mut Stage {
     #[cold]
@@ -389,7 +418,8 @@ fn stage(stage: &mut Option<Box<Stage>>) -> &mut Stage {
 }
 
 impl Stage {
-    /// Fills the places from `at` on with what `event` makes of `words`, until it makes nothing. Says how many.
+    /// Fills the places from `at` on with the events that `event` makes of `words`, until it makes
+    /// none. Returns how many.
     #[inline(always)]
     fn fill<T>(
         &mut self,

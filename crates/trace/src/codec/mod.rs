@@ -1,6 +1,7 @@
-//! Events to bytes and back: prediction, streams, and how time is stored.
+//! Converts events to bytes and back: prediction, streams, and the encoding of time.
 //!
-//! `docs/reference/trace-format.md` draws the result; [`encode`] and [`decode`] mirror each other around [`predictor`].
+//! `docs/reference/trace-format.md` draws the result; [`encode`] and [`decode`] mirror each other
+//! around [`predictor`].
 
 mod callers;
 pub(crate) mod decode;
@@ -11,9 +12,9 @@ pub(crate) mod streams;
 mod symbol;
 mod ticks;
 
-/// What is wrong with a chunk.
+/// The damage found in a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Damage(pub(crate) &'static str);
 
-/// Events after which a chunk is closed.
+/// Number of events after which a chunk is closed.
 pub(crate) const CHUNK_EVENTS: usize = 1 << 16;

@@ -1,18 +1,19 @@
-//! What happens next, guessed from what happened just before: the part encoder and decoder run in step.
+//! Predicts the next event of a thread from its previous ones; encoder and decoder run it in step.
 //!
-//! Both sides hold the same call stack and the same table of guesses and feed them the same symbols, so only
-//! the correctness of a guess has to be stored. Neither is ever trusted for more than a guess: the stack is a
-//! ring that overflows and underflows without harm.
+//! Both sides hold the same call stack and the same table of guesses and feed them the same
+//! symbols, so only the correctness of a guess has to be stored. Stack and table serve for guesses
+//! only: the stack is a ring that overflows and underflows without harm.
 
 use super::symbol::{CALL, EXIT, EXIT_ONE, EXIT_TOP, Symbol, aux_of, kind_of, site_of};
 
-/// The token of a symbol that was not predicted. The others: 0, the symbol seen last in this context; 1, the one before;
-/// [`TOP_RETURNED`].
+/// The token of a symbol that was not predicted. The others: 0, the symbol seen last in this
+/// context; 1, the one before; [`TOP_RETURNED`].
 pub(crate) const SPELT: u8 = 3;
-/// Neither, but the top frame returned.
+/// The token of a return of the top frame, if neither guess was right.
 pub(crate) const TOP_RETURNED: u8 = 2;
 
-/// Events a chunk starts with on a small table: threads that live for two events come by the thousands.
+/// Number of events for which a chunk has a small table: there may be thousands of threads with few
+/// events.
 pub(crate) const SMALL_EVENTS: usize = 256;
 pub(crate) const SMALL_SLOTS: usize = 1 << 6;
 pub(crate) const FULL_SLOTS: usize = 1 << 12;
@@ -26,6 +27,7 @@ pub(crate) struct Tables {
     place: Place,
 }
 
+/// Depth of the stack, and the context of the next symbol.
 #[derive(Clone, Copy, Default)]
 struct Place {
     depth: usize,
@@ -33,7 +35,8 @@ struct Place {
     older: u64,
 }
 
-/// [`Tables`] of so many slots at work: what changes with every event is in registers, as long as all of this is inlined.
+/// [`Tables`] of `SLOTS` slots in use. The state that changes with every event is in registers, as
+/// long as all of this is inlined.
 pub(crate) struct Predictor<'a, const SLOTS: usize> {
     slots: &'a mut [[Symbol; 2]; SLOTS],
     stack: &'a mut [u32; STACK],
@@ -42,14 +45,14 @@ pub(crate) struct Predictor<'a, const SLOTS: usize> {
 }
 
 impl Tables {
-    /// The state every chunk starts with.
+    /// Sets the state with which every chunk starts.
     pub(crate) fn start(&mut self) {
         self.resize(SMALL_SLOTS);
         self.stack.get_or_insert_with(|| Box::new([0; STACK])).fill(0);
         self.place = Place::default();
     }
 
-    /// After [`SMALL_EVENTS`] events: forget the guesses, make room for more of them.
+    /// Forgets the guesses after [`SMALL_EVENTS`] events, and makes room for more of them.
     pub(crate) fn widen(&mut self) {
         self.resize(FULL_SLOTS);
     }
@@ -59,7 +62,8 @@ impl Tables {
         self.slots.resize(slots, [0; 2]);
     }
 
-    /// For a run of events: after [`Self::start`] with [`SMALL_SLOTS`], after [`Self::widen`] with [`FULL_SLOTS`].
+    /// Returns a predictor for a run of events: with [`SMALL_SLOTS`] after [`Self::start`], with
+    /// [`FULL_SLOTS`] after [`Self::widen`].
     pub(crate) fn predictor<const SLOTS: usize>(&mut self) -> Predictor<'_, SLOTS> {
         let Self { slots, stack, place } = self;
         let slots = slots.as_mut_slice().try_into().expect("tables have been made");
@@ -67,7 +71,7 @@ impl Tables {
         Predictor { slots, stack, place: *place, home: place }
     }
 
-    /// Frames end by a symbol that is not learnt.
+    /// Removes frames that end by a symbol that is not learnt.
     pub(crate) fn close(&mut self, frames: u32) {
         self.place.close(frames);
     }
@@ -86,32 +90,34 @@ impl<const SLOTS: usize> Drop for Predictor<'_, SLOTS> {
 }
 
 impl<const SLOTS: usize> Predictor<'_, SLOTS> {
-    /// The function on top of the stack.
+    /// Returns the function on top of the stack.
     #[inline(always)]
     pub(crate) fn top(&self) -> u32 {
         self.stack[self.place.depth % STACK]
     }
 
+    /// Returns the guesses of the present context.
     #[inline(always)]
     fn slot(&mut self) -> &mut [Symbol; 2] {
         let context = self.place.newest.wrapping_add(self.place.older);
         &mut self.slots[(context >> (64 - SLOTS.ilog2())) as usize]
     }
 
-    /// Encoder: how to say `symbol` here; it is then the newer guess of this context. `top_returned`: it is [`EXIT_TOP`].
+    /// Encoder: returns the token for `symbol`, which becomes the newer guess of this context.
+    /// `top_returned`: it is [`EXIT_TOP`].
     #[inline(always)]
     pub(crate) fn say(&mut self, symbol: Symbol, top_returned: bool) -> u8 {
         let slot = self.slot();
         let [first, second] = *slot;
         let not_first = symbol != first;
         *slot = [symbol, if not_first { first } else { second }];
-        // The token, by sums instead of branches that would be mispredicted.
+        // The token is computed by sums, as branches would be mispredicted.
         let not_second = not_first & (symbol != second);
         let spelt = not_second & !top_returned;
         u8::from(not_first) + u8::from(not_second) + u8::from(spelt)
     }
 
-    /// Decoder: the symbol `token` means here. Not for [`SPELT`].
+    /// Decoder: returns the symbol for `token`, which is not [`SPELT`].
     #[inline(always)]
     pub(crate) fn hear(&mut self, token: u8) -> Symbol {
         let slot = self.slot();
@@ -122,16 +128,16 @@ impl<const SLOTS: usize> Predictor<'_, SLOTS> {
         symbol
     }
 
-    /// Decoder: a spelt `symbol`.
+    /// Decoder: learns a symbol that was spelt out.
     #[inline(always)]
     pub(crate) fn learn(&mut self, symbol: Symbol) -> Symbol {
         self.say(symbol, false);
         symbol
     }
 
-    /// `symbol` happened, an `ENTRY` of `site` or the return of one frame. Without a branch: which of the two
-    /// it is, is just what the processor cannot guess either. What a return leaves above the top is overwritten
-    /// before it is the top.
+    /// Applies `symbol`, an `ENTRY` of `site` or the return of one frame. It has no branch, as the
+    /// processor cannot predict which of the two comes. The site that a return leaves above the top
+    /// is overwritten before it becomes the top.
     #[inline(always)]
     pub(crate) fn step(&mut self, symbol: Symbol, site: u32, returns: bool) {
         let above = self.place.depth.wrapping_add(1);
@@ -140,7 +146,7 @@ impl<const SLOTS: usize> Predictor<'_, SLOTS> {
         self.advance(symbol, site);
     }
 
-    /// Any other `symbol` happened.
+    /// Applies any other `symbol`.
     #[inline(always)]
     pub(crate) fn step_other(&mut self, symbol: Symbol) {
         let site = site_of(symbol);
@@ -154,13 +160,14 @@ impl<const SLOTS: usize> Predictor<'_, SLOTS> {
         }
     }
 
-    /// Frames end by a symbol that is not learnt.
+    /// Removes frames that end by a symbol that is not learnt.
     #[inline(always)]
     pub(crate) fn close(&mut self, frames: u32) {
         self.place.close(frames);
     }
 
-    /// The context of the next symbol: the last two, of equal weight, the order kept by the rotation.
+    /// Updates the context of the next symbol: the last two symbols, of equal weight, their order
+    /// kept by the rotation.
     #[inline(always)]
     fn advance(&mut self, symbol: Symbol, site: u32) {
         self.place.older = self.place.newest.rotate_left(17);

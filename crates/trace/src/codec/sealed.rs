@@ -1,9 +1,9 @@
-//! A chunk's streams, and how they stand one after the other.
+//! The streams of a chunk, and their order in its payload.
 
 use super::callers::Callers;
 use super::streams::{put_varint, zigzag};
 
-/// What the header of a chunk says about its events.
+/// The fields of a chunk's header about its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Span {
     pub(crate) events: u32,
@@ -21,11 +21,11 @@ pub(super) struct Streams {
     pub(super) spelt: Vec<u8>,
     pub(super) details: Vec<u8>,
     pub(super) values: Vec<u8>,
-    /// Behind the last event that has values.
+    /// Place behind the last event that has values.
     pub(super) valued: usize,
 }
 
-/// A chunk that only waits to be compressed.
+/// A chunk that is ready to be compressed.
 pub(crate) struct Sealed {
     pub(crate) span: Span,
     pub(crate) structure: Vec<u8>,
@@ -33,7 +33,8 @@ pub(crate) struct Sealed {
 }
 
 impl Streams {
-    /// All but the ticks as one run of bytes, in `structure`; leaves them empty for the next chunk.
+    /// Moves all streams but the ticks to `structure`, one after the other, and leaves them empty
+    /// for the next chunk.
     pub(super) fn structure(&mut self, first: u64, callers: &mut Callers, mut structure: Vec<u8>) -> Vec<u8> {
         let Self { tokens, ticks: _, far, spelt, details, values, valued } = self;
         *valued = 0;
@@ -59,7 +60,7 @@ impl Streams {
     }
 }
 
-/// Four two-bit tokens a byte.
+/// Packs tokens of two bits, four to a byte.
 fn pack(tokens: &[u8], out: &mut Vec<u8>) {
     let (fours, _) = tokens.as_chunks::<4>();
     out.extend(fours.iter().map(|&four| {

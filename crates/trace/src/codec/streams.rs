@@ -2,7 +2,8 @@
 
 use super::Damage;
 
-/// Seven bits a byte, lowest first, the top bit set on all but the last.
+/// Writes a number with seven bits to a byte, lowest first; the top bit is set in all bytes but the
+/// last.
 #[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -12,7 +13,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Signed to unsigned, small to small.
+/// Maps signed numbers to unsigned ones, small to small.
 pub(crate) fn zigzag(value: u64) -> u64 {
     let signed = value as i64;
     (signed << 1 ^ signed >> 63) as u64
@@ -23,7 +24,7 @@ pub(crate) fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 
-/// Bytes still to be read.
+/// The bytes that are still to be read.
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -41,7 +42,7 @@ impl<'a> Cursor<'a> {
         Err(Damage("a number is too long"))
     }
 
-    /// `N` bytes, little endian.
+    /// Reads a little-endian number of `bytes` bytes.
     #[inline]
     pub(crate) fn little(&mut self, bytes: usize) -> Result<u64, Damage> {
         let mut wide = [0; 8];
@@ -57,7 +58,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A number that 32 bits have to hold.
+/// Converts a number to 32 bits, or fails.
 pub(crate) fn narrow(number: u64) -> Result<u32, Damage> {
     u32::try_from(number).map_err(|_| Damage("a number is too large"))
 }

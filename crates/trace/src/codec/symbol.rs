@@ -1,4 +1,5 @@
-//! Symbols: what a thread did, without when, in one 64-bit word the predictor can compare and store.
+//! Symbols: events without their times, each in one 64-bit word that the predictor can compare and
+//! store.
 //!
 //! ```text
 //!  63                          35 34   32 31                             0
@@ -7,7 +8,8 @@
 //! +------------------------------+-------+--------------------------------+
 //! ```
 //!
-//! `aux` is the number of frames an exit closes, or the index of a caller's address in the chunk's own list.
+//! `aux` is the number of frames an exit closes, or the index of a caller's address in the chunk's
+//! own list.
 
 /// A symbol.
 pub(crate) type Symbol = u64;
@@ -19,21 +21,23 @@ pub(crate) const ENTRY_FROM: u64 = 3;
 pub(crate) const TAIL_ENTRY_FROM: u64 = 4;
 pub(crate) const EXIT: u64 = 5;
 pub(crate) const LOST: u64 = 6;
-/// Behind a [`LOST`] of no entries and no exits: that is all,
+/// Number behind a [`LOST`] of no entries and no exits: nothing was lost.
 pub(crate) const NOTHING_LOST: u64 = 0;
-/// tracing of the site was switched off,
+/// Number behind such a [`LOST`]: tracing of the site was disabled.
 pub(crate) const SWITCHED_OFF: u64 = 1;
-/// this and the number of frames that were left,
+/// Least number behind such a [`LOST`] that counts frames which were left; the count is added to
+/// it.
 pub(crate) const FIRST_LEFT: u64 = 2;
-/// or, behind the greatest of them, the thread ended.
+/// Number behind such a [`LOST`], above all of those: the thread ended.
 pub(crate) const THREAD_ENDED: u64 = FIRST_LEFT + (1 << 32);
-/// and behind that, a frame of the site is open again.
+/// Number behind such a [`LOST`]: a frame of the site is open again.
 pub(crate) const RESUMED: u64 = THREAD_ENDED + 1;
 const TOP: u64 = 7;
-/// Where symbols are spelt out, the number of [`TOP`] is free to say: what this caller last called.
+/// Kind of a symbol that is spelt out as the one this caller last had; symbols of kind [`TOP`] are
+/// never spelt out.
 pub(crate) const USUAL: u64 = TOP;
 
-/// "One frame ends, the one on top of the stack": no site, so that all functions share what is learnt of it.
+/// The return of the top frame. It has no site, so that all functions share what is learnt of it.
 pub(crate) const EXIT_TOP: Symbol = TOP << 32;
 
 /// First value that does not fit `aux`.
@@ -55,20 +59,20 @@ pub(crate) const fn aux_of(symbol: Symbol) -> u64 {
     symbol >> 35
 }
 
-/// The upper half of "one frame of this site ends".
+/// The upper half of the symbol for the return of one frame of the named site.
 pub(crate) const EXIT_ONE: u64 = EXIT | 1 << 3;
 
-/// In the encoder, beside a site: one frame ends, and it is not known yet which of the two ways to say it is right. An entry that had an
-/// `aux`, which none has.
+/// The return of one frame of the named site in the encoder, before it has chosen between
+/// [`EXIT_TOP`] and [`EXIT_ONE`]. Its bit is in `aux`, which is 0 in other entries.
 pub(crate) const RETURN: Symbol = 1 << 63;
 
-/// An entry of either kind, or a [`RETURN`]?
+/// Whether the symbol is an entry of either kind, or a [`RETURN`].
 #[inline(always)]
 pub(crate) const fn is_graph(symbol: Symbol) -> bool {
     symbol & !(RETURN | TAIL_ENTRY << 32 | u32::MAX as u64) == 0
 }
 
-/// A [`RETURN`] as the symbol that names its site; all others as they are.
+/// Converts a [`RETURN`] to the symbol that names its site; others stay as they are.
 #[inline(always)]
 pub(crate) const fn plain(symbol: Symbol) -> Symbol {
     if is_graph(symbol) & (symbol >= RETURN) { symbol & !RETURN | EXIT_ONE << 32 } else { symbol }

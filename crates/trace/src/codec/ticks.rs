@@ -1,15 +1,17 @@
-//! When: one byte an event, and a few more for the few that need them.
+//! Encodes times: one byte an event, and a few more for the few that need them.
 
-/// Differences below this are one byte, of which the upper three bits are not all set.
+/// Differences below this take one byte, of which the upper three bits are not all set.
 pub(super) const TICK_SHORT: u64 = 224;
 const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
-/// Up to here the byte holds the high part, and one byte of the far stream the low one.
+/// Number of codes for which the byte holds the high part of the difference, and one byte of the
+/// far stream the low part.
 const TICK_PAGES: u64 = 24;
-/// First difference that needs two or more far bytes.
+/// First difference that needs two or more bytes of the far stream.
 const TICK_LONG: u64 = TICK_SHORT + (TICK_PAGES << 8);
-/// Far bytes of the codes from 248 on; the last one holds any difference, backwards too.
+/// Number of bytes in the far stream for the codes from 248 on; the last one holds any difference,
+/// backwards too.
 pub(super) const TICK_FAR: [usize; 4] = [2, 3, 4, 8];
-/// First code with two or more far bytes.
+/// First code with two or more bytes in the far stream.
 pub(super) const TICK_FAR_CODE: u8 = (TICK_SHORT + TICK_PAGES) as u8;
 
 /// The times of one chunk.
@@ -22,23 +24,24 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// A chunk begins.
+    /// Begins a chunk.
     pub(super) fn start(&mut self, ticks: u64) {
         *self = Self { first: ticks, last: ticks, low: ticks, high: ticks };
     }
 
-    /// Encodes the ticks of the next events, and as many `codes`.
+    /// Encodes the ticks of the next events to as many `codes`.
     pub(super) fn encode(&mut self, ticks: &[u64], codes: &mut [u8], far: &mut Vec<u8>) {
         let (eights, rest) = ticks.as_chunks::<8>();
         let (codes, codes_of_rest) = codes.as_chunks_mut::<8>();
         for (codes, ticks) in codes.iter_mut().zip(eights) {
-            // As if all were short, without a branch.
+            // Computes the codes as if all were short, without a branch.
             let (mut word, mut last) = (0, self.last);
             for (at, now) in ticks.iter().enumerate() {
                 word |= now.wrapping_sub(last).min(255) << (8 * at);
                 last = *now;
             }
-            // A small step that takes the clock around its end is not short. If nothing else is far, it ends before where it began.
+            // A small step in which the clock wraps around is not short. If no other step is far,
+            // `last` is less than before.
             if word & word << 1 & word << 2 & HIGHEST_BITS == 0 && last >= self.last {
                 *codes = u64::to_le_bytes(word);
                 self.last = last;

@@ -1,20 +1,22 @@
-//! `ftraced_enabled`: the daemon of 2.6.27 that converts calls of mcount which were recorded when they were first made.
+//! `ftraced_enabled`: the daemon of Linux 2.6.27 that converts calls of mcount, which were recorded
+//! when they were first made.
 
 use super::{Model, Refusal, number};
 use rustix::io::Errno;
 use std::fmt::Write;
 
-/// A longer text is none.
+/// Length from which a text is refused.
 const LONGEST: usize = 64;
 
 impl Model<'_> {
-    /// `enabled` or `disabled`. Where sites are known at load there is no daemon: `disabled`.
+    /// Returns `enabled` or `disabled`. Where sites are known at load there is no daemon:
+    /// `disabled`.
     pub(crate) fn ftraced_enabled(&self) -> String {
         let enabled = self.words.ftraced.as_ref().is_some_and(|ftraced| ftraced.enabled);
         if enabled { "enabled\n".into() } else { "disabled\n".into() }
     }
 
-    /// Whatever is written has what was recorded converted at once.
+    /// Switches the daemon. Every accepted value has the recorded calls converted at once.
     pub(crate) fn set_ftraced_enabled(&mut self, text: &str) -> Result<(), Refusal> {
         if text.len() >= LONGEST {
             return Err(Refusal::invalid("too long a word"));
@@ -35,7 +37,8 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// What `dyn_ftrace_total_info` says of the time that updates took, where there are any.
+    /// Returns the lines of `dyn_ftrace_total_info` with the durations of updates; empty without
+    /// the daemon.
     pub(crate) fn update_times(&self) -> String {
         let mut text = String::new();
         if let Some(ftraced) = &self.words.ftraced {

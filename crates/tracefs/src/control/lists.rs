@@ -1,4 +1,4 @@
-//! Lists of functions: those that can be traced, are, and ever were.
+//! Lists of functions: those that can be traced, that are traced, and that ever were.
 
 use super::Model;
 use super::sets::{Which, has};
@@ -6,12 +6,12 @@ use calltap_names::GlobSet;
 use calltap_selection::{Listed, TracerSelection};
 use calltap_trace::TracerKind;
 
-/// Bytes of what is kept of a function.
+/// Size of the record that the kernel keeps for a function, in bytes.
 const RECORD: usize = 128;
 const PAGE: usize = 4096;
 
 impl Model<'_> {
-    /// `name`, or `name [module]` in a library.
+    /// Returns `name`, or `name [module]` for a function of a library.
     pub fn name(&self, function: &Listed) -> String {
         if function.library {
             format!("{} [{}]", function.function, function.module)
@@ -45,7 +45,7 @@ impl Model<'_> {
         self.counted(|function| function.known)
     }
 
-    /// `name (2)`: how many tracers want it.
+    /// Lists functions with the number of tracers that trace them: `name (2)`.
     fn counted(&self, wanted: impl Fn(&Listed) -> bool) -> String {
         let paused =
             |tracer: &&TracerSelection| !self.words.paused || tracer.kind == Some(TracerKind::Profile);
@@ -71,7 +71,7 @@ impl Model<'_> {
     pub(crate) fn info(&self) -> String {
         let mut modules: Vec<&str> = self.functions.iter().map(|function| &*function.module).collect();
         modules.dedup();
-        // With the daemon, calls that were converted: not all of them begin a function.
+        // The daemon converts calls, and some of them do not begin a function.
         let converted = self.words.ftraced.as_ref().map(|ftraced| ftraced.converted as usize);
         let sites = converted.unwrap_or(self.functions.len());
         let (pages, times) = ((sites * RECORD).div_ceil(PAGE), self.update_times());

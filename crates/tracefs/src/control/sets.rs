@@ -1,36 +1,37 @@
 //! `set_ftrace_filter` and `set_ftrace_notrace`.
 //!
-//! Words are separated by blanks: a name or glob adds functions, with `!` in front it takes them away, a number is a place in
-//! `available_filter_functions`. With two tracers or more, every line says whose it is.
+//! Words are separated by blanks: a name or glob adds functions, a `!` in front removes them, a
+//! number is a position in `available_filter_functions`. With two tracers or more, every line names
+//! its tracer.
 
 use super::{Model, Open, Refusal, number};
 use calltap_names::{FunctionNames, Glob, GlobSet, Word, demangle, nearest_names};
 use calltap_selection::{Listed, TracerSelection};
 use std::fmt::Write;
 
-/// Which of a tracer's sets.
+/// Selector of one of a tracer's sets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Which {
-    /// What it traces.
+    /// The functions that are traced.
     Filter,
-    /// What it does not.
+    /// The functions that are not traced.
     Notrace,
 }
 
-/// Is a function in a set?
+/// Whether a set contains a function.
 pub fn has(set: &GlobSet, function: &Listed) -> bool {
     let linker = function.aliases.iter().chain([&function.function]).map(String::as_str);
     set.has(&FunctionNames::new(linker, Some(&function.module)))
 }
 
-/// Is a glob about a function: by its linker symbol, another name, or its demangled one?
+/// Whether a glob matches a function's linker symbol, another name of it, or its demangled name.
 pub fn matches(glob: &Glob, function: &Listed) -> bool {
     let demangled = demangled(function);
     names(function, &demangled).any(|name| glob.matches(name))
 }
 
 fn demangled(function: &Listed) -> Option<String> {
-    // Only such a name can have another.
+    // Only names with these first characters can be mangled.
     function.function.starts_with(['_', 'R', 'Z']).then(|| demangle(&function.function))
 }
 
@@ -70,7 +71,7 @@ impl Model<'_> {
         text
     }
 
-    /// A tracer's set, with what holds for all.
+    /// Returns a tracer's set, joined with the set that applies to all tracers.
     pub(crate) fn set(&self, tracer: Option<&TracerSelection>, which: Which) -> GlobSet {
         let (own, all) = match which {
             Which::Filter => (tracer.map(|tracer| &tracer.filter), &self.words.filter),
@@ -91,7 +92,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// The words of the default tracer's set.
+    /// Returns the words of the default tracer's set.
     pub fn set_mut(&mut self, which: Which) -> &mut Vec<String> {
         let tracer = self.default_tracer_mut();
         match which {
@@ -101,7 +102,7 @@ impl Model<'_> {
     }
 }
 
-/// Adds a word to those of a set. Nothing is changed if it is refused.
+/// Adds a word to a set. A refused word changes nothing.
 pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<(), Refusal> {
     let (takes, pattern) = match word.strip_prefix('!') {
         Some(pattern) => (true, pattern),
@@ -115,7 +116,7 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
         false => pattern.to_owned(),
     };
     let glob = Glob::new(&pattern);
-    // Demangling all of them takes long: most words are linker symbols.
+    // Demangling all names is slow, and most words are linker symbols.
     let named = functions.iter().any(|function| glob.matches(&function.function));
     if pattern.is_empty() || !named && !functions.iter().any(|function| matches(&glob, function)) {
         let names: Vec<String> = functions.iter().map(|function| demangle(&function.function)).collect();
@@ -123,13 +124,14 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
         let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         return Err(Refusal::invalid(format!("no function matches '{pattern}'{hint}")));
     }
-    // Patterns are ftrace's here: they are compared with whole names.
+    // As in ftrace, a pattern is compared with whole names.
     let word = Word::whole(&pattern);
     if !takes {
         set.push(word);
         return Ok(());
     }
-    // Of an empty set nothing can be taken, and one that becomes empty is as if nothing had ever been put there.
+    // Removing from an empty set does nothing. A set that becomes empty is as if it had never been
+    // written.
     if !set.is_empty() {
         set.push(format!("!{word}"));
         let left = GlobSet::new(&*set);
@@ -140,7 +142,7 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
     Ok(())
 }
 
-/// The function at a place in the list: decimal, 0x... or 0... (octal).
+/// Returns the function at a position in the list: decimal, 0x... or 0... (octal).
 fn by_number(word: &str, functions: &[Listed]) -> Result<String, Refusal> {
     let lower = word.to_ascii_lowercase();
     let (digits, base) = number::base(&lower);

@@ -4,7 +4,7 @@ use super::number::put;
 use calltap_selection::Profiled;
 use std::fmt::Write;
 
-/// The rows, most time first.
+/// Returns the table, its rows sorted by time in descending order.
 pub fn table(rows: &[Profiled]) -> String {
     let mut rows: Vec<&Profiled> = rows.iter().collect();
     rows.sort_by(|a, b| {
@@ -16,7 +16,7 @@ pub fn table(rows: &[Profiled]) -> String {
     );
     for Profiled { function, profile, .. } in rows {
         let average = profile.average_ns().unwrap_or(0);
-        // In microseconds squared, shown as if it were a time.
+        // The unit is microseconds squared, and the kernel formats it as if it were a time.
         let variance = (profile.variance_ns2() / 1000.0) as u64;
         let [time, average, variance] = [profile.total_ns, average, variance].map(duration);
         let _ =
@@ -25,10 +25,11 @@ pub fn table(rows: &[Profiled]) -> String {
     text
 }
 
-/// Microseconds in seven digits at most, as function_graph prints them: up to three decimals, ` us `, and blanks up to the end of the column.
+/// Appends microseconds in seven digits at most, as function_graph prints them: up to three
+/// decimals, ` us `, and blanks up to the end of the column.
 pub fn write_duration(text: &mut String, ns: u64) {
     let (us, below) = (ns / 1000, ns % 1000);
-    // Made in one piece, as every line of function_graph has one.
+    // Every line of function_graph has a duration, so the cell is appended in one piece.
     let mut cell = [b' '; 28];
     let mut length = us.checked_ilog10().map_or(1, |more| more as usize + 1);
     put(&mut cell[..length], us);
@@ -39,7 +40,7 @@ pub fn write_duration(text: &mut String, ns: u64) {
         cell[length + 1..length + 4].copy_from_slice(&digits);
         length += 1 + room;
     }
-    // Over decimals for which there is no room.
+    // The unit overwrites decimals that do not fit.
     cell[length..length + 4].copy_from_slice(b" us ");
     let shown = &cell[..length.max(8) + 4];
     text.push_str(std::str::from_utf8(shown).unwrap_or_default());

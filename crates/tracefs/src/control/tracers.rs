@@ -1,15 +1,16 @@
 //! The tracers: `current_tracer`, `function_tracers`, `function_profile_enabled`.
 //!
-//! One tracer is always the default: the one that `set_ftrace_filter` and `set_ftrace_notrace` change. That is the one that was registered last, until another's
-//! name is written to `function_tracers`.
+//! One tracer is always the default: `set_ftrace_filter` and `set_ftrace_notrace` change its
+//! filters. It is the tracer that was registered last, until the name of another is written to
+//! `function_tracers`.
 
 use super::{Effect, Model, Refusal};
 use calltap_selection::TracerSelection;
 use calltap_trace::TracerKind;
 
-/// The tracer of `current_tracer`,
+/// Name of the tracer that `current_tracer` registers.
 pub const TRACE: &str = "trace";
-/// and that of `function_profile_enabled`.
+/// Name of the tracer that `function_profile_enabled` registers.
 pub const PROFILE: &str = "trace_profile";
 
 impl Model<'_> {
@@ -62,20 +63,21 @@ impl Model<'_> {
         Ok(Effect { resets_profile: begins })
     }
 
-    /// The tracer that the filters are of: the one chosen, if it is registered, or the last that is; if none is, the one that `current_tracer` would register.
+    /// Returns the tracer whose filters the files change: the chosen one if it is registered, else
+    /// the last registered one, else the one that `current_tracer` would register.
     pub(crate) fn default_tracer(&self) -> Option<&TracerSelection> {
         let chosen = self.registered().find(|tracer| Some(&tracer.name) == self.words.default.as_ref());
         let unregistered = || self.words.tracers.iter().find(|tracer| tracer.name == TRACE);
         chosen.or_else(|| self.registered().last()).or_else(unregistered)
     }
 
-    /// The same, to be changed.
+    /// Returns the default tracer for changes.
     pub(crate) fn default_tracer_mut(&mut self) -> &mut TracerSelection {
         let name = self.default_tracer().map_or_else(|| TRACE.to_owned(), |tracer| tracer.name.clone());
         self.tracer(&name)
     }
 
-    /// A tracer has this kind from now on. Its filters stay what they were.
+    /// Sets a tracer's kind, and keeps its filters.
     fn set_kind(&mut self, name: &str, kind: Option<TracerKind>) {
         let tracer = self.tracer(name);
         let registers = tracer.kind.is_none() && kind.is_some();
@@ -85,7 +87,8 @@ impl Model<'_> {
         }
     }
 
-    /// The tracer with a name. Every tracer has all of its own words from now on, and there are none for all.
+    /// Returns the tracer with a name, for changes. The words that apply to all tracers are first
+    /// moved to each of them.
     fn tracer(&mut self, name: &str) -> &mut TracerSelection {
         let words = &mut self.words;
         let new = |name: &str, kind| TracerSelection {

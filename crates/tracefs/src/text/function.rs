@@ -1,9 +1,10 @@
-//! One line for each record, with its thread, processor and time.
+//! The format of all tracers but function_graph: one line for each record, with its thread,
+//! processor and time.
 
-use super::{Format, Shown, blanks};
+use super::{Format, PrintState, blanks};
 use crate::control::write_number;
 use crate::options::on;
-use crate::ring::{Record, What};
+use crate::ring::{Payload, Record};
 use crate::stack::Level;
 use crate::symbols::{Style, Symbols};
 use std::fmt::Write;
@@ -20,8 +21,8 @@ pub const LATENCY_HEAD: &str = "\
 #  cmd     pid     |||||| time  |   caller     \n\
 #     \\   /        ||||||  \\    |    /       \n";
 
-/// Writes a record.
-pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
+/// Appends a record.
+pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &PrintState, record: &Record) {
     if on!(format.options, "hex") {
         return hex(text, symbols, record);
     }
@@ -42,38 +43,38 @@ pub fn write(format: &Format, text: &mut String, symbols: &Symbols, shown: &Show
             symbols.write_address(text, parent, style);
         }
     };
-    match &record.what {
-        What::Function { site, parent } => {
+    match &record.payload {
+        Payload::Function { site, parent } => {
             with_parent(text, *site, *parent);
             text.push('\n');
         }
-        What::Repeats { site, parent, count, last } => {
+        Payload::Repeats { site, parent, count, last } => {
             with_parent(text, *site, *parent);
             let _ = write!(text, " (repeats: {count}, last_ts: ");
             write_time(format, text, *last);
             text.push_str(")\n");
         }
-        // The other tracer's, from before a switch that kept the buffer.
-        What::Enter { site, depth } => {
+        // A record of the other tracer, from before a switch that kept the buffer.
+        Payload::Enter { site, depth } => {
             let _ = write!(text, "graph_ent: func=");
             symbols.write_site(text, *site, Style::default());
             let _ = writeln!(text, " depth={depth}");
         }
-        What::Exit { site, depth, ns } => {
+        Payload::Exit { site, depth, ns } => {
             let _ = write!(text, "graph_ret: func=");
             symbols.write_site(text, *site, Style::default());
             let _ = writeln!(text, " depth={depth} duration={ns}");
         }
-        What::Stack(levels) => stack(text, symbols, levels, style),
-        What::Mark(mark) => {
+        Payload::Stack(levels) => stack(text, symbols, levels, style),
+        Payload::Mark(mark) => {
             let _ =
                 write!(text, "tracing_mark_write: {mark}{}", if mark.ends_with('\n') { "" } else { "\n" });
         }
-        What::RawMark(bytes) => raw_mark(text, bytes),
+        Payload::RawMark(bytes) => raw_mark(text, bytes),
     }
 }
 
-/// Functions that called each other, innermost first.
+/// Appends a stack, innermost function first.
 pub fn stack(text: &mut String, symbols: &Symbols, levels: &[Level], style: Style) {
     text.push_str("<stack trace>\n");
     for level in levels {
@@ -96,7 +97,7 @@ pub fn raw_mark(text: &mut String, bytes: &[u8]) {
     text.push('\n');
 }
 
-/// Seconds and microseconds, or what the clock counts.
+/// Appends a time as seconds and microseconds, or as the number that the clock counts.
 pub fn write_time(format: &Format, text: &mut String, time: u64) {
     if format.in_ns {
         write_number(text, time / 1_000_000_000, 5, b' ');
@@ -131,8 +132,9 @@ fn context(format: &Format, text: &mut String, symbols: &Symbols, record: &Recor
     text.push_str(": ");
 }
 
-/// What stands in front of a record in latency-format: the time since the buffer was cleared, and how long nothing follows.
-fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown, record: &Record) {
+/// Appends the beginning of a line in latency-format: the time since the buffer was cleared, and a
+/// mark for the time until the next record.
+fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &PrintState, record: &Record) {
     let comm: String = symbols.comm(record.tid).chars().take(8).collect();
     let _ = write!(text, "{comm:>8}-{:<7}   0..... ", record.tid);
     let since = record.time.saturating_sub(format.start);
@@ -146,20 +148,20 @@ fn latency(format: &Format, text: &mut String, symbols: &Symbols, shown: &Shown,
     };
 }
 
-/// The same as `raw`, in digits of fixed number.
+/// Appends a record with the numbers of `raw`, in hexadecimal digits of fixed width.
 fn hex(text: &mut String, symbols: &Symbols, record: &Record) {
     let _ = write!(text, "{:08x} {:08x} {:016x} ", record.tid, 0, record.time);
-    match &record.what {
-        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
+    match &record.payload {
+        Payload::Function { site, parent } | Payload::Repeats { site, parent, .. } => {
             let _ = write!(text, "{:016x} {parent:016x} ", symbols.code(*site));
         }
-        What::Stack(levels) => levels.iter().for_each(|level| {
+        Payload::Stack(levels) => levels.iter().for_each(|level| {
             let _ = write!(text, "{:016x} ", level.address(symbols));
         }),
-        What::Enter { site, .. } | What::Exit { site, .. } => {
+        Payload::Enter { site, .. } | Payload::Exit { site, .. } => {
             let _ = write!(text, "{:016x} ", symbols.code(*site));
         }
-        What::Mark(_) | What::RawMark(_) => {}
+        Payload::Mark(_) | Payload::RawMark(_) => {}
     }
     text.push('\n');
 }
@@ -169,19 +171,19 @@ fn raw(text: &mut String, symbols: &Symbols, record: &Record) {
     let mut sites = |site: u32| {
         let _ = write!(text, " {:x}", symbols.code(site));
     };
-    match &record.what {
-        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
+    match &record.payload {
+        Payload::Function { site, parent } | Payload::Repeats { site, parent, .. } => {
             sites(*site);
             let _ = write!(text, " {parent:x}");
         }
-        What::Stack(levels) => levels.iter().for_each(|level| {
+        Payload::Stack(levels) => levels.iter().for_each(|level| {
             let _ = write!(text, " {:x}", level.address(symbols));
         }),
-        What::Enter { site, .. } | What::Exit { site, .. } => sites(*site),
-        What::Mark(mark) => {
+        Payload::Enter { site, .. } | Payload::Exit { site, .. } => sites(*site),
+        Payload::Mark(mark) => {
             let _ = write!(text, " {}", mark.trim_end());
         }
-        What::RawMark(bytes) => {
+        Payload::RawMark(bytes) => {
             text.push(' ');
             return raw_mark(text, bytes);
         }

@@ -1,15 +1,15 @@
-//! Calls and returns, indented.
+//! The format of function_graph: calls and returns, indented.
 
-use super::{Format, Shown, blanks, function};
+use super::{Format, PrintState, blanks, function};
 use crate::control::write_duration;
 use crate::options::on;
-use crate::ring::{Record, What};
+use crate::ring::{Payload, Record};
 use crate::symbols::{Style, Symbols};
 use std::fmt::Write;
 
 const LINE: &str = " ------------------------------------------\n";
 
-/// The column heads.
+/// Appends the column heads.
 pub fn header(format: &Format, text: &mut String) {
     let on = |name| format.options.is_on(name);
     let columns = [
@@ -42,19 +42,20 @@ pub fn header(format: &Format, text: &mut String) {
     let _ = write!(text, "{heads}               FUNCTION CALLS\n{bars}               |   |   |   |\n");
 }
 
-/// Writes a record. True if it said what `next` says, too: a call without traced calls inside is one line.
+/// Appends a record. True if the line includes `next`: a call without recorded calls inside is one
+/// line.
 pub fn write(
     format: &Format,
     text: &mut String,
     symbols: &Symbols,
-    shown: &mut Shown,
+    shown: &mut PrintState,
     record: &Record,
     next: Option<&Record>,
 ) -> bool {
     if format.threshold_ns > 0 {
-        match record.what {
-            What::Enter { .. } => return false,
-            What::Exit { ns, .. } if ns < format.threshold_ns => {
+        match record.payload {
+            Payload::Enter { .. } => return false,
+            Payload::Exit { ns, .. } if ns < format.threshold_ns => {
                 return false;
             }
             _ => {}
@@ -62,12 +63,14 @@ pub fn write(
     }
     let tail = on!(format.options, "funcgraph-tail");
     shown.turn_to(record.tid);
-    let Shown { task, entered, .. } = shown;
-    match &record.what {
-        What::Enter { site, depth } => {
+    let PrintState { task, entered, .. } = shown;
+    match &record.payload {
+        Payload::Enter { site, depth } => {
             let (site, depth) = (*site, usize::from(*depth));
-            let leaf = next.and_then(|next| match next.what {
-                What::Exit { site: of, depth: at, ns } if of == site && usize::from(at) == depth => Some(ns),
+            let leaf = next.and_then(|next| match next.payload {
+                Payload::Exit { site: of, depth: at, ns } if of == site && usize::from(at) == depth => {
+                    Some(ns)
+                }
                 _ => None,
             });
             entered.resize(depth + 1, u32::MAX);
@@ -79,7 +82,7 @@ pub fn write(
             text.push_str(if leaf.is_some() { "();\n" } else { "() {\n" });
             leaf.is_some()
         }
-        What::Exit { site, depth, ns } => {
+        Payload::Exit { site, depth, ns } => {
             let depth = usize::from(*depth);
             let seen = entered.get(depth) == Some(site);
             entered.truncate(depth);
@@ -109,30 +112,30 @@ pub fn write(
     }
 }
 
-/// What is no call of the graph stands in it as a comment.
-fn comment(text: &mut String, symbols: &Symbols, what: &What, style: Style) {
+/// Appends a record of another kind as a comment between the calls.
+fn comment(text: &mut String, symbols: &Symbols, payload: &Payload, style: Style) {
     text.push_str("/* ");
-    match what {
-        What::Mark(mark) => text.push_str(mark.trim_end()),
-        What::RawMark(bytes) => {
+    match payload {
+        Payload::Mark(mark) => text.push_str(mark.trim_end()),
+        Payload::RawMark(bytes) => {
             function::raw_mark(text, bytes);
             text.truncate(text.trim_end().len());
         }
-        What::Stack(levels) => {
+        Payload::Stack(levels) => {
             function::stack(text, symbols, levels, style);
             text.truncate(text.trim_end().len());
         }
-        What::Function { site, parent } | What::Repeats { site, parent, .. } => {
+        Payload::Function { site, parent } | Payload::Repeats { site, parent, .. } => {
             symbols.write_site(text, *site, Style::default());
             text.push_str(" <-");
             symbols.write_address(text, *parent, Style::default());
         }
-        What::Enter { .. } | What::Exit { .. } => {}
+        Payload::Enter { .. } | Payload::Exit { .. } => {}
     }
     text.push_str(" */\n");
 }
 
-/// Everything in front of the duration.
+/// Appends the columns in front of the duration.
 fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Option<u32>, record: &Record) {
     let last = task.replace(record.tid);
     if let Some(last) = last.filter(|last| *last != record.tid) {
@@ -161,7 +164,7 @@ fn before(format: &Format, text: &mut String, symbols: &Symbols, task: &mut Opti
     }
 }
 
-/// `comm-pid`, in the middle of 14 columns.
+/// Appends `comm-pid`, centred in 14 columns.
 fn process(text: &mut String, symbols: &Symbols, tid: u32) {
     let comm: String = symbols.comm(tid).chars().take(7).collect();
     let name = format!("{comm}-{tid}");
@@ -170,7 +173,7 @@ fn process(text: &mut String, symbols: &Symbols, tid: u32) {
     let _ = write!(text, "{name}{:1$}", "", blanks - blanks / 2);
 }
 
-/// The duration column; blank without one.
+/// Appends the duration column, blank without a duration.
 fn duration(format: &Format, text: &mut String, ns: Option<u64>) {
     if !on!(format.options, "context-info") || !on!(format.options, "funcgraph-duration") {
         return;

@@ -1,4 +1,4 @@
-//! Files that are open: what reading, writing and closing them does.
+//! Operations on open files: reading, writing and closing.
 
 use super::Tracefs;
 use crate::control::{Model, TRACE, Which, number_base};
@@ -8,17 +8,17 @@ use crate::instance::Snapshot;
 use crate::nodes::{Entry, Kind, name};
 use crate::pages::Pages;
 use crate::reader::Reader;
-use crate::ring::{Ring, View, What};
+use crate::ring::{Payload, Ring, View};
 use crate::tokens::{PendingFilter, Set};
 use calltap_ringbuffer::PAGE_SIZE;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Longest text that is written at once to `trace_marker`.
+/// Maximum length of one write to `trace_marker`.
 const MARK: usize = 4054;
 
 impl Tracefs {
-    /// Opens a file: a handle.
+    /// Opens a file, and returns its handle.
     pub fn open(&mut self, inode: u64, flags: OFlags) -> Result<u64, Errno> {
         let node = self.node(inode)?;
         let Entry::File(kind, arg) = node.entry else { return Err(Errno::ISDIR) };
@@ -72,12 +72,11 @@ impl Tracefs {
         };
         let instance = &mut self.instances[place];
         instance.open += 1;
-        if kind == Kind::Trace && reads && instance.options.is_on("pause-on-trace") {
-            instance.paused += 1;
-        }
+        let pauses = kind == Kind::Trace && reads && instance.options.is_on("pause-on-trace");
+        instance.paused += u32::from(pauses);
         let handle = self.next_handle;
         self.next_handle += 1;
-        self.handles.insert(handle, Handle { node, kind, arg, written: false, writer: 0, content });
+        self.handles.insert(handle, Handle { node, kind, arg, written: false, writer: 0, pauses, content });
         Ok(handle)
     }
 
@@ -100,7 +99,7 @@ impl Tracefs {
         }
     }
 
-    /// What is in the buffer, of all processors or one.
+    /// Returns a reader of the buffer's records, of all processors or one.
     fn records(&self, place: usize, arg: u16) -> Content {
         let instance = &self.instances[place];
         let (format, none) = (instance.format(), arg > 1);
@@ -132,7 +131,7 @@ impl Tracefs {
         ))
     }
 
-    /// Reads from an open file. `waits`: until there is something, where there is nothing yet.
+    /// Reads from an open file. `waits`: whether the reader waits while there are no bytes.
     pub fn read(&mut self, handle: u64, offset: u64, size: usize, waits: bool) -> Result<Read, Errno> {
         let (symbols, ended) = (&mut self.symbols, self.ended);
         let open = self.handles.get_mut(&handle).ok_or(Errno::BADF)?;
@@ -169,7 +168,8 @@ impl Tracefs {
                     (Snapshot::Freed, Kind::RawSnapshot) => none,
                     _ => &mut instance.ring,
                 };
-                // A reader that wants many pages and waits for them shall not get one for each record.
+                // A reader that waits for several pages is not woken for a page with a single
+                // record.
                 let full = waits && !over && size > PAGE_SIZE;
                 match pages.read(ring, symbols, size, full) {
                     data if data.is_empty() && !over => Ok(Read::Wait),
@@ -180,14 +180,14 @@ impl Tracefs {
         }
     }
 
-    /// Makes ready what the reader of a file will ask for next, while it handles what it has.
+    /// Prepares the text that a reader will ask for next, while it handles the last one.
     pub fn read_ahead(&mut self, handle: u64, size: usize) {
         if let Some(Handle { content: Content::Records(reader), .. }) = self.handles.get_mut(&handle) {
             reader.read_ahead(&self.symbols, size);
         }
     }
 
-    /// Would a reader of `trace_pipe` find something? Of other files: yes.
+    /// Whether a read of `trace_pipe` would return bytes; always true for other files.
     pub fn is_readable(&self, handle: u64) -> bool {
         let Some(open) = self.handles.get(&handle) else { return true };
         let instance = self.instances.iter().find(|instance| instance.id == open.node.instance);
@@ -200,11 +200,12 @@ impl Tracefs {
             }
             _ => return true,
         };
-        // `buffer_percent` is no part of it: what comes slowly would never be read if it had to fill the buffer.
+        // `buffer_percent` does not count: events that are rare would never be read if they had to
+        // fill the buffer.
         !pipe.is_empty() || self.ended || instance.is_none_or(|instance| !instance.ring.is_empty())
     }
 
-    /// Writes to an open file: how many bytes were taken. `tid`: by this thread, at this time.
+    /// Writes to an open file at a time and by the thread `tid`. Returns the number of bytes taken.
     pub fn write(
         &mut self,
         handle: u64,
@@ -228,7 +229,7 @@ impl Tracefs {
                 self.effects.selects |= triggered;
                 return Ok(taken);
             }
-            // Opening has cleared it, or not; whatever is written is taken.
+            // Opening the file may have cleared it; written data are accepted and ignored.
             (_, Kind::Trace) => return Ok(data.len()),
             (_, Kind::FreeBuffer) => return Ok(data.len()),
             (_, Kind::Pid | Kind::NotracePid) => {
@@ -245,10 +246,10 @@ impl Tracefs {
             }
             (_, Kind::Marker | Kind::RawMarker) => {
                 let taken = data.len().min(MARK);
-                let what = match kind {
-                    Kind::Marker => What::Mark(String::from_utf8_lossy(&data[..taken]).into()),
+                let payload = match kind {
+                    Kind::Marker => Payload::Mark(String::from_utf8_lossy(&data[..taken]).into()),
                     _ if data.len() < 4 => return Err(Errno::INVAL),
-                    _ => What::RawMark(data[..taken].into()),
+                    _ => Payload::RawMark(data[..taken].into()),
                 };
                 if !instance.options.is_on("markers") {
                     return Err(Errno::INVAL);
@@ -260,7 +261,7 @@ impl Tracefs {
                 if self.symbols.group(tid).is_none() {
                     self.symbols.add_thread(tid, tid, comm);
                 }
-                self.ingest.mark(id, now_ns, tid, what);
+                self.ingest.mark(id, now_ns, tid, payload);
                 return Ok(taken);
             }
             _ => {}
@@ -273,8 +274,9 @@ impl Tracefs {
         })
     }
 
-    /// Does it take something over if this thread closes a file? Else it shall not wait for anything: a child that has inherited the file closes it as it
-    /// becomes another program, with its memory locked, which a search for calltap's processes waits for.
+    /// Whether a thread's closing of a file takes over a set. Otherwise closing must not wait for
+    /// anything: a child that has inherited the file closes it during execve, with its memory
+    /// locked, and a search for calltap's processes waits for that lock.
     pub fn is_written(&self, handle: u64, tid: u32) -> bool {
         let written = |open: &Handle| open.written && open.writer == tid;
         self.handles
@@ -282,7 +284,7 @@ impl Tracefs {
             .is_some_and(|open| written(open) && matches!(open.content, Content::PendingFilter(_)))
     }
 
-    /// A process has closed the file; others may have it open still.
+    /// Takes over a set as a process closes the file, which others may still have open.
     pub fn flush(&mut self, handle: u64) -> Result<(), Errno> {
         let written = self.handles.get_mut(&handle).is_some_and(|open| std::mem::take(&mut open.written));
         if written {
@@ -307,7 +309,8 @@ impl Tracefs {
                 let own = std::mem::take(&mut instance.words);
                 let mut model = Model { words: own, functions, profile: &[] };
                 if !self.separate {
-                    // The first tracer's, registered or not: all others are put back with its sets.
+                    // The first tracer's sets are changed, whether it is registered or not; they
+                    // are then copied to the others.
                     model.words.tracers.sort_by_key(|tracer| tracer.name != TRACE);
                     let others = model.words.tracers.split_off(1);
                     *model.set_mut(which) = words;
@@ -333,18 +336,18 @@ impl Tracefs {
         }
     }
 
-    /// The file is open no more.
+    /// Releases a handle that is no longer open.
     pub fn release(&mut self, handle: u64) {
         self.commit(handle);
         let Some(open) = self.handles.remove(&handle) else { return };
         let id = open.node.instance;
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.id == id) else { return };
         instance.open -= 1;
-        match (open.kind, &open.content) {
-            (Kind::TracePipe, _) => instance.piped = false,
-            (Kind::RawPipe | Kind::RawSnapshot, _) => instance.raw_pipes -= 1,
-            (Kind::Trace, Content::Records(_)) => instance.paused = instance.paused.saturating_sub(1),
-            (Kind::FreeBuffer, _) => {
+        instance.paused -= u32::from(open.pauses);
+        match open.kind {
+            Kind::TracePipe => instance.piped = false,
+            Kind::RawPipe | Kind::RawSnapshot => instance.raw_pipes -= 1,
+            Kind::FreeBuffer => {
                 if instance.options.is_on("disable_on_free") {
                     instance.is_on = false;
                 }
@@ -355,7 +358,7 @@ impl Tracefs {
     }
 }
 
-/// A word of `set_ftrace_pid`: decimal, 0x..., 0...
+/// Parses a word of `set_ftrace_pid`: decimal, 0x..., 0...
 fn thread_id(word: &str) -> Result<u32, Wrong> {
     let (digits, base) = number_base(word);
     let none = || Wrong::argument(format!("'{word}' is no thread id"));

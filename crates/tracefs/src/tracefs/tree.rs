@@ -1,4 +1,4 @@
-//! The tree of directories and files: what is where, and instances that come and go.
+//! The tree of directories and files, and making and removing instances.
 
 use super::Tracefs;
 use crate::clocks::Stretch;
@@ -6,32 +6,33 @@ use crate::instance::Instance;
 use crate::nodes::{Dir, Entry, Node, entries, mode};
 use rustix::io::Errno;
 
-/// Instances at a time, the first included: each has up to three tracers, stacks have two, and a site has 32 bits for them.
+/// Maximum number of instances, the first included: each has up to three tracers, stacks have two,
+/// and a site has 32 bits for them.
 const INSTANCES: usize = 10;
 
-/// A file or directory as `stat` shows it.
+/// Attributes of a file or directory, for `stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// Its number.
+    /// Inode number.
     pub inode: u64,
-    /// A directory?
+    /// Whether it is a directory.
     pub is_dir: bool,
     /// Permissions.
     pub mode: u16,
     /// Owner and group.
     pub owner: (u32, u32),
-    /// Links.
+    /// Number of links.
     pub links: u32,
 }
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listing {
-    /// Its name.
+    /// Name of the entry.
     pub name: String,
-    /// Its number.
+    /// Inode number.
     pub inode: u64,
-    /// A directory?
+    /// Whether it is a directory.
     pub is_dir: bool,
 }
 
@@ -57,7 +58,7 @@ impl Tracefs {
         self.instances.iter().position(|instance| instance.id == id).ok_or(Errno::NODEV)
     }
 
-    /// What a directory holds.
+    /// Returns the entries of a directory.
     fn children(&self, node: Node) -> Result<Vec<(String, Node)>, Errno> {
         let Entry::Dir(dir) = node.entry else { return Err(Errno::NOTDIR) };
         if dir == Dir::Instances {
@@ -69,7 +70,7 @@ impl Tracefs {
         Ok(all.map(|(name, entry)| (name, Node { instance: node.instance, entry })).collect())
     }
 
-    /// The entry of a directory with a name.
+    /// Returns the attributes of a directory's entry by its name.
     pub fn lookup(&mut self, parent: u64, name: &str) -> Result<Attributes, Errno> {
         let children = self.children(self.node(parent)?)?;
         let (_, node) = children.into_iter().find(|(own, _)| own == name).ok_or(Errno::NOENT)?;
@@ -77,7 +78,7 @@ impl Tracefs {
         self.attributes(inode)
     }
 
-    /// What `stat` shows.
+    /// Returns the attributes of a file or directory.
     pub fn attributes(&self, inode: u64) -> Result<Attributes, Errno> {
         let node = self.node(inode)?;
         let (mode, owner) = self.changed.get(&node).copied().unwrap_or((mode(node.entry), self.owner));
@@ -105,7 +106,7 @@ impl Tracefs {
         self.attributes(inode)
     }
 
-    /// What a directory lists.
+    /// Returns the listing of a directory.
     pub fn list(&mut self, inode: u64) -> Result<Vec<Listing>, Errno> {
         let children = self.children(self.node(inode)?)?;
         let listing = |(name, node): (String, Node)| Listing {
@@ -138,7 +139,7 @@ impl Tracefs {
         self.lookup(parent, name)
     }
 
-    /// Takes an instance away.
+    /// Removes an instance.
     pub fn remove_directory(&mut self, parent: u64, name: &str) -> Result<(), Errno> {
         let inode = self.lookup(parent, name)?.inode;
         let node = self.node(inode)?;

@@ -1,11 +1,12 @@
-//! The buffer as pages, in the kernel's format; dumps and clocks.
+//! Pages in the kernel's format, dumps, and clocks.
 
 use super::thousand_calls_in_a_small_buffer;
 use super::world::World;
 use calltap_tracefs::{Moment, Read};
 use rustix::fs::OFlags;
 
-/// The events of pages: time, what follows the event's header. And how many are missing before.
+/// Returns the events of pages, each with its time and the bytes behind its header; and the number
+/// of missing events.
 pub fn events(pages: &[u8]) -> (Vec<(u64, Vec<u8>)>, u64) {
     let (mut events, mut missing) = (Vec::new(), 0);
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -45,10 +46,10 @@ fn pages_have_what_was_recorded_once_and_kallsyms_names_it() {
     let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
     let busy = world.open("current_tracer", OFlags::WRONLY | OFlags::TRUNC);
     assert_eq!(world.tracefs.write(busy, b"nop\n", 1, "sh", 0), Err(rustix::io::Errno::BUSY));
-    // A reader that wants several pages, and waits, gets full ones.
+    // A reader that waits for several pages gets full ones.
     assert_eq!(world.tracefs.read(raw, 0, 65536, true), Ok(Read::Wait));
     let mut pages = Vec::new();
-    // Pieces of a page come one after the other.
+    // The pieces of a page are read one after the other.
     for size in [1, 1000, 4096] {
         pages.extend(world.take(raw, size));
     }
@@ -158,6 +159,6 @@ fn clocks_show_their_own_times() {
     let clocks = world.cat("trace_clock");
     assert_eq!(clocks, "local global [counter] uptime perf mono mono_raw boot tai\n");
     let handle = world.open("trace_clock", OFlags::WRONLY);
-    // The processor's clock was not read here.
+    // The events have no time stamp counter.
     assert_eq!(world.tracefs.write(handle, b"x86-tsc\n", 1, "sh", 0), Err(rustix::io::Errno::INVAL));
 }

@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 
 #[test]
 fn stacks_are_the_open_calls_around_a_call() {
-    // The caller of main is not known; parse is called by a function that is not traced.
+    // The caller of main is not known. The caller of parse is not traced.
     check(
         "function > current_tracer
          lex > set_ftrace_filter
@@ -25,7 +25,7 @@ fn stacks_are_the_open_calls_around_a_call() {
             | => lex
             | => main",
     );
-    // A function that jumps to another is on the stack no more.
+    // A function that has jumped to another is no longer on the stack.
     check(
         "lex:stacktrace > set_ftrace_filter
          1 > options/sym-offset
@@ -58,7 +58,7 @@ fn stacks_need_all_calls_and_the_filter_does_not_show_that() {
     assert_eq!(stacks(&world), []);
 }
 
-/// After a script, `stack_trace` shows this below its header.
+/// Runs a script, and compares `stack_trace` below its header.
 fn check_stack(script: &str, expected: &[&str]) -> World {
     let mut world = World::after(script);
     let text = world.cat("stack_trace");
@@ -77,13 +77,14 @@ fn the_deepest_stack_is_kept_with_what_each_has_of_it() {
         "  1)      300     100   parse+0x10/0x80",
         "  2)      200     200   main+0x10/0x80",
     ];
-    // The caller of main is not known; of what another thread does, nothing is deeper.
+    // The caller of main is not known, and the other thread's stack is not deeper.
     let calls = "0: +main@100 +parse<main@200 +lex<parse@300 - - +emit<main@250 -\n1: +lex<main@48";
     let mut world = check_stack(&format!("{on}\n{calls}"), &all);
     assert_eq!(world.cat("stack_max_size"), "308\n");
     assert_eq!(world.cat("enabled_functions").lines().next(), Some("main (1)"));
     assert_eq!(world.tracefs.words().arguments, ["*@$stack"]);
-    // It stays when it is off, and as long as nothing is deeper than what was written.
+    // The stack is kept after the tracer is off, and while no stack is deeper than the value
+    // written.
     for (text, path) in [("0", "stack_tracer_enabled"), ("0", "stack_max_size")] {
         world.echo(text, path);
         assert!(world.cat("stack_trace").ends_with(&(all.join("\n") + "\n")));
@@ -103,9 +104,10 @@ fn the_stack_tracer_looks_at_filtered_functions_on_their_own_stack() {
     let mut world = check_stack(&format!("{on}\n{filter}\n{calls}"), &parse);
     assert_eq!(world.cat("stack_trace_filter"), "parse\n");
     assert_eq!(world.cat("enabled_functions"), "parse (1)\n");
-    // A signal handler's stack, above and below.
+    // A signal handler's stack lies above or below the thread's.
     check_stack(&format!("{on}\n0: +parse<main@200 +lex<parse@70000 - -\n0: +emit<main@0"), &parse);
-    // A function that jumped is on the stack no more; what is between two of which one called an untraced function is of both.
+    // A function that jumped is no longer on the stack. The frames of an untraced function and its
+    // traced caller are not told apart.
     check_stack(
         &format!("{on}\n0: +main@100 +emit<main@200 ~parse<main@200 +lex<parse@300"),
         &[
@@ -123,7 +125,7 @@ fn the_stack_tracer_looks_at_filtered_functions_on_their_own_stack() {
             "  3)       96      96   emit+0x10/0x80",
         ],
     );
-    // Triggers of no process.
+    // Triggers are not for the stack tracer.
     let handle = world.open("stack_trace_filter", OFlags::WRONLY);
     let written = world.tracefs.write(handle, b"parse:traceoff\n", 100, "cc", 0);
     assert_eq!(written, Err(rustix::io::Errno::NODEV));
@@ -140,7 +142,7 @@ fn a_page_has_the_whole_stack() {
     let raw = world.open("per_cpu/cpu0/trace_pipe_raw", OFlags::RDONLY);
     let (events, _) = events(&world.take(raw, 4096));
     let number = |at: usize| u64::from_le_bytes(events[1].1[at..at + 8].try_into().expect("8 bytes"));
-    // Behind the header a count, then addresses: a function's own, and calls.
+    // Behind the header: a count, then addresses, the function's own and those of the calls.
     assert_eq!((events[1].1[0], events[1].1[8]), (4, 3));
     assert_eq!([16, 24, 32].map(number), [BASE + 0x1200, BASE + 0x1110, BASE + 0x1010]);
 }

@@ -1,4 +1,4 @@
-//! A process that is traced, without one: scripts say what is written to files and what happens in threads.
+//! A simulated process: scripts say what is written to files, and which calls threads make.
 
 use calltap_selection::Listed;
 use calltap_trace::{
@@ -10,16 +10,16 @@ use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Functions by number of their sites.
+/// Functions by the numbers of their sites.
 pub const FUNCTIONS: [&str; 4] = ["main", "parse", "lex", "emit"];
 pub const BASE: u64 = 0x40_0000;
-/// Every thread's stack.
+/// The stack mapping of every thread.
 pub const STACK: Range<u64> = 0x7000_0000..0x7001_0000;
 
 pub struct World {
     pub tracefs: Tracefs,
     pub now: u64,
-    /// The functions that are open in each thread.
+    /// The open functions of each thread.
     open: HashMap<u32, Vec<u32>>,
 }
 
@@ -77,8 +77,9 @@ impl World {
         World { tracefs, now: 5_000_000_000, open: HashMap::new() }
     }
 
-    /// After all this: values are written to files (`VALUE > FILE`), things happen in threads (`0: ...`), instances are made (`mkdir NAME`), processes fork
-    /// (`fork PID THREAD TID`: the first one has the thread), threads begin and end (`begin THREAD TID`, `end THREAD`).
+    /// Runs a script. Its lines write values to files (`VALUE > FILE`), make events of threads (`0:
+    /// ...`), instances (`mkdir NAME`) and processes (`fork PID THREAD TID`, with its first
+    /// thread), and begin and end threads (`begin THREAD TID`, `end THREAD`).
     pub fn after(script: &str) -> World {
         let mut world = World::new();
         script.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| world.does(line));
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    /// What a read gives that does not wait.
+    /// Reads without waiting.
     pub fn take(&mut self, handle: u64, size: usize) -> Vec<u8> {
         match self.tracefs.read(handle, 0, size, false) {
             Ok(Read::Data(data)) => data,
@@ -169,8 +170,9 @@ impl World {
         self.tracefs.take_effects();
     }
 
-    /// A thread's events: `+parse` enters (`+parse<main` also from there, `~parse<main` by a jump), `-` returns; each a microsecond after the last. `@40`
-    /// behind it: the return address lies so many bytes below the end of the thread's stack.
+    /// Makes events of a thread: `+parse` enters (`+parse<main` also names the caller,
+    /// `~parse<main` enters by a jump), `-` returns; each a microsecond after the last. `@40`
+    /// behind it: the slot of the return address is 40 bytes below the end of the thread's stack.
     pub fn run(&mut self, thread: u32, events: &str) {
         let number = |name: &str| FUNCTIONS.iter().position(|known| *known == name).expect(name) as u32;
         let parent = |name: &str| BASE + 0x1010 + 0x100 * u64::from(number(name));
@@ -195,7 +197,7 @@ impl World {
                 None => match word.split_once('<') {
                     Some((name, from)) => (number(name), EventKind::Call { parent: parent(from) }),
                     None => {
-                        // The outermost of those that end is the one that returns.
+                        // The outermost of the ended calls is the one that returns.
                         let first = open.len().saturating_sub(word.len());
                         let returns = open.drain(first..).next().unwrap_or(0);
                         (returns, EventKind::Exit { pops: word.len() as u32 })
@@ -218,7 +220,7 @@ impl World {
         self.tracefs.settle(Moment { monotonic_ns, ticks, ..Moment::default() });
     }
 
-    /// `trace` without what stands above the records.
+    /// Returns the contents of `trace` without its header.
     pub fn trace(&mut self, path: &str) -> String {
         self.settle();
         self.cat(path)

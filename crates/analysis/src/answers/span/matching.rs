@@ -1,4 +1,4 @@
-//! Beginnings and ends, in the order of time, become spans.
+//! Matches beginnings and ends, in time order, into spans.
 
 use super::super::buckets::{Buckets, bars};
 use super::super::latency::PERMILLES;
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
-/// Of which process, and the text of the value.
+/// Key of a span: the process, and the text of the value.
 type Shared = (u32, Box<str>);
 
 /// A thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Task {
     pub(super) tid: u32,
-    /// The number of a word.
+    /// The number of its name, see [`Known::word`].
     pub(super) name: u32,
 }
 
-/// A span begins or ends.
+/// The beginning or end of a span.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) ticks: u64,
@@ -29,7 +29,7 @@ pub(super) struct Moment {
     pub(super) value: Shared,
 }
 
-/// A span that is over; they are compared by how long they took.
+/// A span that ended; spans compare by duration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Span {
     ns: u64,
@@ -38,7 +38,7 @@ struct Span {
     threads: [Task; 2],
 }
 
-/// What is known of spans.
+/// Sums and open spans.
 #[derive(Clone)]
 pub(super) struct Matches {
     buckets: Buckets,
@@ -50,14 +50,14 @@ pub(super) struct Matches {
     max: u64,
     counts: BTreeMap<u64, u64>,
     quantiles: Quantiles,
-    /// The shortest of the longest on top.
+    /// The slowest spans, the shortest of them on top.
     slowest: BinaryHeap<Reverse<Span>>,
     unknown: u64,
     without_start: u64,
     begun_again: u64,
 }
 
-/// Losses that overlap made one; ascending.
+/// Merges overlapping losses into ascending intervals.
 fn merged(losses: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut sorted = losses.to_vec();
     sorted.sort_unstable();
@@ -71,7 +71,7 @@ fn merged(losses: &[(u64, u64)]) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Was anything lost between two times?
+/// Whether events were lost between two times.
 fn is_doubtful(losses: &[(u64, u64)], from: u64, to: u64) -> bool {
     let at = losses.partition_point(|(_, end)| *end < from);
     losses.get(at).is_some_and(|(begin, _)| *begin <= to)
@@ -96,7 +96,7 @@ impl Matches {
         }
     }
 
-    /// Takes moments, which come in the order of time.
+    /// Takes moments in time order.
     pub(super) fn take(&mut self, known: &Known, moments: &[Moment], losses: &[(u64, u64)]) {
         let losses = merged(losses);
         for moment in moments {
@@ -137,14 +137,15 @@ impl Matches {
         self.quantiles.permilles(PERMILLES.map(|(permille, ..)| permille), self.min, self.max)
     }
 
-    /// The slowest first.
+    /// Returns the slowest spans, slowest first.
     fn slowest(&self) -> Vec<&Span> {
         let mut slowest: Vec<&Span> = self.slowest.iter().map(|Reverse(span)| span).collect();
         slowest.sort_by(|a, b| b.cmp(a));
         slowest
     }
 
-    /// How many are open, how many of the others may be, and since when the oldest is.
+    /// Returns the number of open spans, the number of spans that may be open, and the beginning of
+    /// the oldest open one.
     fn open(&self, losses: &[(u64, u64)]) -> (u64, u64, Option<u64>) {
         let losses = merged(losses);
         let is_known = |start: u64| !is_doubtful(&losses, start, u64::MAX);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Noise that is the same in every run of the test: uniform in 0..1.
+/// Uniform noise in 0..1, the same in every run of the test.
 struct Noise(u64);
 
 impl Noise {
@@ -11,7 +11,8 @@ impl Noise {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The mean time of a call in so many recordings: each was slowed down by some per cent, and one of eight by up to half, as other programs had the processor.
+    /// Mean call time in `number` recordings: each is slowed by some per cent, one of eight by up
+    /// to half, as if other programs had the processor.
     fn recordings(&mut self, number: usize, ns: f64, load: f64) -> Mean {
         let values: Vec<f64> = (0..number)
             .map(|_| {
@@ -24,7 +25,8 @@ impl Noise {
     }
 }
 
-/// In how many of 1,000 pairs of five recordings a side B is proven to be more than `ratio` times A, being `true_ratio` times A.
+/// Returns in how many of 1,000 pairs of sides with five recordings B is proven to be more than
+/// `ratio` times A, being `true_ratio` times A.
 fn proven(true_ratio: f64, ratio: f64, load: f64) -> usize {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let is_proven = |_: &usize| {
@@ -40,7 +42,7 @@ fn proven(true_ratio: f64, ratio: f64, load: f64) -> usize {
 fn equal_programs_are_not_told_apart_by_their_noise() {
     for load in [0.0, 0.5, 5.0] {
         assert_eq!(proven(1.0, 1.05, load), 0, "load {load}");
-        // Even with the bound at A itself, no more often than the rate of errors says.
+        // Even a bound at A itself is exceeded no more often than the error rate allows.
         assert!(proven(1.0, 1.0, load) <= 1, "load {load}: {}", proven(1.0, 1.0, load));
     }
 }
@@ -53,11 +55,12 @@ fn a_tenth_more_is_found() {
 
 #[test]
 fn the_margin_is_that_of_welch_s_test() {
-    // By hand: variances 2.5 and 10 of five recordings each, so 2.5 / 5 + 10 / 5 = 2.5, with 6.25 / (0.25 / 4 + 4 / 4) = 5.88 degrees of freedom.
+    // By hand: the variances are 2.5 and 10 of five recordings each, so 2.5 / 5 + 10 / 5 = 2.5,
+    // with 6.25 / (0.25 / 4 + 4 / 4) = 5.88 degrees of freedom.
     let a = Mean::of_values(&[1.0, 2.0, 3.0, 4.0, 5.0]);
     let b = Mean::of_values(&[2.0, 4.0, 6.0, 8.0, 10.0]);
     let found = margin(Measure::Total, &a, &b, 1.0, 0.001).unwrap();
-    // Of 5 degrees of freedom.
+    // The degrees of freedom are rounded down to 5.
     assert!((found - 5.8934 * 2.5f64.sqrt()).abs() < 0.01, "{found}");
     let (low, high) = interval(Measure::Total, &a, &b, 1).unwrap();
     assert!((low + high) / 2.0 == 3.0 && high - low > 2.0 * found);
@@ -77,7 +80,7 @@ fn the_quantiles_are_those_of_the_tables() {
         let found = StudentsT::ppf(probability, freedom as f64);
         assert!((found / quantile - 1.0).abs() < 2e-3, "{probability}, {freedom}: {found}");
     }
-    // Where many functions share the rate of errors.
+    // Small error rates arise where many functions share the rate.
     for freedom in 1..60 {
         for error in [1e-3, 1e-5, 1e-7, 1e-9] {
             let quantile = StudentsT::ppf(1.0 - error, f64::from(freedom));

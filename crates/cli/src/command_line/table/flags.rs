@@ -6,7 +6,7 @@ pub const INPUT: Flag = or(value("input", Some('i'), "FILE", "The trace to read.
 pub const OUTPUT: Flag = value("output", Some('o'), "FILE", "Write there instead of to standard output.");
 pub const LINKER_NAMES: Flag =
     switch("linker-names", None, "Show symbols as the linker knows them, not demangled.");
-/// Which part of a trace is read: the same for all commands that show one.
+/// Flags that select a part of a trace, the same for all commands that show one.
 pub const PART: &[Flag] = &[
     value(
         "from",
@@ -25,7 +25,7 @@ pub const PART: &[Flag] = &[
     ),
     many(value("thread", None, "NAME|TID", "Only these threads: names as globs, or kernel thread ids.")),
 ];
-/// Of those whose depth is not that of a table.
+/// `--depth` of commands that show calls.
 pub const DEPTH: Flag =
     value("depth", None, "LEVELS", "Only so many levels of calls; with --graph, from its functions on.");
 pub const FULL_NAMES: Flag = switch("full-names", None, "On a terminal: show names in full, and long lines.");
@@ -107,7 +107,7 @@ pub const MAX_OVERHEAD: Flag = or(
     "5%",
 );
 
-/// How long a full buffer may hold up a program that was started.
+/// How long a full buffer may hold up a program that calltap has started.
 pub const MAX_WAIT: &str = "10s";
 
 pub const BUFFER_SIZE: Flag = or(
@@ -130,7 +130,7 @@ pub const STACK_SIZE: Flag = or(
     calltap_selection::DEFAULT_STACK_SIZE,
 );
 
-/// Of commands that keep the newest events in the process.
+/// `--buffer-size` of commands that keep the newest events in the process.
 pub const KEPT_SIZE: Flag = or(
     value(
         "buffer-size",
@@ -199,7 +199,7 @@ pub const PATCH_LOG: Flag = value(
     "Write down every change of code, for 'calltap tools audit'. (Large: some hundred bytes per function and change.)",
 );
 
-/// Of answers that have times.
+/// `--time` of answers that contain times.
 pub const TIME: Flag = choice(
     value(
         "time",
@@ -211,7 +211,7 @@ pub const TIME: Flag = choice(
     "relative",
 );
 
-/// Of the answers: a recording, and no default.
+/// `--input` of the questions: a trace, without a default.
 pub const TRACE: Flag = value("input", Some('i'), "FILE", "A trace that was recorded before.");
 pub const ANSWER_PID: Flag = value(
     "pid",
@@ -236,12 +236,12 @@ pub const ANSWER_OVERHEAD: Flag = or(
 );
 pub const ANSWER_JSON: Flag = switch("json", None, "The answer as JSON.");
 
-/// What all questions have in common: whom they are asked, and how they are answered,
+/// Flags of all questions: whom they ask, and how the answer is written.
 pub const ASKED: &[Flag] = &[ANSWER_PID, CHILDREN, TRACE, OUTPUT, ANSWER_JSON, ANSWER_DURATION];
-/// and how a process is traced for them.
+/// Flags of all questions: how the process is traced.
 pub const ASKING: &[Flag] =
     &[PYTHON, NOTRACE, LATER, BUFFER_SIZE, PATCH_MODE, ALLOW_INT3, PATCH_LOG, LINKER_NAMES, FULL_NAMES];
-/// How a process is traced for a live view.
+/// Flags of live views: how the process is traced.
 pub const LOOKING: &[Flag] = &[
     FILTER,
     NOTRACE,
@@ -257,7 +257,7 @@ pub const LOOKING: &[Flag] = &[
     MAX_OVERHEAD,
     BUFFER_SIZE,
 ];
-/// Which calls of a process go on from the recorder.
+/// Flags that select the calls that the recorder keeps.
 pub const GRAPH: Flag =
     many(value("graph", None, "GLOB", "Keep only calls of these functions, and what they call."));
 pub const CALLERS: Flag = many(value(

@@ -1,4 +1,4 @@
-//! What a program does while it runs, shown at once: answers, tables, pages.
+//! Commands that show what a program does while it runs: questions, `top` and `view`.
 
 use super::flags::{
     ANSWER_OVERHEAD, ASKED, ASKING, BUFFER_SIZE, CHILDREN, FULL_NAMES, FUNCTIONS, IF, LATER, LINKER_NAMES,

@@ -1,4 +1,5 @@
-//! A session with a running process: attach, change, look, detach; its control directory.
+//! Commands for a session with a running process: attach, set, status, snapshot, detach; and for
+//! its control directory.
 
 use super::flags::{
     ALLOW_INT3, ARGUMENTS, CALLERS, CHILDREN, DISCOVERY, FILE, FILTER, FULL_NAMES, FUNCTION, GRAPH, IF,

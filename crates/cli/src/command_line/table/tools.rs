@@ -1,4 +1,4 @@
-//! Binaries and object files, the log of code changes, and help for shells.
+//! Commands for binaries, object files, the log of code changes, and shells.
 
 use super::flags::{ALLOW_INT3, CHILDREN, LINKER_NAMES, NO_PAGER, OUTPUT, PIDS};
 use super::{Command, Flag, Operand, Takes, choice, or, switch, value};
@@ -114,7 +114,7 @@ pub const TOOLS: &[Command] = &[
     },
 ];
 
-/// Without a default: it is the user's own shell.
+/// `--shell`. It has no default, as the user's own shell is found from `$SHELL`.
 const SHELL_TO_INSTALL_FOR: Flag = Flag {
     choices: &["bash", "zsh", "fish"],
     ..value("shell", None, "SHELL", "Which shell; that of $SHELL if none is given.")

@@ -1,4 +1,4 @@
-//! What is in a trace, in every form.
+//! Commands that show, compare and convert traces.
 
 use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART};
 use super::{Command, Operand, Takes, choice, many, or, switch, value};

@@ -1,4 +1,4 @@
-//! What slow calls waited for.
+//! `calltap why`: the waits of slow calls.
 
 use super::flags::{ANSWER_OVERHEAD, ASKED, ASKING, FILTER};
 use super::{Command, Operand, Takes, switch, value};

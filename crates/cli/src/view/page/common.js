@@ -1,8 +1,8 @@
-// What all views share: questions to the server, what is chosen, numbers and colours as people read them.
+// Code that all views share: questions to the server, the state of the page, numbers and colours.
 
 export const $ = id => document.getElementById(id);
 
-// An element with attributes and content.
+// Makes an element with attributes and content.
 export function make(tag, attributes = {}, ...content) {
   const svg = ["svg", "g", "rect", "text", "line", "title"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -14,7 +14,7 @@ export function make(tag, attributes = {}, ...content) {
   return element;
 }
 
-// What is known, and what is chosen.
+// The state of the page: the answers of the server, and the user's choices.
 export const state = {
   summary: null,
   functions: new Map(),
@@ -23,28 +23,28 @@ export const state = {
   filter: "",
   following: false,
   saved: false,
-  // Functions are coloured by their modules alone.
+  // Whether functions are coloured by their modules alone.
   byModule: false,
-  // Flame graph and functions are of this stretch of time, and these are its functions; null: of all time.
+  // The stretch of time of flame graph and functions, and its functions; null for all time.
   scope: null,
   scoped: null,
 };
 
-// Who wants to know when it changes.
+// Listeners for changes of the state.
 const listeners = {};
 export const on = (what, listener) => (listeners[what] ||= []).push(listener);
 export const tell = (what, ...about) => (listeners[what] || []).forEach(listener => listener(...about));
 
 export class Gone extends Error {}
 
-// A page that was saved has its answers in itself.
+// The function that answers a saved page's questions.
 let answers = null;
 export function answerBy(own) {
   answers = own;
   state.saved = true;
 }
 
-// Of several processes, the one that is shown.
+// The id of the process that is shown, if there are several.
 const chosen = Number(new URLSearchParams(location.search).get("process")) || null;
 
 // Asks the server.
@@ -52,7 +52,7 @@ export async function ask(name, query = {}, method = "GET") {
   if (answers) return answers(name, query);
   let answer;
   try {
-    // All values are numbers, or lists of them.
+    // All values are numbers or lists of numbers, and need no encoding.
     const words = Object.entries(chosen ? { ...query, process: chosen } : query).map(([key, value]) => `${key}=${value}`);
     answer = await fetch(`api/${name}?${words.join("&")}`, { method });
   } catch {
@@ -63,7 +63,7 @@ export async function ask(name, query = {}, method = "GET") {
   return value;
 }
 
-// Only the newest answer counts.
+// Returns a function that ignores every answer but the newest.
 export function newest(act) {
   let last = 0;
   return async (...given) => {
@@ -82,7 +82,7 @@ export function complain(error) {
   note("error", error.message);
 }
 
-// Lines above everything, by what they are about.
+// Lines above all views, by their subject.
 const notes = new Map();
 export function note(about, text) {
   if (text) notes.set(about, text);
@@ -91,7 +91,7 @@ export function note(about, text) {
   $("notes").hidden = notes.size === 0;
 }
 
-// A longer text is one line until a click unfolds it.
+// A longer text is shortened to one line until a click unfolds it.
 const ONE_LINE = 110;
 function line(text) {
   if (text.length <= ONE_LINE) return make("p", {}, text);
@@ -106,7 +106,7 @@ export const count = number => Math.round(number).toLocaleString("en");
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
-// A time with a unit that fits. Where there is no time, what counts are events.
+// Returns a time with a unit that fits. Without times, events are counted instead.
 export function time(ns, digits = 3) {
   if (!state.summary?.timed) return count(ns);
   const [size, unit] = UNITS.find(([size]) => Math.abs(ns) >= size) || UNITS[3];
@@ -138,7 +138,8 @@ let colours = new Map();
 const forget = () => { [colours, modules] = [new Map(), null]; };
 on("theme", forget);
 
-// Modules with the most own time, or calls, first. Hues that follow each other are far apart.
+// Returns the modules, those with the most own time, or calls, first. Successive hues are far
+// apart.
 let modules = null;
 on("data", () => { modules = null; });
 export function modulesByTime() {
@@ -166,7 +167,7 @@ export function colour(f) {
   return found;
 }
 
-// Colours of the style sheet for canvases, which do not know its functions.
+// Returns the colours of the style sheet for canvases, which cannot use its functions.
 let inks = null;
 on("theme", () => { inks = null; });
 export function ink() {
@@ -182,7 +183,7 @@ export function ink() {
   return inks;
 }
 
-// A canvas as sharp as the screen; returns its context and size in CSS pixels.
+// Prepares a canvas for the screen's resolution; returns its context and its size in CSS pixels.
 export function sharpen(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -195,7 +196,8 @@ export function sharpen(canvas, width, height) {
   return context;
 }
 
-// In a list of so many numbers each, of which the first are start and length: the index of the first that ends at a moment or later.
+// Returns the index of the first entry that ends at a moment or later, in a list with `size`
+// numbers for each entry: start, length, and others.
 export function firstAt(list, size, moment) {
   let [low, high] = [0, list.length / size];
   while (low < high) {
@@ -206,7 +208,8 @@ export function firstAt(list, size, moment) {
   return low * size;
 }
 
-// As much of a text as fits; the end of a name says more than its beginning where it has namespaces.
+// Shortens a text to fit. With namespaces, the end of a name is kept, as it says more than the
+// beginning.
 export const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const CHARACTER = 6.2;
 export function fit(text, width) {
@@ -219,7 +222,7 @@ export function fit(text, width) {
   return room > 3 ? `${last.slice(0, room - 1)}…` : "";
 }
 
-// Next to the pointer, never outside the window.
+// Shows a tip next to the pointer, inside of the window.
 export function tip(event, ...content) {
   const box = $("tip");
   if (!content.length) {

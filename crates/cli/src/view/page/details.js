@@ -12,7 +12,7 @@ const loadCell = newest(query => ask("cell", query));
 const loadSource = newest(async f => [f, await ask("source", { f })]);
 const loadBar = newest((f, bar) => ask("calls", { f, bar }));
 
-// What of a call its thread ran.
+// Loads the states of a call's thread.
 const loadStates = newest(async call => [call, await ask("states", { thread: call.thread, from: call.start, to: call.start + call.length })]);
 
 let call = null;
@@ -26,7 +26,7 @@ function numbers(one) {
   return make("dl", {}, ...all.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
-// The call that is chosen in the timeline.
+// Shows the call that is chosen in the timeline.
 async function drawCall() {
   const place = panel.querySelector("#call");
   if (!place) return;
@@ -38,7 +38,8 @@ async function drawCall() {
   place.replaceChildren(make("h3", {}, "This call"), make("p", { class: "took" }, make("b", {}, length), make("span", { class: "soft" }, ` from ${time(mine.start)}`)), ...(states ? parts(states) : []), ...(shown?.values ? [values(mine)] : []), ...explain(mine));
 }
 
-// Bars on a logarithmic scale of time; heights by the square root, so that the rare slow ones can be seen.
+// Draws bars on a logarithmic scale of time; heights are square roots, so that few slow calls are
+// visible.
 function histogram(f, bars) {
   const [w, h, bottom] = [344, 118, 98];
   const most = Math.max(...bars.map(([, , calls]) => calls));
@@ -73,7 +74,7 @@ async function inBar(f, at, again) {
   panel.querySelector("#slow").replaceWith(slow(f, calls, again ? "Slowest calls" : `Calls of ${time(from)} to ${time(to)}`));
 }
 
-// Calls of a cell of the heatmap, which are listed in the place of the slowest.
+// Lists the calls of a cell of the heatmap in place of the slowest ones.
 async function inCell(f, query, title) {
   bar = query ? -1 : null;
   panel.querySelectorAll("[data-bar]").forEach(one => one.setAttribute("aria-pressed", false));
@@ -144,7 +145,7 @@ async function draw() {
 
 export const details = {
   begin() {
-    // Who is at work in it keeps it as it is.
+    // While the keyboard focus is in the panel, new data do not redraw it.
     on("select", () => { if (panel.dataset.f !== String(state.selected)) draw(); });
     on("data", () => { if (bar == null && !panel.contains(document.activeElement)) draw(); });
     on("theme", draw);

@@ -1,4 +1,4 @@
-// Where the time goes, by call path: callers above, callees below.
+// The flame graph: the time by call path, callers above, callees below.
 
 import { $, FONT, ask, colour, count, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, time, tip } from "./common.js";
 import { waits } from "./states.js";

@@ -6,7 +6,7 @@ const FILE = [
   ["total", "Total", "Time in it and in what it calls; recursion counts once"], ["self", "Self", "Time in it alone"],
   ["calls", "Calls"], ["avg", "Average"], ["p50", "p50", "What half of the calls do not exceed"], ["p99", "p99", "What 99 of a hundred calls do not exceed"], ["max", "Longest"],
 ];
-// Where context switches were recorded.
+// Columns for traces with context switches.
 const SWITCHED = [["cpu", "CPU", "What of the total its threads ran"], ["blocked", "Blocked", "What of the total its threads slept: in a system call, on a lock, for a page"]];
 const LIVE = [
   ["is", "On", "Switches the function in the running process"], ["rate", "Calls/s", "In the last interval"], ["share", "Time %", "In it and in what it calls, of the last interval"],

@@ -1,16 +1,19 @@
-// When calls of a function began, by how long they took: darker cells have more calls, and a cell shows its calls.
+// The heatmap of a function's calls, by the time of their beginning and by their length: darker
+// cells have more calls, and a cell lists its calls.
 
 import { ask, complain, make, on, plural, say, state, time } from "./common.js";
 
-// Reading the events of a larger trace once more takes seconds: only when it is asked for.
+// Number of events up to which the heatmap is loaded at once: reading more of them takes seconds,
+// and is done on request.
 const AT_ONCE = 4_000_000;
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [344, 154, 46, 18];
 
-// Draws it again, for another stretch of time.
+// Loads the heatmap again, for another stretch of time.
 let again = () => {};
 on("scope", () => again());
 
-// The place of a function's heatmap, which is filled when its answer comes. `act` is told of the chosen cell: what to ask for, and a title; null: none.
+// Returns the element of a function's heatmap, which is filled when the answer arrives. `act` is
+// called with the query and the title of the chosen cell, or with null.
 export function heatmap(f, act) {
   const place = make("div", { id: "heat" });
   const load = async () => {
@@ -71,7 +74,7 @@ function draw(place, heat, scope, act) {
   });
   svg.append(make("rect", { class: "paper", x: LEFT, y: 0, width: WIDTH - LEFT, height: HEIGHT - BOTTOM }));
   for (const one of all) {
-    // By the square root, so that single calls can be seen.
+    // The opacity is a square root, so that single calls are visible.
     const rect = make("rect", { class: "cell", ...box(one), "fill-opacity": (0.16 + 0.84 * Math.sqrt(one.calls / most)).toFixed(2), onclick: () => show(chosen === one ? null : one) });
     rect.append(make("title", {}, label(one)));
     svg.append(rect);
@@ -85,7 +88,7 @@ function draw(place, heat, scope, act) {
   place.dataset.calls = all.reduce((sum, one) => sum + one.calls, 0);
 }
 
-// The nearest cell that has calls in a direction.
+// Returns the nearest cell with calls in a direction.
 function neighbour(all, chosen, [right, up]) {
   if (!chosen) return all[0];
   const along = one => (one.column - chosen.column) * right + (one.row - chosen.row) * up;

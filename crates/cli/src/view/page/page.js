@@ -1,4 +1,4 @@
-// The frame of the page: tabs, search, keys, theme, and following a process that runs.
+// The frame of the page: tabs, search, keys, theme, and the updates of a running process.
 
 import { $, Gone, ask, complain, count, functionOf, make, modulesByTime, newest, note, on, percent, plural, say, select, state, tell, time } from "./common.js";
 import { timeline } from "./timeline.js";
@@ -9,7 +9,7 @@ import { details } from "./details.js";
 const VIEWS = { timeline, flame, functions };
 
 function show(name) {
-  // While a file is read there is nothing to show yet.
+  // While a file is being read there is nothing to show.
   if (!state.summary) return;
   state.view = name;
   for (const view of Object.keys(VIEWS)) {
@@ -33,7 +33,7 @@ async function load(fresh) {
   const [summary, rows] = [await ask("summary", fresh ? { fresh: 1 } : {}), await ask("functions")];
   state.summary = summary;
   state.functions = byFunction(rows);
-  // A running process may have more functions than its newest events.
+  // A running process may have functions that its newest events do not have.
   for (const [f, name, module, rate, avg, max, share, is] of state.live?.rows || []) {
     const known = state.functions.get(f) || { f, name, module, calls: 0, timed: false };
     state.functions.set(f, Object.assign(known, { rate, share, is, nowAvg: avg, nowMax: max }));
@@ -146,7 +146,7 @@ function setTheme(name) {
 }
 theme.addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "") + 1) % 3]));
 
-// Colours by module, and what they mean.
+// The legend of colours by module.
 const MODULES = 12;
 function legend() {
   const all = state.byModule ? [...modulesByTime()] : [];
@@ -195,7 +195,7 @@ addEventListener("keydown", event => {
   }
 });
 
-// To the next or previous call of the chosen function.
+// Moves to the next or previous call of the chosen function.
 async function jump(back) {
   if (state.selected == null) return say("choose a function first");
   try {
@@ -213,8 +213,7 @@ on("jump", call => { follow(false); show("timeline"); timeline.jump(call); });
 on("next", jump);
 on("show", show);
 
-// A process that runs.
-// Flame graph and functions of the window that the timeline shows.
+// A running process: flame graph and functions of the window that the timeline shows.
 const scopeButton = $("scope");
 const askScoped = newest(scope => ask("functions", scope));
 let shown = null;
@@ -228,7 +227,7 @@ async function scope(is) {
   else {
     const rows = await askScoped(bounds);
     if (!rows) return;
-    // Another click may have come meanwhile.
+    // The button may have been released meanwhile.
     if (scopeButton.getAttribute("aria-pressed") !== "true") return;
     [state.scope, state.scoped] = [bounds, byFunction(rows)];
     say(`${plural(rows.length, "function")} called in the time that is shown`);
@@ -289,7 +288,7 @@ async function watch() {
   }
 }
 
-// Each of several processes has a page of its own.
+// Links to the pages of the processes, if there are several.
 async function processes() {
   const all = await ask("processes");
   if (all.length < 2) return;
@@ -300,7 +299,7 @@ async function processes() {
   $("process").addEventListener("change", event => { location.search = `?process=${event.target.value}`; });
 }
 
-// A large file is still being read when its page is there: how far it is, and nothing else, until all of it is known.
+// Shows the progress while a large file is being read, until all of it can be shown.
 async function reading() {
   for (let first = true; ; first = false) {
     const progress = await ask("progress");

@@ -1,16 +1,19 @@
-// A saved page: what calltap has put into the file answers in the place of calltap. What the file does not have is said, never guessed.
+// A saved page: questions are answered from the file instead of by calltap. A question without an
+// answer in the file is refused, never guessed.
 
 import { answerBy, firstAt } from "./common.js";
 import { within } from "./states.js";
 
 const saved = JSON.parse(document.getElementById("saved").textContent);
 const lanes = new Map(saved.lanes.map(lane => [lane.thread, lane]));
-// Of a block: start, length, function, calls, the longest, time in calls, calls that are cut. Of a piece of a band: start, length, and four states.
+// Numbers of a block: start, length, function, calls, the longest, time in calls, cut calls.
+// Numbers of a piece of a band: start, length, and four states.
 const [BLOCK, PIECE] = [7, 6];
-// Shares of a width that differ by less are the same.
+// Difference of two shares of a width below which they count as equal.
 const NEAR = 1e-12;
 
-// What reaches into a window; neighbours that are together no longer than the resolution become one, as in crates/analysis/src/timeline/block.rs.
+// Returns the blocks or pieces of a window. Neighbours that together are no longer than the
+// resolution are joined, as in crates/analysis/src/timeline/block.rs.
 function joined(list, size, { from, to, resolution }) {
   const all = [];
   for (let i = firstAt(list, size, from); i < list.length && list[i] <= to; i += size) {
@@ -31,7 +34,7 @@ function joined(list, size, { from, to, resolution }) {
   return all;
 }
 
-// Calls of a function that are in no other call of it, in order; of a file that has every call.
+// Returns the outermost calls of a function, in order; only for a file with every call.
 const outermost = new Map();
 function callsOf(f) {
   if (outermost.has(f)) return outermost.get(f);
@@ -78,7 +81,7 @@ function timeline({ from, to, resolution, lanes: asked, focus }) {
   });
 }
 
-// The part of the flame graph above a box.
+// Returns the part of the flame graph above a box.
 function above(whole, root) {
   const base = whole.boxes.find(([node]) => node === root);
   if (!base) throw new Error("the saved page does not have this part of the flame graph");
@@ -108,7 +111,8 @@ function next({ f, at, back }) {
   return found ? [found.thread, found.start, found.length, found.depth] : null;
 }
 
-// The slowest calls of a bar of the histogram: of all calls, if the file has them; else of the slowest of the function, if the bar's are among those.
+// Returns the slowest calls of a bar of the histogram: of all calls, if the file has them; else of
+// the function's slowest calls, if these include the bar's.
 function calls({ f, bar }) {
   const { bars, slowest } = saved.details[f];
   const [from, to, all] = bars[bar];
@@ -134,7 +138,7 @@ function heat({ f }) {
   return found;
 }
 
-// The slowest calls of a cell of the heatmap, as those of a bar.
+// Returns the slowest calls of a cell of the heatmap, as for a bar.
 function cell({ f, column, row }) {
   const { from, to, columns, rows, cells } = heat({ f });
   const [shortest, longest] = rows[row];
@@ -166,5 +170,5 @@ const QUESTIONS = {
   values: ({ thread, start, depth }) => saved.values[`${thread}.${start}.${depth}`] || null,
 };
 
-// The page changes what it is answered.
+// The page may change an answer, so it gets a copy.
 answerBy(async (name, query) => structuredClone(QUESTIONS[name](query)));

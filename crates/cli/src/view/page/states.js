@@ -1,24 +1,26 @@
-// When threads ran: a band above their calls, hatched calls, and what of a time a thread ran, had no processor, slept, or was held by calltap.
+// States of threads: a band above their calls, hatched calls, and the times in which a thread was
+// running, runnable, blocked, or held by calltap.
 
 import { firstAt, ink, make, percent, time } from "./common.js";
 
 export const STATES = [["cpu", "ran"], ["runnable", "had no processor"], ["blocked", "slept"], ["tracing", "was held by calltap"], ["unknown", "not known"]];
-// Height of the band.
+// Height of the band in pixels.
 export const BAND = 7;
-// Of a piece in an answer: start, length, runnable, blocked, tracing, unknown.
+// Numbers of a piece in an answer: start, length, runnable, blocked, tracing, unknown.
 const NUMBERS = 6;
 // States that are shown only where they occur.
 const RARE = new Set(["tracing", "unknown"]);
 const WORDS = { unknown: "not known whether it ran", tracing: "held by calltap" };
 
-// `blocked 16.495 ms, runnable 3 µs`: of five numbers what is not zero; nothing if the thread ran all the time.
+// Returns a text such as `blocked 16.495 ms, runnable 3 µs`: the times above zero except running;
+// empty if the thread ran all the time.
 export function waits(states) {
   const parts = STATES.map(([name], at) => [name, states[at]]).filter(([name, ns]) => ns && name !== "cpu");
   parts.sort((a, b) => b[1] - a[1]);
   return parts.map(([name, ns]) => `${WORDS[name] || name} ${time(ns)}`).join(", ");
 }
 
-// A bar of its parts, and their numbers.
+// Returns a bar of the parts of a time, with their numbers.
 export function parts(states) {
   const whole = Math.max(1, states.reduce((sum, ns) => sum + ns, 0));
   const shown = STATES.map(([name, what], at) => ({ name, what, ns: states[at] })).filter(({ name, ns }) => ns || !RARE.has(name));
@@ -34,7 +36,8 @@ export function parts(states) {
 
 const piece = (pieces, i) => ({ start: pieces[i], length: pieces[i + 1], off: [pieces[i + 2], pieces[i + 3], pieces[i + 4], pieces[i + 5]] });
 
-// What is in a stretch of time, as far as the pieces tell exactly: one that holds several states must be within it, or outside.
+// Returns the states in a stretch of time, or null if they are not known exactly: a piece with
+// several states must be completely inside of it, or outside.
 export function within(pieces, from, length) {
   if (!pieces) return null;
   const states = [length, 0, 0, 0, 0];
@@ -54,13 +57,13 @@ export function within(pieces, from, length) {
   return states;
 }
 
-// What most of a piece is, and how much of it.
+// Returns the state that takes most of a piece, and its time.
 function most({ length, off }) {
   const at = off.indexOf(Math.max(...off));
   return [STATES[at + 1][0], length ? off[at] / length : 1];
 }
 
-// The piece at a moment, in words.
+// Returns the piece at a moment as text.
 export function tellAt(pieces, moment, near) {
   const i = firstAt(pieces, NUMBERS, moment - near);
   const one = i < pieces.length && pieces[i] <= moment + near ? piece(pieces, i) : null;
@@ -70,7 +73,7 @@ export function tellAt(pieces, moment, near) {
   return [title, single ? `${time(one.length)}, from ${time(one.start)}` : `${waits([0, ...one.off])} of ${time(one.length)}`];
 }
 
-// Scales: x of a moment; edges: of what can be seen.
+// Draws the band. `x` converts a moment to pixels; `left` and `right` are the visible edges.
 export function band(c, pieces, y, { x, left, right, from, to, end }) {
   const inks = ink();
   const clip = px => Math.min(Math.max(px, left), right);
@@ -93,7 +96,7 @@ export function band(c, pieces, y, { x, left, right, from, to, end }) {
   }
 }
 
-// Marks of page faults, signals and moves: a list of moments and words.
+// Draws the marks of page faults, signals and moves from a list of moments and texts.
 export function marks(c, list, y, { x, left, right }) {
   c.fillStyle = ink().ink;
   for (let i = 0; i < list.length; i += 2) {
@@ -102,14 +105,14 @@ export function marks(c, list, y, { x, left, right }) {
   }
 }
 
-// The nearest mark to a moment, in words.
+// Returns the text of the mark nearest to a moment.
 export function markAt(list, moment, near) {
   let [best, words] = [near, ""];
   for (let i = 0; i < list.length; i += 2) if (Math.abs(list[i] - moment) <= best) [best, words] = [Math.abs(list[i] - moment), `${list[i + 1]}, at ${time(list[i])}`];
   return words;
 }
 
-// Hatches what of a call from a to b (pixels) its thread did not run.
+// Hatches the parts of a call in which its thread did not run.
 export function hatch(c, pieces, [start, length], y, height, { x, left, right }) {
   const inks = ink();
   for (let i = firstAt(pieces, NUMBERS, start); i < pieces.length && pieces[i] < start + length; i += NUMBERS) {
@@ -127,7 +130,7 @@ export function hatch(c, pieces, [start, length], y, height, { x, left, right })
   }
 }
 
-// Lines from lower left to upper right, in a colour; made once for each.
+// Patterns of lines from lower left to upper right, by colour; each is made once.
 let patterns = new Map();
 function hatching(c, colour, alpha) {
   const key = `${colour} ${alpha}`;

@@ -1,5 +1,6 @@
-// Calls by thread and depth over time. The server sends what can be drawn at the zoom level; what was sent is drawn at once while the rest is on its way.
-// More than 500 lines: all of it draws from, or moves, the few variables of the module (view, lanes, data).
+// The timeline: calls by thread and depth. The server sends the blocks that can be drawn at the
+// zoom level; blocks that were sent before are drawn until the new ones arrive.
+// More than 500 lines: all of it draws from, or moves, the few variables (view, lanes, data).
 
 import { $, FONT, ask, colour, count, firstAt, fit, functionOf, ink, make, newest, on, percent, plural, say, select, sharpen, state, tell, threadOf, time, tip } from "./common.js";
 import { BAND, band, hatch, markAt, marks, tellAt, waits, within } from "./states.js";
@@ -10,17 +11,17 @@ const RULER = 24;
 const HEAD = 24;
 const ROW = 17;
 const GAP = 8;
-// A strip above the calls with those of the chosen function.
+// Height of a strip above the calls, with those of the chosen function.
 const STRIP = 7;
-// Threads with more levels are folded to these until they are opened.
+// Number of levels to which a thread is folded until it is opened.
 const LEVELS = 40;
 const SHORTEST = 20;
-// Of a block in an answer.
+// Numbers of a block in an answer.
 const NUMBERS = 7;
-// Where the end of a call is not known, so many pixels of it fade out.
+// Width in pixels over which a call without a known end fades out.
 const FADE = 14;
 const AROUND = 2000;
-// Of a process that runs so much is shown at first.
+// Nanoseconds of a running process that are shown at first.
 const NEWEST = 3e9;
 
 const [canvas, scroller, heads, spacer, overview] = ["lanes", "scroller", "heads", "spacer", "overview"].map($);
@@ -64,7 +65,7 @@ function layout() {
 }
 
 function fold(lane) {
-  // Opened, then all levels, then closed.
+  // A click opens a folded thread, then shows all its levels, then folds it again.
   if (!lane.open) lane.open = true;
   else if (lane.depth > LEVELS && !lane.all) lane.all = true;
   else [lane.open, lane.all] = [false, false];
@@ -81,7 +82,7 @@ function visible() {
   });
 }
 
-// What is shown has changed: draws what is there, asks for what is not.
+// Draws the blocks that are there after a change of the view, and requests missing ones.
 function change() {
   clampView();
   draw();
@@ -132,7 +133,7 @@ async function load() {
       data.lanes.set(lane.thread, { ...lane, first, last: shown[at].last + 8 });
     });
   } catch (error) {
-    // Asked again when something changes.
+    // A later change requests the blocks again.
     console.error(error);
     data ||= { from: 0, to: 0, resolution: 0, lanes: new Map() };
   }
@@ -179,7 +180,7 @@ function draw() {
       if (track) blocks(c, track, lane.rows + row * ROW - top, drawn, chosen?.thread === lane.thread && row >= chosen.depth ? chosen : null, has.states);
     }
   }
-  // Texts last: one change of colour instead of thousands.
+  // Texts are drawn last: that needs one change of colour instead of thousands.
   c.fillStyle = inks.ink;
   for (const [text, px, py, dim] of drawn) {
     c.globalAlpha = dim ? 0.55 : 1;
@@ -198,7 +199,7 @@ function draw() {
     c.fillText(time(Math.abs(range.to - range.from)), a + 5, RULER + 12);
   }
   c.restore();
-  // The gutter and the ruler are above the rest.
+  // The gutter and the ruler are drawn above the rest.
   c.fillStyle = inks.panel;
   c.fillRect(0, 0, GUTTER - 1, h);
   c.fillStyle = inks.line;
@@ -218,7 +219,8 @@ function draw() {
   minimap();
 }
 
-// Calls of other functions than the chosen one are paler, but for those that the chosen call makes.
+// Draws blocks. Calls of other functions than the chosen one are paler, except calls within the
+// chosen call.
 function blocks(c, track, y, texts, around, states) {
   const focus = state.selected;
   const drawn = scale();
@@ -247,7 +249,7 @@ function blocks(c, track, y, texts, around, states) {
 
 const scale = () => ({ x, left: GUTTER, right: scroller.clientWidth, from: view.from, to: view.to, end: whole() });
 
-// Where the chosen function is called, and where events are missing.
+// Draws the calls of the chosen function, and the times of missing events.
 function strip(c, has, lane, top, inks) {
   const y = lane.top + HEAD - STRIP - 2 - top;
   c.fillStyle = inks.accent;
@@ -268,7 +270,7 @@ function outline(c, call, top, style, line) {
   c.strokeRect(a, lane.rows + call.depth * ROW - top, Math.max(b - a, 2), ROW - 1.5);
 }
 
-// Round moments.
+// Draws the ruler, with marks at round times.
 function ruler() {
   const about = (view.to - view.from) / Math.max(2, width() / 110);
   const power = 10 ** Math.floor(Math.log10(Math.max(about, 1)));
@@ -285,7 +287,7 @@ function label(at, step) {
   return `${(at / size).toFixed(Math.min(digits, 9))} ${unit}`;
 }
 
-// The whole time, and what of it is shown.
+// Draws the overview of the whole time, with a frame around the shown part.
 const loadSkyline = newest(async () => ask("overview", { columns: Math.max(1, Math.min(4096, overview.clientWidth - GUTTER)) }));
 function minimap() {
   const [w, h] = [overview.clientWidth, overview.clientHeight];
@@ -329,7 +331,7 @@ function minimap() {
   overview.setAttribute("aria-valuetext", `${time(Math.max(0, view.from), 2)} to ${time(Math.min(whole(), view.to), 2)}`);
 }
 
-// What is under a point: a call, or several that are too short to be told apart.
+// Returns the block at a point: a call, or several that are too short to be told apart.
 function hit(event) {
   const box = scroller.getBoundingClientRect();
   const [px, y] = [event.clientX - box.left, event.clientY - box.top + scroller.scrollTop];
@@ -388,7 +390,7 @@ function intoView(call) {
     scroller.scrollTop = Math.max(0, y - scroller.clientHeight / 2);
 }
 
-// By keys: around the pointer, if it is there.
+// Zooms by a key, around the pointer if it is above the timeline.
 function zoom(factor, around = pointer ?? (view.from + view.to) / 2) {
   tell("stay");
   const length = Math.min(Math.max((view.to - view.from) * factor, SHORTEST), whole() * 1.04);
@@ -404,7 +406,7 @@ function pan(share) {
   change();
 }
 
-// From call to call by keys.
+// Moves from call to call by a key.
 function step(key) {
   if (!chosen) {
     const shown = visible().find(({ lane }) => data?.lanes.get(lane.thread)?.tracks[0]?.length);
@@ -430,13 +432,13 @@ function step(key) {
 
 export const timeline = {
   shown() { layout(); change(); },
-  // From where the next call is looked for.
+  // Returns the moment from which the next call is searched.
   moment: () => chosen && chosen.f === state.selected ? chosen.start : view.from,
 
   jump(call) {
     tell("stay");
     intoView(call);
-    // Where it fits in as it is, the zoom level stays; what is around a short one is shown, too.
+    // A call that fits keeps the zoom level; a short one is shown with its surroundings.
     const span = view.to - view.from;
     const length = span > call.length * 40 || span < call.length * 1.2 ? Math.max(call.length * 2.5, AROUND) : span;
     view = { from: call.start + call.length / 2 - length / 2, to: call.start + call.length / 2 + length / 2 };
@@ -461,7 +463,7 @@ export const timeline = {
   },
 };
 
-// Pointer.
+// Pointer: drag, wheel and click.
 let drag = null;
 scroller.addEventListener("pointerdown", event => {
   if (event.button || event.target.closest("#heads") || event.offsetX < 0) return;
@@ -497,7 +499,7 @@ canvas.addEventListener("pointermove", event => {
   scroller.scrollTop = drag.top - (event.clientY - drag.y);
   change();
 });
-// What a thread did there.
+// Shows the state of a thread at a point of its band.
 function tipOfBand(event) {
   const box = scroller.getBoundingClientRect();
   const [px, y] = [event.clientX - box.left, event.clientY - box.top + scroller.scrollTop];

@@ -1,10 +1,10 @@
-// Arguments and results of a call, where they were recorded.
+// Arguments and results of a call, if they were recorded.
 
 import { ask, complain, make, newest, state } from "./common.js";
 
 const load = newest(query => ask("values", query));
 
-// The place of them, which is filled when the answer comes.
+// Returns the element of the values, which is filled when the answer arrives.
 export function values({ f, thread, start, depth }) {
   const place = make("div", { class: "values", "aria-live": "polite" });
   load({ f, thread, start, depth }).then(found => found !== undefined && place.replaceChildren(...shown(found))).catch(complain);

@@ -1,10 +1,10 @@
-// Why a call took as long as it did: its waits, who ended them, and what those did meanwhile; in words, and lit in the timeline with an arrow from each waker to the
-// thread that it woke.
+// The explanation of a slow call: its waits, the threads that ended them, and their actions
+// meanwhile; as text, and in the timeline with an arrow from each waker to the thread that it woke.
 
 import { ask, complain, functionOf, ink, make, on, state, tell, time } from "./common.js";
 import { BAND } from "./states.js";
 
-// Of functions that ran, so many are named.
+// Number of functions that are named among those that ran.
 const RAN = 4;
 const WAKERS = {
   interrupt: () => "woken by an interrupt (a timer, a device, the network)",
@@ -15,7 +15,7 @@ const WAKERS = {
   thread: ({ thread, tid, path }) => `woken by ${thread}-${tid}${path.length ? ` in ${path.join(" <- ")}` : ", outside of traced calls"}`,
 };
 
-// The links of the call that is explained.
+// The links of the chain of the explained call.
 let links = [];
 
 function lit(found) {
@@ -45,7 +45,8 @@ function chain(did) {
   return make("ul", { class: "chain" }, ...lines);
 }
 
-// A button that explains a call, and the place for what it says. A saved page cannot be asked: it names the command that says it.
+// Returns a button that explains a call, with an element for the explanation. A saved page cannot
+// ask: it shows the command that gives the explanation.
 export function explain(call) {
   if (!state.summary.switched || call.calls > 1) return [];
   if (state.saved) {
@@ -68,7 +69,8 @@ export function explain(call) {
   return [make("button", { class: "why", onclick: show }, "Why so long?"), place];
 }
 
-// Frames the threads of the chain where they are part of it, fills their waits, and draws the arrows. `band` and `low` are the upper and the lower edge of a lane.
+// Frames the threads of the chain in their parts of it, fills their waits, and draws the arrows.
+// `band` and `low` are the upper and the lower edge of a lane.
 export function light(c, lanes, { x, left, right, band, low }) {
   const inks = ink();
   const clip = at => Math.min(Math.max(x(at), left - 4), right + 4);

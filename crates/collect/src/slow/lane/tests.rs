@@ -1,9 +1,9 @@
-//! Calls written by hand, and what goes on of them.
+//! Calls written by hand, and the events that are kept of them.
 
 use super::*;
 
-/// Feeds `f@1 g@2 .g@3 .f@9` (entries and returns with their times; `.f/2` closes two): `f` is slow above 5 ticks, `g` above 3. What goes on, in the
-/// same form.
+/// Feeds events like `f@1 g@2 .g@3 .f@9` (entries and returns with their times; `.f/2` closes two):
+/// `f` is slow above 5 ticks, `g` above 3. Returns the kept events in the same form.
 fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
     let (mut lane, mut room, mut out) = (Lane::default(), room, Vec::new());
     for word in text.split_whitespace() {
@@ -29,15 +29,17 @@ fn lane(room: usize, text: &str, end: Option<u64>) -> (String, Lane, usize) {
             _ => None,
         };
         let event = Event { ticks: ticks.parse().expect("ticks"), site, kind };
-        let told = Told { event, values: what.as_bytes().into() };
-        lane.take(told, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |told| out.push(told));
+        let with_values = EventWithValues { event, values: what.as_bytes().into() };
+        lane.take(with_values, limit.filter(|_| kind == EventKind::Entry), &mut room, &mut |with_values| {
+            out.push(with_values)
+        });
     }
-    lane.end(end, &mut room, &mut |told| out.push(told));
+    lane.end(end, &mut room, &mut |with_values| out.push(with_values));
     let text: Vec<String> = out.iter().map(show).collect();
     (text.join(" "), lane, room)
 }
 
-fn show(event: &Told) -> String {
+fn show(event: &EventWithValues) -> String {
     let (name, ticks) = (char::from(event.site.0 as u8), event.ticks);
     match event.kind {
         EventKind::Exit { pops: 1 } => format!(".{name}@{ticks}"),
@@ -67,7 +69,7 @@ fn check(text: &str, expected: &str) {
 fn a_slow_call_goes_on_with_everything_beneath_it_and_a_fast_one_with_nothing() {
     check("a@1 f@2 b@3 .b@4 .f@6 c@6 .c@7 .a@9", "");
     check("a@1 f@2 b@3 .b@4 .f@8 c@8 .c@9 .a@9", "f@2 b@3 .b@4 .f@8");
-    // Its limit is not yet "longer".
+    // A call of exactly its limit is not slow.
     check("f@2 b@3 .b@4 .f@7", "");
     check("f@2 .f@3 f@4 b@6 .b@7 .f@20 f@21 .f@22", "f@4 b@6 .b@7 .f@20");
 }
@@ -88,15 +90,16 @@ fn recursion() {
 
 #[test]
 fn a_call_that_was_left_is_slow_only_if_it_was_seen_to_be() {
-    // Nothing says when it ended: not by the return of a caller, nor by an entry that shows that it is dead.
+    // The end of the call is not known: neither the return of a caller tells it, nor an entry that
+    // proves the frame dead.
     check("a@1 f@2 b@3 .a/3@9", "");
     check("a@1 f@2 b@3 left/2@900 c@900 .c@901 .a@902", "");
     check("m@1 a@1 g@2 b@3 .a/3@9 .m@10", "");
-    // It went on for longer than its limit before it was left.
+    // The call took longer than its limit before it was left.
     check("a@1 f@2 b@3 .b@9 .a/2@10", "f@2 b@3 .b@9 left/1@10");
     check("a@1 f@2 b@3 b@9 left/3@10 .a@11", "f@2 b@3 b@9 left/3@10");
     check("f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12", "f@1 g@2 b@9 left/2@10 c@10 .c@11 .f@12");
-    // What is slow in it all the same.
+    // A slow call inside is kept all the same.
     check("m@1 a@2 g@3 b@4 .b@5 .g@8 .m/2@20", "g@3 b@4 .b@5 .g@8");
 }
 
@@ -146,7 +149,7 @@ fn what_does_not_fit_is_lost_if_the_call_was_slow_and_dropped_if_not() {
     assert_eq!((kept.as_str(), lane.too_large), ("", 0));
     let loss = lane.loss(&Loss::default());
     assert_eq!((loss.lost_entries, loss.dropped_entries, loss.dropped_exits), (0, 4, 4));
-    // What is slow in it goes on all the same.
+    // A slow call inside is kept all the same.
     let (kept, lane, room) = lane_of_nested();
     assert_eq!((kept.as_str(), lane.too_large, room), ("g@5 b@6 .b@7 .g@9", 0, 4));
 }

@@ -1,6 +1,8 @@
 //! A program on tokio that counts its own polls.
 //!
-//! Prints `future NAME FUTURES POLLS READY PANICKED`; a future that is not ready and has not panicked was dropped. And `least NAME NANOSECONDS`: for so long at least futures of that type waited, together. With `serve` it runs until its input ends.
+//! It prints `future NAME FUTURES POLLS READY PANICKED`; a future that was neither ready nor has
+//! panicked was dropped. It also prints `least NAME NANOSECONDS`, the minimum time for which
+//! futures of that type waited, together. With `serve` it runs until its input ends.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,7 +26,8 @@ fn count(name: &'static str, with: impl FnOnce(&mut Counts)) {
     with(COUNTS.lock().unwrap().entry(name).or_default());
 }
 
-/// Counts the polls of the future in it, which is polled by its address: its body stays a function of its own.
+/// Counts the polls of the future in it. The inner future is polled through its address, so that
+/// its body remains a function of its own.
 struct Counted<T> {
     polled: bool,
     name: &'static str,
@@ -40,7 +43,7 @@ impl<T> Future for Counted<T> {
 
     #[inline(never)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // One that is aborted before it was ever polled is none.
+        // A future that is aborted before its first poll is not counted.
         let first = !std::mem::replace(&mut self.polled, true);
         count(self.name, |counts| {
             counts.futures += u64::from(first);
@@ -52,7 +55,7 @@ impl<T> Future for Counted<T> {
     }
 }
 
-/// Is ready when it was polled so often.
+/// A future that is ready after a number of polls.
 struct Countdown(u32);
 
 impl Future for Countdown {
@@ -71,7 +74,7 @@ impl Future for Countdown {
     }
 }
 
-/// Gives others the thread, so often.
+/// Yields to other tasks a number of times.
 async fn yielding(times: u32) -> u32 {
     for _ in 0..times {
         tokio::task::yield_now().await;
@@ -79,7 +82,7 @@ async fn yielding(times: u32) -> u32 {
     black_box(times)
 }
 
-/// Its result does not fit into registers.
+/// Yields a number of times, and returns a result that does not fit into registers.
 async fn large(times: u32) -> [u64; 9] {
     for _ in 0..times {
         tokio::task::yield_now().await;
@@ -87,7 +90,7 @@ async fn large(times: u32) -> [u64; 9] {
     black_box([times.into(); 9])
 }
 
-/// Is never ready: it is dropped while it waits.
+/// Never becomes ready, and is dropped while it waits.
 async fn endless() {
     black_box(std::future::pending::<()>()).await;
 }
@@ -96,7 +99,7 @@ async fn sleeping(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// As deep as it says, each in a box of its own.
+/// Returns a future that awaits nested ones up to a depth, each in a box of its own.
 fn recursive(depth: u32) -> Pin<Box<dyn Future<Output = u32> + Send>> {
     Box::pin(counted("recursive", async move {
         if depth == 0 {
@@ -112,13 +115,13 @@ async fn counting_down() -> u32 {
     Countdown(3).await + Countdown(0).await
 }
 
-/// Panics when it is polled for the second time.
+/// Panics at the second poll.
 async fn panicking() {
     tokio::task::yield_now().await;
     panic!("as it should");
 }
 
-/// Futures of one type, one after the other at one address, dropped in the middle by a timeout.
+/// Awaits futures of one type in turn, all at one address, each dropped by a timeout.
 async fn timed_out(times: u32) {
     for _ in 0..times {
         let result = tokio::time::timeout(Duration::from_millis(2), counted("endless", endless())).await;
@@ -138,7 +141,7 @@ async fn serving() -> u32 {
     yielding(3).await
 }
 
-/// Serves until no sender is left.
+/// Serves until the input ends.
 fn serve() {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);

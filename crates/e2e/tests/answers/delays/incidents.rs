@@ -1,4 +1,5 @@
-//! Page faults, signals and moves to other processors, told where they happened: as often as the program knows.
+//! Page faults, signals and moves to other processors are reported where they happened, as often as
+//! the program has counted.
 
 use crate::delays::users::{User, one};
 use calltap_e2e::{GCC, compile, have_switches};
@@ -15,7 +16,7 @@ fn record(user: User) {
     assert_eq!(said.stderr.contains("signals are not recorded: "), !user.is_privileged(), "{}", said.stderr);
     let rows = user.rows(trace.as_ref());
     let touched = one(&rows, "touch")["faults"].as_u64().expect("a number");
-    // A page that the kernel takes away meanwhile is not there again.
+    // A page that the kernel reclaims meanwhile faults again.
     assert!((200..230).contains(&touched), "{rows}");
     let signaled = &one(&rows, "be_signaled")["signals"];
     let expected = if user.is_privileged() { Value::from(7) } else { Value::Null };
@@ -45,7 +46,8 @@ fn record(user: User) {
     assert!(first.contains(" FAULTS "), "{table}");
 }
 
-/// Exports by call have what happened in each, and those by time when it happened.
+/// Checks that exports by call have the incidents of each call, and exports by time have the time
+/// of each incident.
 fn are_in_tables(user: User, trace: &str, touched: u64) {
     let csv = user.ask(&["export", "--to", "csv", "-i", trace]).stdout;
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());

@@ -1,5 +1,6 @@
-//! Waits of servers as distributions ship them, and of the processes that they fork: redis, postgres, nginx. Each as root, who learns who woke whom, and
-//! as a user without privileges.
+//! Waits of servers as distributions ship them, and of their child processes: redis, postgres,
+//! nginx. Each is recorded as root, for whom the kernel reports wakings, and as a user without
+//! privileges.
 
 use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
 use calltap_e2e::{Server, calltap_run, changed_text, have, have_switches, skipped, wait_until};
@@ -35,7 +36,7 @@ impl Service {
         self.directory.path().join(name)
     }
 
-    /// What is recorded of it while something is done.
+    /// Records the server during an action.
     fn record(&self, functions: &[&str], act: impl FnOnce()) -> PathBuf {
         let recorder = Recorder::attach(self.user, self.server.0.id(), self.directory.path(), functions);
         act();
@@ -52,7 +53,8 @@ fn tell_redis(socket: &Path, line: &str) -> String {
     answer.trim_end().to_owned()
 }
 
-/// `DEBUG SLEEP` sleeps in `debugCommand`. The child that `BGSAVE` forks sleeps 2 ms after each of 100 keys.
+/// Checks waits of redis: `DEBUG SLEEP` sleeps in `debugCommand`, and the child that `BGSAVE` forks
+/// sleeps 2 ms after each of 100 keys.
 fn redis(user: User) {
     let directory = user.directory();
     let arguments = ["--port", "0", "--unixsocket", "s", "--save", "", "--enable-debug-command", "yes"];
@@ -100,7 +102,7 @@ fn redis_sleeps_and_so_does_the_child_that_saves() {
     }
 }
 
-/// Where Debian has the programs of postgres; None where they are not.
+/// Returns the directory of Debian's postgres programs; `None` if they are not installed.
 fn postgres_programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|entry| entry.path().join("bin")).find(|path| path.join("postgres").exists());
@@ -120,7 +122,7 @@ fn is_done(mut client: Server) -> bool {
     client.0.wait().is_ok_and(|status| status.success())
 }
 
-/// A server with a database of its own, which has the table `one` with a row.
+/// Starts a server with a database of its own, which has the table `one` with a row.
 fn start_postgres(user: User, programs: &Path) -> Service {
     let directory = user.directory();
     let place = directory.path().display().to_string();
@@ -137,7 +139,7 @@ fn start_postgres(user: User, programs: &Path) -> Service {
     postgres
 }
 
-/// The statements of a session are read out of the server's processes, while it runs.
+/// The statements of a session are read in the running server's child processes.
 #[test]
 fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
     let user = User::all().into_iter().find(|user| !user.is_root());
@@ -152,9 +154,9 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
         String::from_utf8_lossy(&title).contains("[local]")
     };
     let has_session = || children().split_whitespace().any(is_session);
-    // The server's process of the session that has made the table ends a little after its client.
+    // The server's child for the session that made the table ends a little after its client.
     wait_until("no session", || !has_session());
-    // A session that is open before calltap looks.
+    // A session that is open before calltap attaches.
     let mut command = std::process::Command::new(programs.join("psql"));
     command.args(["-X", "-q", "-U", "it", "-h"]).arg(at).arg("postgres");
     let mut client = Server(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql"));
@@ -184,7 +186,8 @@ fn statements_of_a_running_postgres_are_shown_by_name_with_its_children() {
     }
 }
 
-/// Two sessions want one row: the second waits until the first, which sleeps in its transaction, has committed.
+/// Checks waits of postgres: two sessions want one row, and the second waits until the first, which
+/// sleeps in its transaction, has committed.
 fn postgres(user: User, programs: &Path) {
     let postgres = start_postgres(user, programs);
     let at = postgres.directory.path().to_owned();
@@ -212,14 +215,14 @@ fn postgres(user: User, programs: &Path) {
 
 #[test]
 fn a_session_of_postgres_waits_for_the_row_that_another_has_changed() {
-    // postgres refuses to be run by root.
+    // postgres refuses to run as root.
     let users = User::all().into_iter().filter(|user| !user.is_root());
     if let Some(programs) = postgres_programs().filter(|_| have_switches()) {
         users.for_each(|user| postgres(user, &programs));
     }
 }
 
-/// Answers the first request that comes after a nap.
+/// Answers the first request after a delay.
 fn answer_late(socket: UnixListener, nap: Duration) {
     let (mut stream, _) = socket.accept().expect("a request");
     let mut bytes = [0; 4096];
@@ -228,7 +231,8 @@ fn answer_late(socket: UnixListener, nap: Duration) {
     let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
 
-/// nginx passes a request on to a server, which takes its time. The worker has been forked by the master.
+/// Checks waits of nginx, which passes a request on to a slow server. The worker was forked by the
+/// master.
 fn nginx(user: User) {
     let directory = user.directory();
     let place = directory.path().display().to_string();

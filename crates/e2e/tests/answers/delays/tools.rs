@@ -1,4 +1,5 @@
-//! Waits of tools: Python's threads for the lock of its interpreter, and programs that make runs at once.
+//! Waits of tools: Python's threads for the interpreter lock, and make for jobs that run at the
+//! same time.
 
 use crate::delays::users::{Recorder, User, all_known, blocked, is_woken_by, one, waits_of};
 use calltap_e2e::{GCC, Server, compile, have, have_switches, wait_until};
@@ -8,8 +9,8 @@ use std::process::{Command, Stdio};
 
 const MS: u64 = 1_000_000;
 
-/// A thread computes for 400 ms without letting the interpreter's lock go, again and again; the first thread, which naps meanwhile, says how long it was kept
-/// from going on.
+/// A thread repeatedly computes for 400 ms without releasing the interpreter lock; the first
+/// thread, which sleeps meanwhile, prints how long the lock kept it from running.
 const THREADS: &str = "
 import sys, threading, time
 sys.setswitchinterval(100)
@@ -31,13 +32,13 @@ fn lines(path: &Path) -> usize {
     fs::read_to_string(path).map_or(0, |text| text.lines().count())
 }
 
-/// The interpreter itself, as python3 may be a script.
+/// Returns the interpreter itself, as python3 may be a script.
 fn interpreter() -> String {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     String::from_utf8_lossy(&output.expect("python3").stdout).trim().to_owned()
 }
 
-/// What the first thread of a process is called.
+/// Returns the name of a process's first thread.
 fn comm(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).expect("a process that runs").trim().to_owned()
 }
@@ -53,7 +54,7 @@ fn python(user: User) {
     wait_until("a nap", || lines(&late) >= 1);
     let (pid, at) = (python.0.id(), directory.path());
     let open = ["PyEval_RestoreThread", "PyEval_SaveThread"];
-    // A python that its distribution has stripped has no name for what takes the lock.
+    // A stripped python has no symbol for the function that takes the lock.
     let inner = Recorder::try_to_attach(user, pid, at, &[&open[..], &["take_gil", "drop_gil"]].concat());
     let (takes, lets) = if inner.is_ok() { ("take_gil", "drop_gil") } else { (open[0], open[1]) };
     let recorder = inner.unwrap_or_else(|_| Recorder::attach(user, pid, at, &open));
@@ -82,7 +83,7 @@ fn a_thread_of_python_waits_for_the_one_that_has_the_interpreter() {
     }
 }
 
-/// Eight programs at once.
+/// A makefile with eight jobs at the same time.
 const MAKEFILE: &str = "all: 1 2 3 4 5 6 7 8\n1 2 3 4 5 6 7 8:\n\t@./job\n";
 
 fn make(user: User) {
@@ -109,7 +110,7 @@ fn make(user: User) {
     assert!(blocked(nap) >= 800 * MS, "eight naps of 100 ms: {nap}");
     let worked = work["cpu_ns"].as_u64().unwrap_or(0);
     assert!(worked >= 8 * 20 * MS * 98 / 100, "eight times 20 ms of work: {work}");
-    // Jobs run at once: make waits for the longest.
+    // Jobs run at the same time: make waits for the longest.
     assert!(blocked(waits) >= 50 * MS, "{waits}");
     if user.is_privileged() {
         let told = user.why(&trace, "nap>90ms");
@@ -125,7 +126,7 @@ fn make(user: User) {
 #[test]
 fn what_make_runs_at_once_is_divided_into_work_and_waits() {
     if have("make") && have_switches() {
-        // calltap and make are of one user.
+        // calltap and make run as the same user.
         let users = User::all().into_iter().filter(|user| *user != User::RootOfOther);
         users.for_each(make);
     }

@@ -1,4 +1,4 @@
-//! Programs, and calltap beside them, as root and as a user without privileges.
+//! Programs and calltap, each as root or as a user without privileges.
 
 use calltap_e2e::{HANGS, Run, calltap, have_tracepoints, kill, run, skipped, wait_until};
 use serde_json::Value;
@@ -10,22 +10,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The user to whom nothing belongs.
+/// User and group id of the account that owns no files.
 const OTHER: u32 = 65534;
 
-/// Who runs a program and calltap.
+/// The users of a program and of calltap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
-    /// The user of this test.
+    /// Both are the user of this test.
     Own,
-    /// Another one, without privileges, where this one is root.
+    /// Both are another user without privileges; only if this test's user is root.
     Other,
-    /// A program of that one's, and calltap of root's.
+    /// The program is the other user's, calltap is root's.
     RootOfOther,
 }
 
 impl User {
-    /// All that can be had here.
+    /// Returns all variants that are possible here.
     pub fn all() -> Vec<User> {
         if rustix::process::geteuid().is_root() && calltap_e2e::have("setpriv") {
             vec![User::Own, User::Other, User::RootOfOther]
@@ -35,17 +35,17 @@ impl User {
         }
     }
 
-    /// Is the program root's?
+    /// Whether the program is root's.
     pub fn is_root(self) -> bool {
         self == User::Own && rustix::process::geteuid().is_root()
     }
 
-    /// Does the kernel tell it who wakes whom?
+    /// Whether the kernel reports wakings to calltap's user.
     pub fn is_privileged(self) -> bool {
         self != User::Other && have_tracepoints()
     }
 
-    /// A directory that the program may write to.
+    /// Returns a directory that the program may write to.
     pub fn directory(self) -> TempDir {
         let directory = tempfile::tempdir().expect("a directory");
         self.owns(directory.path());
@@ -60,7 +60,7 @@ impl User {
         }
     }
 
-    /// A command of the program's user.
+    /// Returns a command of the program's user.
     pub fn command(self, program: &str) -> Command {
         let mut command = Command::new(if self == User::Own { program } else { "setpriv" });
         if self != User::Own {
@@ -70,13 +70,13 @@ impl User {
         command
     }
 
-    /// A command of calltap's.
+    /// Returns a command of calltap's user.
     fn calltap(self) -> Command {
         let user = if self == User::RootOfOther { User::Own } else { self };
         user.command(&calltap().display().to_string())
     }
 
-    /// What calltap says.
+    /// Runs calltap, and returns its output.
     pub fn ask(self, arguments: &[&str]) -> Run {
         let mut command = self.calltap();
         command.args(arguments).current_dir("/");
@@ -85,13 +85,14 @@ impl User {
         run
     }
 
-    /// The rows of a report.
+    /// Returns the rows of a report.
     pub fn rows(self, trace: &Path) -> Value {
         let run = self.ask(&["report", "--format", "json", &trace.display().to_string()]);
         serde_json::from_str(&run.stdout).expect("rows")
     }
 
-    /// Why calls were slow. Where the kernel tells it, nothing is unknown.
+    /// Returns the answer of `calltap why`. Where the kernel reports wakings, nothing in it is
+    /// unknown.
     pub fn why(self, trace: &Path, rule: &str) -> Value {
         let run = self.ask(&["why", rule, "--json", &trace.display().to_string()]);
         let told: Value = serde_json::from_str(&run.stdout).expect("an object");
@@ -100,7 +101,7 @@ impl User {
         told
     }
 
-    /// The one process that a process has begun.
+    /// Returns the only child of a process.
     pub fn child(self, pid: u32) -> u32 {
         let list = || {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -111,20 +112,22 @@ impl User {
     }
 }
 
-/// calltap, which records a process.
+/// A calltap that records a process.
 pub struct Recorder {
     child: Child,
     trace: PathBuf,
 }
 
 impl Recorder {
-    /// Begins to record these functions of a process and all that the user may know of the kernel; returns when they are on.
+    /// Starts to record these functions of a process, and all kernel events that the user may read.
+    /// Returns when the functions are on.
     pub fn attach(user: User, pid: u32, directory: &Path, functions: &[&str]) -> Recorder {
         let recorder = Recorder::try_to_attach(user, pid, directory, functions);
         recorder.unwrap_or_else(|errors| panic!("{functions:?}: {errors}"))
     }
 
-    /// The same; or why it ended.
+    /// Starts to record as [`Recorder::attach`] does; an error is the message with which calltap
+    /// ended.
     pub fn try_to_attach(
         user: User,
         pid: u32,
@@ -157,7 +160,7 @@ impl Recorder {
         }
     }
 
-    /// Ends it. The recording.
+    /// Ends the recording, and returns its path.
     pub fn end(self) -> PathBuf {
         let Recorder { mut child, trace } = self;
         kill(child.id(), 2);
@@ -166,25 +169,25 @@ impl Recorder {
     }
 }
 
-/// A function's row.
+/// Returns the row of a function.
 pub fn one<'r>(rows: &'r Value, function: &str) -> &'r Value {
     let found = rows.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == function));
     found.unwrap_or_else(|| panic!("no {function} in {rows}"))
 }
 
-/// How long its calls were blocked, nanoseconds.
+/// Returns the time for which a function's calls were blocked, in nanoseconds.
 pub fn blocked(row: &Value) -> u64 {
     row["blocked_ns"].as_u64().unwrap_or_else(|| panic!("it is not known whether it ran: {row}"))
 }
 
-/// Is all known of the time of its calls, and do the parts add up to it?
+/// Whether the states of a function's calls are all known, and add up to their total time.
 pub fn all_known(row: &Value) -> bool {
     let parts = ["cpu_ns", "runnable_ns", "blocked_ns", "tracing_ns"].map(|key| row[key].as_u64());
     let sum = parts.into_iter().sum::<Option<u64>>();
     sum.zip(row["total_ns"].as_u64()).is_some_and(|(sum, total)| sum.abs_diff(total) <= 3)
 }
 
-/// The waits of the first slow call of a function, the longest first.
+/// Returns the waits of the first slow call of a function, the longest first.
 pub fn waits_of<'t>(told: &'t Value, function: &str) -> &'t [Value] {
     let calls = told["calls"].as_array().expect("calls");
     let call = calls.iter().find(|call| call["function"] == function);
@@ -192,7 +195,7 @@ pub fn waits_of<'t>(told: &'t Value, function: &str) -> &'t [Value] {
     waits.unwrap_or_else(|| panic!("no wait of {function} in {told:#}"))
 }
 
-/// A thread of this name has ended a wait, in this function.
+/// Checks that a thread of this name has ended a wait, in this function.
 pub fn is_woken_by(wait: &Value, name: &str, function: &str) {
     let waker = &wait["woken_by"];
     assert_eq!((&waker["kind"], &waker["thread"]), (&"thread".into(), &name.into()), "{wait:#}");

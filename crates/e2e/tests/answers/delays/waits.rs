@@ -1,4 +1,5 @@
-//! How much of a call its thread was blocked, and how much it had no processor: as the program knows it.
+//! The times for which a call's thread was blocked or runnable, compared with those that the
+//! program knows.
 
 use calltap_e2e::{
     BARE, Build, GCC, Program, Resident, calltap_run, compile, have_switches, have_tracepoints, kill,
@@ -44,17 +45,17 @@ fn check(build: &Build) {
             ["self_cpu_ns", "self_runnable_ns", "self_blocked_ns", "self_tracing_ns"].map(|key| ns(row, key));
         assert!(own.iter().sum::<u64>().abs_diff(ns(row, "self_ns")) <= 3, "{row}");
     }
-    // Ten sleeps of 20 ms, with what waking up takes: less than that is not blocked.
+    // Ten sleeps of 20 ms, less the time of waking up, which is not blocked.
     let nap = row(&rows, "nap");
     assert!(ns(nap, "blocked_ns") >= 190 * MS && ns(nap, "cpu_ns") < 40 * MS, "{nap}");
     assert!(ns(row(&rows, "want"), "blocked_ns") >= 50 * MS, "{rows}");
     for function in ["await_change", "await_byte"] {
         assert!(ns(row(&rows, function), "blocked_ns") >= 20 * MS, "{rows}");
     }
-    // The kernel's two ways to count a thread's time: half a second of work, by the thread's clock.
+    // Half a second of work by the thread's clock: the kernel has two ways to account it.
     let burn = row(&rows, "burn");
     assert!(ns(burn, "cpu_ns").abs_diff(500 * MS) <= 25 * MS, "{burn}\n{said}");
-    // Two threads that work for 200 ms each on one processor: half of that, at least, is waited for.
+    // Two threads work for 200 ms each on one processor: each waits for at least half of that.
     let compete = row(&rows, "compete");
     assert!(ns(compete, "runnable_ns") >= 100 * MS, "{compete}");
 }
@@ -85,7 +86,7 @@ fn said(program: &Program, arguments: &[&str]) -> String {
     run.stdout
 }
 
-/// Numbers by stack.
+/// Returns numbers by stack.
 fn folded(program: &Program, by: &str) -> BTreeMap<String, u64> {
     let text = said(program, &["export", "--to", "folded", "--by", by]);
     let line = |line: &str| {
@@ -102,7 +103,7 @@ fn every_view_divides_the_time_of_calls_alike() {
     }
     let program = compile(GCC, &["divided.c"], &["-pthread"]);
     let (_, rows) = record(&program, &[]);
-    // Each call.
+    // The sum over each call.
     let table = said(&program, &["export", "--to", "csv"]);
     let mut blocked = 0;
     for line in table.lines().skip(1) {
@@ -113,7 +114,7 @@ fn every_view_divides_the_time_of_calls_alike() {
         blocked += if cells[2] == "nap" { number(11) } else { 0 };
     }
     assert!(blocked.abs_diff(ns(row(&rows, "nap"), "blocked_ns")) <= 10, "{table}");
-    // Each path.
+    // The sum over each path.
     let [wall, cpu, runnable, blocked, tracing] =
         ["wall", "cpu", "runnable", "blocked", "tracing"].map(|by| folded(&program, by));
     for (stack, all) in &wall {
@@ -130,7 +131,7 @@ fn every_view_divides_the_time_of_calls_alike() {
     assert!(said(&program, &["graph"]).contains(" BLOCKED "));
     let picture = said(&program, &["export", "--to", "flamegraph", "--by", "blocked"]);
     assert!(picture.contains("blocked time; ") && picture.contains(">nap<"), "{picture}");
-    // Each wait, in the call that waits.
+    // Each wait is shown in the call that waits.
     let replay = said(&program, &["replay"]);
     let lines: Vec<&str> = replay.lines().collect();
     let waits =
@@ -178,14 +179,15 @@ fn slower_and_latency_tell_how_long_calls_were_blocked() {
     assert_eq!((blocked, ns(nap, "calls")), (10, 10), "{nap}");
 }
 
-/// What `report` says of a trace.
+/// Returns the rows of `calltap report` for a trace.
 fn report(trace: &str) -> Value {
     let report = calltap_run(&["report", "-i", trace, "--format", "json"]);
     assert!(report.status.success(), "{}", report.stderr);
     serde_json::from_str(&report.stdout).expect("rows")
 }
 
-/// The whole of a function's time is known; what was not the thread's work was calltap's.
+/// Checks that a function's time is completely known, and that the part in which its thread did not
+/// work was spent on tracing.
 fn is_held(rows: &Value, function: &str) {
     let row = row(rows, function);
     let (blocked, tracing) = (ns(row, "blocked_ns"), ns(row, "tracing_ns"));
@@ -202,7 +204,7 @@ fn a_thread_that_waits_for_the_recorder_is_not_blocked() {
     let program = compile(GCC, &["held.c"], &["-pthread", "-ldl"]);
     let path = program.path.display().to_string();
     let trace = program.directory().join("held.data").display().to_string();
-    // There is room for half a millisecond of calls.
+    // The buffers have room for half a millisecond of calls.
     let flags = ["record", "-q", "-o", &trace, "--buffer-size", "256K", "--max-overhead", "none", "--"];
     let run = calltap_run(&[&flags[..], &[&path, "steps"]].concat());
     assert!(run.status.success(), "{}", run.stderr);
@@ -251,7 +253,8 @@ fn a_thread_that_calltap_stops_is_not_blocked() {
     is_held(&report(&trace), "spinner");
 }
 
-/// A second before it is killed, a recorder has written what the kernel had told by then: of the last seconds alone it is not known how a thread waited.
+/// A recorder writes the kernel's events at least a second before it is killed: only for the last
+/// seconds the states of threads are unknown.
 #[test]
 fn a_recorder_that_is_killed_has_written_what_the_kernel_told() {
     if !have_switches() || !have_tracepoints() {

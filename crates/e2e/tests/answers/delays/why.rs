@@ -1,4 +1,5 @@
-//! Why calls were slow: what they waited for, who woke them, and what those had done meanwhile, as the program knows it.
+//! `calltap why`: the waits of slow calls, the wakers, and their actions meanwhile, compared with
+//! those that the program knows.
 
 use calltap_e2e::{
     BARE, Build, GCC, Program, Resident, Run, calltap_run, compile, have_switches, have_tracepoints, kill,
@@ -16,7 +17,7 @@ fn ask(arguments: &[&str]) -> (Run, Value) {
     (run, Value::Null)
 }
 
-/// The answer of a command, which it writes beside the program.
+/// Returns the answer of a command, which writes it to a file beside the program.
 fn answer(program: &Program, arguments: &[&str], behind: &[&str]) -> (String, Value) {
     let file = program.directory().join("answer.json");
     let path = file.display().to_string();
@@ -32,7 +33,7 @@ fn call<'a>(answer: &'a Value, function: &str) -> &'a Value {
     &found.unwrap_or_else(|| panic!("no {function} in {answer:#}"))["did"]
 }
 
-/// The wait that took longest; it took most of the 80 ms.
+/// Returns the longest wait, which took most of the 80 ms.
 fn wait(did: &Value) -> &Value {
     let wait = &did["blocked"][0];
     assert!(wait["ns"].as_u64().is_some_and(|ns| ns >= 40 * MS), "{did:#}");
@@ -59,12 +60,12 @@ fn is_in(wait: &Value, within: &str, path: &[&str]) {
     assert!(frames.iter().map(|frame| frame.as_str().unwrap()).eq(path.iter().copied()), "{wait:#}");
 }
 
-/// The timer's interrupt wakes a thread that naps.
+/// Checks that the timer's interrupt has woken a sleeping thread.
 fn is_interrupt(nap: &Value) {
     assert_eq!(nap["woken_by"]["kind"], "interrupt", "{nap:#}");
 }
 
-/// Each sentence of the answer against what the program does.
+/// Compares each sentence of the answer with the program's actions.
 fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!(answer["unknown"], Value::Array(Vec::new()), "{answer:#}");
     let lock = wait(call(answer, "handle_lock"));
@@ -88,11 +89,12 @@ fn is_as_the_program_knows(said: &str, answer: &Value) {
     assert_eq!((&waker["kind"], &waker["name"]), (&"process".into(), &"sh".into()), "{child:#}");
 }
 
-/// Times that a recording is made, until the kernel has told of all wakings: perf events, which tell of them where the kernel allows no instance of
-/// tracefs, leave out some by timers without counting them as lost, for `perf record -e sched:sched_waking` as well.
+/// Number of recordings until the kernel has reported all wakings. Where the kernel allows no
+/// instance of tracefs, perf events report them, which omit some by timers without counting them as
+/// lost; so does `perf record -e sched:sched_waking`.
 const TRIES: usize = 10;
 
-/// The first answer that no missing record has made incomplete; after so many tries, the last.
+/// Returns the first complete answer, or the last one after all tries.
 fn complete_answer(mut ask: impl FnMut() -> (String, Value)) -> (String, Value) {
     let is_complete = |told: &Value| {
         !told["unknown"].to_string().contains("the kernel lost") && !has_unknown_waker(&told["calls"])
@@ -179,7 +181,8 @@ fn what_was_not_recorded_is_said_to_be_unknown() {
     assert!(!run.status.success() && run.stderr.contains("is not a function and a time"), "{}", run.stderr);
 }
 
-/// Where the instances of tracefs are that this test may see and make; None where it may not.
+/// Returns the directory of tracefs instances that this test may read and make; `None` where it may
+/// not.
 fn instances() -> Option<PathBuf> {
     let directory = PathBuf::from("/sys/kernel/tracing/instances");
     let own = directory.join(format!("calltap-e2e-why-{}", std::process::id()));
@@ -215,7 +218,7 @@ fn what_a_killed_recorder_has_switched_on_ends_with_the_next_command() {
             kill(recorder.id(), 2);
         }
         recorder.wait().expect("its end");
-        // Of a killed recorder a command of another test may have removed it by now.
+        // A command of another test may have removed the killed recorder's instance already.
         assert!(is_killed || own().is_none());
         let _ = calltap_run(&["detach", "-p", &resident.pid.to_string()]);
         assert_eq!(own(), None);

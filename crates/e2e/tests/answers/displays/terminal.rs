@@ -1,8 +1,8 @@
-//! What calltap says on a terminal, and nowhere else.
+//! Messages that calltap prints on a terminal only.
 
 use calltap_e2e::{GCC, Program, Resident, Terminal, calltap_run, compile, end_of, have, skipped};
 
-/// Clears the line that it stands on.
+/// Escape sequence that clears the current line.
 const CLEARED: &str = "\r\x1b[K";
 
 #[test]
@@ -73,7 +73,7 @@ fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
         terminal.wait_for("  handle_request");
         terminal.wait_for("# no room for ");
     }
-    // Those that were asked for are there.
+    // Columns that the user asked for are shown.
     let words =
         ["report", &trace, "--no-pager", "--columns", "total,self,calls,avg,min,max,stdev,p50,p90,p99"];
     let terminal = Terminal::start(&words);
@@ -101,12 +101,12 @@ fn a_pager_shows_what_a_terminal_would() {
         terminal.wait_for("nap");
         assert_eq!(terminal.shown().contains("PAGED:"), is_paged, "{environment:?}: {}", terminal.shown());
     }
-    // A pager that has seen enough ends calltap, which is no error.
+    // A pager that exits early ends calltap, without an error.
     let environment = [("PAGER", "head -1"), ("TERM", "xterm")];
     let mut terminal = Terminal::whole(&["replay", &trace], &environment);
     assert!(terminal.child.wait().expect("calltap").success());
     assert!(!terminal.shown().contains("calltap:"), "{}", terminal.shown());
-    // What is no terminal has no pager.
+    // Without a terminal there is no pager.
     assert!(!calltap_run(&["report", &trace]).stdout.contains("PAGED"));
 }
 
@@ -116,7 +116,7 @@ fn colours_are_left_out_where_the_user_wants_none() {
     let (path, trace) = (program.path.to_string_lossy(), program.directory().join("x.data"));
     let trace = trace.to_string_lossy().into_owned();
     assert!(calltap_run(&["record", "-o", &trace, "--", &path]).status.success());
-    // A colour of the foreground or of the background, as terminals are told.
+    // An escape sequence for a colour of the foreground or background.
     let has_colour = |text: &str| {
         let codes =
             text.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m')).map(|(codes, _)| codes);
@@ -134,7 +134,7 @@ fn colours_are_left_out_where_the_user_wants_none() {
         let table = terminal.shown();
         terminal.press("2");
         terminal.wait_for(" .. ");
-        // Keys clear what was drawn.
+        // A key press clears the text drawn so far.
         let drawn = table + &terminal.shown();
         terminal.press("q");
         terminal.wait_for_leave();
@@ -143,7 +143,7 @@ fn colours_are_left_out_where_the_user_wants_none() {
     }
 }
 
-/// A program in C++ whose names have arguments and templates.
+/// Compiles a C++ program whose function names have arguments and templates.
 fn cpp() -> Option<Program> {
     let is_there = have("g++");
     if !is_there {

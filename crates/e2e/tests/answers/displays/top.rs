@@ -1,4 +1,5 @@
-//! Watching programs that run: what the table says is what they do, and they are left as they were.
+//! `calltap top` on running programs: the table shows what the programs do, and leaves them
+//! unchanged.
 
 use calltap_e2e::{
     GCC, Program, Resident, Run, State, Terminal, await_sleeps, calltap, calltap_run, changed_text, compile,
@@ -11,23 +12,23 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug)]
 struct Line {
-    /// Per second.
+    /// Calls per second.
     calls: f64,
     /// Microseconds.
     avg: f64,
     max: f64,
     /// Percent.
     time: f64,
-    /// It was off for a part of the interval, or all of it.
+    /// Whether the function was off for a part of the interval, or for all of it.
     is_partial: bool,
     state: String,
     function: String,
 }
 
-/// The blocks of a text.
+/// Parses the blocks of a text.
 fn blocks(text: &str) -> Vec<Vec<Line>> {
     let block = |block: &str| -> Vec<Line> {
         let mut lines = block.lines();
@@ -62,7 +63,7 @@ fn of<'a>(block: &'a [Line], function: &str) -> &'a Line {
         .unwrap_or_else(|| panic!("no {function} in {block:?}"))
 }
 
-/// A program that naps, and its file (which goes when it is dropped).
+/// Starts a program that sleeps; its file is removed on drop.
 fn paced() -> (Program, Resident) {
     let program = compile(GCC, &["paced.c"], &[]);
     let resident = Resident::start(&program, &[]);
@@ -76,7 +77,8 @@ fn top(resident: &Resident, flags: &[&str]) -> Run {
     calltap_run(&all)
 }
 
-/// Watches again until the output shows something: on a busy machine a program may not run for some intervals. The last that was tried.
+/// Runs `top` repeatedly until its output passes a check, as on a busy machine a program may not
+/// run for some intervals. Returns the last run.
 fn top_until(resident: &Resident, flags: &[&str], shows: impl Fn(&Run) -> bool) -> Run {
     let is_last = |run: &Run| !run.status.success() || shows(run);
     let run = (0..20).map(|_| top(resident, flags)).find(is_last).expect("the program does what it is for");
@@ -84,7 +86,7 @@ fn top_until(resident: &Resident, flags: &[&str], shows: impl Fn(&Run) -> bool) 
     run
 }
 
-/// Nothing of calltap's is left, and it goes on to a good end.
+/// Checks that calltap has left nothing behind, and that the program ends well.
 fn whole(mut resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let after = State::of(resident.pid, &["State"]);
@@ -99,7 +101,7 @@ fn whole(mut resident: Resident, before: &State) {
     assert!(status.success(), "{status}: {output}{errors}");
 }
 
-/// Begins to watch, with its output in a file; waits until there is some.
+/// Starts `top` with its output in a file, and waits for the first output.
 fn beside(resident: &Resident) -> (Child, impl Fn() -> String + use<>) {
     let path = resident.directory.join(format!("{}.top", resident.pid));
     let file = File::create(&path).expect("a file for the output");
@@ -133,9 +135,10 @@ fn a_function_that_sleeps_for_a_millisecond_is_seen_to() {
     for block in &blocks {
         let (nap, leaf) = (of(block, "nap"), of(block, "leaf"));
         assert!(nap.calls > 0.0 && nap.calls <= 1010.0 && nap.avg >= 1000.0 && nap.max >= nap.avg, "{nap:?}");
-        // What it did by the clock: as many naps as fit, less what it was not let run.
+        // The time is at most the interval, and at least that of the sleeps, less the time in which
+        // the thread was not scheduled.
         assert!(nap.time <= 101.0 && nap.time >= nap.calls / 10.0 - 1.0, "{nap:?}");
-        // A lap may be cut by the end of an interval.
+        // The end of an interval may cut a round.
         let ratio = leaf.calls / nap.calls;
         assert!((8.0..=12.0).contains(&ratio) || nap.calls < 50.0, "{leaf:?} {nap:?}");
         assert!(leaf.avg < nap.avg && block.iter().all(|line| line.state == "on"), "{block:?}");
@@ -236,13 +239,13 @@ fn what_is_called_too_often_is_switched_off_and_keeps_its_row() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
-    // A program that had no processor for the first intervals is judged in a later one.
+    // A program that was not scheduled in the first intervals is limited in a later one.
     for (limit, state, runs) in [("1%", "off(governor)", false), ("none", "on", true)] {
         let flags = ["--interval", "300ms", "--count", "4", "--max-overhead", limit];
         let is_so = |run: &Run| {
             let blocks = blocks(&run.stdout);
             let work = of(blocks.last().expect("four blocks"), "work");
-            // Of an interval in which it went off, or came on again, it is said that this is not all.
+            // An interval in which the function was disabled or enabled is marked as partial.
             let mut off = blocks.iter().map(|block| of(block, "work")).filter(|work| work.state != "on");
             assert!(off.all(|work| work.is_partial), "{}", run.stdout);
             work.state == state && (work.calls > 0.0) == runs
@@ -267,7 +270,7 @@ fn nothing_is_written_to_disk() {
     assert!(resident.end().0.success());
 }
 
-/// A terminal with `calltap top` on it.
+/// Starts `calltap top` on a terminal.
 fn watched(resident: &Resident) -> Terminal {
     let pid = resident.pid.to_string();
     Terminal::start(&["top", "-p", &pid, "--interval", "100ms", "--max-overhead", "none"])
@@ -281,7 +284,7 @@ fn a_key_switches_a_function_off_and_on_while_it_runs() {
     terminal.wait_for("leaf");
     assert!(terminal.is_raw());
     let all = jumps(resident.pid);
-    // Sorted by name, the second is `leaf`. Only what changes on the screen is drawn: an `o` stays.
+    // Sorted by name, the second row is `leaf`. Only changed characters are drawn: an `o` stays.
     terminal.press("f\x1b[B\x1b[B ");
     terminal.wait_for("ff(user)");
     wait_until("its site to go off", || jumps(resident.pid) == all - 1);
@@ -335,7 +338,7 @@ fn what_tracing_costs_is_said_of_every_interval_alike() {
     let headings = headings(&run);
     let mut costs: Vec<f64> = headings.iter().filter_map(cost).collect();
     costs.sort_by(f64::total_cmp);
-    // 22,000 events a second of a program that does next to nothing else are about 2 %.
+    // 22,000 events a second cost about 2 % of a program that does little else.
     assert!(costs.len() >= 10 && costs[0] > 0.0, "{headings:#?}");
     // The busiest moments of the machine are left out.
     assert!(costs[costs.len() * 3 / 4] < costs[costs.len() / 4] * 2.5, "{headings:#?}");
@@ -360,11 +363,11 @@ fn several_processes_have_a_block_each_or_one_table() {
     let flags = ["top", "-p", &list, "-F", "leaf", "--interval", "100ms", "--max-overhead", "none"];
     let mut terminal = Terminal::start(&flags);
     terminal.wait_for("leaf");
-    // Both had begun when the table was drawn first; ten intervals later each has calls.
+    // Both had begun when the table was first drawn; ten intervals later each has calls.
     thread::sleep(Duration::from_secs(1));
     let on = || [first.pid, second.pid].map(jumps);
     let all = on();
-    // A function is switched in both, or in the one that is shown.
+    // A function is switched in both processes, or only in the displayed one.
     terminal.press("f\x1b[B ");
     wait_until("both to go off", || on() == all.map(|jumps| jumps - 1));
     terminal.press(" ");

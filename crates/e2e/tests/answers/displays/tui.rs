@@ -1,4 +1,4 @@
-//! A trace, and a process, on a terminal.
+//! `calltap tui` of a trace and of a process.
 
 use calltap_e2e::{
     GCC, Resident, State, Terminal, changed_text, compile, end_of, jumps, trace_of_naps, wait_until,

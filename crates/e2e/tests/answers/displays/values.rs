@@ -1,4 +1,4 @@
-//! The page shows what calls were given and what they returned.
+//! The page of `calltap view` shows arguments and results of calls.
 
 use super::view::{View, browser, drive};
 use calltap_e2e::{GCC, Run, calltap, calltap_run, compile, run_timeout};
@@ -34,7 +34,7 @@ fn arguments_and_results_are_those_of_the_call_that_is_chosen() {
         assert!(given.is_some() && returned == given.map(|given| given + 1), "{call} {values}");
     }
     assert_eq!(view.get(&format!("api/values?f={leaf}&thread=0&start=1&depth=9")), Value::Null);
-    // Debugging information says where a function is.
+    // Debugging information has the source line of a function.
     let source = view.get(&format!("api/source?f={leaf}"));
     let line = std::fs::read_to_string(calltap_e2e::source("paced.c")).expect("its source");
     let line = 1 + line.lines().position(|line| line.contains("long leaf(")).expect("leaf");

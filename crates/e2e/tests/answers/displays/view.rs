@@ -1,4 +1,5 @@
-//! A trace, and a process, as a page: which clients may see it, what it says, and what it does to a process that runs.
+//! `calltap view` of a trace and of a process: which clients may read the page, its contents, and
+//! its effect on a running process.
 
 use calltap_e2e::{
     GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
@@ -18,7 +19,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Begins to serve; waits until it has said where.
+    /// Starts the server, and waits until it has printed the address.
     fn start(arguments: &[&str]) -> View {
         let mut command = Command::new(calltap());
         command.arg("view").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -29,7 +30,8 @@ impl View {
         View { child, address: address.trim().to_owned() }
     }
 
-    /// Serves a file, and waits until all of it is read: what it says before that is no more than how far it is.
+    /// Serves a file, and waits until all of it is read; before, the page answers only how far it
+    /// is.
     pub(super) fn of_file(path: &str) -> View {
         let view = View::start(&[path]);
         wait_until("all events", || {
@@ -41,13 +43,13 @@ impl View {
         view
     }
 
-    /// Host and port, and the path of the page.
+    /// Returns host and port, and the path of the page.
     fn parts(&self) -> (&str, &str) {
         let rest = self.address.strip_prefix("http://").expect("http");
         rest.split_at(rest.find('/').expect("a path"))
     }
 
-    /// Status and body of what is below the page's path.
+    /// Returns status and body of a path below the page's.
     fn ask(&self, method: &str, name: &str) -> (u16, String) {
         let (host, path) = self.parts();
         ask(host, method, &format!("{path}{name}"))
@@ -80,7 +82,7 @@ fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
     if !head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         return (status, body.to_owned());
     }
-    // Long answers come in pieces.
+    // Long answers are sent in chunks.
     let (mut rest, mut whole) = (body, String::new());
     while let Some((size, after)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).expect("a size");
@@ -90,7 +92,7 @@ fn ask(host: &str, method: &str, path: &str) -> (u16, String) {
     (status, whole)
 }
 
-/// Nothing of calltap's is left, and it goes on to a good end.
+/// Checks that calltap has left nothing behind, and that the program ends well.
 fn whole(resident: Resident, before: &State) {
     assert_eq!(changed_text(resident.pid), [""; 0]);
     let after = State::of(resident.pid, &["State"]);
@@ -124,7 +126,7 @@ fn the_page_says_what_the_report_says() {
     let summary = view.get("api/summary");
     let thread = &summary["threads"][0];
     assert_eq!((&summary["lost"], &thread["depth"]), (&Value::from(0), &Value::from(3)), "{summary}");
-    // From afar and from close by: all calls of `leaf`, at the third level.
+    // At a coarse and at a fine resolution: all calls of `leaf`, at the third level.
     let leaf = report.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "leaf"));
     let nap = report.as_array().and_then(|rows| rows.iter().find(|row| row["function"] == "nap"));
     let calls = leaf.and_then(|row| row["calls"].as_u64()).zip(nap.and_then(|row| row["calls"].as_u64()));
@@ -153,7 +155,7 @@ fn the_page_is_served_while_the_trace_is_read_and_ends_when_it_is_told_to() {
     assert!(all > Some(100_000), "{info}");
     let view = View::start(&[&path]);
     assert_eq!(view.ask("GET", "").0, 200);
-    // Whether it is read by now or not.
+    // The file may be read completely by now, or not.
     let progress = view.get("api/progress");
     let (done, events) = (progress["done"].as_u64(), progress["events"].as_u64());
     assert!(progress == Value::Null || done <= events && events == all, "{progress}");
@@ -183,7 +185,7 @@ fn only_who_knows_the_token_sees_anything_and_only_from_here() {
         assert_eq!(status, 404, "{path}: {body}");
         assert!(!body.contains("paced") && !body.contains(token), "{path}: {body}");
     }
-    // No other address leads to it.
+    // The server listens on no other address.
     let port: u16 = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A"));
     let tcp = fs::read_to_string("/proc/net/tcp").expect("the kernel's list");
@@ -216,12 +218,12 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
         let (got, body) = view.ask(method, name);
         assert_eq!(got, status, "{method} {name}: {body}");
     }
-    // What lies beyond all is empty, not wrong.
+    // Ranges beyond the end are empty, not errors.
     let far = u64::MAX;
     view.get(&format!("api/timeline?from={far}&to=0&resolution=0&lanes=0.0.4294967295,77.0.3"));
     view.get("api/overview?columns=18446744073709551615");
     assert_eq!(view.get("api/next?f=0&at=18446744073709551615"), Value::Null);
-    // Bytes that are no question, and browsers that are closed in the middle of one.
+    // Bytes that are not a request, and browsers that disconnect in the middle of one.
     let host = view.parts().0;
     for bytes in [
         &b"\0\xff\r\n\r\n"[..],
@@ -231,7 +233,7 @@ fn questions_that_make_no_sense_are_refused_and_the_others_answered_on() {
     ] {
         for _ in 0..8 {
             let mut stream = TcpStream::connect(host).expect("the server");
-            // The server closes what is beyond its limit, perhaps before this is written.
+            // The server closes connections beyond its limit, perhaps before this is written.
             let _ = stream.write_all(bytes);
         }
     }
@@ -261,7 +263,7 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     one_line(&calltap_run(&["view", &path, "--save", "/no/such/place"]), &["/no/such/place"]);
     one_line(&calltap_run(&["view", "-p", "4194305"]), &["process 4194305: no such process"]);
     one_line(&calltap_run(&["tui", &path]), &["no terminal"]);
-    // A file that was cut off is shown as far as it goes.
+    // A truncated file is shown up to its end.
     let bytes = fs::read(&path).expect("the trace");
     fs::write(&text, &bytes[..bytes.len() - 40]).expect("a file");
     let view = View::of_file(&text.display().to_string());
@@ -288,7 +290,7 @@ fn a_window_has_functions_and_call_paths_of_its_own() {
         assert_eq!(drawn, calls(&functions, "lap"), "{flame}");
         calls(&functions, "leaf")
     });
-    // A call that goes on past the middle is in both.
+    // A call that spans the middle is in both halves.
     let whole = calls(&all, "leaf");
     assert!(first < whole && second < whole, "{first} and {second} of {whole}");
     assert!((whole..=whole + 1).contains(&(first + second)), "{first} and {second} of {whole}");
@@ -297,7 +299,7 @@ fn a_window_has_functions_and_call_paths_of_its_own() {
     assert!(view.end().success());
 }
 
-/// A browser that can be driven, if there is one.
+/// Returns a browser that can be driven, if one is installed.
 pub(super) fn browser() -> Option<&'static str> {
     let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| have(name));
     if found.is_none() || !have("node") {
@@ -307,7 +309,7 @@ pub(super) fn browser() -> Option<&'static str> {
     found
 }
 
-/// Uses the page in a browser.
+/// Returns a command that uses the page in a browser.
 pub(super) fn drive(address: &str, browser: &str, what: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(source("page.mjs")).args([address, browser, what]);
@@ -336,7 +338,7 @@ fn a_saved_page_is_used_in_the_same_way_without_calltap() {
     assert!(saved.stderr.contains("every call is in it; details of all functions"), "{}", saved.stderr);
     let size = fs::metadata(&page).expect("the page").len();
     assert!((100_000..1_000_000).contains(&size), "{size} bytes");
-    // What a saved page has no answer for is not asked.
+    // A saved page does not ask questions that it has no answer for.
     fs::remove_file(&path).expect("the trace");
     let mut command = drive(&format!("file://{}", page.display()), browser, "saved");
     command.env("TMPDIR", program.directory());
@@ -357,7 +359,7 @@ fn a_saved_page_says_how_fine_it_is() {
     assert!(text.len() < 16_000_000, "{} bytes", text.len());
     let data = text.rsplit_once("id=\"saved\">").and_then(|(_, rest)| rest.split_once("</script>"));
     let data: Value = serde_json::from_str(data.expect("its data").0).expect("JSON");
-    // All calls are in the blocks, as they are in the table.
+    // All calls of the table are in the blocks.
     let functions = data["functions"].as_array().expect("functions");
     let called: u64 = functions.iter().filter_map(|row| row[3].as_u64()).sum();
     let lanes = data["lanes"].as_array().expect("lanes");

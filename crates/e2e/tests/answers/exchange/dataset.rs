@@ -1,7 +1,8 @@
-//! `calltap export --to parquet`, read back by DuckDB: what it adds up to is what `calltap report` says, and the queries of `docs/fleet.md` run.
-//! And `--to otlp`, whose spans are the calls.
+//! `calltap export --to parquet`, read by DuckDB: its sums are those of `calltap report`, and the
+//! queries of `docs/fleet.md` run. Also `--to otlp`, whose spans are the calls.
 //!
-//! `CALLTAP_PYTHON` names a directory with the packages `duckdb`, `opentelemetry-proto` and `pyspark` of Python; .ci/run gets them.
+//! `CALLTAP_PYTHON` names a directory with Python's packages `duckdb`, `opentelemetry-proto` and
+//! `pyspark`; .ci/run provides them.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -18,7 +19,7 @@ fn export(recording: &Recording, dataset: &Path) {
     assert!(run.status.success(), "{}: {}", recording.what, run.stderr);
 }
 
-/// A script of the tests' that needs a package of Python. None if that is not there.
+/// Returns a test script that needs a package of Python; `None` if the package is not installed.
 fn script(name: &str, package: &str) -> Option<Command> {
     let python = || {
         let mut command = Command::new("python3");
@@ -37,14 +38,14 @@ fn script(name: &str, package: &str) -> Option<Command> {
     Some(command)
 }
 
-/// The lines of JSON that a script prints.
+/// Returns the lines of JSON that a script prints.
 fn lines(command: Command, input: &str) -> Vec<Vec<Value>> {
     let run = run_timeout(command, input.as_bytes(), Duration::from_secs(300));
     assert!(run.status.success(), "{input}: {}", run.stderr);
     run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Has DuckDB run statements: the rows of each. None if there is no DuckDB.
+/// Runs statements by DuckDB, and returns the rows of each; `None` without DuckDB.
 fn query(statements: &[String]) -> Option<Vec<Vec<Value>>> {
     Some(lines(script("dataset.py", "duckdb")?, &statements.join("\0")))
 }
@@ -64,7 +65,7 @@ fn recorded(flags: &[&str], defines: &[&str]) -> (Program, Recording) {
     (program, recording)
 }
 
-/// All files below a directory.
+/// Returns all files below a directory.
 fn files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeSet::from([path]) }).collect()
@@ -90,7 +91,7 @@ fn a_dataset_adds_up_to_what_the_report_says() {
             assert!(own["agree"] == true && own["on_its_day"] == true, "{}: {own}", recording.what);
             assert!(own["build_id"].is_string(), "{own}");
             for key in ["total_ns", "self_ns"] {
-                // A duration is rounded once a call here, once a function there.
+                // Durations are rounded once per call here, and once per function in the report.
                 let (ours, theirs) = (own[key].as_u64().unwrap_or(0), row[key].as_u64().unwrap_or(0));
                 let slack = row["calls"].as_u64().unwrap_or(0) + 2;
                 assert!(ours.abs_diff(theirs) <= slack, "{}: {key}: {own}, not {row}", recording.what);
@@ -126,7 +127,7 @@ fn a_second_export_replaces_its_own_files_only() {
     export(&second, &dataset);
     let of_both = files(&dataset);
     assert!(of_first.len() == 1 && of_both.len() == 2 && of_first.is_subset(&of_both), "{of_both:?}");
-    // One that an earlier export has left, with more files than now; and another program's.
+    // A file that an earlier export with more files has left, and another program's file.
     let own = of_first.first().expect("a file");
     let name = own.file_name().and_then(|name| name.to_str()).expect("a name");
     let stale = own.with_file_name(name.replace("-0.parquet", "-7.parquet"));
@@ -136,7 +137,7 @@ fn a_second_export_replaces_its_own_files_only() {
     export(&first, &dataset);
     let now = files(&dataset);
     assert!(!now.contains(&stale) && now.contains(&other) && now.is_superset(&of_both), "{now:?}");
-    // Where it cannot be written, nothing is left behind.
+    // An export that fails leaves nothing behind.
     let file = program.directory().join("file");
     fs::write(&file, "").expect("a file");
     let run = calltap_run(&[
@@ -154,7 +155,8 @@ fn a_second_export_replaces_its_own_files_only() {
 #[test]
 fn the_queries_of_the_documentation_run() {
     let (program, old) = recorded(&["-A", "leaf@n", "-R", "leaf", "-R", "outer"], &[]);
-    // Slower by more than a thread may be kept waiting in the other one's calls.
+    // The difference is larger than the time that a thread may be kept waiting in the other run's
+    // calls.
     let (_slower, new) = recorded(&[], &["-DSLOW=1000"]);
     let dataset = program.directory().join("table");
     export(&old, &dataset);
@@ -171,7 +173,7 @@ fn the_queries_of_the_documentation_run() {
         assert_eq!(rows.is_empty(), statement.contains("'lost' GROUP BY"), "{statement}: {rows:?}");
     }
     let regressions = answers.iter().find(|rows| rows.iter().any(|row| row.get("slower").is_some()));
-    // On a busy machine another one may have waited longer than that.
+    // On a busy machine another function may have waited longer than that.
     let rows = regressions.expect("the query");
     let is_leaf = |row: &&Value| row["function"] == "leaf";
     let leaf = rows.iter().find(is_leaf).unwrap_or_else(|| panic!("{rows:?}"));
@@ -199,7 +201,7 @@ fn values_are_columns() {
     assert_eq!(row("outer")["least"], 0, "outer is called with 0 to 19");
 }
 
-/// `calltap export --to otlp` of a recording: the text, and its spans.
+/// Exports a recording to OTLP, and returns the text and its spans.
 fn spans(recording: &Recording, flags: &[&str]) -> (String, Vec<Value>) {
     let (from, file) = (recording.trace.to_string_lossy(), recording.trace.with_extension("otlp"));
     let into = file.to_string_lossy();
@@ -291,7 +293,7 @@ fn spans_are_what_opentelemetry_defines() {
     assert!(all.iter().all(|span| span[0] == "dataset" && span[2].as_u64().is_some()), "{:?}", all[0]);
 }
 
-/// As a cluster: its worker is another process.
+/// Spark runs as a cluster: its worker is another process.
 #[test]
 fn spark_says_what_duckdb_says() {
     let Some(mut command) = script("spark.py", "pyspark").filter(|_| have("java")) else { return };

@@ -1,6 +1,8 @@
-//! Exported profiles, in the hands of the tools they are for: what they say is what `calltap report` says.
+//! Exported profiles, read by the tools that they are for: the results are those of `calltap
+//! report`.
 //!
-//! `CALLTAP_SPEEDSCOPE` names a directory with the package `speedscope` of npm, `CALLTAP_FIREFOX` one with `@firefox-devtools/profiler-cli`; .ci/run gets them.
+//! `CALLTAP_SPEEDSCOPE` names a directory with npm's package `speedscope`, `CALLTAP_FIREFOX` one
+//! with `@firefox-devtools/profiler-cli`; .ci/run provides them.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -9,8 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// By function: calls, total and own time in nanoseconds, calls whose end is not known, and those that forked children go on in. The report has no times of
-/// both; a profile has what is known of them, and opens them where they go on.
+/// By function: number of calls, total and own time in nanoseconds, number of calls without a known
+/// end, number of calls that continue in a forked child. The report has no times of the last two; a
+/// profile has their known part, and opens the last where they continue.
 type Sums = BTreeMap<String, [u64; 5]>;
 
 fn reported(recording: &Recording) -> Sums {
@@ -39,7 +42,7 @@ fn reported(recording: &Recording) -> Sums {
     sums
 }
 
-/// The output of a tool.
+/// Returns the output of a tool.
 fn said_by(mut command: Command, home: &Path) -> String {
     command.env("HOME", home);
     let what = format!("{command:?}");
@@ -48,12 +51,14 @@ fn said_by(mut command: Command, home: &Path) -> String {
     run.stdout
 }
 
-/// Compares one of the three sums of every function; durations may be rounded once a call, or a path.
+/// Compares one of the three sums of every function; durations may be rounded once per call, or
+/// once per path.
 #[track_caller]
 fn same(what: &str, expected: &Sums, found: &BTreeMap<String, u64>, which: usize) {
     for (name, sums) in expected {
         let found = found.get(name).copied().unwrap_or(0);
-        // Places on the clock go by the line between the readings around them, durations by that of the whole recording.
+        // A moment is converted with the clock readings around it, a duration with those of the
+        // whole recording.
         let slack = if which == 0 { 0 } else { sums[0] + 2 + sums[which] / 1000 };
         let is_more = match which {
             0 => found == sums[0] + sums[4],
@@ -69,7 +74,7 @@ fn same(what: &str, expected: &Sums, found: &BTreeMap<String, u64>, which: usize
     assert!(unknown.is_empty(), "{what}: {unknown:?}");
 }
 
-/// `1,234 (5.6%)  ???:name [object]`, and the like.
+/// Compares lines such as `1,234 (5.6%)  ???:name [object]`.
 fn callgrind(recording: &Recording, expected: &Sums, timed: bool) {
     if !have("callgrind_annotate") {
         return;
@@ -98,7 +103,7 @@ fn callgrind(recording: &Recording, expected: &Sums, timed: bool) {
     }
 }
 
-/// `123ns  4.5% 6.7%  123ns  4.5%  name`.
+/// Compares lines such as `123ns  4.5% 6.7%  123ns  4.5%  name`.
 fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
     if !have("go") {
         return;
@@ -144,7 +149,8 @@ fn pprof(recording: &Recording, expected: &Sums, timed: bool) {
     }
 }
 
-/// Its schema, if it is here; and whether calls close in the order in which they opened, and how long they were open.
+/// Checks the file against its schema, if installed; that calls close in the order in which they
+/// opened; and for how long they were open.
 fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
     let file = recording.export("speedscope");
     let schema = std::env::var_os("CALLTAP_SPEEDSCOPE").map(PathBuf::from);
@@ -201,7 +207,7 @@ fn speedscope(recording: &Recording, expected: &Sums, timed: bool) {
     }
 }
 
-/// The Firefox Profiler's own reader, a thread at a time.
+/// Compares the output of the Firefox Profiler's own reader, thread by thread.
 fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
     let file = recording.export("firefox");
     let Some(package) = std::env::var_os("CALLTAP_FIREFOX").map(PathBuf::from) else {
@@ -222,8 +228,9 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
             .env("HOME", home);
         command
     };
-    // Its server is started here: its own command waits half a second for it, which is too short on a busy machine. A client that finds no session removes
-    // the socket that the server is about to name, so none is started before the server has named it.
+    // The server is started here, as its own command waits only half a second for it, too short on
+    // a busy machine. A client that finds no session removes the socket that the server is about to
+    // name, so no client starts before the server has named it.
     let session = home.join(".profiler-cli/own.json");
     let mut server = cli(&["--daemon", &file.to_string_lossy()]);
     let mut server = Server(server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("node"));
@@ -247,7 +254,7 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
             }
         }
     }
-    // Markers of waits; the list says how many of each name.
+    // Waits are markers; the list has the number of each name.
     let markers = said_by(cli(&["thread", "markers"]), home);
     let waits = |name: &str| markers.lines().any(|line| line.trim().starts_with(name));
     let rows = recording.rows();
@@ -270,7 +277,7 @@ fn firefox(recording: &Recording, expected: &Sums, timed: bool) {
 
 type Tool = fn(&Recording, &Sums, bool);
 const TOOLS: [Tool; 4] = [callgrind, pprof, speedscope, firefox];
-/// The Firefox Profiler's command line takes a second for each thread.
+/// The tools for all flags: the Firefox Profiler's command line takes a second for each thread.
 const FAST: [Tool; 3] = [callgrind, pprof, speedscope];
 
 fn check(source: &str, arguments: &[&str], all_flags: &[Flags], tools: &[Tool]) {

@@ -1,5 +1,5 @@
-//! Recordings of trace-cmd's, imported: calls of calltap's own files come back as they were, and those of the kernel are what
-//! `trace-cmd report` says.
+//! Imported recordings of trace-cmd: calls of calltap's own exports are unchanged, and events of
+//! the kernel are those of `trace-cmd report`.
 
 use calltap_e2e::*;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub fn import(file: &Path) -> (PathBuf, Run) {
     (output, run)
 }
 
-/// The lines of a view.
+/// Returns the lines of a view.
 fn view(arguments: &[&str], trace: &Path) -> Vec<String> {
     let trace = trace.to_string_lossy();
     let run = calltap_run(&[arguments, &["-i", &trace]].concat());
@@ -23,7 +23,7 @@ fn view(arguments: &[&str], trace: &Path) -> Vec<String> {
     run.stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Function, calls, total and longest time, sorted.
+/// Returns function, calls, total and longest time, sorted.
 fn rows(trace: &Path) -> Vec<(String, u64, u64, u64)> {
     let text = view(&["report", "--format", "json"], trace).join("\n");
     let rows: Vec<Value> = serde_json::from_str(&text).expect("JSON");
@@ -68,7 +68,8 @@ fn an_exported_trace_comes_back() {
             assert!(!ours.is_empty());
             assert_eq!(names(&theirs), names(&ours), "{tracers:?}, version {version}");
             for (ours, theirs) in ours.iter().zip(&theirs) {
-                // Places on the clock go by the line between the readings around them, durations by that of the whole recording.
+                // A moment is converted with the clock readings around it, a duration with those of
+                // the whole recording.
                 let slack = ours.1 * 2 + ours.2 / 1000;
                 assert!(ours.2.abs_diff(theirs.2) <= slack, "{ours:?} {theirs:?}");
             }
@@ -79,8 +80,9 @@ fn an_exported_trace_comes_back() {
     }
 }
 
-/// Events of the kernel that are of a program, while it runs, as pages of an instance of tracefs, and the file that trace-cmd makes of them: in a
-/// directory, with buffers of so many kilobytes, of a command, by a clock, of context switches only those that pass a filter.
+/// A script that records the kernel's events of a program as pages of an instance of tracefs, from
+/// which trace-cmd makes a file. Arguments: directory, size of the buffers in kilobytes, command,
+/// clock, filter of context switches.
 pub const RECORD: &str = "set -e
 mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
 I=/sys/kernel/tracing/instances/calltap-e2e-$$
@@ -101,12 +103,12 @@ trace-cmd restore -c -o head.dat >/dev/null
 trace-cmd restore -i head.dat -o trace.dat \"$@\" >/dev/null
 ";
 
-/// A recording of the kernel's; None where the kernel or trace-cmd is not to be had.
+/// Records events of the kernel; `None` without access to the kernel's events or without trace-cmd.
 fn kernel(directory: &Path, kilobytes: &str, command: &str) -> Option<PathBuf> {
     filtered(directory, kilobytes, command, "")
 }
 
-/// The same, with those context switches alone that pass a filter.
+/// Records events of the kernel, with only those context switches that pass a filter.
 fn filtered(directory: &Path, kilobytes: &str, command: &str, filter: &str) -> Option<PathBuf> {
     if !have("trace-cmd") {
         return None;
@@ -122,7 +124,7 @@ fn filtered(directory: &Path, kilobytes: &str, command: &str, filter: &str) -> O
     Some(file)
 }
 
-/// What `trace-cmd report` says: numbers of system calls, of other events, and of dropped ones.
+/// Returns the counts of `trace-cmd report`: system calls, other events, and dropped ones.
 fn reported(file: &Path) -> (BTreeMap<String, u64>, BTreeMap<String, u64>, u64) {
     let mut command = Command::new("trace-cmd");
     command.args(["report", "-i"]).arg(file);
@@ -145,7 +147,8 @@ fn reported(file: &Path) -> (BTreeMap<String, u64>, BTreeMap<String, u64>, u64) 
     (calls, events, dropped)
 }
 
-/// How long the sleep lasted, and how long of that it was blocked; None where the recording does not tell.
+/// Returns the duration of the sleep, and the part of it that was blocked; `None` if the recording
+/// does not say.
 fn nap(imported: &Path) -> Option<(u64, u64)> {
     let flags = ["report", "--format", "json", "-F", "sys_clock_nanosleep", "--thread", "sleep"];
     let nap: Vec<Value> = serde_json::from_str(&view(&flags, imported).join("\n")).expect("JSON");
@@ -162,13 +165,14 @@ fn a_system_call_that_waits_is_blocked() {
         Some(nap(&imported))
     };
     let Some(first) = recorded() else { return };
-    // The kernel may not have told of all switches of the thread: its states are unknown then.
+    // The kernel may have omitted a switch of the thread, whose states are unknown then.
     let nap = first.or_else(|| (0..9).find_map(|_| recorded().flatten()));
     let (total, blocked) = nap.expect("a recording in which the states are known");
     assert!(total >= 300_000_000 && blocked >= 299_000_000, "{total} {blocked}");
 }
 
-/// A recording in which no thread comes to a processor tells how it leaves one, and when it is woken.
+/// A recording without switches to the thread still shows its switches away from a processor, and
+/// its wakings.
 #[test]
 fn of_a_thread_that_is_not_seen_to_come_back_it_is_known_that_it_slept_until_it_was_woken() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -226,7 +230,7 @@ fn events_of_the_kernel_are_what_trace_cmd_reports() {
         let threads = info["threads"].as_array().expect("threads");
         assert!(threads.iter().any(|thread| thread["comm"] == name), "{name}: {threads:?}");
     }
-    // The same events, compressed.
+    // A compressed file with the same events.
     let packed = file.with_extension("7.dat");
     let mut convert = Command::new("trace-cmd");
     convert

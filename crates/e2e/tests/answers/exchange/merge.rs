@@ -1,4 +1,5 @@
-//! A program that calltap records while trace-cmd's events of the kernel are recorded: on one timeline, both say what the program knows.
+//! A program recorded by calltap while trace-cmd records events of the kernel: on one timeline,
+//! both agree with the program's own measurements.
 
 use crate::exchange::import::RECORD;
 use calltap_e2e::*;
@@ -9,7 +10,8 @@ use std::process::Command;
 
 const MS: u64 = 1_000_000;
 
-/// A program's recordings by calltap and of the kernel, at the same time, and what it said. None where the kernel or trace-cmd is not to be had.
+/// Records a program by calltap and the kernel's events at the same time. Returns both files;
+/// `None` without access to the kernel's events or without trace-cmd.
 fn record_both(
     directory: &Path,
     program: &Program,
@@ -37,7 +39,7 @@ fn record_both(
     Some((trace, file))
 }
 
-/// Two recordings of a program, and what they are together.
+/// Two recordings of a program, and their merged trace.
 struct Merged {
     directory: tempfile::TempDir,
     trace: PathBuf,
@@ -47,8 +49,10 @@ struct Merged {
     waits: Vec<Value>,
 }
 
-/// Records until it is known that the longest waits in these functions took so many nanoseconds: the kernel leaves out a switch to a thread of its filter now and then,
-/// though it drops nothing, and what the thread did around it is unknown then. None where the kernel or trace-cmd is not to be had.
+/// Records until the longest waits in these functions are known to have taken at least these
+/// nanoseconds. The kernel sometimes omits a switch to a thread of its filter without counting it
+/// as dropped, and the thread's states around it are unknown then. `None` without access to the
+/// kernel's events or without trace-cmd.
 fn record_and_merge(
     program: &Program,
     clock: &str,
@@ -88,7 +92,7 @@ fn json(arguments: &[&str], trace: &Path) -> Value {
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
-/// Calls and total time of a function.
+/// Returns the calls and total time of a function.
 fn row(trace: &Path, function: &str, part: &[&str]) -> (u64, u64) {
     let rows = json(&[&["report", "--format", "json"], part].concat(), trace);
     let rows = rows.as_array().expect("rows");
@@ -96,7 +100,7 @@ fn row(trace: &Path, function: &str, part: &[&str]) -> (u64, u64) {
     row.map_or((0, 0), |row| (row["calls"].as_u64().unwrap_or(0), row["total_ns"].as_u64().unwrap_or(0)))
 }
 
-/// The wait that took longest of a function's slowest call.
+/// Returns the longest wait of a function's slowest call.
 fn longest_wait(trace: &Path, function: &str) -> Value {
     let answer = json(&["why", &format!("{function}>60ms"), "--json"], trace);
     answer["calls"][0]["did"]["blocked"][0].clone()
@@ -119,12 +123,12 @@ fn the_kernel_is_beneath_the_calls_of_the_program() {
         !left.into_iter().any(|entry| entry.file_name().to_string_lossy().contains(".part")),
         "imported for the time being"
     );
-    // What each recording has alone is in both together: calls by function.
+    // Calls by function are the same in the recording alone and in the merged trace.
     for function in ["handle_lock", "handle_nap", "hold_lock", "wait_pipe", "fill_pipe"] {
         let (alone, together) = (row(&trace, function, &[]), row(&merged, function, &[]));
         assert_eq!((alone.0, alone.1), (together.0, together.1), "{function}");
     }
-    // What the program knows: one nap of 80 ms in this function, and no other system call.
+    // The program sleeps once for 80 ms in this function, and makes no other system call there.
     let (naps, total) = row(&merged, "sys_clock_nanosleep", &["--graph", "handle_nap"]);
     assert!(naps == 1 && total >= 80 * MS && total <= row(&merged, "handle_nap", &[]).1, "{naps} {total}");
     let (reads, total) = row(&merged, "sys_read", &["--graph", "wait_pipe"]);
@@ -154,7 +158,7 @@ fn by_clock_monotonic_the_kernel_is_beside_the_program() {
     assert!(!run.stderr.contains("within the program's"), "{}", run.stderr);
     assert_eq!(waits[0]["woken_by"]["kind"], "interrupt", "{waits:#?}");
     assert!(row(&merged, "sys_clock_nanosleep", &[]).1 >= 80 * MS);
-    // The kernel names threads of other programs as well, to which it switches.
+    // The kernel also names threads of other programs, to which it switches.
     let holders = |trace: &Path| -> Vec<u64> {
         let info = json(&["info", "--format", "json"], trace);
         let threads = info["threads"].as_array().expect("threads").iter();

@@ -1,14 +1,17 @@
-//! Exported traces in Perfetto's own trace processor: every call is a slice, where, when and in whom it was.
+//! Exported traces in Perfetto's trace processor: every call is a slice with its thread, time,
+//! depth and caller.
 
 use calltap_e2e::*;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A call, or an instant where its duration is not known: thread, start, depth, name, caller, duration.
+/// A call, or an instant where the duration is not known: thread, start, depth, name, caller,
+/// duration.
 type Slice = (i64, i64, i64, String, String, i64);
 
-/// Perfetto's user interface, which brings its trace processor; .ci/run takes it out of a package.
+/// Returns Perfetto's user interface, which contains its trace processor; .ci/run unpacks it from a
+/// package.
 fn perfetto() -> Option<PathBuf> {
     let directory = std::env::var_os("CALLTAP_PERFETTO").map(PathBuf::from);
     if directory.is_none() {
@@ -17,7 +20,7 @@ fn perfetto() -> Option<PathBuf> {
     directory.filter(|_| have("node"))
 }
 
-/// The rows that answer each query.
+/// Returns the rows that answer each query.
 fn ask(directory: &PathBuf, trace: &PathBuf, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let mut command = Command::new("node");
     command.arg(source("trace_processor.mjs"));
@@ -34,7 +37,8 @@ const SLICES: &str = "select tid, slice.ts, slice.depth, slice.name, parent.name
     and coalesce(thread_track.name, '') != 'thread state' \
     and coalesce(extract_arg(slice.arg_set_id, 'debug.end'), extract_arg(slice.arg_set_id, 'args.end'), '') != 'resumed' \
     and extract_arg(slice.arg_set_id, 'debug.resumed') is null";
-/// What threads did within calls of `main`, as the events of their states have it, and as the calls say themselves.
+/// A query for the times in which threads were blocked in calls of `main`: from the events of their
+/// states, and from the calls' arguments.
 const STATES: &str = "select sum(min(state.ts + state.dur, main.ts + main.dur) - max(state.ts, main.ts)), \
     extract_arg(main.arg_set_id, 'debug.blocked_ns') \
     from slice state join thread_track states on state.track_id = states.id, \
@@ -69,10 +73,11 @@ fn sorted(mut slices: Vec<Slice>) -> Vec<Slice> {
     slices
 }
 
-/// The duration of a call whose end is not known. A timeline shows it as far as it is known.
+/// The duration of a call whose end is not known; its slice ends where the call was last known to
+/// be open.
 const UNKNOWN: i64 = -1;
 
-/// The calls that calltap itself says there were.
+/// Returns the calls of the recording's csv export.
 fn calls(recording: &Recording) -> Vec<Slice> {
     let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
     let call = |line: &str| {
@@ -85,15 +90,15 @@ fn calls(recording: &Recording) -> Vec<Slice> {
     sorted(csv.lines().skip(1).map(call).collect())
 }
 
-/// The same, but that a difference of times was rounded before it was taken or after: two moments are placed by the clock pairs around
-/// them, a duration by all pairs.
+/// Whether two slices are the same, up to rounding: two moments are converted with the clock pairs
+/// around them, a duration with all pairs.
 fn same(a: &Slice, b: &Slice) -> bool {
     let rounding = 1 + b.5.unsigned_abs() / 10_000;
     (a.0, a.1, a.2, &a.3, &a.4) == (b.0, b.1, b.2, &b.3, &b.4)
         && (a.5.abs_diff(b.5) <= rounding || b.5 == UNKNOWN)
 }
 
-/// The threads that have calls, with their processes.
+/// Returns the threads that have calls, with their processes.
 fn threads(info: &Value) -> Vec<Vec<Value>> {
     let list = |key: &str| info[key].as_array().cloned().unwrap_or_default();
     let process = |pid: &Value| list("processes").into_iter().find(|process| process["pid"] == *pid);
@@ -107,16 +112,16 @@ fn threads(info: &Value) -> Vec<Vec<Value>> {
     rows
 }
 
-/// Perfetto shows no calls deeper than this, and says how many there are.
+/// Depth from which Perfetto shows no calls; it reports their number.
 const DEEPEST: i64 = 511;
 
-/// Asks Perfetto about a trace in these forms.
+/// Compares the calls that Perfetto shows for these export formats.
 fn displayed(recording: &Recording, forms: &[&str]) {
     let Some(directory) = perfetto() else { return };
     let (what, info, calls) = (&recording.what, recording.info(), calls(recording));
     let (mut calls, deeper): (Vec<Slice>, Vec<Slice>) = calls.into_iter().partition(|call| call.2 < DEEPEST);
     if calls.iter().all(|call| call.5 == UNKNOWN) {
-        // Without returns, or without times, they are instants.
+        // Without returns, or without times, calls are instants.
         calls.iter_mut().for_each(|call| call.5 = 0);
     }
     assert!(!calls.is_empty(), "{what}");
@@ -126,7 +131,7 @@ fn displayed(recording: &Recording, forms: &[&str]) {
         assert_eq!(trouble.len(), 0, "{what}: {to}: {trouble:?}");
         let mut slices = slices(rows);
         if calls.iter().all(|call| call.5 == 0) {
-            // Instants only: Perfetto puts those of one moment into each other.
+            // Perfetto nests instants of the same moment.
             slices.iter_mut().for_each(|slice| (slice.2, slice.4) = (0, String::new()));
             slices.sort();
         }

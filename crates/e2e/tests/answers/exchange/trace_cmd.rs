@@ -1,4 +1,4 @@
-//! Exported traces in trace-cmd and in KernelShark's library: every call, in whom, when, for how long, and inside of what.
+//! Exported traces in trace-cmd and in KernelShark: calls with thread, time, duration and caller.
 
 mod waits;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// By thread id.
+/// Lists by thread id.
 type ByThread<T> = BTreeMap<u64, Vec<T>>;
 
 /// A call.
@@ -17,30 +17,30 @@ struct Call {
     name: String,
     caller: String,
     depth: usize,
-    /// Nanoseconds; None where the clock tells no time.
+    /// Nanoseconds; `None` if the clock has no time.
     start: Option<u64>,
-    /// None if it was still going on, or the clock tells no time.
+    /// Nanoseconds; `None` if the call was open at the end, or the clock has no time.
     duration: Option<u64>,
 }
 
-/// Deeper calls are shown as being so deep.
+/// Depth at which deeper calls are shown.
 const DEEPEST: usize = 500;
 
-/// The duration of what is no call, but the rest of one.
+/// Stands for the duration of a resumed call, which does not count as another call.
 const RESUMED: u64 = u64::MAX;
 
-/// What an exported trace says in words.
+/// Sentences in an exported trace.
 const SAID: [&str; 3] = [
     "the last events of this thread are missing",
     "it is not known whether this thread runs",
     "this thread runs",
 ];
 
-/// An entry with its caller, as the function tracer has it.
+/// An entry with time, function and caller, from the function tracer.
 type Marked = (Option<u64>, String, String);
 
 fn export(recording: &Recording, to: &str, version: &str) -> PathBuf {
-    // KernelShark goes by the end of the name.
+    // KernelShark chooses its reader by the file's extension.
     let file = recording.trace.with_extension(format!("{to}.{version}.dat"));
     let (from, into) = (recording.trace.to_string_lossy(), file.to_string_lossy());
     let run = calltap_run(&["export", "--to", to, "--format-version", version, "-i", &from, "-o", &into]);
@@ -61,19 +61,19 @@ fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Vec<String> {
     run.stdout.lines().map(str::to_owned).collect()
 }
 
-/// A name as it is where it may have no blanks.
+/// Returns a name in the form without blanks.
 fn word(name: &str) -> String {
     name.replace(", ", ",").replace(' ', "_")
 }
 
-/// Nanoseconds of a number with up to nine decimals.
+/// Parses seconds with up to nine decimals into nanoseconds.
 fn nanoseconds(seconds: &str) -> u64 {
     let (whole, rest) = seconds.split_once('.').unwrap_or((seconds, ""));
     whole.parse::<u64>().expect("seconds") * 1_000_000_000
         + format!("{rest:0<9}").parse::<u64>().expect("decimals")
 }
 
-/// What `trace-cmd report` says.
+/// The contents of `trace-cmd report`.
 #[derive(Default)]
 struct Report {
     calls: ByThread<Call>,
@@ -81,7 +81,7 @@ struct Report {
     tasks: BTreeMap<u64, String>,
     dropped: u64,
     open: ByThread<Call>,
-    /// From when to when threads slept, or had no processor.
+    /// The times in which threads slept, or were runnable.
     waits: ByThread<(u64, u64, bool)>,
     waiting: BTreeMap<u64, (u64, bool)>,
 }
@@ -139,7 +139,7 @@ impl Report {
         }
     }
 
-    /// What there is no event of the kernel's for.
+    /// Takes a text for which the kernel has no event.
     fn print(&mut self, tid: u64, info: &str) {
         let text = info.strip_prefix("calltap: ").expect("calltap's own");
         let resumed = text.strip_suffix(": the thread is back on its stack");
@@ -153,7 +153,7 @@ impl Report {
         open.push(Call { name, caller, depth, start: None, duration: Some(RESUMED) });
     }
 
-    /// Takes calls from above a depth that have no exit; what was resumed is none.
+    /// Ends the calls above a depth that have no exit. A resumed call is not counted.
     fn leave(&mut self, tid: u64, depth: usize) {
         let open = self.open.entry(tid).or_default();
         while open.len() > depth && depth < DEEPEST {
@@ -165,7 +165,7 @@ impl Report {
     fn enter(&mut self, tid: u64, start: Option<u64>, info: &str) {
         let (duration, text) = info.split_once('|').expect("a column");
         let (text, depth) = depth(text);
-        // What another program left open that had this thread before.
+        // Calls that another program had left open in this thread have ended.
         self.leave(tid, depth);
         let open = self.open.entry(tid).or_default();
         assert_eq!(depth, open.len().min(DEEPEST), "{info}");
@@ -204,14 +204,14 @@ fn depth(text: &str) -> (&str, usize) {
     (text, depth.trim_end_matches(')').parse().expect("a depth"))
 }
 
-/// Nanoseconds of `+ 12.345 us`.
+/// Parses `+ 12.345 us` into nanoseconds.
 fn microseconds(text: &str) -> u64 {
     let number =
         text.trim_start_matches(['+', '!', '#', '$', ' ']).trim().strip_suffix(" us").expect("a duration");
     nanoseconds(number) / 1_000_000
 }
 
-/// The fields of a line of csv.
+/// Splits a line of csv into fields.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for letter in line.chars() {
@@ -224,7 +224,7 @@ fn fields(line: &str) -> Vec<String> {
     fields
 }
 
-/// The calls that calltap itself says there were, in the order in which they ended.
+/// Returns the calls of the recording's csv export, in the order of their ends.
 fn calls(recording: &Recording) -> ByThread<Call> {
     let csv = std::fs::read_to_string(export(recording, "csv", "6")).expect("just written");
     let mut calls = ByThread::new();
@@ -243,7 +243,7 @@ fn calls(recording: &Recording) -> ByThread<Call> {
     calls
 }
 
-/// Entries and callers as `calltap replay` has them, and how many events it says are lost.
+/// Returns the entries and callers of `calltap replay`, and the number of lost events.
 fn replayed(recording: &Recording) -> (ByThread<Marked>, u64) {
     let trace = recording.trace.to_string_lossy();
     let run = calltap_run(&["replay", "-i", &trace]);
@@ -267,19 +267,19 @@ fn replayed(recording: &Recording) -> (ByThread<Marked>, u64) {
     (marks, lost)
 }
 
-/// Times of less than a second are shown with nanoseconds, longer ones with seven digits.
+/// Compares durations as printed: below a second with nanoseconds, longer ones with seven digits.
 fn same_duration(shown: u64, real: u64) -> bool {
     shown.abs_diff(real) <= if real < 9_000_000 { 1 } else { real / 100_000 }
 }
 
-/// A call in the report against the same in the trace.
+/// Compares a call of the report with one of the trace.
 fn same(shown: &Call, real: &Call, has_time: bool, last: u64) -> bool {
     let duration = match (shown.duration, real.duration) {
         _ if !has_time => true,
         (Some(shown), Some(real)) => same_duration(shown, real),
-        // Going on at the end: calltap gives it the time until then.
+        // A call that was open at the end: calltap's duration extends up to the end.
         (None, Some(real)) => shown.start.is_some_and(|start| start + real + 1 >= last),
-        // A call that ended at an unknown moment is shown as far as it is known.
+        // A call that ended at an unknown time is shown up to its last known moment.
         (Some(_), None) => true,
         (shown, real) => shown == real,
     };
@@ -288,7 +288,7 @@ fn same(shown: &Call, real: &Call, has_time: bool, last: u64) -> bool {
             == (&real.name, &real.caller, real.depth, real.start)
 }
 
-/// Names of threads; of an id that was used again, the newest.
+/// Returns the names of threads; for a reused id, the newest.
 fn tasks(info: &Value) -> BTreeMap<u64, String> {
     let threads = info["threads"].as_array().cloned().unwrap_or_default();
     let row = |thread: &Value| {
@@ -297,7 +297,7 @@ fn tasks(info: &Value) -> BTreeMap<u64, String> {
     threads.iter().map(row).collect()
 }
 
-/// trace-cmd has all of it, in both versions of the file.
+/// Compares the whole trace with that of trace-cmd, in both versions of the file.
 fn displayed(recording: &Recording) {
     if !have("trace-cmd") {
         return;
@@ -345,13 +345,13 @@ fn displayed(recording: &Recording) {
         }
     }
     assert!(report.calls.is_empty() && report.marks.is_empty(), "{what}: calls of threads that have none");
-    // KernelShark takes its time, and trace-cmd has seen that both versions say the same.
+    // KernelShark is slow, and trace-cmd has shown that both versions are the same.
     let many = all.values().map(Vec::len).sum::<usize>() > 10_000;
     let shown = files.iter().skip(usize::from(many));
     shown.for_each(|file| in_kernelshark(what, file, &all, graph, function, lost));
 }
 
-/// KernelShark's library has every call, and says where some are missing.
+/// Checks that KernelShark's library has every call, and marks missing ones.
 fn in_kernelshark(what: &str, file: &Path, all: &ByThread<Call>, graph: bool, function: bool, lost: u64) {
     let Some(program) = kernelshark() else { return };
     let (mut entered, mut exits, mut marked, mut missed) = (Vec::new(), 0, Vec::new(), 0);
@@ -410,7 +410,7 @@ fn named_threads_with_every_tracer_and_every_clock() {
 
 #[test]
 fn names_of_rust_have_their_blanks_replaced() {
-    // Without those that are called most: it is about names.
+    // The test is about names: functions with most calls are left out.
     let most = ["*fetch_add*", "__rustc::*", "*drop_in_place*", "*black_box*", "panics::deep"];
     let flags = most.iter().flat_map(|name| ["-N", name]).collect();
     check(&compile_rust("panics.rs", &[]), &[flags], &[]);
@@ -418,7 +418,7 @@ fn names_of_rust_have_their_blanks_replaced() {
 
 #[test]
 fn longjmp_and_deep_recursion() {
-    // The other recursion is deep enough: what is shown grows with the square of it.
+    // The other recursion is deep enough: the output grows with the square of the depth.
     check(&compile(GCC, &["jumps.c"], &[]), &[vec!["-N", "recurse"]], &[]);
 }
 
@@ -485,7 +485,7 @@ fn names_of_cpp_have_their_blanks_replaced_and_what_cannot_be_read_any_more_is_m
     let report = || Report::of(&Report::lines(&export(&recording, "trace-cmd", "6")), true);
     let whole = report();
     let bytes = std::fs::read(&recording.trace).expect("a trace");
-    // Somewhere there are names only.
+    // The flipped byte may be in a name, which changes nothing else.
     let broken = (2..7).map(|eighth| {
         let mut bytes = bytes.clone();
         let at = bytes.len() * eighth / 8;

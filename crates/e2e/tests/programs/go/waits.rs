@@ -1,10 +1,11 @@
-//! Waits of goroutines: what the runtime parked them for, and for how long.
+//! Waits of goroutines: the reasons for which the runtime parked them, and the durations.
 
 use calltap_e2e::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// `calltap why` of the program's one request: what it did, as JSON, and what the program has noted itself: nanoseconds by reason.
+/// Runs `calltap why` on the program's one request. Returns the answer, and the nanoseconds by
+/// reason that the program has measured.
 fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>) {
     let (path, answer) = (program.path.display().to_string(), program.directory().join("why.json"));
     let answer = answer.display().to_string();
@@ -19,7 +20,7 @@ fn asked(program: &Program, flags: &[&str]) -> (Value, BTreeMap<String, u64>) {
     (answer["calls"][0]["did"].clone(), noted)
 }
 
-/// Nanoseconds of waits, by what they were in.
+/// Returns the nanoseconds of waits, by reason.
 fn waits(did: &Value) -> BTreeMap<String, u64> {
     let mut waits = BTreeMap::new();
     for wait in did["blocked"].as_array().expect("waits") {
@@ -29,21 +30,21 @@ fn waits(did: &Value) -> BTreeMap<String, u64> {
     waits
 }
 
-/// Are they those that the program has noted, and no others?
+/// Checks that the waits are those that the program has measured, and no others.
 fn check_waits(program: &Program, did: &Value, noted: BTreeMap<String, u64>) {
     assert_eq!(noted.len(), 9, "{}: {noted:?}", program.name);
     let mut waits = waits(did);
-    // The runtime had no word of its own for this one up to Go 1.23.
+    // Up to Go 1.23 the runtime had no reason of its own for this wait.
     let semaphore = waits.remove("semacquire");
     let group = waits.entry("sync.WaitGroup.Wait".to_owned()).or_default();
     *group += semaphore.unwrap_or_default();
     for (reason, ns) in noted {
         let waited = waits.remove(&reason).unwrap_or_default();
-        // What was noted has the way to the wait, and back, in it; by another clock.
+        // The program's measurement includes the calls around the wait, and uses another clock.
         let is_right = waited <= ns + ns / 100 && waited > ns / 2;
         assert!(is_right, "{} {reason}: {waited} of {ns} ns noted; {did:#}", program.name);
     }
-    // A collector's wait may come besides.
+    // The garbage collector may cause further waits.
     let strange: Vec<_> = waits.keys().filter(|reason| !reason.starts_with("GC ")).collect();
     assert!(strange.is_empty(), "{}: {strange:?}", program.name);
 }
@@ -52,7 +53,7 @@ fn check_waits(program: &Program, did: &Value, noted: BTreeMap<String, u64>) {
 fn goroutines_wait_for_what_they_have_noted_and_as_long() {
     for go in Go::newer() {
         let program = go.compile("waits.go", &[]);
-        // The functions by which waits are known are traced also where filters name others.
+        // The functions that tell waits are traced even if filters name only others.
         for flags in [&[][..], &["-F", "main.*"]] {
             let (did, noted) = asked(&program, flags);
             check_waits(&program, &did, noted);

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// What `turns.py` does between two changes.
+/// Number of calls that `turns.py` makes between two changes.
 const CALLS: u64 = 50;
 
-/// `turns.py`, and the id of the process that runs it.
+/// A process that runs `turns.py`.
 struct Turns {
     resident: Resident,
     pid: String,
@@ -23,7 +23,7 @@ impl Turns {
         Turns { resident, pid }
     }
 
-    /// Changes what is traced, and has it call its functions. What calltap said.
+    /// Changes the selection, and has the functions called. Returns calltap's messages.
     fn set(&mut self, flags: &[&str]) -> String {
         let run = calltap_run(&[&["set", "-p", &self.pid], flags].concat());
         assert!(run.status.success(), "{flags:?}: {}", run.stderr);
@@ -31,7 +31,7 @@ impl Turns {
         run.stderr
     }
 
-    /// It takes notice of what was set, and calls its functions.
+    /// Lets the interpreter take notice of the selection, and has the functions called.
     fn turn(&mut self) {
         self.resident.tell();
         self.resident.wait_for("now");
@@ -39,7 +39,7 @@ impl Turns {
         self.resident.wait_for("done");
     }
 
-    /// Changes what is traced in each way.
+    /// Changes the selection in each way.
     fn turn_with_each_selection(&mut self) {
         self.turn();
         let said = self.set(&["--python", "__main__.second"]);
@@ -56,7 +56,8 @@ impl Turns {
     }
 }
 
-/// Calls of `first`, `second` and `Handler.get` of a trace. Names are not qualified before 3.11 where the class was made before.
+/// Returns the calls of `first`, `second` and `Handler.get` in a trace. Before 3.11, names are not
+/// qualified if the class was made earlier.
 fn counts(trace: &str) -> [u64; 3] {
     let calls = calls(trace);
     let of = |name: &str| calls.get(&format!("__main__.{name}")).copied().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Calls of mcount that are found when they are made for the first time (`--discovery first-call`): recorded, converted, traced from then on.
+//! Calls of mcount that are found when they are first made (`--discovery first-call`): they are
+//! recorded, converted, and traced from then on.
 
 mod attached;
 
@@ -15,7 +16,7 @@ const fn build(name: &'static str, flags: &'static [&'static str]) -> Build {
     Build { name, compilers: GNU, flags }
 }
 
-/// Every form that a call of the profiling function has.
+/// All forms of calls of the profiling function.
 const BUILDS: [Build; 6] = [
     build("mcount, PIE", &["-O2", "-pg"]),
     build("fentry, PIE", &["-O2", "-pg", "-mfentry"]),
@@ -44,7 +45,7 @@ impl Started {
         Started { calltap, pid, trace }
     }
 
-    /// One round of calls.
+    /// Makes the program do one round of calls.
     fn round(&mut self) {
         self.calltap.tell();
         self.calltap.wait_for("done");
@@ -62,13 +63,14 @@ impl Started {
         assert!(run.status.success(), "put {name} {value}: {}", run.stderr);
     }
 
-    /// Calls that were converted.
+    /// Returns the number of converted calls.
     fn converted(&self) -> usize {
         let info = self.get("dyn_ftrace_total_info");
         info.split(' ').next().and_then(|word| word.parse().ok()).expect("a number")
     }
 
-    /// What the program has counted must be what was recorded.
+    /// Checks that the recorded counts are those that the program has counted, and returns the
+    /// rows.
     fn counts_agree(self, what: &str) -> Vec<Value> {
         let Started { calltap, trace, .. } = self;
         let (status, output, errors) = calltap.end();
@@ -109,10 +111,10 @@ fn what_was_called_is_traced_from_its_conversion_on_and_counted_exactly() {
         started.round();
         started.put("ftraced_enabled", "enable");
         started.round();
-        // The daemon would convert late in the middle of the next round.
+        // The daemon would convert `late` in the middle of the next round.
         started.put("ftraced_enabled", "disable");
         started.round();
-        // work and outer, and not late, whose first call was just now.
+        // The list has work and outer, but not late, whose first call was just made.
         let available = started.get("available_filter_functions");
         assert!(available.contains("work") && available.contains("outer"), "{}: {available}", build.name);
         started.put("ftraced_enabled", "1");
@@ -134,7 +136,7 @@ fn filters_by_name_hold_when_it_is_converted_and_the_others_become_nops() {
         assert_eq!(started.get("enabled_functions"), "work (1)\n");
         assert_eq!(started.get("available_filter_functions").lines().count(), started.converted());
         started.round();
-        // From now on the other one.
+        // From now on, the filter has the other function.
         started.put("set_ftrace_filter", "outer");
         assert!(started.get("enabled_functions").contains("outer"));
         started.round();
@@ -160,7 +162,7 @@ fn the_daemon_converts_once_a_second_and_only_while_it_is_enabled() {
     started.round();
     thread::sleep(Duration::from_millis(2500));
     assert_eq!(started.converted(), 0, "nothing is converted on its own");
-    // Any write converts, this one too.
+    // Any write converts, also this one.
     started.put("ftraced_enabled", "0");
     assert_eq!(started.get("ftraced_enabled"), "disabled\n");
     let by_hand = started.converted();
@@ -271,7 +273,7 @@ fn a_forked_child_has_its_own_first_calls() {
         started.round();
         started.put("ftraced_enabled", "1");
         started.calltap.tell();
-        // What only the child has called is converted when this is asked for.
+        // Calls that only the child has made are converted on request.
         started.calltap.wait_for("child has called");
         started.put("ftraced_enabled", "1");
         started.round();
@@ -304,7 +306,7 @@ fn more_first_calls_than_records_are_skipped_and_found_again() {
     started.put("ftraced_enabled", "0");
     started.round();
     started.put("ftraced_enabled", "0");
-    // 40 pages of 256 records were there, and one more comes at a time.
+    // 40 pages of 256 records were prepared, and further ones are added one at a time.
     assert_eq!(started.converted(), 10_240);
     started.round();
     started.put("ftraced_enabled", "0");
@@ -333,7 +335,7 @@ fn a_profiling_function_of_its_own_is_taken_over() {
             .arg(&program.path);
         let run = calltap_e2e::run(command, b"");
         assert!(run.status.success(), "{}", run.stderr);
-        // Nothing of it is run any more, converted or not.
+        // Neither converted nor other calls reach the program's own profiling function.
         assert!(run.stdout.contains("profiled 0\n"), "{}: {}", build.name, run.stdout);
     }
 }
@@ -344,7 +346,7 @@ fn more_than_a_hundred_thousand_conversions_stop_it_with_a_warning() {
     const FUNCTIONS: usize = 101_000;
     let program = program(&BUILDS[2]);
     let source = program.directory().join("overflow.S");
-    // Each is a function with a frame, a call of mcount and nothing else.
+    // Each function has a frame and a call of mcount only.
     let text = format!(
         ".text\n.rept {FUNCTIONS}\n push %rbp\n mov %rsp, %rbp\n call mcount\n pop %rbp\n ret\n.balign 16\n.endr\n\
          .section .note.GNU-stack,\"\",@progbits\n"
@@ -364,14 +366,14 @@ fn more_than_a_hundred_thousand_conversions_stop_it_with_a_warning() {
     let many = Program::existing(&path.to_string_lossy());
     let mut started = Started::new(&many, &[], &["--tracer", "function"]);
     started.put("ftraced_enabled", "0");
-    // Records come one page at a time when those of the start are used up.
+    // When the first pages are used up, further ones are added one at a time.
     for _ in 0..(FUNCTIONS - 10_240).div_ceil(256) + 1 {
         started.round();
         started.put("ftraced_enabled", "0");
     }
     let converted = started.converted();
     assert!(converted > 100_000, "{converted}");
-    // What is called now is not recorded, until it is enabled again.
+    // Calls made now are not recorded until recording is enabled again.
     started.round();
     started.put("ftraced_enabled", "0");
     assert_eq!(started.converted(), converted);
@@ -393,7 +395,7 @@ fn a_program_whose_recorder_is_killed_runs_on() {
         started.put("ftraced_enabled", "1");
         // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(started.calltap.pid as i32, libc::SIGKILL) };
-        // What was converted, and what still leads to the recorder.
+        // These rounds run converted calls, and calls that still lead to the recorder.
         started.round();
         started.round();
         let pid: i32 = started.pid.parse().expect("a number");

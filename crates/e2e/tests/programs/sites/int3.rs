@@ -1,14 +1,14 @@
-//! Functions that have no room for a jump, traced by breakpoints that stay (`--allow-int3`).
+//! Functions without room for a jump, traced by permanent breakpoints (`--allow-int3`).
 
 use calltap_e2e::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const ALLOWED: &[&str] = &["--allow-int3"];
-/// Those of `tiny.cpp` that have no room for a jump.
+/// The functions of `tiny.cpp` without room for a jump.
 const TINY: [&str; 7] =
     ["tiny_nothing", "tiny_same", "tiny_tail", "tiny_sum", "tiny_calls", "tiny_far", "tiny_last"];
-/// Ways to compile it: there is no C++ for musl.
+/// Returns the builds of the program: musl has no C++.
 fn builds() -> impl Iterator<Item = &'static Build> {
     [&BARE[0], &BARE[3], &BARE[4], &BARE_PLACED[0], &BARE_PLACED[1]].into_iter()
 }
@@ -23,7 +23,7 @@ fn handles_traps(pid: u32) -> bool {
     u64::from_str_radix(line.trim(), 16).expect("a set of signals") & 1 << 4 != 0
 }
 
-/// Is there a breakpoint at the one function that is far from all others?
+/// Whether the function that is far from all others has a breakpoint.
 fn traps(pid: u32) -> bool {
     changed_text(pid).iter().any(|text| text.contains("ffd: [cc] instead of [8b]"))
 }
@@ -49,7 +49,7 @@ fn detach(resident: &Resident, what: &str) {
     is_clean(resident, what);
 }
 
-// Threads, signal handlers, exceptions, tail calls: all at once.
+// Threads, signal handlers, exceptions and tail calls at the same time.
 #[test]
 fn calls_of_functions_without_room_are_counted_exactly() {
     for build in builds() {
@@ -102,7 +102,7 @@ fn who_comes_and_goes_leaves_everything_as_it_was() {
     let mut resident = Resident::start(&program, &["busy"]);
     let before = State::at_rest(resident.pid, &["State"]);
     for (round, attach) in ATTACHES.iter().enumerate() {
-        // All of them are called in turn, by threads that may have no processor for long.
+        // All functions are called in turn, by threads that may not be scheduled for long.
         let has_all = |resident: &Resident| {
             let rows = resident.view(if round == 3 { "stat" } else { "report" });
             let rows = rows.as_array().cloned().unwrap_or_default();
@@ -123,7 +123,7 @@ fn what_is_switched_again_and_again_does_its_work() {
     let program = tiny();
     let mut resident = Resident::start(&program, &["busy"]);
     let pid = resident.pid.to_string();
-    // First without: it can be allowed later.
+    // The session begins without breakpoints: they can be allowed later.
     assert!(calltap_run(&["attach", "-p", &pid]).status.success());
     assert!(!traps(resident.pid));
     for round in 0..2 {
@@ -147,7 +147,7 @@ fn what_is_switched_again_and_again_does_its_work() {
     ends_well(resident, "switched");
 }
 
-// What a breakpoint leads to differs from process to process.
+// A breakpoint leads to different stubs in different processes.
 #[test]
 fn children_live_on_while_their_parent_is_traced_by_other_stubs() {
     let program = tiny();
@@ -222,7 +222,7 @@ fn what_breakpoints_would_kill_is_told_and_the_rest_is_traced() {
     }
 }
 
-// Python's own instructions, some of which are functions of a few bytes.
+// CPython's own functions, some of which have only a few bytes.
 #[test]
 fn a_program_of_the_system_s_gives_the_same_output_with_all_that_can_be_traced() {
     let Some(python) =

@@ -1,4 +1,5 @@
-//! Programs whose indirect jumps and outlined parts look like exits and functions give the same results with all their functions traced.
+//! Programs whose indirect jumps and outlined parts look like exits and functions: with all
+//! functions traced, their results are the same.
 
 use calltap_e2e::*;
 use std::fs;
@@ -20,7 +21,7 @@ const MORE: &[Build] = &[
     Build { name: "bare -O3, stripped", compilers: GNU, flags: &["-O3", "-s"] },
 ];
 
-/// Every build, at its start and attached to.
+/// Checks every build, recorded from its start and attached to.
 fn every(source: &str, arguments: &[&str]) {
     for build in installed(BARE).chain(installed(MORE)).chain(installed(BARE_PLACED).take(1)) {
         let program = compile(build, &[source], &["-Wno-pedantic"]);
@@ -40,7 +41,8 @@ fn leaves_whose_rare_paths_were_moved_away_compute_the_same() {
     every("outlined.c", &["1", "2", "3", "4"]);
 }
 
-// A compiler that knows how often which path was taken moves the others away, without a name where symbols are stripped.
+// With a profile of the taken paths, a compiler moves the other paths away; where symbols are
+// stripped, these parts have no names.
 #[test]
 fn a_program_laid_out_by_its_profile_computes_the_same() {
     const TRAINED: &Build = &Build {
@@ -67,7 +69,8 @@ fn a_program_laid_out_by_its_profile_computes_the_same() {
     let program = compile(USED, &["outlined.c"], &[&flag]);
     let expect = Expect { arguments: &["1", "2", "3"], unnamed: true, ..Expect::default() };
     check(&program, &plain(), &expect);
-    // Parts are no functions, of which there would be no more than the program has.
+    // Cold parts do not count as functions, of which there would seem to be more than in the
+    // program.
     let sites = calltap_run(&["sites", &program.path.to_string_lossy()]);
     assert!(sites.stdout.lines().next().is_some_and(|head| head.contains("cold part")), "{}", sites.stdout);
 }

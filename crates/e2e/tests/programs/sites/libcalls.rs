@@ -1,11 +1,12 @@
-//! Calls into libraries, by the linker's stubs: as many as the program makes, inside the functions that make them.
+//! Calls into libraries, by the linker's stubs: as many as the program makes, within the functions
+//! that make them.
 
 use calltap_e2e::{
     BARE, BUILDS, Build, CLANG, Expect, GCC, Resident, attach_and_look, calltap_run, changed_text, check,
     compile, have, installed, one_line, record,
 };
 
-/// What a library does is not inlined, and its mathematics are there.
+/// Flags that keep calls of the library from being inlined, and link its mathematical functions.
 const FLAGS: &[&str] = &["-fno-builtin", "-lm", "-lpthread"];
 const WORDS: Expect<'_> =
     Expect { arguments: &["a", "few words"], stdin: b"", may_lose: false, uncounted: false, unnamed: false };
@@ -14,7 +15,8 @@ const WORDS: Expect<'_> =
 fn calls_into_libraries_are_those_that_the_program_makes() {
     for build in installed(BUILDS).chain(installed(BARE)) {
         let unnamed = build.flags.contains(&"-s");
-        // Names of its own functions are gone, and with them those of what they count.
+        // The names of the program's own functions are stripped, and with them the names of its
+        // counts.
         let program = compile(build, &["libcalls.c"], FLAGS);
         check(&program, &[vec!["--libcalls"]], &Expect { unnamed, ..WORDS });
     }
@@ -55,7 +57,7 @@ fn they_lie_within_the_functions_that_make_them() {
     );
     assert!(!report.contains("\"malloc\"") && !report.contains("\"free\""), "{report}");
     assert!(show(&["report", "--linker-names"]).contains("strlen@plt"));
-    // Values are read of them as of other functions.
+    // Values are read at these calls as at those of other functions.
     let run = record(&program, &["--libcalls", "-A", "toupper@arg1/d32", "-R", "toupper"], &WORDS);
     let trace = run.trace.to_string_lossy().into_owned();
     let tree = calltap_run(&["replay", "--graph", "toupper", "--no-sched", "-n", "6", &trace]).stdout;

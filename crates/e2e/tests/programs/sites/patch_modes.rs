@@ -1,10 +1,11 @@
-//! The ways of changing code that runs (`--patch-mode`): programs go on under each, also when the calltap that changes them is killed; where breakpoints cannot be, that is told.
+//! The ways to change running code (`--patch-mode`): programs run on with each, also if calltap is
+//! killed meanwhile; where breakpoints cannot be used, that is reported.
 
 use calltap_e2e::*;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-/// Those that are for running programs and are not the default.
+/// The modes for running programs, except the default.
 const MODES: [&str; 2] = ["jmp3f", "breakpoint"];
 
 fn check(mode: &str) {
@@ -24,7 +25,7 @@ fn programs_go_on_as_untraced_while_switched_through_breakpoints() {
     check("breakpoint");
 }
 
-/// Attaches.
+/// Attaches with a patch mode.
 fn attach(resident: &Resident, mode: &str) -> String {
     let pid = resident.pid.to_string();
     let run = calltap_run(&["attach", "-p", &pid, "--patch-mode", mode]);
@@ -64,14 +65,15 @@ fn threads_that_come_and_go_children_and_signal_handlers_meet_breakpoints() {
                 through += usize::from(!set.stderr.contains("as by default"));
             }
         }
-        // Where threads begin all the time, and block all signals then, some is changed as by default on a busy machine.
+        // Where threads are created all the time, and block all signals meanwhile, a loaded machine
+        // may always fall back to the default mode.
         assert!(through > 0 || ["churn", "forks"].contains(&how), "{how}: never through breakpoints");
         detach(&resident, how);
         ends_well(resident, how);
     }
 }
 
-/// Runs calltap, which is killed when it begins a system call for the n-th time.
+/// Runs calltap, and kills it at the n-th time that it begins a system call.
 fn kill_at(call: &str, when: usize, arguments: &[&str]) {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
@@ -127,7 +129,7 @@ fn a_calltap_killed_in_the_middle_leaves_a_program_that_runs_on_and_the_next_one
             left += usize::from(changed_text(resident.pid).iter().any(|text| text.contains(meanwhile)));
             resident.tell();
             resident.wait_for("done");
-            // Half of the time, the next one leaves at once.
+            // In half of the runs, the next command detaches at once.
             if n % 2 == 0 {
                 let on = calltap_run(&["set", "-p", &pid, "--on"]);
                 assert!(on.status.success(), "{what}: {}", on.stderr);

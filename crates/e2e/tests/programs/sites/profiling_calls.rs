@@ -1,4 +1,4 @@
-//! Programs compiled with -pg: what they call at every function's entry is not called any more.
+//! Programs compiled with -pg: the calls at functions' entries are no longer made.
 
 use calltap_e2e::{BUILDS, Expect, compile, record, run};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Object files whose calls to mcount are listed afterwards: the program that is linked from them, and what happens to the files.
+//! Object files to which the list of their calls to mcount is added: the program linked from them,
+//! and the changes of the files.
 
 use calltap_e2e::{
     Build, Expect, Program, calltap, calltap_run, check, compile, diagonal, installed, plain, run, skipped,
@@ -13,7 +14,7 @@ use std::process::Command;
 const GNU: [&str; 2] = ["gcc", "g++"];
 const LLVM: [&str; 2] = ["clang-16", "clang++-16"];
 
-/// The ways to compile with calls to mcount.
+/// Builds with calls to mcount.
 const BUILDS: &[Build] = &[
     Build { name: "gcc mcount", compilers: GNU, flags: &["-O2", "-pg"] },
     Build { name: "gcc fentry", compilers: GNU, flags: &["-O2", "-pg", "-mfentry"] },
@@ -22,7 +23,7 @@ const BUILDS: &[Build] = &[
     Build { name: "clang fentry", compilers: LLVM, flags: &["-O2", "-pg", "-mfentry"] },
 ];
 
-/// The kinds and places of the functions that can be traced.
+/// Returns the kinds and addresses of the functions that can be traced.
 fn sites(program: &Path) -> Vec<(String, String)> {
     let run = calltap_run(&["sites", "--format", "json", &program.display().to_string()]);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).expect("a list");
@@ -31,7 +32,7 @@ fn sites(program: &Path) -> Vec<(String, String)> {
     traceable.map(|row| (text(row, "function"), text(row, "kind"))).collect()
 }
 
-/// Compiles and links in two steps, with something done to the object between them.
+/// Compiles and links in two steps, with an operation on the object in between.
 fn in_two_steps(build: &Build, source: &str, between: impl Fn(&Path)) -> Program {
     let program = compile(build, &[source], &[]);
     let object = program.add(build, &[source], "object.o", &["-c"]);
@@ -90,7 +91,7 @@ fn the_functions_are_those_of_the_compilers_own_list() {
     }
 }
 
-/// A compiler that is run by `calltap cc`.
+/// Returns a build whose compiler is run by `calltap cc`.
 fn wrapped(build: &Build) -> Build {
     let words = |compiler| -> &'static [&'static str] { [&["cc", compiler], build.flags].concat().leak() };
     let calltap: &'static str = calltap().display().to_string().leak();
@@ -107,7 +108,7 @@ fn the_compiler_with_the_list_made_behind_it() {
     }
 }
 
-/// A directory with a source and its object.
+/// Returns a directory with a source and its object.
 fn directory() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let object = directory.path().join("unit.o");
@@ -238,7 +239,7 @@ fn the_compiler_finds_everything_as_it_expects_it() {
     );
     assert!(made.status.success(), "{}", made.stderr);
     assert!([&object, &at("two.o"), &at("out/x.o")].iter().all(|object| listed(object)));
-    // Objects that it was given, not made, are left alone.
+    // Objects that the compiler has as input are not changed.
     let script = "gcc -pg -c two.c; echo 'int main(){}' >main.c; $calltap cc gcc -pg main.c two.o -o program && ./program";
     assert!(shell(directory.path(), script).status.success());
     assert!(!listed(&at("two.o")));

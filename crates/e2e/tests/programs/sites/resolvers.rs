@@ -1,8 +1,9 @@
-//! Functions that are chosen when the program is linked at run time (IFUNC): what is chosen is recorded like any other.
+//! Functions that the dynamic linker selects at run time (IFUNC): the selected implementation is
+//! recorded like any other function.
 
 use calltap_e2e::*;
 
-/// A program and its library, both linked so.
+/// Compiles a program and its library with a flag of the linker.
 fn program(flag: &str) -> Program {
     let program = compile(GCC, &["resolvers.c"], &["-DALONE"]);
     let library =
@@ -12,7 +13,7 @@ fn program(flag: &str) -> Program {
     program
 }
 
-/// Calls of the library's resolvers, by name.
+/// Returns the calls of the library's resolvers, by name.
 fn resolved(recording: &Recording) -> Vec<(String, i64)> {
     let rows = recording.rows();
     let named =
@@ -27,12 +28,12 @@ fn resolved(recording: &Recording) -> Vec<(String, i64)> {
 fn what_is_chosen_at_the_first_call_is_recorded_and_so_is_the_choice() {
     let program = program("-Wl,-z,lazy");
     let recording = check(&program, &diagonal(0), &Expect::default());
-    // For the program's calls, and for the library's own.
+    // Each resolver runs for the program's calls and for the library's own.
     let twice = |name: &str| (name.to_owned(), 2);
     assert_eq!(resolved(&recording), [twice("library_pick_fast"), twice("library_pick_slow")]);
 }
 
-/// The choice is made before any initialiser runs, the agent's included.
+/// Implementations are selected before any initialiser runs, the agent's included.
 #[test]
 fn what_is_chosen_at_the_start_is_recorded() {
     let program = program("-Wl,-z,now");
@@ -48,7 +49,7 @@ fn static_programs_choose_too() {
     }
 }
 
-// The name of the symbol means the function that is chosen, and not the one that chooses.
+// The symbol's name means the selected function, not the resolver.
 #[test]
 fn the_symbol_s_name_reaches_what_was_chosen() {
     for build in [GCC, &BARE[0]] {
@@ -60,7 +61,7 @@ fn the_symbol_s_name_reaches_what_was_chosen() {
     }
 }
 
-// The program's own calls of it go through the C library's choice.
+// The program's own calls of the function go through the C library's selection.
 #[test]
 fn the_c_library_s_choices_are_reached_by_their_common_name() {
     let run = calltap_run(&["sites", "/lib/x86_64-linux-gnu/libc.so.6", "--format", "json"]);
@@ -78,7 +79,8 @@ fn the_c_library_s_choices_are_reached_by_their_common_name() {
     assert_eq!(resolver["choices"].as_array().map(Vec::len), Some(reached.len()));
 }
 
-// Its implementations have room for no jump at their beginning: others come in at their second instruction.
+// The implementations have no room for a jump at their beginning, as other functions jump to their
+// second instruction.
 #[test]
 fn memcpy_is_traced() {
     let program = Program::existing("copies");
@@ -98,7 +100,7 @@ fn memcpy_is_traced() {
     let alone = run(std::process::Command::new(&copies.path), b"");
     let recording = record(&copies, &["-F", "memcpy", "--tracer", "function_graph"], &Expect::default());
     assert_eq!((&recording.run.stdout, recording.run.status), (&alone.stdout, alone.status));
-    // The dynamic linker has one of its own.
+    // The dynamic linker has a memcpy of its own.
     let rows = recording.rows();
     let calls: i64 =
         rows.iter().filter(|row| row["module"] == "libc.so.6").filter_map(|row| row["calls"].as_i64()).sum();

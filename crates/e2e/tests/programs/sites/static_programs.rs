@@ -1,9 +1,9 @@
-//! Recording static programs, and those linked with musl, from their start: as every other.
+//! Static programs, and those linked with musl, are recorded from their start like every other.
 
 use calltap_e2e::*;
 use std::os::unix::process::ExitStatusExt;
 
-/// Every build of a source, with flags in turn.
+/// Checks every build of a source, with flags in turn.
 fn every(source: &str, how: &[&str]) {
     for (turn, build) in installed(PLACED).enumerate() {
         let program = compile(build, &[source], &[]);
@@ -68,7 +68,7 @@ fn a_recorder_that_is_killed_at_the_start_leaves_a_program_that_runs() {
         strace.args(["record", "-q", "-o", "killed.calltap", "--"]).arg(&program.path);
         strace.current_dir(program.directory());
         let run = run(strace, b"");
-        // The program has the test's output still: this ends when it does.
+        // The program holds the test's output: this run ends when the program does.
         assert!(
             run.stdout == alone.stdout || run.stdout.is_empty() && when < 3,
             "{when}: {}{}",

@@ -1,24 +1,26 @@
-//! A debugger that stops at any instruction, of the program, of a stub or of a hook, sees the program's stack.
+//! A debugger that stops at any instruction of the program, of a stub or of a hook sees the
+//! program's stack.
 
 use calltap_e2e::{BUILDS, Program, calltap, compile, have, run_timeout, used, wait_until};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Steps so many instructions, a backtrace after each.
+/// Number of instructions that are stepped, with a backtrace after each.
 const STEPS: usize = 400;
-/// On a busy machine gdb takes a minute for them.
+/// Time limit: on a busy machine gdb takes a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Frames that are not the program's.
+/// Whether a frame is one of calltap's.
 fn is_ours(frame: &str) -> bool {
-    // The breakpoint may lie on a site: that one is then left alone, and calls what it always called.
+    // The breakpoint may be on a site, which is then not patched and still calls the profiling
+    // function.
     ["calltap_", "calltap_agent::", "core::", "??", "mcount", "__fentry__"]
         .iter()
         .any(|ours| frame.starts_with(ours))
 }
 
-/// The names of the frames of one backtrace.
+/// Returns the names of the frames of a backtrace.
 fn frames(backtrace: &str) -> Vec<&str> {
     let lines = backtrace.lines().filter(|line| line.starts_with('#'));
     let names = lines.filter_map(|line| {
@@ -29,7 +31,8 @@ fn frames(backtrace: &str) -> Vec<&str> {
     names.filter(|name| !is_ours(name)).collect()
 }
 
-/// Attaches to the recorded program and steps. A debugger that starts both would stop the recorder with the program.
+/// Attaches gdb to the recorded program, and steps. If gdb started both, it would stop the recorder
+/// with the program.
 fn step(program: &Program, tracer: &str) -> String {
     let path = |name: &str| program.directory().join(name);
     let text = format!(
@@ -44,11 +47,11 @@ fn step(program: &Program, tracer: &str) -> String {
         .arg("--")
         .arg(&program.path);
     let mut recorder = recorder.stdout(Stdio::piped()).spawn().expect("calltap runs");
-    // The program says when it is under way, and its id.
+    // The program prints its id when it has started.
     let mut pid = String::new();
     let out = recorder.stdout.take().expect("a pipe");
     BufReader::new(out).read_line(&mut pid).expect("its process id");
-    // It may still be writing that: stepping begins in the loop, which needs a processor.
+    // The program may still be writing: stepping begins in the loop, which uses processor time.
     let process: u32 = pid.trim().parse().expect("its process id");
     let before = used(process);
     wait_until("its loop", || used(process) > before + Duration::from_millis(20));
@@ -71,7 +74,8 @@ fn every_instruction_can_be_unwound_from() {
             let stacks: Vec<&str> = output.split("@@\n").skip(1).collect();
             assert_eq!(stacks.len(), STEPS, "{}, {tracer}: {output}", program.path.display());
             assert!(output.contains("calltap_hook"), "{tracer}: some steps were inside hooks");
-            // With -pg the program has a profiler of its own, whose timer may have come just before.
+            // With -pg the program has a profiler of its own, whose timer may have fired just
+            // before.
             for stack in stacks.into_iter().filter(|stack| !stack.contains("<signal handler called>")) {
                 let frames = frames(stack);
                 let right = [&["main"][..], &["a", "main"], &["b", "a", "main"], &["c", "b", "a", "main"]];

@@ -1,16 +1,16 @@
-//! Programs not built for tracing: recorded and attached to as they are.
+//! Programs that were not built for tracing, recorded and attached to.
 
 use calltap_e2e::*;
 use std::process::Command;
 
-/// Every build of a program, with flags in turn, ways to run it in turn.
+/// Checks every build of a program, with flags and ways to run it in turn.
 fn every(source: &str, ways: &[&[&str]], expect: Expect<'_>) {
     for (turn, build) in installed(BARE).chain(installed(BARE_PLACED)).enumerate() {
         if source.ends_with(".cpp") && build.compilers[1] == "musl-gcc" {
             continue;
         }
         let program = compile(build, &[source], &[]);
-        // Of a static program the C library is traced as well, and has functions of the same names.
+        // In a static program the C library is traced as well, and has functions of the same names.
         let unnamed =
             build.flags.contains(&"-s") || build.flags.contains(&"-static") && source == "threads.c";
         let arguments = ways[turn % ways.len()];
@@ -35,7 +35,7 @@ fn threads_end_in_every_way() {
     every("threads.c", &[&["short"], &["exit"], &["cancel"], &["keys"]], Expect::default());
 }
 
-// musl takes a thread's id away before its last functions have run.
+// musl clears a thread's id before the thread's last functions have run.
 #[test]
 fn calls_are_summed_up_until_a_thread_has_ended() {
     for build in installed(BARE_PLACED) {
@@ -118,7 +118,7 @@ fn calls_made_while_attached_are_counted_exactly() {
     [&BARE[0], &BARE[3]].into_iter().for_each(counts_exactly);
 }
 
-// What is asked for by name is found in the libraries, too; what is not stays as it is.
+// Functions of libraries are traced if a filter names them; others stay as they are.
 #[test]
 fn a_library_s_functions_are_traced_where_a_filter_names_them() {
     for build in [GCC, &BARE[0]] {
@@ -167,7 +167,7 @@ fn what_cannot_be_traced_is_listed_with_the_reason() {
     assert_eq!(bad, [""; 0]);
     // A program's first instruction has no caller to return to.
     assert!(run.stdout.contains("the program's entry point: not called"), "{}", run.stdout);
-    // What is no function is counted apart: else it would seem as if many could not be traced.
+    // Cold parts are counted apart: else many functions would seem untraceable.
     let (lines, is_part) = (run.stdout.lines().filter(|line| !line.starts_with('#')), |line: &&str| {
         line.contains("cold part of")
     });
@@ -198,14 +198,15 @@ fn a_controller_that_is_killed_in_the_middle_leaves_a_program_that_runs() {
             assert!(resident.runs(), "{call} {when}");
         }
     }
-    // The next calltap cleans up, and leaves it as it was.
+    // The next calltap removes the remains, and restores the program.
     let run = resident.attach(SHORT);
     assert!(run.status.success(), "{}", run.stderr);
     assert_eq!(changed_text(resident.pid), [""; 0]);
     assert!(resident.end().0.success());
 }
 
-// Names that were stripped come back from the debugging file, and from the table that some distributions leave in the file.
+// Stripped names are restored from the debugging file, and from the symbol table that some
+// distributions leave in the file.
 #[test]
 fn stripped_functions_have_the_names_of_their_debugging_file() {
     if !have("objcopy") || !have("xz") {
@@ -228,7 +229,8 @@ fn stripped_functions_have_the_names_of_their_debugging_file() {
     tool(&["objcopy", "--only-keep-debug", "tail", "tail.debug"]);
     tool(&["objcopy", "--add-gnu-debuglink=tail.debug", "bare", "linked"]);
     assert!(is_named(&of("linked")));
-    // What has no name is called as in a process, which has mapped what a link leads to.
+    // A function without a name is named after the file that a process maps, the target of a
+    // symbolic link.
     std::os::unix::fs::symlink("bare", of("link")).expect("room for a link");
     let listed = calltap_run(&["sites", &of("link")]).stdout;
     assert!(listed.contains("  bare+0x") && !listed.contains("  link+0x"), "{listed}");
@@ -238,12 +240,12 @@ fn stripped_functions_have_the_names_of_their_debugging_file() {
     tool(&["xz", "-k", "tail.debug"]);
     tool(&["objcopy", "--add-section", ".gnu_debugdata=tail.debug.xz", "bare", "packed"]);
     assert!(is_named(&of("packed")));
-    // Another build's names are none of its.
+    // Names of another build are not used.
     tool(&["gcc", "-O1", "-Wl,--build-id", "-DOTHER", "-xc", "/dev/null", "-shared", "-o", "tail.debug"]);
     assert!(!is_named(&of("linked")));
 }
 
-// A function answers to each of its names, when it is recorded and when it is looked for.
+// A function is found by each of its names, in recording and in views.
 #[test]
 fn a_recorded_function_is_found_by_any_of_its_names() {
     let program = compile(&BARE[0], &["tail.c"], &[]);
@@ -258,7 +260,8 @@ fn a_recorded_function_is_found_by_any_of_its_names() {
     }
 }
 
-// Where nothing is left to be traced, the reason is said; where names are missing, where they would be.
+// If no function is left to be traced, the message has the reason; if names are missing, it says
+// where they could be.
 #[test]
 fn what_was_inlined_and_what_has_no_name_is_told() {
     let program = Program::existing("inlined");
@@ -285,10 +288,11 @@ fn what_was_inlined_and_what_has_no_name_is_told() {
     one_line(&calltap_run(&["sites", "--inlined", &file("bare")]), &["no debugging information"]);
 }
 
-// However a function is left: by returns, by jumps to others, by longjmp; and code that looks at return addresses sees none but the program's.
+// Functions are left by returns, by jumps to others, and by longjmp. Code that looks at return
+// addresses sees the program's.
 #[test]
 fn functions_are_left_through_their_own_exits() {
-    // At -Os there is no padding: some of these have return stubs.
+    // At -Os there is no padding, so some of these functions have return stubs.
     let is_meant = |build: &&Build| build.compilers[0] == "gcc" && !build.flags.contains(&"-Os");
     for (turn, build) in installed(BARE).filter(is_meant).enumerate() {
         let program = compile(build, &["exits.c"], &["-Wl,--export-dynamic"]);
@@ -296,12 +300,13 @@ fn functions_are_left_through_their_own_exits() {
         let recording = check(&program, &diagonal(turn), &Expect { unnamed, ..Expect::default() });
         let seen =
             recording.run.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).map(str::to_owned);
-        // Without optimisation, too, there are six frames of the program's.
+        // Without optimisation as well, the program has six frames.
         assert_eq!(seen.as_deref(), Some("12"), "{}", program.name);
     }
 }
 
-// What is not recorded of a function that another one jumped to must leave alone what is kept of that one.
+// If a call is not recorded, a tail call from it must not disturb the record of the function that
+// it jumps to.
 #[test]
 fn conditions_on_a_function_that_another_jumps_to() {
     let program = compile(&BARE[0], &["exits.c"], &[]);

@@ -1,9 +1,10 @@
-//! Programs with the sleds of XRay (clang's -fxray-instrument, rustc's -Z instrument-xray): room at entries, and where functions are left.
+//! Programs with the sleds of XRay (clang's -fxray-instrument, rustc's -Z instrument-xray): room at
+//! entries and at exits.
 
 use calltap_e2e::*;
 use std::process::Command;
 
-/// Compiles, if there is a compiler for it.
+/// Compiles a program, if the compiler is installed.
 fn program(source: &str, flags: &[&str]) -> Option<Program> {
     have(XRAY.compilers[0]).then(|| compile(XRAY, &[source], flags))
 }
@@ -72,18 +73,19 @@ fn rust_programs_with_panics_and_backtraces() {
     }
 }
 
-// No exit is at the jump: what it leads to may not be traced. Some versions of LLVM put the sled in front of a conditional jump, too, behind which the function goes on.
+// The jump is not an exit, as its target may not be traced. Some versions of LLVM also put the sled
+// in front of a conditional jump, behind which the function goes on.
 #[test]
 fn functions_with_sleds_in_front_of_tail_calls_have_return_stubs() {
     let Some(program) = program("exits.c", &["-Os"]) else { return };
     let listed = calltap_run(&["sites", &program.path.display().to_string()]).stdout;
     let said = "return stub: it ends with a tail call (behind XRay's sled";
     assert!(listed.lines().any(|line| line.contains(" xray ") && line.contains(said)), "{listed}");
-    // What is on demand has no room.
+    // Functions on demand have no sled.
     assert!(listed.lines().filter(|line| line.contains("if a filter names it")).count() < 9, "{listed}");
 }
 
-// Two tracers cannot have one place; the second one says so, and leaves it alone.
+// Two tracers cannot use one site: the second one reports that, and leaves the site unchanged.
 #[test]
 fn what_xray_s_own_library_has_taken_is_left_to_it() {
     if !have(XRAY.compilers[0]) {
@@ -95,7 +97,7 @@ fn what_xray_s_own_library_has_taken_is_left_to_it() {
         flags: &["-O2", "-fxray-instrument", "-fxray-instruction-threshold=1"],
     };
     let program = compile(&with_library, &["tail.c"], &[]);
-    // Left alone by the program's settings, the library does nothing, and calltap traces.
+    // Disabled by the program's settings, the library does nothing, and calltap traces.
     check(&program, &diagonal(0), &Expect { uncounted: true, ..Expect::default() });
     let mut command = Command::new(calltap());
     command.env("XRAY_OPTIONS", "patch_premain=true xray_mode=xray-basic").current_dir(program.directory());
@@ -103,7 +105,7 @@ fn what_xray_s_own_library_has_taken_is_left_to_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("XRAY_OPTIONS has the program's own XRay"), "{errors}");
-    // Nor is that something of calltap's which would be left behind.
+    // The library's changes do not count as remains of calltap.
     let resident = compile(&with_library, &["resident.c"], &[]);
     let mut command = Command::new(&resident.path);
     command.env("XRAY_OPTIONS", "patch_premain=true xray_mode=xray-basic").current_dir(resident.directory());

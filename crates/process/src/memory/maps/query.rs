@@ -1,5 +1,6 @@
-//! Mappings of a process, asked for one by one (PROCMAP_QUERY, Linux 6.11). A process of a thousand threads has two thousand mappings, of which the kernel takes
-//! milliseconds to write the lines, and a stop asks for a few.
+//! Queries for single mappings of a process (PROCMAP_QUERY, Linux 6.11). A process of a thousand
+//! threads has two thousand mappings: the kernel takes milliseconds to write their lines, while a
+//! stop needs only a few.
 //!
 //! Unsafe because the request has no safe wrapper.
 #![allow(unsafe_code)]
@@ -14,12 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: libc::c_ulong = 0xC068_6611;
-/// The mapping around an address, or the next one above it.
+/// Flag: the mapping around an address, or the next one above it.
 const COVERING_OR_NEXT: u64 = 0x10;
 const WRITABLE: u64 = 0x2;
 const EXECUTABLE: u64 = 0x4;
 const FILE_BACKED: u64 = 0x20;
-/// PATH_MAX; the kernel writes no longer name.
+/// PATH_MAX, the length of the longest name that the kernel writes.
 const LONGEST_NAME: usize = 4096;
 
 /// `struct procmap_query`.
@@ -42,7 +43,7 @@ struct Answer {
     build_id: u64,
 }
 
-/// Which mappings are asked for.
+/// The kind of mappings to query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
     All,
@@ -50,23 +51,24 @@ pub enum Which {
     OfFiles,
 }
 
-/// The mappings of a process.
+/// The open `/proc/PID/maps` of a process.
 #[derive(Debug)]
 pub struct Query(File);
 
 impl Query {
-    /// None: the kernel is older, or the first thread of the process has ended and no other shows them.
+    /// Opens the mappings of a process. None if the kernel is older, or if the first thread of the
+    /// process has ended: its file shows no mapping.
     pub fn open(pid: u32) -> Option<Query> {
         let query = Query(File::open(proc::place(pid).join("maps")).ok()?);
         query.next(0, Which::All).ok()?.map(|_| query)
     }
 
-    /// The first mapping of that kind that ends above an address, without its name.
+    /// Returns the first mapping of a kind that ends above an address, without its name.
     pub fn next(&self, address: u64, which: Which) -> io::Result<Option<Region>> {
         self.ask(address, which, &mut [])
     }
 
-    /// All mappings of that kind, by address.
+    /// Returns all mappings of a kind, in the order of addresses.
     pub fn all(&self, which: Which) -> io::Result<Vec<Region>> {
         let (mut all, mut name) = (Vec::new(), [0; LONGEST_NAME]);
         let mut address = 0;
@@ -91,13 +93,14 @@ impl Query {
             name: if name.is_empty() { 0 } else { name.as_mut_ptr() as u64 },
             ..Answer::default()
         };
-        // SAFETY: the kernel reads and writes `answer`, of the size that it says, and writes no more than `name_size` bytes to `name`.
+        // SAFETY: the kernel reads and writes `answer`, whose size it is given, and writes no more
+        // than `name_size` bytes to `name`.
         let done = unsafe { libc::ioctl(self.0.as_raw_fd(), PROCMAP_QUERY, &raw mut answer) };
         if done < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) };
         }
-        // The size includes the zero at the end; a mapping without a name has none.
+        // The size includes the terminating zero; it is 0 for a mapping without a name.
         let name = name.get(..(answer.name_size as usize).saturating_sub(1)).unwrap_or_default();
         let [major, minor] = answer.device;
         Ok(Some(Region {

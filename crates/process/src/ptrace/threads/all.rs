@@ -1,4 +1,4 @@
-//! All threads of a process are stopped, and some of them kept so between two stops.
+//! Stops all threads of a process, and keeps some of them stopped between two stops.
 
 use super::second::{MANY, Second};
 use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
@@ -12,11 +12,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// All threads of a process. Dropping this lets them go on as if nothing had been.
+/// All threads of a process, stopped. Dropping this releases them as if they had never been
+/// stopped.
 #[derive(Debug)]
 pub struct Stopped {
     held: Vec<Held>,
-    /// Those that had [children](has_children) before they were stopped.
+    /// Threads that had [children](has_children) before they were stopped.
     parents: HashSet<u32>,
 }
 
@@ -35,7 +36,7 @@ impl DerefMut for Stopped {
 }
 
 impl Stopped {
-    /// For how long the first of them has stood still, or worked for calltap.
+    /// Returns how long the thread that was stopped first has stood still or worked for calltap.
     pub fn longest(&self) -> Duration {
         self.iter().map(Held::stopped_for).max().unwrap_or_default()
     }
@@ -44,12 +45,13 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         let mut own = std::mem::take(&mut self.held);
-        // The end of a child would end waits of threads that run again, while the one that began it stands still. To look at each of many again would take long.
+        // The end of a child would interrupt waits of running threads while the thread that started
+        // it stands still. With many threads, another look at each would take long.
         let are_few = own.len() < MANY;
         let has_begun = |held: &Held| are_few && has_children(held.process, held.tid);
         own.extract_if(.., |held| self.parents.contains(&held.tid) || has_begun(held)).for_each(drop);
         let Some(second) = Second::known().filter(|_| own.len() >= MANY) else { return };
-        // What this thread keeps, no other can let go of.
+        // A thread that this one keeps cannot be released by the second one.
         let is_others = |held: &Held| held.is_seconds && !traced::stays(held.tid);
         let others: Vec<Held> = own.extract_if(.., |held| is_others(held)).collect();
         let done = second.begin(move || drop(others));
@@ -73,19 +75,21 @@ impl Held {
             let mut new = proc::threads(process);
             new.retain(|tid| !known.contains(tid));
             let before = held.len();
-            let Part { held: new, failed } = stop_those(process, new)?;
+            let Part { held: new, failed } = stop_threads(process, new)?;
             held.held.extend(new);
             if let Some(failed) = failed {
                 return Err(failed);
             }
-            // Those that were running may have started others meanwhile. Counting is enough where all are held, and takes no time of a stop.
+            // Threads that were running may have started others. If all are held, counting suffices
+            // and costs no time of a stop.
             if held.len() == before || proc::count_threads(process) == Some(held.len()) {
                 return Ok(held);
             }
         }
     }
 
-    /// Stops all threads of a process: none, if it has ended. Tries again for so long where one of them cannot be stopped, or another process shares their memory.
+    /// Stops all threads of a process; none if it has ended. Retries for up to `patience` if a
+    /// thread cannot be stopped or another process shares the memory.
     pub fn take_all_patiently(process: u32, patience: Duration) -> Result<Stopped, NotHeld> {
         let start = Instant::now();
         loop {
@@ -98,25 +102,27 @@ impl Held {
         }
     }
 
-    /// Are these all threads of a process?
+    /// Whether these are all threads of a process.
     pub fn are_all(process: u32, held: &[Held]) -> bool {
         let known: HashSet<u32> = held.iter().map(|thread| thread.tid).collect();
         proc::threads(process).into_iter().all(|tid| known.contains(&tid) || has_ended(tid))
     }
 }
 
-/// Stops threads of a process; many of them by two threads. Those that are not there any more are left out. Also those that were stopped before one could not be.
-fn stop_those(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
+/// Stops threads of a process, many of them with a second thread. Ended threads are left out. After
+/// a failure, the result still holds the threads that were stopped.
+fn stop_threads(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
     let second = if tids.len() >= MANY { Second::get() } else { None };
     let Some(second) = second else { return Ok(Part::stop(process, seize_part(tids)?)) };
     let mut turn = false;
     let mut is_others = |tid: u32| {
         turn = !turn;
-        // The first thread's id may become that of another one, by execve, of which this one finds out.
+        // The first thread's id may pass to another thread by execve, which only this thread
+        // handles.
         turn && tid != process && !traced::is_traced(tid)
     };
     let (others, own): (Vec<u32>, Vec<u32>) = tids.into_iter().partition(|tid| is_others(*tid));
-    // All are seized before any is stopped, and all are told before any is waited for.
+    // All are seized before any is asked to stop, and all are asked before any is waited for.
     let others = second.begin(move || seize_part(others));
     let own = seize_part(own);
     let (others, own) = (others.recv().unwrap_or(Err(NotHeld::Stuck))?, own?);
@@ -129,7 +135,7 @@ fn stop_those(process: u32, tids: Vec<u32>) -> Result<Part, NotHeld> {
     Ok(all)
 }
 
-/// Makes this thread the tracer of others: of which.
+/// Makes this thread the tracer of others. Returns those that have not ended.
 fn seize_part(mut tids: Vec<u32>) -> Result<Vec<u32>, NotHeld> {
     let mut failed = None;
     tids.retain(|tid| match seize(*tid) {
@@ -146,12 +152,12 @@ fn seize_part(mut tids: Vec<u32>) -> Result<Vec<u32>, NotHeld> {
 /// Threads that were stopped together.
 struct Part {
     held: Vec<Held>,
-    /// Why another one could not be.
+    /// Why another thread could not be stopped.
     failed: Option<NotHeld>,
 }
 
 impl Part {
-    /// Stops threads that this one traces.
+    /// Stops threads that the calling thread traces.
     fn stop(process: u32, tids: Vec<u32>) -> Part {
         let _urgent = Urgent::now();
         let since = Instant::now();
@@ -160,7 +166,8 @@ impl Part {
         }
         let mut part = Part { held: Vec::with_capacity(tids.len()), failed: None };
         for tid in tids {
-            // After a failure the others are waited for all the same: they have been told, and must be let go as if nothing had been.
+            // After a failure the other threads are waited for all the same: they were asked to
+            // stop, and must be released as if they had not been.
             match Held::stop(process, tid, since, SHORT_PATIENCE) {
                 Ok(thread) => part.held.push(thread),
                 Err(NotHeld::Gone) => {}
@@ -172,17 +179,20 @@ impl Part {
 }
 
 thread_local! {
-    /// Threads that stay stopped after this thread's stops. None: it keeps none.
+    /// Threads that stay stopped after this thread's stops. None if it keeps none.
     static KEPT: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
 }
 
-/// While this exists, threads that have asked for a change stay stopped between the stops that this thread makes. Such a thread waits for its answer in the
-/// kernel, where it cannot be stopped: it is answered as soon as a stop waits for it, and would see the change half done between that stop and the next.
+/// A guard: while it exists, threads that requested a change stay stopped between the stops that
+/// this thread makes.
+///
+/// Such a thread waits for its answer in the kernel, where it cannot be stopped. It is answered as
+/// soon as a stop waits for it, and would see the change half done between that stop and the next.
 #[derive(Debug)]
 pub struct Keep(());
 
 impl Keep {
-    /// Begins to keep them.
+    /// Starts to keep such threads.
     pub fn begin() -> Keep {
         KEPT.set(Some(Vec::new()));
         Keep(())
@@ -191,12 +201,12 @@ impl Keep {
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        // Nothing keeps what is let go now.
+        // With KEPT empty, dropping the threads releases them.
         drop(KEPT.take());
     }
 }
 
-/// Keeps a thread that is about to be let go, if it has to stay. Whether it does.
+/// Keeps a thread that is about to be released, if it has to stay. Returns whether it does.
 pub(super) fn keep(held: &Held) -> bool {
     KEPT.with_borrow_mut(|kept| {
         let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
@@ -209,7 +219,7 @@ pub(super) fn keep(held: &Held) -> bool {
     })
 }
 
-/// The threads of a process that are kept, all or this one, as if they had been stopped now.
+/// Returns the kept threads of a process, all or only `tid`, with their stop times set to now.
 pub(super) fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
     let is_wanted = |held: &Held| held.process == process && tid.is_none_or(|tid| held.tid == tid);
     let mut back: Vec<Held> = KEPT.with_borrow_mut(|kept| {
@@ -221,8 +231,12 @@ pub(super) fn take_back(process: u32, tid: Option<u32>) -> Vec<Held> {
     back
 }
 
-/// Does something while all threads of a process stand still, and says for how long they did. In a thread that ends: the kernel then lets go of
-/// whatever is still held. What this thread [keeps](Keep) no other can stop, nor keep for it.
+/// Runs `work` while all threads of a process stand still. Returns its result, and how long they
+/// stood still.
+///
+/// Runs in a thread of its own, at whose end the kernel releases all threads that are still held;
+/// but in the calling thread if that one [keeps](Keep) threads, which no other thread could stop or
+/// keep for it.
 pub fn stop_machine<T: Send>(
     process: u32,
     work: impl FnOnce() -> T + Send,

@@ -1,4 +1,4 @@
-//! Why a thread could not be held.
+//! Reasons why a thread could not be held.
 
 use crate::reason::Reason;
 use nix::errno::Errno;
@@ -6,13 +6,13 @@ use nix::errno::Errno;
 /// Why a thread could not be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotHeld {
-    /// It has ended.
+    /// The thread has ended.
     Gone,
-    /// The system said no.
+    /// The kernel refused the request.
     Refused(Errno),
-    /// It is in the kernel and does not come out.
+    /// The thread is in the kernel and does not leave it.
     Stuck,
-    /// This process has the same memory, and threads of its own.
+    /// The process with this id shares the memory and has threads of its own.
     Shared(u32),
     /// The process was stopped by a signal meanwhile.
     Stopped,

@@ -1,6 +1,7 @@
-//! System calls that calltap begins again.
+//! System calls that calltap restarts.
 
-/// System calls that end with EINTR when their thread is held, and that can be made again: they have done nothing.
+/// System calls that end with EINTR when their thread is held, and that can be made again, as they
+/// have had no effect.
 pub(super) const RESTARTABLE: &[u64] = &[
     0,   // read (of a socket with a time limit)
     1,   // write

@@ -1,7 +1,9 @@
-//! A second thread that traces, for the time of one that has stopped many threads: the kernel's work for each of them is done on two processors.
+//! A second tracing thread, for one that has stopped many threads: the kernel's work for each of
+//! them is done on two processors.
 //!
-//! Requests of ptrace are made by the thread that traces: of what its second one traces, a thread [requests](request) by way of that one. Reports of traced
-//! threads come to any thread of this process.
+//! Only the tracer may make ptrace requests of a thread. For threads that its second thread traces,
+//! a thread [requests](request) through that one. Any thread of this process receives the reports
+//! of traced threads.
 
 use crate::ptrace::urgent::Urgent;
 use nix::errno::Errno;
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-/// Fewer threads are stopped by one thread: waking a second one would take longer.
+/// Number of threads from which two threads stop them. For fewer, waking a second one takes longer.
 pub(super) const MANY: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -20,14 +22,16 @@ thread_local! {
     static SECOND: RefCell<Option<Rc<Second>>> = const { RefCell::new(None) };
 }
 
-/// It ends with the thread that has started it: the kernel then lets go of whatever is still held.
+/// The second thread. It ends with the thread that started it; the kernel then releases all threads
+/// that are still held.
 pub(super) struct Second {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Second {
-    /// That of this thread, started if there is none yet. None: it would not have a processor for itself, or there is no memory for it.
+    /// Returns this thread's second one, and starts it if there is none yet. None if the machine
+    /// has one processor, or if the thread cannot be created.
     pub fn get() -> Option<Rc<Second>> {
         if let Some(second) = Second::known() {
             return Some(second);
@@ -38,9 +42,9 @@ impl Second {
         Some(second)
     }
 
-    /// That of this thread, if it has one.
+    /// Returns this thread's second one, if there is one.
     pub fn known() -> Option<Rc<Second>> {
-        // While a thread ends, it has none any more.
+        // While a thread ends, its thread-local variables are gone.
         SECOND.try_with(|second| second.borrow().clone()).ok().flatten()
     }
 
@@ -54,15 +58,16 @@ impl Second {
         Some(Second { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Has it do something, while this thread goes on. Nothing is received if it could not.
+    /// Makes the second thread run `job` while this thread goes on. The receiver yields nothing if
+    /// it could not.
     pub fn begin<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
-        let (tell, told) = mpsc::channel();
-        let job = move || drop(tell.send(job()));
+        let (sender, receiver) = mpsc::channel();
+        let job = move || drop(sender.send(job()));
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
-        told
+        receiver
     }
 
-    /// Has it do something, and waits for that. None: it could not.
+    /// Makes the second thread run `job`, and waits for the result. None if it could not.
     pub fn ask<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.begin(job).recv().ok()
     }
@@ -71,12 +76,13 @@ impl Second {
 impl Drop for Second {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        // When this is done, nothing is traced by it any more.
+        // After the join, the second thread traces nothing any more.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Has the second thread do something that concerns so many stopped threads, if they are many enough to have one, while this thread goes on.
+/// Makes the second thread run `work` while this thread goes on. None if there is no second thread,
+/// or if fewer than `MANY` threads are stopped.
 pub fn aside<T: Send + 'static>(
     threads: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -84,7 +90,8 @@ pub fn aside<T: Send + 'static>(
     Second::known().filter(|_| threads >= MANY).map(|second| second.begin(work))
 }
 
-/// Makes a request of ptrace on a thread that this one traces, or its second one: a thread has to make it that traces, else the kernel finds none.
+/// Makes a ptrace request of a thread that this thread or its second one traces. The kernel accepts
+/// it from the tracer only.
 pub(super) fn request<T: Send + 'static>(
     tid: u32,
     make: impl Fn(Pid) -> Result<T, Errno> + Send + 'static,

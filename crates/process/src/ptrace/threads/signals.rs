@@ -1,4 +1,5 @@
-//! What signals and system calls a stopped thread has blocked, pending and filtered.
+//! Signals that a stopped thread has blocked, handled or pending, and the seccomp filters of its
+//! system calls.
 
 use super::second::request;
 use super::trip::FAULTS;
@@ -10,7 +11,7 @@ use nix::unistd::Pid;
 use std::fs;
 
 impl Held {
-    /// Has it block all signals, until it changes that itself.
+    /// Blocks all signals of the thread, until it changes its mask itself.
     pub fn block_signals(&self) -> Result<(), NotHeld> {
         self.set_blocked_signals(u64::MAX)
     }
@@ -25,7 +26,7 @@ impl Held {
         request(tid, move |pid| Errno::result(set(pid)).map(drop)).map_err(|errno| lost(tid, errno))
     }
 
-    /// Sets of signals: lines of its status.
+    /// Reads sets of signals from the thread's status file.
     fn signals<const N: usize>(&self, names: [&str; N]) -> Option<[u64; N]> {
         let status = fs::read_to_string(format!("/proc/{}/task/{}/status", self.process, self.tid)).ok()?;
         let mut sets = [0; N];
@@ -35,18 +36,20 @@ impl Held {
         Some(sets)
     }
 
-    /// Signals that the program has handlers for.
+    /// Returns the signals that the program has handlers for.
     pub fn handled_signals(&self) -> u64 {
         self.signals(["SigCgt"]).map_or(0, |[handled]| handled)
     }
 
-    /// Has a signal come that a handler will run for? A traced thread is sent those that it ignores, too: they end no call.
+    /// Whether a signal is pending that a handler will run for. A traced thread also gets signals
+    /// that it ignores, which end no call.
     pub(super) fn signal_pending(&self) -> bool {
         let sets = self.signals(["SigPnd", "ShdPnd", "SigBlk", "SigCgt"]);
         sets.is_none_or(|[own, shared, blocked, handled]| (own | shared) & !blocked & handled != 0)
     }
 
-    /// The signals it blocks (in a call that changes them for its own time: those it will block afterwards).
+    /// Returns the thread's signal mask. During a system call with a temporary mask, that is the
+    /// one to restore afterwards.
     pub fn blocked_signals(&self) -> Result<u64, NotHeld> {
         const GETSIGMASK: u32 = 0x420a;
         let tid = self.tid;
@@ -59,15 +62,15 @@ impl Held {
         request(tid, get).map_err(|errno| lost(tid, errno))
     }
 
-    /// Does the program have its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH)? Kernels
-    /// before 6.4 do not say it.
+    /// Whether the program has its system calls raise SIGSYS (PR_SET_SYSCALL_USER_DISPATCH).
+    /// Kernels before 6.4 do not report it.
     pub fn dispatches_system_calls(&self) -> bool {
         const GET_DISPATCH: u32 = 0x4211;
         /// `struct ptrace_sud_config`: mode, selector, start and length of the code that is exempt.
         type Configuration = [u64; 4];
         let get = |pid: Pid| {
             let mut configuration: Configuration = [0; 4];
-            // SAFETY: the kernel writes no more than so many bytes.
+            // SAFETY: the kernel writes at most `size` bytes.
             let done = unsafe {
                 let size = size_of::<Configuration>();
                 libc::ptrace(GET_DISPATCH, pid.as_raw(), size, &raw mut configuration)
@@ -77,12 +80,12 @@ impl Held {
         request(self.tid, get).is_ok_and(|mode| mode != 0)
     }
 
-    /// The seccomp filters that its system calls go through.
+    /// Returns the seccomp filters of the thread.
     pub fn seccomp_filters(&self) -> Result<Vec<Vec<Instruction>>, Errno> {
         Held::filters_of(self.tid)
     }
 
-    /// The same of a thread that stands still for this one otherwise.
+    /// Returns the seccomp filters of a thread that is stopped for this one in another way.
     pub fn filters_of(tid: u32) -> Result<Vec<Vec<Instruction>>, Errno> {
         request(tid, read_filters)
     }
@@ -92,7 +95,7 @@ fn read_filters(pid: Pid) -> Result<Vec<Vec<Instruction>>, Errno> {
     const GET_FILTER: u32 = 0x420c;
     const EMPTY: Instruction = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
     let get = |index: usize, into: *mut Instruction| {
-        // SAFETY: the kernel writes as many instructions as it has said before, when asked without memory.
+        // SAFETY: the kernel writes as many instructions as it returned when asked without memory.
         Errno::result(unsafe { libc::ptrace(GET_FILTER, pid.as_raw(), index, into) })
     };
     let mut filters = Vec::new();
@@ -109,13 +112,13 @@ fn read_filters(pid: Pid) -> Result<Vec<Vec<Instruction>>, Errno> {
     }
 }
 
-/// Has a stopped thread executed an instruction that raised a signal, whose handler has not begun? So
-/// do breakpoints, single steps and faults.
+/// Whether a stopped thread has executed an instruction that raised a signal whose handler has not
+/// begun: a breakpoint, a single step or a fault.
 pub(super) fn has_faulted(tid: u32) -> bool {
     const PEEKSIGINFO: u32 = 0x4209;
-    /// Signals of the thread's queue that are looked at.
+    /// Signals of the thread's queue that are read at most.
     const MOST: u64 = 1 << 10;
-    /// `struct ptrace_peeksiginfo_args`: how many from where.
+    /// `struct ptrace_peeksiginfo_args`: start and number.
     #[repr(C)]
     struct Which {
         offset: u64,
@@ -126,7 +129,7 @@ pub(super) fn has_faulted(tid: u32) -> bool {
         move |pid: Pid| {
             let mut pending = [[0i32; 32]; 4]; // siginfo_t: signal, errno, code, ...
             let which = Which { offset, flags: 0, count: pending.len() as i32 };
-            // SAFETY: the kernel reads `which`, and writes so many siginfo_t of 128 bytes.
+            // SAFETY: the kernel reads `which`, and writes up to `count` siginfo_t of 128 bytes.
             let found =
                 unsafe { libc::ptrace(PEEKSIGINFO, pid.as_raw(), &raw const which, pending.as_mut_ptr()) };
             Errno::result(found).map(|found| (pending, found as usize))

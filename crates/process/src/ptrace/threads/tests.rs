@@ -4,7 +4,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-/// So many threads; at a byte of input the first, or another one, replaces the program by `cat`. At another byte it ends.
+/// A program of argv[1] threads. At a byte of input, its first thread or another one replaces the
+/// program with `cat` (`x`) or ends it.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What takes longer waits for itself.
+/// Time limit: a test that takes longer is deadlocked.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn start(directory: &std::path::Path, threads: usize, first: bool) -> Child {
@@ -55,14 +56,15 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `work`, a tracer's, in a thread that ends. None: it does not end in time.
+/// Runs `work`, a tracer's, in a thread that ends. None if it does not end in time.
 fn trace<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || drop(sender.send(work())));
     receiver.recv_timeout(LIMIT).ok()
 }
 
-/// With another thread of its process stopped, the program is replaced; `work` then controls it as a tracer does that knows nothing of that.
+/// Replaces the program while another thread of its process is stopped; `work` then controls it
+/// as a tracer that does not know of the execve.
 fn check(work: impl FnOnce(u32) -> Result<(), NotHeld> + Send + 'static) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut child = start(directory.path(), 2, true);
@@ -103,7 +105,8 @@ fn a_thread_in_the_middle_of_execve_can_be_stopped() {
     check(|process| Held::take(process, process).map(drop));
 }
 
-/// Many threads, of which the first or another one listens, are stopped again and again by two of this process, and do what `byte` says in the meantime.
+/// Stops many threads again and again with two tracing threads. The first thread of the program, or
+/// another one, meanwhile obeys `byte`.
 fn check_many(first: bool, byte: u8, work: impl Fn(&mut [Held]) + Send + 'static) {
     const THREADS: usize = 200;
     let directory = tempfile::tempdir().expect("a directory");
@@ -119,7 +122,7 @@ fn check_many(first: bool, byte: u8, work: impl Fn(&mut [Held]) + Send + 'static
                     assert_eq!(held.len(), THREADS);
                     work(&mut held);
                 }
-                // It is replaced, or ends.
+                // The program is replaced, or ends.
                 Ok(_) | Err(NotHeld::Gone) => {}
                 Err(why) => panic!("{why:?} in round {round}"),
             }

@@ -1,4 +1,4 @@
-//! A stopped thread is sent to other code and back.
+//! Sends a stopped thread to other code and brings it back.
 
 use super::second::request;
 use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, lost, registers, resume};
@@ -7,22 +7,22 @@ use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use std::time::Instant;
 
-/// Where a thread was that was sent to other code.
+/// The state of a thread from before it was sent to other code.
 #[derive(Clone, Copy, Debug)]
 pub struct Trip {
     own: user_regs_struct,
-    /// The signals that it blocks.
+    /// Signal mask.
     mask: u64,
 }
 
-/// Why a thread did not come to the end of code that it was to execute.
+/// Why a thread did not reach the end of code that it was sent to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interrupted {
-    /// It cannot be controlled any more.
+    /// The thread cannot be controlled any more.
     Lost(NotHeld),
-    /// The code did this, and the thread stands where it stood before.
+    /// The code raised this signal; the thread has not been moved back.
     Fault(i32),
-    /// It takes too long; the thread goes on with it and finds its way back by itself.
+    /// The code takes too long; the thread goes on with it and finds its way back by itself.
     Late,
 }
 
@@ -33,30 +33,32 @@ impl From<NotHeld> for Interrupted {
 }
 
 impl Held {
-    /// Sends the thread to other code, with all signals blocked. It has to be brought [back](Held::come_back); for the case that this process
-    /// is killed meanwhile, the code must find its way back by itself.
+    /// Sends the thread to other code, with all signals blocked. The caller must bring it
+    /// [back](Held::come_back). The code must find its way back by itself, in case this process is
+    /// killed meanwhile.
     pub fn leave(&mut self, at: user_regs_struct) -> Result<Trip, NotHeld> {
         let trip = Trip { own: self.regs, mask: self.blocked_signals()? };
         // From here on the thread finds its way back by itself.
         self.set(at)?;
         self.regs = trip.own;
-        // Before the code does it itself: the handler of a signal that has come meanwhile must not
-        // run first. A fault of the code that is blocked would cost the program its handler: the
-        // kernel puts the default in its place.
+        // The code blocks signals as well, but the handler of a signal that has come meanwhile must
+        // not run first. A fault whose signal is blocked would cost the program its handler: the
+        // kernel puts the default action in its place.
         self.set_blocked_signals(!FAULT_SIGNALS | trip.mask)?;
         Ok(trip)
     }
 
-    /// Brings a thread back that stands at a system call: it stands where it stood before it was sent away, with the registers and the mask
-    /// that it had. So no signal frame leads to where it was, and a signal that has become pending is delivered as if the thread had been
-    /// stopped all the time.
+    /// Brings a thread back that is stopped at a system call: restores the registers and the signal
+    /// mask from before it was sent away. So no signal frame leads to the other code, and a pending
+    /// signal is delivered as if the thread had been stopped all the time.
     pub fn come_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
         self.block_signals()?;
         self.stop_in_signal_path()?;
         self.put_back(trip)
     }
 
-    /// Lets a thread that was sent away run to the next entry to or exit from a system call. Its registers there.
+    /// Lets a thread that was sent away run to the next entry to or exit from a system call.
+    /// Returns its registers there.
     pub fn follow_to_system_call(&mut self, until: Instant) -> Result<user_regs_struct, Interrupted> {
         let mut signal = 0;
         loop {
@@ -69,7 +71,8 @@ impl Held {
         }
     }
 
-    /// Lets a thread that was sent away run freely until something is so, and stops it then. Its registers there.
+    /// Lets a thread that was sent away run freely until a condition holds, then stops it. Returns
+    /// its registers.
     pub fn run_until(
         &mut self,
         until: Instant,
@@ -96,7 +99,7 @@ impl Held {
         }
     }
 
-    /// Lets it go where it is now, to find its own way back.
+    /// Lets the thread run from its current place, to find its own way back.
     pub fn let_run(&mut self) {
         self.running = resume(self.tid, Resume::Freely, 0).is_ok();
     }
@@ -106,8 +109,9 @@ impl Held {
         Interrupted::Late
     }
 
-    /// From a stop at a system call to one in the kernel's signal path, where the kernel will look once more whether an interrupted
-    /// system call must be restarted. The thread executes nothing of its own in between.
+    /// Moves a thread from a stop at a system call to one in the kernel's signal path, where the
+    /// kernel checks once more whether an interrupted system call must be restarted. The thread
+    /// executes no instruction in between.
     fn stop_in_signal_path(&self) -> Result<(), NotHeld> {
         let until = Instant::now() + LONG_PATIENCE;
         let mut signal = 0;
@@ -125,18 +129,20 @@ impl Held {
         }
     }
 
-    /// The same for one that was stopped by a fault.
+    /// Brings a thread back that was stopped by a fault.
     pub fn put_back(&mut self, trip: Trip) -> Result<(), NotHeld> {
-        // In this order: should this process be killed in between, the code goes its own way back.
+        // The mask comes first: if this process is killed in between, the code goes its own way
+        // back.
         self.set_blocked_signals(trip.mask)?;
         self.set(trip.own)
     }
 }
 
 impl Held {
-    /// The signal that a thread which was sent away goes on with. One that an instruction has raised
-    /// is a fault of the code it was sent to. The same signal from elsewhere is queued again by the
-    /// kernel, as it is blocked when the thread goes on with it.
+    /// Returns the signal with which a thread that was sent away goes on. A signal that an
+    /// instruction has raised is a fault of the code that the thread was sent to. The same signal
+    /// from elsewhere is queued again by the kernel, as it is blocked when the thread goes on with
+    /// it.
     fn passed_on(&self, report: Report) -> Result<i32, Interrupted> {
         let Report::Signal(signal) = report else { return Ok(0) };
         if FAULTS.contains(&signal) {
@@ -151,11 +157,11 @@ impl Held {
     }
 }
 
-/// Signals that the kernel raises for what an instruction did.
+/// Signals that the kernel raises for an instruction.
 pub(super) const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// The set of them.
+/// [`FAULTS`] as a set.
 pub const FAULT_SIGNALS: u64 = {
     let (mut set, mut n) = (0, 0);
     while n < FAULTS.len() {

@@ -8,17 +8,17 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
-/// How far a request to the controller of a session has come.
+/// An exclusive channel to the controller of a session.
 #[derive(Debug)]
 pub struct Door {
     pub(super) place: Place,
     pub(super) lock: File,
-    /// Held by one at a time.
+    /// Locked by one requester at a time.
     pub(super) bell: File,
 }
 
 impl Door {
-    /// Has the session a controller?
+    /// Whether the session has a controller.
     pub fn is_busy(&self) -> bool {
         match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
@@ -29,7 +29,7 @@ impl Door {
         }
     }
 
-    /// The heartbeat of the controller's recorder; 0 where it cannot be read.
+    /// Returns the heartbeat of the controller's recorder; 0 if it cannot be read.
     pub fn heartbeat(&self) -> u64 {
         let mut word = [0; 8];
         let control = self.place.file("control");
@@ -43,12 +43,12 @@ impl Door {
         self.place.write(name, text.as_bytes())
     }
 
-    /// Reads one.
+    /// Reads a small file.
     pub fn read(&self, name: &str) -> io::Result<String> {
         self.place.read(name)
     }
 
-    /// Removes one.
+    /// Removes a small file.
     pub fn remove(&self, name: &str) {
         let _ = fs::remove_file(self.place.via.join(name));
     }

@@ -1,4 +1,5 @@
-//! Which directories belong to sessions, and to processes that live; what is left of others is removed.
+//! Tells directories of living sessions and processes from stale directories, and removes stale
+//! ones.
 
 use super::place::{open_file, read_small};
 use calltap_abi::{PROCESS_MAX, PROCESSES_AT, ProcessEntry};
@@ -13,26 +14,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) const PREFIX: &str = "calltap-";
-/// Before the id and the start time of a process that is attached to.
+/// Prefix of a directory's name before the id and the start time of a process that is attached to.
 pub(super) const OF: &str = "calltap.";
-/// The file that names the process of a session whose directory does not: of a program that was started.
+/// Name of the file that identifies the process of a started program's session, whose directory's
+/// name does not.
 pub(super) const PROCESS: &str = "process";
 
-/// What the name of a process's directory begins with.
+/// Returns the first part of the name of a process's directory.
 pub(super) fn prefix_of(target: &Target) -> String {
     format!("{OF}{}.{}.{}.", target.pid, target.start_time, pid_namespace())
 }
 
-/// In which process ids are those of calltap's own.
+/// Returns the inode of calltap's own pid namespace.
 pub(super) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }
 
-/// Does the process live that a directory of this name belongs to?
+/// Whether the process lives that a directory of this name belongs to.
 pub(super) fn is_of_living(name: &str) -> bool {
     let mut words = name.strip_prefix(OF).unwrap_or_default().split('.').map(str::parse::<u64>);
     match (words.next(), words.next(), words.next()) {
-        // In another container there are other processes.
+        // Processes of another container cannot be looked up.
         (Some(Ok(_)), Some(Ok(_)), Some(Ok(namespace))) if namespace != pid_namespace() => true,
         (Some(Ok(pid)), Some(Ok(start_time)), _) => Target::of_child(pid as u32)
             .is_some_and(|target| target.start_time == start_time && target.lives()),
@@ -40,7 +42,8 @@ pub(super) fn is_of_living(name: &str) -> bool {
     }
 }
 
-/// The processes that have a session in one of calltap's own places. One in a root of its own has it there.
+/// Returns the processes that have a session in a place of calltap's own root. A process with
+/// another root has its session there.
 pub fn of_living() -> Vec<u32> {
     let places = ["/dev/shm", "/tmp", "/var/tmp"].into_iter().flat_map(fs::read_dir);
     let names = places.flatten().flatten().filter_map(|entry| {
@@ -51,7 +54,8 @@ pub fn of_living() -> Vec<u32> {
     own.filter_map(|name| name.strip_prefix(OF)?.split('.').next()?.parse().ok()).collect()
 }
 
-/// Is it a file of a session that a process maps, perhaps of one that is over? The agent stays loaded from the directory of the first.
+/// Whether a path is that of a session's file, even of an ended one: the agent stays loaded from
+/// the directory of the first session.
 pub fn is_session_file(path: &Path) -> bool {
     let name = |path: Option<&Path>| Some(path?.file_name()?.to_string_lossy().into_owned());
     let directory = name(path.parent()).unwrap_or_default();
@@ -61,7 +65,8 @@ pub fn is_session_file(path: &Path) -> bool {
         && files.contains(&file.trim_end_matches(" (deleted)"))
 }
 
-/// Does a process live that has mapped the files of a session whose controller is gone? Those of the first one's children that are in its table.
+/// Whether a process lives that has mapped the files of a session without controller: the first
+/// process, or one of its children in the table.
 pub(super) fn has_living(inside: &Path, name: &str) -> bool {
     let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
         return false;
@@ -81,7 +86,7 @@ pub(super) fn has_living(inside: &Path, name: &str) -> bool {
     pids.into_iter().any(|pid| agent::has_mapped(pid, &identity))
 }
 
-/// Was a file made so recently that its maker may not have come further yet?
+/// Whether a file is so new that its creator may not have locked it yet.
 pub(super) fn is_new(file: &File, creation: Duration) -> bool {
     let age = file.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
     age.is_none_or(|age| age < creation)
@@ -94,29 +99,30 @@ pub(super) fn remove_stale(place: &Path, creation: Duration) {
         if !name.starts_with(PREFIX) && !name.starts_with(OF) || is_of_living(&name) {
             continue;
         }
-        // Whatever comes under that name, this is the directory that is looked at. Another user may have put anything there.
+        // The open directory is the one that is inspected, even if its name is reused. Another user
+        // may have put anything there.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
         let Ok(directory) = options.open(entry.path()) else { continue };
         let inside = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let lock = open_file(&inside, "lock");
-        // Without a lock its maker was killed, if that has ended.
+        // A directory without a lock file is stale if its creator has ended.
         let free = match &lock {
-            // A new one its maker is just about to lock.
+            // The creator of a new lock file is about to lock it.
             Ok(lock) => {
                 !is_new(lock, creation) && flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
             }
             Err(_) => name.starts_with(OF),
         };
         let free = free && !has_living(&inside, &name);
-        // The lock is held until all is gone: its maker may only have been slow, and sees it then.
+        // The lock is held until everything is gone: a creator that was only slow then sees that.
         if free {
             for file in fs::read_dir(&inside).into_iter().flatten().flatten() {
                 let is_directory = file.file_type().is_ok_and(|kind| kind.is_dir());
                 let remove = if is_directory { fs::remove_dir_all::<PathBuf> } else { fs::remove_file };
                 let _ = remove(file.path());
             }
-            // Nothing happens to another one, which is not empty.
+            // Another directory under this name is not empty, so that removing it fails.
             let _ = fs::remove_dir(entry.path());
         }
     }

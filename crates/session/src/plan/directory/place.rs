@@ -1,4 +1,5 @@
-//! Where directories of sessions lie, and the files in them. Another user may own them, and may have put anything under their names.
+//! The places of session directories, and access to the files in them. Another user may own them,
+//! and may have put anything under their names.
 
 use crate::error::Error;
 use calltap_process::target::Target;
@@ -11,36 +12,38 @@ use std::path::{Path, PathBuf};
 
 /// The ST_NOEXEC flag of statvfs.
 const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
-/// Bytes a place must have free to be used.
+/// Free bytes that a place must have.
 const ENOUGH: u64 = 32 << 20;
 
-/// Where directories of sessions may lie.
+/// A directory in which session directories may lie.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// As calltap reaches it, whatever becomes of its name.
+    /// Path through which calltap reaches it, even if its name changes.
     pub(super) via: PathBuf,
-    /// As the traced process sees it.
+    /// Path in the view of the traced process.
     pub(super) inside: PathBuf,
-    /// Another's is kept open for that.
+    /// The directory in another root, kept open for `via`.
     _open: Option<File>,
 }
 
 impl Base {
-    /// In calltap's own root.
+    /// Returns a directory in calltap's own root.
     pub(super) fn own(path: PathBuf) -> Base {
         Base { via: path.clone(), inside: path, _open: None }
     }
 
-    /// The same once more.
+    /// Clones this, with a descriptor of its own.
     pub(super) fn again(&self) -> io::Result<Base> {
         let open = self._open.as_ref().map(File::try_clone).transpose()?;
         let via = open.as_ref().map(|open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
         Ok(Base { via: via.unwrap_or_else(|| self.via.clone()), inside: self.inside.clone(), _open: open })
     }
 
-    /// Those in a process's root. The process's root is not trusted: each directory is opened in the one before, and a symbolic link is refused, as it would lead into calltap's own root.
+    /// Returns the candidates in a process's root.
     ///
-    /// A process that has changed its root may have none of them there: then it is that root.
+    /// The process's root is not trusted: each directory is opened in the one before, and a
+    /// symbolic link is refused, as it would lead into calltap's own root. For a process that has
+    /// changed its root, which may have none of these directories, that root is the last candidate.
     pub(super) fn of(target: &Target) -> impl Iterator<Item = Base> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(target.path(Path::new("/")), flags, Mode::empty()).ok();
@@ -66,7 +69,8 @@ impl Base {
     }
 }
 
-/// The first place that can be written to, allows execution, and has a name that LD_PRELOAD can carry.
+/// Returns the first place that can be written to, allows execution, and has a name that LD_PRELOAD
+/// can carry.
 pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) -> Result<Base, Error> {
     let usable = |base: &Base| {
         let name = base.inside.as_os_str().as_encoded_bytes();
@@ -84,21 +88,21 @@ pub(super) fn usable(mut candidates: impl Iterator<Item = Base>, tried: &str) ->
     })
 }
 
-/// A session's directory. It belongs to the traced process's user, which is not trusted: whatever that user does to its name, this is the directory that was
-/// looked at.
+/// A session's directory, accessed through an open descriptor. It belongs to the traced process's
+/// user, who is not trusted and may change what its name refers to.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// To remove it.
+    /// Path for removing it.
     pub(super) path: PathBuf,
-    /// As the traced process sees it.
+    /// Path in the view of the traced process.
     pub(super) inside: PathBuf,
-    /// By way of the open file.
+    /// Path through the open descriptor.
     pub(super) via: PathBuf,
     pub(super) directory: File,
     _base: Base,
 }
 
-/// Small files are no larger than this: an answer lists all functions of a program.
+/// Maximum size of a small file: an answer lists all functions of a program.
 pub(super) const SMALL: u64 = 64 << 20;
 
 impl Place {
@@ -114,7 +118,7 @@ impl Place {
         Error::Directory { path: self.inside.join(name), source }
     }
 
-    /// Opens a file to read and write.
+    /// Opens a file for reading and writing.
     pub(super) fn file(&self, name: &str) -> io::Result<File> {
         open_file(&self.via, name)
     }
@@ -126,7 +130,7 @@ impl Place {
         fs::rename(self.via.join(new), self.via.join(name))
     }
 
-    /// A new file, of whom the directory belongs to.
+    /// Creates a file that belongs to the directory's owner.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(self.via.join(name))?;
@@ -144,7 +148,7 @@ impl Place {
 
 /// Reads a small file, of which another user may have made anything.
 pub(super) fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a pipe to read would wait for ever.
+    // Opening a pipe for reading would block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
@@ -155,7 +159,7 @@ pub(super) fn read_small(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file of a directory to read and write.
+/// Opens a file of a directory for reading and writing.
 pub(super) fn open_file(directory: &Path, name: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

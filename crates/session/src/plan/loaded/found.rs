@@ -1,4 +1,4 @@
-//! Calls of the profiling function: found when they are made, and led elsewhere.
+//! Calls of the profiling function that are found at their first execution and then redirected.
 
 use super::Loaded;
 use super::placed::Placed;
@@ -7,28 +7,29 @@ use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
 use calltap_process::memory::maps::Region;
 use calltap_process::memory::text::ProcessText;
-use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma};
+use calltap_sites::{Function, Hook, Returns, Role, SiteForm, SiteKind, Svma, Verdict};
 use calltap_trace::Record;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A call of the profiling function that was found when it was made.
+/// A call of the profiling function that was found at its first execution.
 pub struct Call {
     /// Index of the function.
     pub function: usize,
-    /// Where it is,
+    /// Address of the call.
     pub at: Avma,
-    /// and its bytes.
+    /// Bytes of the call.
     pub old: Vec<u8>,
     /// How its function can be patched, if it can.
     pub form: Option<(SiteKind, SiteForm)>,
 }
 
-/// The number of a call after a prologue among the [parts](Site::parts) of a site.
+/// Number of a call after a prologue in the [parts](Site::parts) of a site.
 const CALL: u8 = 1;
 
 impl Loaded {
-    /// The profiling functions that it defines: each by all addresses that a call may name.
+    /// Returns the profiling functions that it defines, each with all addresses that a call may
+    /// name.
     pub fn profilers(&self) -> impl Iterator<Item = (u64, Hook)> {
         self.binary.profilers.iter().flat_map(|profiler| {
             let place = profiler.place.as_ref().map_or(profiler.address, |(at, _)| *at);
@@ -36,7 +37,8 @@ impl Loaded {
         })
     }
 
-    /// Leads the profiling functions that it defines to the recorder, and keeps room near it for the calls that will be found.
+    /// Makes the module's profiling functions jump to the recorder, and reserves veneers for the
+    /// calls that will be found.
     pub fn lead(
         &mut self,
         hook: Avma,
@@ -49,9 +51,9 @@ impl Loaded {
         }
         let (process, range) = (self.record.process, self.mapped.range);
         let binary = Arc::clone(&self.binary);
-        // What only defines them for others has few functions.
+        // A module that only defines them for others has few functions.
         let most = binary.functions.len().min(stubs.room());
-        // Without room in advance, it is found when it is needed, or not.
+        // If nothing can be reserved now, veneers are allocated when they are needed, if possible.
         let _ = stubs.reserve(process, range, most, regions, &mut self.veneers);
         for profiler in &binary.profilers {
             let function =
@@ -83,7 +85,7 @@ impl Loaded {
         self.put_in_order();
     }
 
-    /// The function that an address is in, as far as it is known.
+    /// Returns the function that contains an address: index, start, and the address in the file.
     pub fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
         let address = Svma(at.wrapping_sub(self.bias.0));
         let functions = &self.binary.functions;
@@ -93,26 +95,20 @@ impl Loaded {
         is_inside.then_some((index, function.address, address))
     }
 
-    /// The function of code made at run time that begins there.
+    /// Returns the function of run-time code that begins at an address, which is added if it is not
+    /// known.
     pub fn made_at(&mut self, start: u64) -> usize {
         let functions = self.made.get_or_insert_default();
         *functions.entry(start).or_insert_with(|| {
-            let (kind, form, reason) = (SiteKind::None, None, None);
-            let (name, aliases) = (format!("{start:#x}"), Vec::new());
-            let (address, on_demand, poll) = (Svma(start), false, None);
-            let (returns, role) = (Returns::default(), Role::Function);
             let function = Function {
-                name,
-                aliases,
-                address,
+                name: format!("{start:#x}"),
+                aliases: Vec::new(),
+                address: Svma(start),
                 size: 0,
-                role,
-                kind,
-                form,
-                returns,
-                reason,
-                on_demand,
-                poll,
+                role: Role::Function,
+                verdict: Verdict::Open,
+                returns: Returns::default(),
+                poll: None,
             };
             Arc::make_mut(&mut self.binary).functions.push(function);
             self.places.push(0);
@@ -120,7 +116,7 @@ impl Loaded {
         })
     }
 
-    /// Is a site known at an address, and as it was left?
+    /// Whether a site at an address is known and its bytes match its state.
     pub fn is_known(&self, at: Avma, text: &mut ProcessText) -> bool {
         let Ok(place) = self.sites.binary_search_by_key(&at, |placed| placed.site.address()) else {
             return false;
@@ -130,11 +126,12 @@ impl Loaded {
         text.read(at, &mut bytes).is_ok() && placed.site.is(placed.state, &bytes)
     }
 
-    /// Adds calls that were found when they were first made; `calls` are sorted by address. Each becomes a site of its function if that has a form, else a NOP.
+    /// Adds calls that were found at their first execution; `calls` are sorted by address. Each
+    /// becomes the site of its function if that has a form, otherwise a NOP.
     pub fn add(&mut self, calls: Vec<Call>, stubs: &mut Stubs<'_>) {
         let functions: HashSet<usize> = calls.iter().map(|call| call.function).collect();
         let made = self.is_made();
-        // What was at these places, and in code made anew what was in these functions, is not there any more.
+        // Former sites at these places are gone, and in run-time code all sites of these functions.
         self.forget(|placed| {
             calls.binary_search_by_key(&placed.site.address(), |call| call.at).is_ok()
                 || made && functions.contains(&placed.function) && !placed.apart
@@ -147,7 +144,7 @@ impl Loaded {
                     self.found.insert(function, (kind, form));
                     (site, false)
                 }
-                // Only a NOP will be made of it.
+                // Such a call only becomes a NOP.
                 _ => (Site::from_parts(at, CALL, &old), true),
             };
             let Some(site) = site else { continue };
@@ -180,25 +177,27 @@ impl Loaded {
         self.note_places();
     }
 
-    /// Calls that were found when they were made, and are calls no more.
+    /// Counts the found calls that were converted.
     pub fn converted(&self) -> usize {
         self.sites.iter().filter(|placed| placed.seen && placed.state != State::Original).count()
     }
 
-    /// What is found of those to be other bytes than expected, and is in no list of functions.
+    /// Returns the places of found calls whose bytes were unexpected, and that are in no list of
+    /// functions.
     pub fn failures(&self) -> impl Iterator<Item = String> {
         let failed = self.sites.iter().filter(|placed| placed.seen && placed.apart && placed.refused);
         failed.map(|placed| format!("{:#x} [{}]", placed.site.address().0, self.mapped.name()))
     }
 
-    /// Calls to the profiling function become NOPs, wanted or not, in code that no thread can be running yet.
+    /// Makes all calls of the profiling function NOPs, selected or not, in code that no thread can
+    /// be running yet.
     pub fn quieten(&mut self, stubs: &mut Stubs<'_>) {
         if !self.fresh {
             return;
         }
         let binary = Arc::clone(&self.binary);
         for (function, described) in binary.functions.iter().enumerate() {
-            let Some(form) = described.form.as_ref().filter(|form| calls_out(form)) else { continue };
+            let Some(form) = described.form().filter(|form| calls_out(form)) else { continue };
             let Some(site) = Site::new(form, self.bias) else { continue };
             let Some(place) = self.place_of(function, |_| Some(site)) else { continue };
             self.sites[place].quiet = true;

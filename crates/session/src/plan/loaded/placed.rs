@@ -1,59 +1,59 @@
-//! A site of a process: what its bytes are, what they shall be, and the stubs that it was given.
+//! A site of a process: its current and desired bytes, and its stubs.
 
-use crate::plan::ahead::Ahead;
+use crate::plan::read_ahead::ReadAhead;
 use calltap_patch::{Avma, Change, ChangeError, Demand, HookSet, Site, State};
 use calltap_trace::Captured;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A site that was wanted at some time.
+/// A site that was selected at some time.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     /// Index of the function.
     pub function: usize,
     pub site: Site,
-    /// What its bytes are.
+    /// State of its bytes.
     pub state: State,
-    /// Where batches that were cut short led to: its bytes may also be something on the way there.
+    /// Targets of batches that were cut short: its bytes may also be in a transition to one.
     pub torn: Vec<State>,
-    /// Other bytes were found than expected: never touched again.
+    /// Whether unexpected bytes were found: the site is never written again.
     pub refused: bool,
-    /// No thread is inside it, so it may be switched.
+    /// Whether no thread is inside, so that it may be switched.
     pub drained: bool,
-    /// The stubs it has.
+    /// Its stubs.
     pub stubs: Given,
-    /// What it shall lead to.
-    pub wanted: Option<HookSet>,
-    /// It shall not: it is called too often, or the user has switched it off.
+    /// The hooks that it should lead to.
+    pub hook_set: Option<HookSet>,
+    /// Whether it stays disabled: by the overhead limit or by the user.
     pub disabled: bool,
-    /// If it leads nowhere, it shall be a NOP: what it calls otherwise is for calltap alone.
+    /// Whether it must be a NOP when it leads nowhere, as its original call is only for calltap.
     pub quiet: bool,
-    /// It is a profiling function, and shall lead there.
+    /// Target, if it is a profiling function that leads to the recorder.
     pub lead: Option<Avma>,
-    /// It is not *the* site of its function (whose number may be none).
+    /// Whether it is not the main site of its function, whose index may then be none.
     pub apart: bool,
-    /// It was found when it was first called.
+    /// Whether it was found at its first execution.
     pub seen: bool,
-    /// A thread is inside it: not now.
+    /// Whether it is not changed now, as a thread is inside.
     pub held_back: bool,
-    /// It is a breakpoint that stays, and no handler for those is in its process: it shall be off.
+    /// Whether it is a permanent breakpoint, and its process has no handler: it is disabled then.
     pub unhandled: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Stub {
-    /// What it is for.
-    pub wanted: HookSet,
+    /// The hook set.
+    pub hook_set: HookSet,
     pub id: u32,
-    /// Where the site jumps: the stub or its veneer.
+    /// Jump target of the site: the stub or its veneer.
     pub target: Avma,
-    /// Where what gave way to the jump is run.
+    /// Out-of-line copy of the instructions that the jump overwrites.
     pub copy: Option<Avma>,
-    /// The meaning of what is read of its calls, as far as it is known.
+    /// Meaning of the values that it reads, as far as it is known.
     pub captured: Option<Arc<Captured>>,
 }
 
-/// The stubs that a site was given, one for whatever was wanted of it at some time. Nearly always that is one.
+/// The stubs of a site, one for each hook set that was ever requested: nearly always one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Given {
     pub first: Option<Stub>,
@@ -65,12 +65,12 @@ impl Given {
         self.first.iter().chain(&self.more)
     }
 
-    pub fn of(&self, wanted: HookSet) -> Option<&Stub> {
-        self.all().find(|stub| stub.wanted == wanted)
+    pub fn of(&self, hook_set: HookSet) -> Option<&Stub> {
+        self.all().find(|stub| stub.hook_set == hook_set)
     }
 
-    pub fn of_mut(&mut self, wanted: HookSet) -> Option<&mut Stub> {
-        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.wanted == wanted)
+    pub fn of_mut(&mut self, hook_set: HookSet) -> Option<&mut Stub> {
+        self.first.iter_mut().chain(&mut self.more).find(|stub| stub.hook_set == hook_set)
     }
 
     pub fn add(&mut self, stub: Stub) {
@@ -88,7 +88,7 @@ impl Given {
 
 impl Placed {
     pub fn new(function: usize, site: Site) -> Placed {
-        let (torn, refused, drained, wanted) = (Vec::new(), false, false, None);
+        let (torn, refused, drained, hook_set) = (Vec::new(), false, false, None);
         Placed {
             function,
             site,
@@ -97,7 +97,7 @@ impl Placed {
             refused,
             drained,
             stubs: Given::default(),
-            wanted,
+            hook_set,
             disabled: false,
             quiet: false,
             lead: None,
@@ -108,8 +108,8 @@ impl Placed {
         }
     }
 
-    /// What its bytes shall be now.
-    pub fn shall(&self) -> State {
+    /// Returns the desired state.
+    pub fn desired_state(&self) -> State {
         if let Some(lead) = self.lead {
             return if self.drained { State::Enabled(lead) } else { State::Disabled };
         }
@@ -121,42 +121,42 @@ impl Placed {
         }
     }
 
-    /// The stub that is wanted of it.
+    /// Returns the stub for the requested hooks.
     pub fn stub(&self) -> Option<&Stub> {
-        self.wanted.filter(|_| !self.disabled).and_then(|wanted| self.stubs.of(wanted))
+        self.hook_set.filter(|_| !self.disabled).and_then(|hook_set| self.stubs.of(hook_set))
     }
 
-    /// What a thread that meets it is led to, or was before it was switched off.
+    /// Returns the target of a thread that executes the site, or the target before it was disabled.
     pub fn leads(&self) -> Option<Avma> {
         let now = if let State::Enabled(target) = self.state { Some(target) } else { None };
-        let wanted = self.stub().map(|stub| stub.target);
-        wanted.or(now).or(self.stubs.all().next().map(|stub| stub.target))
+        let target = self.stub().map(|stub| stub.target);
+        target.or(now).or(self.stubs.all().next().map(|stub| stub.target))
     }
 
-    /// The change to that, if it is not so.
+    /// Returns the change to the desired state, if one is needed.
     pub fn change(&self) -> Option<Change<'_>> {
-        let (from, to) = (self.state, self.shall());
+        let (from, to) = (self.state, self.desired_state());
         let is_needed = !self.refused && !self.held_back && (from != to || !self.torn.is_empty());
         is_needed.then_some(Change { site: &self.site, from, to, recover: &self.torn })
     }
 
-    /// A change was made, or why not.
+    /// Records the result of a change.
     pub fn settle(&mut self, to: State, failure: Option<&ChangeError<Errno>>) {
         match failure {
             None => {
                 self.state = to;
                 self.torn.clear();
             }
-            // It is none: other bytes were there.
+            // The site is not as expected: other bytes were there.
             Some(ChangeError::Mismatch(_)) => self.refused = true,
-            // It is between its states.
+            // The site is between two states.
             Some(ChangeError::PartialWrite(_)) if !self.torn.contains(&to) => self.torn.push(to),
             Some(_) => {}
         }
     }
 
-    /// Finds out what it is now.
-    pub fn look(&mut self, text: &mut Ahead<'_>) {
+    /// Reads the current state.
+    pub fn look(&mut self, text: &mut ReadAhead<'_>) {
         let Ok(actual) = text.at(self.site.address(), self.site.len()) else {
             self.refused = true;
             return;
@@ -166,7 +166,8 @@ impl Placed {
             Some(state) => self.state = state,
             None => (self.state, self.torn) = (State::Disabled, targets().chain([State::Original]).collect()),
         }
-        // The controller that switched it on had seen to that; what is as in the file has to be normalized again.
+        // The controller that enabled it had made sure of that. A site with the file's bytes has to
+        // be normalized again.
         self.drained &= self.state != State::Original;
         self.drained |= matches!(self.state, State::Enabled(_))
             || self.site.demand(State::Original, State::Disabled) == Demand::Nothing;

@@ -1,9 +1,9 @@
-//! What earlier controllers have done to a module, as the journal and its text tell.
+//! State of a module that earlier controllers have changed, from the journal and its text.
 
 use super::Loaded;
 use super::placed::{Placed, Stub};
-use crate::plan::ahead::Ahead;
 use crate::plan::journal::Entry;
+use crate::plan::read_ahead::ReadAhead;
 use crate::plan::stubs::Stubs;
 use calltap_patch::{Avma, Site};
 use calltap_process::memory::text::ProcessText;
@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Loaded {
-    /// Finds out which of its sites have stubs, and what they are now, from what [stands](crate::plan::journal::standing) in the journal and from the text.
+    /// Restores sites and stubs from the entries that [apply](crate::plan::journal::standing), and
+    /// reads their states from the text.
     pub fn recall(&mut self, entries: &[&Entry], text: &mut ProcessText) {
         let functions: HashMap<Avma, usize> = self
             .traceable()
@@ -24,13 +25,13 @@ impl Loaded {
         let (mut owners, mut exits) = (HashMap::new(), Vec::new());
         for (n, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.file() == Some(inode)) {
             let Entry::Site { site, target, copy, stub, .. } = entry else { continue };
-            let Some((id, wanted)) = stub else {
+            let Some((id, hook_set)) = stub else {
                 self.recall_lead(site, *target);
                 continue;
             };
-            let stub = Stub { wanted: *wanted, id: *id, target: *target, copy: *copy, captured: None };
+            let stub = Stub { hook_set: *hook_set, id: *id, target: *target, copy: *copy, captured: None };
             if site.is_exit() {
-                // Its function comes before it.
+                // The entry of its function comes before.
                 exits.extend(owners.get(id).map(|function| (*function, *site, stub)));
                 continue;
             }
@@ -46,7 +47,8 @@ impl Loaded {
         self.look(text);
     }
 
-    /// Finds out what is read of calls through stubs of an earlier controller, as far as it is what is wanted now.
+    /// Restores the meaning of values that an earlier controller's stubs read, for those that the
+    /// current selection requests.
     pub fn recall_values(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
@@ -54,21 +56,21 @@ impl Loaded {
     ) {
         let binary = Arc::clone(&self.binary);
         for placed in &mut self.sites {
-            let reads = placed.stubs.all().any(|stub| stub.wanted.program() != 0);
+            let reads = placed.stubs.all().any(|stub| stub.hook_set.program() != 0);
             let function = binary.functions.get(placed.function).filter(|_| reads && !placed.apart);
-            let Some(SiteRequest { wanted, program: Some(program), .. }) = function.and_then(site_request)
+            let Some(SiteRequest { hook_set, program: Some(program), .. }) = function.and_then(site_request)
             else {
                 continue;
             };
-            let wanted = wanted.reading(stubs.number_program(&program.words, &mut Vec::new()));
+            let hook_set = hook_set.reading(stubs.number_program(&program.words, &mut Vec::new()));
             stubs.unwinds |= program.captured.unwinds();
-            if let Some(stub) = placed.stubs.of_mut(wanted) {
+            if let Some(stub) = placed.stubs.of_mut(hook_set) {
                 stub.captured = Some(Arc::clone(&program.captured));
             }
         }
     }
 
-    /// A profiling function of its own was led to the recorder.
+    /// Restores a profiling function that leads to the recorder.
     fn recall_lead(&mut self, site: &Site, target: Avma) {
         let profilers = self.binary.profilers.iter();
         let mut places =
@@ -83,15 +85,15 @@ impl Loaded {
         self.sites.push(Placed { lead, apart, ..Placed::new(function, *site) });
     }
 
-    /// Finds out what its sites are now.
+    /// Reads the current states of the sites.
     pub fn look(&mut self, text: &mut ProcessText) {
-        let mut text = Ahead::new(text);
+        let mut text = ReadAhead::new(text);
         for placed in &mut self.sites {
             placed.look(&mut text);
         }
     }
 
-    /// If something of it was ever wanted, it has a number.
+    /// Numbers the module if a function of it was ever selected.
     pub fn number(&mut self, stubs: &mut Stubs<'_>) {
         self.recorded = self.sites.iter().any(|placed| placed.stubs.first.is_some());
         if self.recorded {

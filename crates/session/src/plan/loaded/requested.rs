@@ -1,4 +1,4 @@
-//! What the tracers want of a module's functions: sites and stubs for it.
+//! Requests of the tracers for a module's functions: creates the sites and stubs.
 
 use super::Loaded;
 use super::placed::{Placed, Stub};
@@ -13,33 +13,33 @@ use calltap_trace::{Captured, Record};
 use std::io;
 use std::sync::Arc;
 
-/// A function that shall have a stub.
+/// A function that needs a stub.
 struct New {
     function: usize,
     tracers: u32,
-    wanted: HookSet,
+    hook_set: HookSet,
     captured: Option<Arc<Captured>>,
 }
 
-/// What a batch of stubs was made for.
+/// Results of a batch of stubs.
 #[derive(Default)]
 struct Made {
     sites: Vec<NewSite>,
-    /// Sites behind the functions' entries, with what they lead to.
+    /// Exits of functions: function, site, and stub.
     exits: Vec<(usize, Site, Stub)>,
-    /// Functions that refer to what is out of a stub's reach.
+    /// Number of functions whose displaced instructions refer to addresses out of reach.
     unreached: usize,
 }
 
 impl Loaded {
-    /// Asks what is wanted of the functions of this name.
+    /// Evaluates the requests for functions of this name.
     pub fn ask_about(&self, name: &str, site_request: &dyn Fn(&Function) -> Option<SiteRequest>) {
         let named = self.traceable().filter(|(_, function)| function.name == name);
         named.for_each(|(_, function)| drop(site_request(function)));
     }
 
-    /// Notes what is wanted, and gives every wanted function a site and a stub. New stubs are described in `records`; the mappings
-    /// they need are left with `stubs`.
+    /// Records the requests, and gives every requested function a site and a stub. New stubs are
+    /// described in `records`; the mappings that they need are left with `stubs`.
     pub fn want(
         &mut self,
         site_request: &dyn Fn(&Function) -> Option<SiteRequest>,
@@ -50,7 +50,7 @@ impl Loaded {
         let site_requests: Vec<(usize, SiteRequest)> =
             self.traceable().filter_map(|(index, function)| Some((index, site_request(function)?))).collect();
         for placed in &mut self.sites {
-            placed.wanted = None;
+            placed.hook_set = None;
         }
         if site_requests.is_empty() {
             return;
@@ -63,31 +63,31 @@ impl Loaded {
         let binary = Arc::clone(&self.binary);
         let mut new = Vec::with_capacity(site_requests.len());
         self.sites.reserve(site_requests.len());
-        for (function, SiteRequest { tracers, mut wanted, program, .. }) in site_requests {
+        for (function, SiteRequest { tracers, mut hook_set, program, .. }) in site_requests {
             let captured = program.as_ref().map(|program| Arc::clone(&program.captured));
             if let Some(program) = program {
                 stubs.unwinds |= program.captured.unwinds();
-                wanted = wanted.reading(stubs.number_program(&program.words, records));
+                hook_set = hook_set.reading(stubs.number_program(&program.words, records));
             }
             let found = self.found.get(&function).map(|(_, form)| form.clone());
-            let Some(form) = found.as_ref().or(binary.functions[function].form.as_ref()) else { continue };
+            let Some(form) = found.as_ref().or(binary.functions[function].form()) else { continue };
             let Some(place) = self.place_of(function, |bias| Site::new(form, bias)) else { continue };
             let placed = &mut self.sites[place];
             placed.drained |=
                 self.fresh || placed.site.demand(State::Original, State::Disabled) == Demand::Nothing;
-            placed.wanted = Some(wanted);
-            match placed.stubs.of_mut(wanted) {
+            placed.hook_set = Some(hook_set);
+            match placed.stubs.of_mut(hook_set) {
                 Some(stub) => stub.captured = captured,
-                None => new.push(New { function, tracers, wanted, captured }),
+                None => new.push(New { function, tracers, hook_set, captured }),
             }
         }
         self.put_in_order();
-        self.give_stubs(&new, &binary, stubs, regions, records);
-        self.share_wishes();
+        self.create_stubs(&new, &binary, stubs, regions, records);
+        self.copy_requests_to_exits();
     }
 
-    /// Gives the sites of functions stubs.
-    fn give_stubs(
+    /// Creates stubs for the sites of functions.
+    fn create_stubs(
         &mut self,
         new: &[New],
         binary: &Arc<Binary>,
@@ -111,14 +111,15 @@ impl Loaded {
         let mut all = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
         for (new, room) in self.batches(new, binary) {
             let (mut made, count) =
-                (self.give_batch((new, &room), binary, stubs, regions, &mut all), new.len());
+                (self.create_batch((new, &room), binary, stubs, regions, &mut all), new.len());
             if room.is_windowed()
                 && let Err(why) = &made
             {
                 note(format!("of {count} functions of {name} only entries are recorded: {why}"));
                 let new = self.without_returns(new);
                 let batches = self.batches(&new, binary);
-                let mut give = |(new, room)| self.give_batch((new, &room), binary, stubs, regions, &mut all);
+                let mut give =
+                    |(new, room)| self.create_batch((new, &room), binary, stubs, regions, &mut all);
                 made = batches.into_iter().try_for_each(|(new, room): (&[New], BatchRoom)| give((new, room)));
             }
             if let Err(why) = made {
@@ -136,8 +137,8 @@ impl Loaded {
         records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
     }
 
-    /// Gives the functions of a batch stubs, or says why not.
-    fn give_batch(
+    /// Creates the stubs of a batch of functions, or returns why not.
+    fn create_batch(
         &mut self,
         (new, room): (&[New], &BatchRoom),
         binary: &Binary,
@@ -146,7 +147,8 @@ impl Loaded {
         all: &mut Made,
     ) -> Result<(), String> {
         let (process, range) = (self.record.process, self.mapped.range);
-        // Out of the module meanwhile: the batch borrows them, and the module takes the stubs.
+        // The veneers are taken out meanwhile: the batch borrows them while the module takes the
+        // stubs.
         let mut veneers = std::mem::take(&mut self.veneers);
         let made = stubs
             .begin(process, range, room, regions, &mut veneers)
@@ -156,30 +158,31 @@ impl Loaded {
         made
     }
 
-    /// Wants entries alone of Go functions whose exits lead to addresses where no memory is free. Those of the batch that have no stub for what is wanted now.
+    /// Requests only entries of Go functions whose exits lead to addresses without free memory.
+    /// Returns the functions of the batch that have no stub for entries alone.
     fn without_returns(&mut self, new: &[New]) -> Vec<New> {
         let mut without = Vec::with_capacity(new.len());
-        for New { function, tracers, wanted, captured } in new {
-            let wanted = match wanted.knows_goroutine() {
-                true => wanted.on_goroutine(false),
-                false => *wanted,
+        for New { function, tracers, hook_set, captured } in new {
+            let hook_set = match hook_set.knows_goroutine() {
+                true => hook_set.on_goroutine(false),
+                false => *hook_set,
             };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            placed.wanted = Some(wanted);
-            if placed.stubs.of(wanted).is_none() {
+            placed.hook_set = Some(hook_set);
+            if placed.stubs.of(hook_set).is_none() {
                 let (function, tracers, captured) = (*function, *tracers, captured.clone());
-                without.push(New { function, tracers, wanted, captured });
+                without.push(New { function, tracers, hook_set, captured });
             }
         }
         without
     }
 
-    /// Divides functions into batches that find room, and what each needs.
+    /// Divides functions into batches that fit, with the space that each needs.
     fn batches<'n>(&self, new: &'n [New], binary: &Binary) -> Vec<(&'n [New], BatchRoom)> {
         let (mut batches, mut room, mut start) = (Vec::new(), BatchRoom::default(), 0);
-        for (n, New { function, wanted, .. }) in new.iter().enumerate() {
+        for (n, New { function, hook_set, .. }) in new.iter().enumerate() {
             let Some(form) = self.form(*function) else { continue };
-            let displaced = Displaced::new(form, &binary.functions[*function].returns, *wanted);
+            let displaced = Displaced::new(form, &binary.functions[*function].returns, *hook_set);
             if !room.add(&displaced, self.bias) {
                 batches.push((&new[start..n], std::mem::take(&mut room)));
                 (start, _) = (n, room.add(&displaced, self.bias));
@@ -189,7 +192,7 @@ impl Loaded {
         batches
     }
 
-    /// Makes the stubs of a batch, and notes in the journal which site each belongs to.
+    /// Creates the stubs of a batch, and records in the journal which site each belongs to.
     fn make_stubs(
         &mut self,
         new: &[New],
@@ -200,23 +203,23 @@ impl Loaded {
         let process = self.record.process;
         let (inode, base) = (self.mapped.file.1, self.mapped.base());
         let mut made = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
-        for New { function, tracers, wanted, captured } in new {
+        for New { function, tracers, hook_set, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
-            let kind = found.map_or(known.kind, |(kind, _)| *kind);
-            let Some(form) = found.map(|(_, form)| form).or(known.form.as_ref()) else { continue };
+            let kind = found.map_or(known.kind(), |(kind, _)| *kind);
+            let Some(form) = found.map(|(_, form)| form).or(known.form()) else { continue };
             let placed = &mut self.sites[self.places[*function] as usize - 1];
-            let Some(added) = batch.add(form, &known.returns, self.bias, *wanted) else {
+            let Some(added) = batch.add(form, &known.returns, self.bias, *hook_set) else {
                 made.unreached += 1;
                 continue;
             };
             let (captured, Added { id, target, copy, exits: left }) = (captured.clone(), added);
-            placed.stubs.add(Stub { wanted: *wanted, id, target, copy, captured: captured.clone() });
-            let (site, stub) = (placed.site, Some((id, *wanted)));
+            placed.stubs.add(Stub { hook_set: *hook_set, id, target, copy, captured: captured.clone() });
+            let (site, stub) = (placed.site, Some((id, *hook_set)));
             batch.note(&Entry::Site { process, site, target, copy, stub, inode, base });
             for (site, target) in left {
                 batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
-                let stub = Stub { wanted: *wanted, id, target, copy: None, captured: None };
+                let stub = Stub { hook_set: *hook_set, id, target, copy: None, captured: None };
                 made.exits.push((*function, site, stub));
             }
             made.sites.push(NewSite {
@@ -234,7 +237,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Exits of functions have something to lead to.
+    /// Adds sites of functions' exits with their stubs.
     pub(super) fn add_exits(&mut self, mut exits: Vec<(usize, Site, Stub)>) {
         exits.sort_by_key(|(_, site, _)| site.address());
         let (known, mut new) = (&mut self.sites, Vec::<Placed>::new());
@@ -254,14 +257,15 @@ impl Loaded {
         self.put_in_order();
     }
 
-    /// What is wanted of functions holds for their exits.
-    fn share_wishes(&mut self) {
+    /// Copies the requests for functions to their exits.
+    fn copy_requests_to_exits(&mut self) {
         for n in 0..self.sites.len() {
             if self.sites[n].site.is_exit() {
                 let owner =
                     self.places[self.sites[n].function].checked_sub(1).map(|n| &self.sites[n as usize]);
-                let (wanted, disabled) = owner.map_or((None, false), |owner| (owner.wanted, owner.disabled));
-                self.sites[n].wanted = wanted.filter(|wanted| wanted.returns());
+                let (hook_set, disabled) =
+                    owner.map_or((None, false), |owner| (owner.hook_set, owner.disabled));
+                self.sites[n].hook_set = hook_set.filter(|hook_set| hook_set.returns());
                 self.sites[n].disabled = disabled;
             }
         }

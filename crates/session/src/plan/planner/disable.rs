@@ -1,4 +1,4 @@
-//! Functions that are disabled and enabled again while all else stays as the selection says, and what a trace says of that.
+//! Disables and enables functions while the selection stays, and reports that to the trace.
 
 use super::Planner;
 use super::unarmed;
@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-/// Nothing waits longer for the collector to learn what was emitted: it may be writing to a slow disk.
+/// How long to wait for the collector, which may be writing to a slow disk.
 const KNOWN: Duration = Duration::from_secs(2);
 
-/// Waits until the collector knows all that was emitted, if there is one.
+/// Waits until the collector has received everything that was emitted.
 pub fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
     let (known, wait) = mpsc::channel();
     emit(Metadata::Awaited(known));
@@ -26,12 +26,14 @@ pub fn wait_until_known(emit: &mut dyn FnMut(Metadata)) {
 }
 
 impl Planner<'_> {
-    /// Has the sites of these stubs stay off, in every process. The names of those that were not disabled before.
+    /// Disables the sites of these stubs, in every process. Returns the names of those that were
+    /// not disabled before.
     pub fn disable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
         self.set_disabled(stubs, true, emit)
     }
 
-    /// Has them be again what the tracers want. The names of those that were disabled.
+    /// Enables sites again that [`Planner::disable`] has disabled, by their stubs. Returns the
+    /// names of those that were disabled.
     pub fn enable(&mut self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> HashMap<u32, String> {
         self.set_disabled(stubs, false, emit)
     }
@@ -52,7 +54,8 @@ impl Planner<'_> {
             let Some(entry) = self.shared.process(index) else { continue };
             let pid = proc::pid_of(entry);
             let mut records = Vec::new();
-            // The id comes from the program's memory: only a process that has mapped the session is changed.
+            // The id comes from the program's memory: only a process that has mapped the session is
+            // changed.
             let is_ours = |_: &Target| agent::has_mapped(pid, &self.directory.identity());
             let target = Target::of_child(pid).filter(is_ours);
             if let Some(target) = &target
@@ -78,13 +81,18 @@ impl Planner<'_> {
         names
     }
 
-    /// Reports that these sites are going to be switched off, and waits until the collector knows: it reads events
-    /// meanwhile, and would take a call that does not record its return any more for one that was left.
+    /// Reports that sites will be disabled, and waits until the collector knows. It reads events
+    /// meanwhile, and would otherwise report a call that no longer records its return as left.
     fn announce_off(&self, stubs: &HashSet<u32>, emit: &mut dyn FnMut(Metadata)) -> Arc<SwitchedOff> {
         let sites: HashSet<SiteId> =
             self.sites_on().into_iter().filter(|site| stubs.contains(&site.0)).collect();
-        let unseen = self.without_stub(&sites);
-        let off = Arc::new(SwitchedOff { sites, unseen, began: OnceLock::new(), ended: OnceLock::new() });
+        let unrecorded_returns = self.without_stub(&sites);
+        let off = Arc::new(SwitchedOff {
+            sites,
+            unrecorded_returns,
+            began: OnceLock::new(),
+            ended: OnceLock::new(),
+        });
         if !off.sites.is_empty() {
             emit(Metadata::SwitchedOff(Arc::clone(&off)));
             wait_until_known(emit);
@@ -93,13 +101,14 @@ impl Planner<'_> {
         off
     }
 
-    /// The sites that record calls now.
+    /// Returns the sites that record calls now.
     pub fn sites_on(&self) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         modules.flat_map(Loaded::stubs_on).chain(self.shared.python_sites_on()).map(SiteId).collect()
     }
 
-    /// Those of the sites whose functions have rewritten exits: no stub's address is in the place of their return address.
+    /// Returns the sites whose functions have rewritten exits: no stub replaces their return
+    /// address.
     fn without_stub(&self, sites: &HashSet<SiteId>) -> HashSet<SiteId> {
         let modules = self.processes.values().flat_map(|process| &process.modules);
         let rewritten: HashSet<SiteId> = modules.flat_map(Loaded::stubs_at_exits).map(SiteId).collect();
@@ -115,12 +124,12 @@ impl Planner<'_> {
         let ended = OnceLock::from(self.event_ticks());
         let sites: HashSet<SiteId> = before.difference(&self.sites_on()).copied().collect();
         if !sites.is_empty() {
-            let (unseen, began) = (self.without_stub(&sites), OnceLock::from(began));
-            emit(Metadata::SwitchedOff(SwitchedOff { sites, unseen, began, ended }.into()));
+            let (unrecorded_returns, began) = (self.without_stub(&sites), OnceLock::from(began));
+            emit(Metadata::SwitchedOff(SwitchedOff { sites, unrecorded_returns, began, ended }.into()));
         }
     }
 
-    /// This moment, by the clock of the events.
+    /// Returns the current time, in ticks of the events' clock.
     pub fn event_ticks(&self) -> u64 {
         let control = self.shared.control();
         match control.clock.load(Relaxed) {

@@ -1,4 +1,5 @@
-//! Python functions that are wanted while the processes run: what interpreters are asked to be, and what is told of it.
+//! Python functions that are selected while the processes run: changes the selection of their
+//! interpreters, and describes them to the trace.
 
 use super::{Choose, Planner, Refusal};
 use crate::python::Unfit;
@@ -11,8 +12,9 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::*;
 
 impl<'a> Planner<'a> {
-    /// From now on, other functions are wanted, of C and of Python. Called before sites are switched; an error leaves what was wanted. Calls of Python functions are recorded
-    /// when [`Planner::resume_python`] says so: before, the trace may lack the module that they belong to.
+    /// Replaces the selection of native and Python functions. Called before sites are switched; an
+    /// error leaves the former selection. Calls of Python functions are recorded only after
+    /// [`Planner::resume_python`]: until then, the trace may lack their module.
     pub(crate) fn choose_other(
         &mut self,
         choose: Box<Choose<'a>>,
@@ -27,12 +29,12 @@ impl<'a> Planner<'a> {
         done
     }
 
-    /// Has calls of Python functions recorded, unless none are wanted for the time being.
+    /// Resumes the recording of Python calls, unless it is switched off or paused.
     pub(crate) fn resume_python(&self, on: bool, words: &Selection) {
         self.shared.pause_python(!on || words.paused);
     }
 
-    /// The same, once the trace has their module.
+    /// Resumes the recording of Python calls if the trace has their module.
     pub(crate) fn resume_python_if_described(&self, on: bool, words: &Selection) {
         self.shared.pause_python(!on || words.paused || self.python_module().is_none());
     }
@@ -59,12 +61,12 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// An error if the session's processes have interpreters, and functions of none of them can be traced.
+    /// Fails if the session's processes have interpreters, but none whose functions can be traced.
     fn check_interpreters(&mut self) -> Result<(), Refusal> {
         (self.values.python, self.values.no_python) = (None, None);
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
-            self.with_wishes(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
+            self.for_each_module(index, |module, site_request, _| module.ask_about(EVALUATOR, site_request));
         }
         match (self.values.no_python.take(), self.values.python) {
             (Some((interpreter, why)), None) => Err(Refusal::Python { interpreter, why }),
@@ -76,7 +78,7 @@ impl<'a> Planner<'a> {
         self.shared.python_sites_on().collect()
     }
 
-    /// Counts the functions that were switched by another filter.
+    /// Counts the functions that another filter has switched.
     fn tally_python(&mut self, before: &HashSet<u32>) {
         let now = self.python_on();
         self.tally.on += now.difference(before).count() as u32;
@@ -96,7 +98,7 @@ impl<'a> Planner<'a> {
         records.extend(self.python_module());
     }
 
-    /// The module of Python functions, if there is an interpreter.
+    /// Returns the module of Python functions, if there is an interpreter.
     pub(super) fn python_module(&self) -> Option<Metadata> {
         let table = self.shared.python()?;
         Some(Metadata::Record(Record::Module(Module {

@@ -1,4 +1,4 @@
-//! Has a process map the veneers and copies that were planned for it.
+//! Makes a process map the veneers and out-of-line copies that were planned for it.
 
 use super::Planner;
 use crate::plan::stubs::VeneerRange;
@@ -9,21 +9,21 @@ use calltap_trace::Record;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::*;
 
-/// Places that are tried for a range in which the process has mapped something since its mappings were read.
+/// Number of places that are tried for a range if the process maps something there itself.
 const PLACES: usize = 4;
 
 /// A range that could not be mapped.
 struct Unmapped {
     address: u64,
-    /// The number of the error; [`NOT_TRIED`] where the agent has not come to it.
+    /// The error number; [`NOT_TRIED`] if the agent has not reached this range.
     errno: u64,
 }
 
-/// In place of the number of an error.
+/// Value in place of an error number.
 const NOT_TRIED: u64 = u64::MAX;
 
 impl Unmapped {
-    /// Had the process mapped something there itself?
+    /// Whether the process had mapped something there itself.
     fn is_taken(&self) -> bool {
         self.errno == Errno::EXIST.raw_os_error() as u64
     }
@@ -45,8 +45,9 @@ impl Unmapped {
 }
 
 impl Planner<'_> {
-    /// Has the agent of a process map what was planned for it; `map` lets the agent do that. What the process has mapped there meanwhile is planned anew, in
-    /// another place. Where `map` fails, nothing leads to what was not mapped.
+    /// Makes the agent of a process map the planned ranges, by calling `map`. A range where the
+    /// process has mapped something meanwhile is planned anew elsewhere. If `map` fails, nothing
+    /// leads to unmapped ranges.
     pub(crate) fn map_planned<E>(
         &mut self,
         index: u32,
@@ -57,7 +58,7 @@ impl Planner<'_> {
     ) -> Result<(), E> {
         let mut places = PLACES;
         loop {
-            self.hand_over(pid);
+            self.write_plan(pid);
             let mapped = map(self);
             let unmapped = self.take_mapped(index);
             places -= 1;
@@ -71,9 +72,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Writes down what will be done, and what a process has to map into the plan area.
-    fn hand_over(&mut self, pid: u32) {
-        // If that fails, the file system is full: then stubs could not be written either.
+    /// Writes planned changes to the journal, and the ranges to map to the plan area.
+    fn write_plan(&mut self, pid: u32) {
+        // If this fails, the file system is full, and stubs could not be written either.
         let _ = self.directory.journal.add(&std::mem::take(&mut self.stubs.to_note));
         let ranges = &self.stubs.to_map;
         let Some((header, maps)) = self.shared.plan(ranges.len()) else {
@@ -88,13 +89,14 @@ impl Planner<'_> {
             map.length.store(range.length, Relaxed);
             map.errno.store(NOT_TRIED, Relaxed);
         }
-        // Reading a filter would take a stop, and a filter may kill the process for a call that it does not know.
+        // Reading a filter would take a stop, and a filter may kill the process for a call that it
+        // does not know.
         let may_duplicate = || !proc::threads(pid).into_iter().any(proc::is_filtered);
         header.may_duplicate.store(u32::from(!ranges.is_empty() && may_duplicate()), Relaxed);
         header.maps.store(maps.len() as u32, Release);
     }
 
-    /// Takes back the stubs whose veneers could not be mapped.
+    /// Drops the stubs whose veneers could not be mapped.
     fn take_mapped(&mut self, index: u32) -> Vec<Unmapped> {
         let ranges = std::mem::take(&mut self.stubs.to_map);
         let maps: &[plan::Map] = self.shared.plan(ranges.len()).map_or(&[], |(_, maps)| maps);

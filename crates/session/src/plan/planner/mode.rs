@@ -1,28 +1,29 @@
-//! How code is changed that may be running.
+//! Ways to change code that may be running.
 
 use calltap_patch::Transition;
 use serde::{Deserialize, Serialize};
 
-/// How code that may be running is changed.
+/// The way to change code that may be running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PatchMode {
-    /// While everything runs, with core syncs between the steps.
+    /// While the program runs, with core syncs between the steps.
     #[default]
     Live,
-    /// The same, through the `jmp 3f` of the mails that dynamic ftrace began with.
+    /// While the program runs, through the `jmp 3f` of the mails that dynamic ftrace began with.
     Jmp3f,
-    /// The same, through breakpoints that the agent handles.
+    /// While the program runs, through breakpoints that the agent handles.
     Breakpoint,
-    /// Before it runs; what is switched later, as [`PatchMode::Live`].
+    /// Before the code runs; later changes as [`PatchMode::Live`].
     BeforeStart,
-    /// While all threads stand still: what ftrace did at first, and what is left where the kernel has no membarrier.
+    /// While all threads are stopped: the first way of ftrace, and the only one without the
+    /// kernel's membarrier.
     #[serde(rename = "stop_machine")]
     StopMachine,
 }
 
 impl PatchMode {
-    /// All, with their names.
+    /// All modes with their names.
     pub const NAMES: [(PatchMode, &str); 5] = [
         (PatchMode::Live, "live"),
         (PatchMode::Jmp3f, "jmp3f"),
@@ -31,17 +32,18 @@ impl PatchMode {
         (PatchMode::BeforeStart, "before-start"),
     ];
 
-    /// Its name.
+    /// Returns the name of the mode.
     pub fn name(self) -> &'static str {
         PatchMode::NAMES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
     }
 
-    /// Does everything run on meanwhile?
+    /// Whether the program runs on during a change.
     pub(crate) fn is_live(self) -> bool {
         self != PatchMode::StopMachine
     }
 
-    /// What sites are meanwhile. Breakpoints have to be [seen to](crate::plan::planner::Planner::arm).
+    /// Returns the transitional instruction of sites. Breakpoints have to be
+    /// [prepared](crate::plan::planner::Planner::arm).
     pub(crate) fn transition(self) -> Transition {
         match self {
             PatchMode::Jmp3f => Transition::Jmp3f,

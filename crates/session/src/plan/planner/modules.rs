@@ -1,4 +1,4 @@
-//! What processes have loaded, and what is read of their files.
+//! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
 use super::{Planner, Reach};
 use crate::plan::cache;
@@ -24,11 +24,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// What is told where another tracer is at work.
+/// Warning about another tracer in the process.
 const OWN_XRAY: &str =
     "XRAY_OPTIONS has the program's own XRay take its sleds at its start: what it takes is not traced";
 
-/// Functions that a message names; others are counted.
+/// Number of functions that a message names; others are counted.
 const NAMED: usize = 5;
 
 impl<'a> Planner<'a> {
@@ -83,7 +83,7 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
-            // The module that defines the profiling function for others matters where that is led to the agent.
+            // A module that defines the profiling function for others is needed to redirect it.
             let matters =
                 self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
             matters
@@ -91,7 +91,7 @@ impl<'a> Planner<'a> {
         };
         let binary = read(&mut passed_over).map(Arc::new);
         if self.interrupted.load(Acquire) {
-            // What was not found out is not known to be nothing.
+            // An interrupted search is not kept, as it says nothing.
             return binary;
         }
         self.passed_over |= passed_over;
@@ -103,10 +103,11 @@ impl<'a> Planner<'a> {
         binary
     }
 
-    /// Knows a file already.
+    /// Adds a file that was already read.
     pub fn know(&mut self, file: Identity, name: &str, path: &Path, (binary, is_whole): (Binary, bool)) {
         let binary = Arc::new(binary);
-        // Is never taken apart, function by function: this process ends when it needs it no more.
+        // The list is leaked instead of freed function by function: this process ends when it is no
+        // longer needed.
         mem::forget(Arc::clone(&binary));
         self.passed_over |= !is_whole;
         self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
@@ -114,7 +115,7 @@ impl<'a> Planner<'a> {
         self.binaries.insert(file, Some(binary));
     }
 
-    /// Has everything decoded that was passed over.
+    /// Decodes everything that was passed over.
     pub(crate) fn decode_all(&mut self, pid: u32) {
         self.selector = None;
         if std::mem::take(&mut self.passed_over) {
@@ -129,13 +130,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Before a selection is checked that was not known at first: has what it reaches looked at.
+    /// Reads the files that a new selection reaches, before it is checked.
     pub fn widen(&mut self, first: &Target, reach: &Reach<'_>) {
         self.decode_all(first.pid);
         if !reach(&self.candidates) || !self.reach_all(first.pid) {
             return;
         }
-        // A process that was not met yet is looked at then.
+        // A process that the planner has not met yet is looked at later.
         let known = |(index, _): &(u32, Target)| self.processes.contains_key(index);
         let living: Vec<(u32, Target)> = self.living(first).into_iter().filter(known).collect();
         for (index, Target { pid, .. }) in living {
@@ -145,7 +146,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// From now on, functions that were not built for tracing are looked for everywhere. False if they were already.
+    /// Extends the search for functions that were not built for tracing to all files. Returns false
+    /// if it was so already.
     fn reach_all(&mut self, pid: u32) -> bool {
         if self.discovery == Discovery::FirstCall || std::mem::replace(&mut self.reaches_all, true) {
             return false;
@@ -154,19 +156,19 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// From now on, breakpoints that stay are allowed.
+    /// Allows permanent breakpoints from now on.
     pub fn allow_int3(&mut self, pid: u32) {
         if !std::mem::replace(&mut self.int3, true) {
             self.read_again(pid);
         }
     }
 
-    /// Reads all files again: more is looked for in them.
+    /// Reads all files again with a wider search.
     fn read_again(&mut self, pid: u32) {
         let program = program_of(pid);
         self.binaries.clear();
         self.candidates = Candidates::default();
-        // The list of a file's functions stays what it is.
+        // The order of a file's functions stays the same.
         let mut modules: Vec<(u32, Vec<Loaded>)> = self
             .processes
             .iter_mut()
@@ -182,7 +184,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Brings up to date what a process has loaded.
+    /// Updates the modules of a process.
     pub(crate) fn see_modules(
         &mut self,
         index: u32,
@@ -219,7 +221,7 @@ impl<'a> Planner<'a> {
             list.push(old);
         }
         let is_less = !gone.is_empty();
-        // What a forked child unloads, its parent still has.
+        // A module that a forked child unloads is still loaded in its parent.
         for mut old in gone.into_iter().filter(|old| old.recorded && old.record.process == index) {
             old.record.unloaded_ticks = Some(clock::pair().ticks);
             records.push(Record::Module(old.record).into());
@@ -231,7 +233,7 @@ impl<'a> Planner<'a> {
             }
             let Some(binary) = self.binary(&new, pid, program) else { continue };
             let Some(bias) = new.bias(&binary) else { continue };
-            let has_sleds = binary.functions.iter().any(|function| function.kind == SiteKind::Xray);
+            let has_sleds = binary.functions.iter().any(|function| function.kind() == SiteKind::Xray);
             without_stub = without_stub.or_else(|| calls_without_stub(&binary.called_without_stub));
             own_xray |= fresh && has_sleds && proc::takes_its_sleds(pid);
             let record = Module {
@@ -258,7 +260,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What is told of calls into libraries that have no stub of the linker's.
+/// Returns the warning about calls into libraries that do not go through a linker's stub.
 fn calls_without_stub(functions: &[String]) -> Option<String> {
     let (named, rest) = functions.split_at(functions.len().min(NAMED));
     let more = match rest.len() {
@@ -273,7 +275,7 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
     })
 }
 
-/// Inode of a process's program.
+/// Returns the inode of a process's program.
 fn program_of(pid: u32) -> Option<u64> {
     std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino())
 }

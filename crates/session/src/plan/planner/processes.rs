@@ -1,4 +1,5 @@
-//! The processes of a session: those that live, and what earlier controllers did to them.
+//! The processes of a session: the living ones, and the changes that earlier controllers made to
+//! them.
 
 use super::{Planner, Refusal};
 use crate::plan::journal::{self, Entry, UNLISTED};
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
 
 impl<'a> Planner<'a> {
-    /// Finds out from the journal and the text what earlier controllers did to the process and its children.
+    /// Restores the state of a session from the journal and from the text of its processes.
     pub fn recall(&mut self, target: &Target) -> Result<(), Refusal> {
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
         self.stubs.recall(&entries);
@@ -22,7 +23,7 @@ impl<'a> Planner<'a> {
         self.reaches_all = entries.iter().any(is_prologue);
         self.int3 |= entries.iter().any(|entry| matches!(entry, Entry::Site { site, .. } if site.is_trap()));
         for (index, Target { pid, .. }) in self.living(target) {
-            self.meet(index, pid, &entries);
+            self.add_process(index, pid, &entries);
             let Some(process) = self.processes.get_mut(&index) else { continue };
             process.modules.iter_mut().for_each(|module| module.number(&mut self.stubs));
         }
@@ -30,18 +31,19 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Meets those that are not known yet.
+    /// Adds the processes that are not known yet.
     pub(crate) fn meet_new(&mut self, living: &[(u32, Target)]) -> Result<(), Refusal> {
         let is_new = |(index, _): &&(u32, Target)| !self.processes.contains_key(index);
         let new: Vec<&(u32, Target)> = living.iter().filter(is_new).collect();
         let Some((_, target)) = new.first() else { return Ok(()) };
         let entries = self.directory.journal.read().map_err(|error| target.refuse(error))?;
-        new.iter().for_each(|(index, Target { pid, .. })| self.meet(*index, *pid, &entries));
+        new.iter().for_each(|(index, Target { pid, .. })| self.add_process(*index, *pid, &entries));
         Ok(())
     }
 
-    /// Finds out what was done to one that was not known until now. Its modules come into the trace when something of them is wanted.
-    fn meet(&mut self, index: u32, pid: u32, entries: &[Entry]) {
+    /// Adds a process with its state from the journal and the text. Its modules enter the trace
+    /// once a function of them is selected.
+    fn add_process(&mut self, index: u32, pid: u32, entries: &[Entry]) {
         let (Ok(regions), Ok(mut text)) = (maps::read(pid), ProcessText::open(pid)) else { return };
         text.after_int3 = self.shared.has_traps();
         self.see_modules(index, pid, false, &regions, &mut Vec::new());
@@ -63,8 +65,9 @@ impl<'a> Planner<'a> {
         process.text = Some(text);
     }
 
-    /// The processes of the session that live, by index: the one that was attached to, and its children. Those that have called nothing since they were forked
-    /// are in no table, and have [another number](UNLISTED).
+    /// Returns the living processes of the session by index: the first one and its children.
+    /// Children that have not called a traced function since their fork are in no table, and have
+    /// [another number](UNLISTED).
     pub fn living(&self, first: &Target) -> Vec<(u32, Target)> {
         let session = self.directory.identity();
         let (ids, mut ours) = (proc::Ids::default(), HashMap::new());
@@ -74,7 +77,8 @@ impl<'a> Planner<'a> {
             if self.shared.was_replaced(index) {
                 return None;
             }
-            // Whatever process has the id by now: only one that maps the session's memory belongs to it.
+            // The id may be another process's by now: only one that maps the session's memory
+            // belongs to it.
             let is_ours = ours.entry(pid).or_insert_with(|| agent::has_mapped(pid, &session));
             let target = Target::of_child(pid).filter(|_| *is_ours)?;
             Some((index, target))
@@ -91,7 +95,8 @@ impl<'a> Planner<'a> {
         listed.into_iter().chain(others).collect()
     }
 
-    /// Finds a way from the dynamic linker's empty function to the agent, which may be farther away than a jump leads.
+    /// Finds a jump target for the dynamic linker's empty function: the agent, or a veneer if the
+    /// agent is out of reach.
     pub(super) fn reach_watch(&mut self, index: u32, regions: &[Region]) {
         let Some(image) = self.image(index, regions) else { return };
         let (brk, hook) = (Avma(image.loader_brk.load(Acquire)), Avma(image.loader_hook.load(Acquire)));
@@ -106,11 +111,13 @@ impl<'a> Planner<'a> {
         process.watch_through = self.stubs.lead(index, range, [brk, hook], regions, &mut Vec::new());
     }
 
-    /// Finds out what is read of calls through stubs of an earlier controller.
+    /// Restores the meaning of the values that stubs of an earlier controller read.
     pub fn recall_values(&mut self) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         for index in indices {
-            self.with_wishes(index, |module, site_request, stubs| module.recall_values(site_request, stubs));
+            self.for_each_module(index, |module, site_request, stubs| {
+                module.recall_values(site_request, stubs)
+            });
         }
     }
 }

@@ -1,50 +1,51 @@
-//! What a planner is told before it begins.
+//! Settings of a planner that are made before it begins.
 
 use super::{Discovery, PatchMode, Planner, Reach};
 use calltap_selection::Selector;
 
 impl<'a> Planner<'a> {
-    /// Tells when what is asked for makes sense for what can be traced.
+    /// Sets a function to call once the selection and the requested values are valid.
     pub fn accepting(self, accepted: &'a (dyn Fn() + Send + Sync)) -> Self {
         Planner { accepted, ..self }
     }
 
-    /// Changes running code in this way.
+    /// Sets how running code is changed.
     pub fn by(self, mode: PatchMode) -> Self {
         Planner { mode, ..self }
     }
 
-    /// Has all calls to the profiling function become NOPs before the program runs.
+    /// Makes all calls of the profiling function NOPs before the program runs.
     pub fn quietly(self) -> Self {
         Planner { quiet: true, ..self }
     }
 
-    /// Looks for what polls futures.
+    /// Sets whether functions that poll futures are searched for.
     pub fn awaiting(self, futures: bool) -> Self {
         Planner { futures, ..self }
     }
 
-    /// Looks for the stubs through which a program calls libraries.
+    /// Sets whether the stubs through which a program calls libraries are searched for.
     pub fn calling_libraries(self, libcalls: bool) -> Self {
         Planner { libcalls, ..self }
     }
 
-    /// Finds calls to the profiling function so.
+    /// Sets when calls of the profiling function are found.
     pub fn discovering(self, discovery: Discovery) -> Self {
         Planner { discovery, ..self }
     }
 
-    /// Traces functions that have no room for a jump by breakpoints that stay, if that is allowed.
+    /// Sets whether functions without room for a jump may be traced by permanent breakpoints.
     pub fn allowing(self, int3: bool) -> Self {
         Planner { int3, ..self }
     }
 
-    /// Its selection reaches so far.
+    /// Sets which candidates the selection reaches.
     pub fn reaching(self, reach: Box<Reach<'a>>) -> Self {
         Planner { reach, ..self }
     }
 
-    /// Only functions are decoded that may be chosen, and what decides about them.
+    /// Restricts decoding to functions that the selector may choose, and to code that decides about
+    /// them.
     pub fn choosing_by(self, selector: &'a Selector) -> Self {
         Planner { selector: Some(selector), ..self }
     }

@@ -1,4 +1,5 @@
-//! What is wanted of a process's functions.
+//! Requests for the functions of a process: evaluates the selection, and has modules create sites
+//! and stubs.
 
 use super::{Planner, Refusal};
 use crate::plan::loaded::Loaded;
@@ -17,30 +18,31 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// What is told where more was asked for.
+/// Warning if only entries are recorded although more was requested.
 const CUT: &str =
     "of some Go functions only entries are recorded, and no returns or times: 'calltap sites FILE' says why";
-/// The same, where the clock does not put what a goroutine does in different threads in order.
+/// Warning if only entries are recorded as the clock does not order a goroutine's events in
+/// different threads.
 const CUT_BY_CLOCK: &str = "of Go functions only entries are recorded: returns need --clock tsc or counter";
 
-/// Why a function is not traced that was named.
+/// Why a named function that the agent watches is not traced.
 const WATCHED: &str =
     "calltap learns there of libraries that the program opens; trace dlopen and dlclose, or what calls it";
 
-/// How reading values of functions went.
+/// Results of requests to read values.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     read: bool,
-    /// The first function of which they could not be, and why.
+    /// The first function whose values could not be read, with the reason.
     trouble: Option<(String, ValueReason)>,
-    /// The first of which something is left out, and why.
+    /// The first function of which some values are left out, with the reason.
     left_out: Option<(String, ValueReason)>,
-    /// There are functions of which only entries are traced, though more was asked for; the second: that was
-    /// told.
+    /// Whether only entries are traced of some functions although more was requested, and whether
+    /// the user was warned.
     cut: (bool, bool),
-    /// The tracers of Python functions, where there is an interpreter that is known.
+    /// The tracers of Python functions, if there is a known interpreter.
     pub(super) python: Option<u32>,
-    /// The first interpreter that is not, and why.
+    /// The first interpreter that is not traced, with the reason.
     pub(super) no_python: Option<(String, python::Reason)>,
 }
 
@@ -58,12 +60,12 @@ impl Values {
     }
 }
 
-/// Are there hooks for a function of an interpreter?
+/// Whether there are hooks for a function of an interpreter.
 fn can_enter(function: &Function, hooks: HookSet) -> bool {
-    let unseen = matches!(function.returns, Returns::Exits { unseen: Some(_), .. });
+    let unrecorded_end = matches!(function.returns, Returns::Exits { unrecorded_end: Some(_), .. });
     let style = |form| calltap_patch::style(form, &function.returns);
-    function.form.as_ref().is_some_and(|form| style(form) != Style::AfterPrologue)
-        && !(hooks.returns() && unseen)
+    function.form().is_some_and(|form| style(form) != Style::AfterPrologue)
+        && !(hooks.returns() && unrecorded_end)
 }
 
 impl<'a> Planner<'a> {
@@ -74,7 +76,7 @@ impl<'a> Planner<'a> {
         self.stubs.agent = Agent { stubs: Avma(image.stubs.load(Acquire)), hooks };
         let (leads, quiet) = (self.discovery == Discovery::FirstCall, self.quiet);
         let mut left = None;
-        self.with_wishes(index, |module, site_request, stubs| {
+        self.for_each_module(index, |module, site_request, stubs| {
             module.leave_watched(watched);
             if leads {
                 module.lead(hook, stubs, regions, records);
@@ -97,13 +99,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Do the times of events put those of different threads in order?
+    /// Whether the clock orders events of different threads.
     fn orders_threads(&self) -> bool {
         let clock = self.shared.control().clock.load(Relaxed);
         [Clock::Tsc, Clock::Counter].iter().any(|ordering| *ordering as u32 == clock)
     }
 
-    /// It makes no sense if values were asked for and there are none of any function.
+    /// Fails if values were requested and cannot be read for any function.
     pub(crate) fn check_values(&mut self) -> Result<(), Refusal> {
         if let (Some((interpreter, why)), None) = (self.values.no_python.take(), self.values.python) {
             return Err(Refusal::Python { interpreter, why });
@@ -123,14 +125,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Why nothing could be read of a function, if there was one; for people, and once.
+    /// Returns why no value of some function could be read, for the user, once.
     pub fn trouble(&mut self) -> Option<String> {
         let (name, why) = self.values.trouble.take()?;
         Some(format!("of {name}, and perhaps others, nothing is read: {why}"))
     }
 
-    /// With the modules of a process, and what is wanted of their functions.
-    pub(super) fn with_wishes(
+    /// Calls `act` for each module of a process, with the function that evaluates requests.
+    pub(super) fn for_each_module(
         &mut self,
         index: u32,
         mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
@@ -165,10 +167,10 @@ impl<'a> Planner<'a> {
                         }
                     };
                     if function.name == SAVE_THREAD {
-                        site_request.wanted = HookSet::EVALUATOR_ENTRY;
+                        site_request.hook_set = HookSet::EVALUATOR_ENTRY;
                         let program = interpreter.ok()?.waiting_program(bias)?;
                         site_request.program = Some(Arc::new(program));
-                        return can_enter(function, site_request.wanted).then_some(site_request);
+                        return can_enter(function, site_request.hook_set).then_some(site_request);
                     }
                     let can_enter =
                         |interpreter: &python::Interpreter| can_enter(function, interpreter.hook_set());
@@ -180,7 +182,7 @@ impl<'a> Planner<'a> {
                         }
                         Ok(interpreter) => {
                             values.python = Some(site_request.tracers);
-                            site_request.wanted = interpreter.hook_set();
+                            site_request.hook_set = interpreter.hook_set();
                             site_request.program = Some(Arc::new(interpreter.program(bias)));
                         }
                         Err(why) => {
@@ -189,9 +191,9 @@ impl<'a> Planner<'a> {
                         }
                     }
                 }
-                if site_request.wanted.knows_goroutine() && !orders_threads {
-                    site_request.cut |= site_request.wanted.returns();
-                    site_request.wanted = site_request.wanted.on_small_stack();
+                if site_request.hook_set.knows_goroutine() && !orders_threads {
+                    site_request.cut |= site_request.hook_set.returns();
+                    site_request.hook_set = site_request.hook_set.on_small_stack();
                 }
                 values.borrow_mut().note(&site_request, function);
                 let undecided = site_request.trouble.as_ref().is_some_and(|trouble| trouble.undecided);

@@ -1,4 +1,5 @@
-//! What a session has switched on when it starts, and what the same words mean in files that it left alone.
+//! Functions that are enabled at the start of a session, and functions of other files that the
+//! user's words would match.
 
 use super::Planner;
 use crate::plan::loaded::Loaded;
@@ -9,38 +10,39 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is on, and where else the user's words name functions.
+/// Enabled functions, and other functions that the user's words name.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Started {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Its program, where that was started by a symbolic link of another name: the name of the file, and that of the link.
+    /// File names of the program and of the symbolic link through which it was started, if they
+    /// differ.
     pub linked: Option<(String, String)>,
-    /// Functions that are on, by file name of their module; most first.
+    /// Number of enabled functions by file name of the module, in descending order.
     pub modules: Vec<(String, usize)>,
-    /// Files of which nothing was chosen.
-    pub elsewhere: Vec<Elsewhere>,
-    /// What is not on of what the words name, in files of which functions are on.
-    pub untraceable: Option<Untraceable>,
-    /// Of the file most functions of which are on: that its functions have no names, if so.
+    /// Matches in files without enabled functions.
+    pub elsewhere: Vec<MatchesElsewhere>,
+    /// Named functions that cannot be traced, in files with enabled functions.
+    pub untraceable: Option<UntraceableFunctions>,
+    /// Advice if the functions of the first module have no names.
     pub nameless: Option<String>,
 }
 
-/// A word names functions of a file that are not on.
+/// Functions that a word names in a file where none are enabled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
-    /// The word of a filter.
+pub struct MatchesElsewhere {
+    /// Word of a filter.
     pub word: String,
     /// File name of the module.
     pub module: String,
-    /// How many functions of it the word names.
+    /// Number of functions that the word names.
     pub count: usize,
 }
 
-/// Functions that a filter's words name, and that cannot be traced.
+/// Functions that a filter names and that cannot be traced.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Untraceable {
-    /// How many.
+pub struct UntraceableFunctions {
+    /// Number of functions.
     pub count: usize,
     /// Name of the first.
     pub function: String,
@@ -48,29 +50,31 @@ pub struct Untraceable {
     pub reason: String,
 }
 
-/// Where the code of a program is that has next to none of its own.
+/// The largest library of a program with next to no code of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LargestLibrary {
-    /// File name of the library,
+    /// File name of the library.
     pub module: String,
-    /// and without `.so` and version.
+    /// File name without `.so` and version.
     pub stem: String,
     /// File name of the program.
     pub program: String,
 }
 
-/// Words of a filter that are looked up in other files. A list of more names was not written by hand.
+/// Maximum number of a filter's words that are looked up in other files. A longer list was not
+/// written by hand.
 const WORDS: usize = 16;
-/// Functions of which a program that is no stub has more.
+/// Maximum number of functions of a stub: a program that only starts a library.
 const STUB: usize = 64;
-/// How much more code a library has than a stub.
+/// How many times more code a library has than a stub.
 const LARGER: u64 = 8;
 /// Libraries that programs of every kind use.
 const COMMON: [&str; 9] =
     ["libc", "libm", "libpthread", "libstdc++", "libgcc_s", "libdl", "librt", "ld-linux-x86-64", "libgmp"];
 
 impl Planner<'_> {
-    /// The functions that are on in the first process, by module; `words`: those of the filter that mean functions of the program; `names`: those without wildcards.
+    /// Returns the enabled functions of the first process, by module. `words`: those of the filter
+    /// that mean functions of the program; `names`: those without wildcards.
     pub(crate) fn started(&self, words: &[&Word], names: &[&Word]) -> Started {
         let mut on: BTreeMap<String, usize> = BTreeMap::new();
         for module in self.processes.get(&0).into_iter().flat_map(|process| &process.modules) {
@@ -85,7 +89,7 @@ impl Planner<'_> {
             {
                 let count = count_in(module, file, word);
                 let (word, module) = (word.text().to_owned(), module.clone());
-                elsewhere.extend((count > 0).then_some(Elsewhere { word, module, count }));
+                elsewhere.extend((count > 0).then_some(MatchesElsewhere { word, module, count }));
             }
         }
         elsewhere.sort_by_key(|found| std::cmp::Reverse(found.count));
@@ -97,15 +101,15 @@ impl Planner<'_> {
         Started { untraceable, pid, linked: linked(pid), modules, elsewhere, nameless }
     }
 
-    fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<Untraceable> {
+    fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
         let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
         let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module));
         let (function, _, reason) = found.next()?;
         let (function, reason) = (demangle(&function.name), reason.to_string());
-        Some(Untraceable { count: 1 + found.count(), function, reason })
+        Some(UntraceableFunctions { count: 1 + found.count(), function, reason })
     }
 
-    /// The library with most code, if the program is nearly nothing but the start of it.
+    /// Returns the library with the most code, if the program is a stub for it.
     pub(crate) fn largest_library(&self) -> Option<LargestLibrary> {
         let (on, _) = self.count();
         let program = std::fs::read_link(calltap_process::proc::place(self.pid_of(0)).join("exe")).ok()?;
@@ -123,7 +127,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Opens what the first process has mapped, for what is told when it may have ended.
+    /// Opens the files that the first process has mapped, as it may have ended when they are
+    /// needed.
     pub(crate) fn open_files(&mut self, pid: u32) {
         if !self.told {
             let open = |file: &Mapped| Some((file.name(), file.open(pid)?));
@@ -132,12 +137,13 @@ impl Planner<'_> {
     }
 }
 
-/// The file name of a process's program, and that of the symbolic link by which it was started, if it was.
+/// Returns the file names of a process's program and of the symbolic link through which it was
+/// started, if there was one.
 fn linked(pid: u32) -> Option<(String, String)> {
     let place = calltap_process::proc::place(pid);
     let program = fs::read_link(place.join("exe")).ok()?;
     let (directory, file) = (program.parent()?, program.file_name()?.to_string_lossy());
-    // Programs write other texts over their arguments, and the kernel keeps 15 bytes of the name.
+    // Programs overwrite their arguments, and the kernel keeps 15 bytes of the name.
     let name = fs::read_to_string(place.join("comm")).ok()?;
     let arguments = fs::read(place.join("cmdline")).ok()?;
     let first = String::from_utf8_lossy(arguments.split(|byte| *byte == 0).next()?).into_owned();
@@ -154,7 +160,7 @@ fn linked(pid: u32) -> Option<(String, String)> {
         .then(|| (printable(&file).into_owned(), printable(called).into_owned()))
 }
 
-/// How many functions of a file a word names, by the file's tables of symbols.
+/// Counts the functions that a word names in a file's symbol tables.
 fn count_in(module: &str, file: &File, word: &Word) -> usize {
     let is_named =
         |symbol: &str| word.may_name(symbol) && word.matches(&FunctionNames::new([symbol], Some(module)));

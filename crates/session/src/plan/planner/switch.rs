@@ -1,4 +1,5 @@
-//! Changes the text of a process: sites are switched in batches, the dynamic linker's empty function is led to the agent.
+//! Changes the text of a process: switches sites in batches, and makes the dynamic linker's empty
+//! function jump to the agent.
 
 use super::Planner;
 use crate::plan::journal::{Entry, Journal};
@@ -20,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// What is told where the dynamic linker is too far from all free memory, or has no empty function.
+/// Note if the dynamic linker is too far from all free memory, or has no empty function.
 const UNWATCHED: &str = "the dynamic linker could not be watched: libraries opened later are not traced";
 
 impl Planner<'_> {
-    /// Makes the sites of a process what they shall be.
+    /// Switches the sites of a process to their desired states.
     pub(crate) fn patch(&mut self, index: u32, pid: u32, last: bool, records: &mut Vec<Metadata>) {
         let mut note = |text: String| records.push(Record::Note { text }.into());
         if let Err(why) = self.open_text(index, pid) {
@@ -44,17 +45,19 @@ impl Planner<'_> {
         text.sync = if can_sync { Sync::Barrier } else { Sync::Quiet };
         let armed = self.armed == Some(index);
         text.through = if armed { Transition::Int3 } else { self.mode.transition() };
-        // First of all: what is unmapped, and mapped again, unseen, would be taken for what was switched on.
+        // The watch comes first: without it, a module that is unmapped and mapped again would pass
+        // for one that has been patched.
         if !process.watched {
             let through = process.watch_through.unwrap_or(Avma(loader.1));
             process.watched = watch_loader(index, text, &self.directory.journal, Avma(loader.0), through);
-            // Where there is no dynamic linker, nothing is opened later.
+            // Without a dynamic linker, no library is opened later.
             if !process.watched && loader.0 != 0 && !self.warnings.iter().any(|told| told == UNWATCHED) {
                 note(UNWATCHED.into());
                 self.warnings.push(UNWATCHED.into());
             }
         }
-        // A thread that asks holds the dynamic linker's lock; else the linker must be kept from unmapping what is written to.
+        // A thread that asks holds the dynamic linker's lock. Otherwise the linker must be kept
+        // from unmapping the written memory.
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
             let Some(kept) = KeepMapped::new(entry, text) else {
@@ -69,10 +72,10 @@ impl Planner<'_> {
             None
         };
         let how = match entry {
-            Some(_) if can_sync && self.mode.is_live() => How::Live,
-            Some(_) => How::Stopped,
-            // Nothing could tell it to unmap nothing meanwhile.
-            None => How::StoppedAndSeen(self.directory.agent()),
+            Some(_) if can_sync && self.mode.is_live() => Method::Live,
+            Some(_) => Method::Stopped,
+            // A process in no table cannot be told to keep its mappings.
+            None => Method::StoppedAndSeen(self.directory.agent()),
         };
         let (tally, found) = switch_all(&mut process.modules, text, pid, &how);
         self.tally.on += tally.on;
@@ -89,13 +92,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Opens the text of a process, if it is not yet. The reason for people, if it cannot be changed.
+    /// Opens the text of a process, unless it is open. The error is a sentence for the user.
     pub(crate) fn open_text(&mut self, index: u32, pid: u32) -> Result<(), String> {
         let Some(process) = self.processes.get_mut(&index).filter(|process| process.text.is_none()) else {
             return Ok(());
         };
         let text = ProcessText::open(pid);
-        // The id comes from the program's memory, and what has it may be another program by now. A process that maps the session's memory after its own was opened is of this session.
+        // The id comes from the program's memory, and may by now belong to another program. A
+        // process that maps the session's memory after its text was opened belongs to this session.
         if !agent::has_mapped(pid, &self.directory.identity()) {
             return Err(format!("process {pid} is none of this session's: nothing was changed in it"));
         }
@@ -114,30 +118,37 @@ impl Planner<'_> {
 }
 
 /// How code is changed that may be running.
-enum How {
+enum Method {
     /// While it runs.
     Live,
-    /// While all threads stand still.
+    /// While all threads are stopped.
     Stopped,
-    /// And what is mapped then is looked at again; not the files beside this agent.
+    /// While all threads are stopped, with the mappings read again then, except for the files
+    /// beside this agent.
     StoppedAndSeen(PathBuf),
 }
 
-/// Switches the sites of all modules: those that no thread can be running yet, and the others.
-fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &How) -> (Tally, Vec<String>) {
+/// Switches the sites of all modules: first those that no thread can be running yet, then the
+/// others.
+fn switch_all(
+    modules: &mut [Loaded],
+    text: &mut ProcessText,
+    pid: u32,
+    how: &Method,
+) -> (Tally, Vec<String>) {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
     let (fresh, mut running): (Vec<&mut Loaded>, Vec<&mut Loaded>) =
         modules.iter_mut().filter(|module| !module.is_made()).partition(|module| module.fresh);
     notes.extend(switch(fresh, text, Demand::Stopped, &mut tally));
-    // What is normalized while it runs is not switched before it was seen that no thread is inside.
+    // A site that is normalized while it runs is enabled only once no thread is inside.
     let waiting: usize = running.iter().map(|module| module.changes().count()).sum();
-    if let How::Live = how {
+    if let Method::Live = how {
         notes.extend(switch(running, text, Demand::Outside, &mut tally));
     } else if waiting > 0 {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let (counted, changed) = (&mut tally, &mut *text);
         let work = move || {
-            if let How::StoppedAndSeen(agent) = how {
+            if let Method::StoppedAndSeen(agent) = how {
                 let regions = maps::code_and_files(pid).unwrap_or_default();
                 let now = mapped(&regions, agent.parent().unwrap_or(Path::new("/")));
                 running.retain_mut(|module| module.is_there(&now, &regions));
@@ -161,40 +172,41 @@ fn switch_all(modules: &mut [Loaded], text: &mut ProcessText, pid: u32, how: &Ho
     (tally, notes)
 }
 
-/// What a batch amounts to.
+/// Counts of a batch.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
-    /// Switched on.
+    /// Sites that were enabled.
     pub on: u32,
-    /// Switched off.
+    /// Sites that were disabled.
     pub off: u32,
-    /// Left alone: more is demanded of the threads than was seen to.
+    /// Sites that were left alone, as they demand more of the threads than was granted.
     pub waiting: u32,
-    /// For how long all threads stood still for it.
+    /// How long all threads were stopped for it.
     pub stopped: Duration,
-    /// For how long code that may be running was being written, looks before and core syncs included.
+    /// How long code that may be running was written, with the reads before and the core syncs.
     pub written: Duration,
 }
 
-/// A [`switch`] of many sites that was planned before all threads are stopped for it.
-pub struct Ahead(Prepared<Errno>);
+/// A [`switch`] of many sites, prepared before all threads are stopped for it.
+pub struct PreparedSwitch(Prepared<Errno>);
 
-impl Ahead {
-    /// Plans it. None: code of the modules cannot be read.
-    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<Ahead> {
+impl PreparedSwitch {
+    /// Prepares the batch. None if code of the modules cannot be read.
+    pub fn new(modules: &[Loaded], text: &mut ProcessText) -> Option<PreparedSwitch> {
         let before = std::mem::replace(&mut text.sync, Sync::Quiet);
         let prepared = Prepared::new(text, changes(&in_order(modules)), Demand::Stopped);
         text.sync = before;
-        prepared.map(Ahead)
+        prepared.map(PreparedSwitch)
     }
 
-    /// Writes it, with all threads stopped and the modules as they were. The failures are for [`settle`].
+    /// Writes the batch, with all threads stopped and the modules unchanged. The failures are for
+    /// [`settle`].
     pub fn write(self, modules: &[Loaded], text: &mut ProcessText) -> Failed<Errno> {
         self.0.carry_out(text, changes(&in_order(modules)))
     }
 }
 
-/// Modules by their addresses: so a batch is carried out fastest.
+/// Returns the modules by address, the order in which a batch is fastest.
 fn in_order(modules: &[Loaded]) -> Vec<&Loaded> {
     let mut modules: Vec<&Loaded> = modules.iter().collect();
     modules.sort_by_key(|module| module.mapped.range);
@@ -205,7 +217,8 @@ fn changes<'a>(modules: &'a [&'a Loaded]) -> impl Iterator<Item = Change<'a>> + 
     modules.iter().flat_map(|module| module.changes())
 }
 
-/// Makes the sites of modules what they shall be. What went wrong, for people.
+/// Switches the sites of modules to their desired states. Returns notes about failures for the
+/// user.
 pub fn switch(
     mut modules: Vec<&mut Loaded>,
     text: &mut ProcessText,
@@ -224,7 +237,7 @@ pub fn switch(
     settle(modules, failures, tally)
 }
 
-/// Notes what became of the changes of modules. What went wrong, for people.
+/// Records the results of changes to modules. Returns notes about failures for the user.
 pub fn settle(mut modules: Vec<&mut Loaded>, failures: Failed<Errno>, tally: &mut Tally) -> Vec<String> {
     modules.sort_by_key(|module| module.mapped.range);
     let mut failures = failures.into_iter().peekable();
@@ -273,12 +286,14 @@ pub fn settle(mut modules: Vec<&mut Loaded>, failures: Failed<Errno>, tally: &mu
     notes
 }
 
-/// Is it what XRay's own library makes of a sled: a number in r10d, and a call or jump?
+/// Whether this is a sled that XRay's own runtime has patched: a number in r10d, and a call or
+/// jump.
 fn is_xray(code: &[u8]) -> bool {
     matches!(code, [0x41, 0xBA, _, _, _, _, 0xE8 | 0xE9, ..])
 }
 
-/// Has the dynamic linker's empty function jump to the agent. False if it is none, or out of reach.
+/// Makes the dynamic linker's empty function jump to the agent. Returns false if it is not empty,
+/// or the target out of reach.
 fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk: Avma, hook: Avma) -> bool {
     let mut bytes = [0; 9];
     if text.read(brk, &mut bytes).is_err() {
@@ -291,7 +306,7 @@ fn watch_loader(process: u32, text: &mut ProcessText, journal: &Journal, mut brk
     } else {
         first.copy_from_slice(&bytes[..5]);
     }
-    // Its padding reaches to the next 16-byte boundary.
+    // The function's padding reaches to the next 16-byte boundary.
     let Some(site) = Site::empty_function(brk, first).filter(|_| brk.0 % 16 <= 11) else { return false };
     let entry = Entry::Site { process, site, target: hook, copy: None, stub: None, inode: 0, base: 0 };
     let to = State::Enabled(hook);

@@ -1,4 +1,4 @@
-//! Tells the collector what a process has mapped, so that it unwinds the stacks and names the callers.
+//! Reports the mappings of a process to the collector, for unwinding stacks and naming callers.
 
 use super::Planner;
 use crate::plan::modules::mapped;
@@ -11,13 +11,13 @@ use object::{Object, ReadCache};
 use std::path::Path;
 
 impl Planner<'_> {
-    /// The same of all processes, for stacks that were copied before.
+    /// Reports the mappings of all processes, for stacks that were copied before.
     pub fn map_all(&mut self, emit: &mut dyn FnMut(Metadata)) {
         let indices: Vec<u32> = self.processes.keys().copied().collect();
         let mut records = Vec::new();
         for index in indices {
             let pid = self.pid_of(index);
-            // A process that has ended has no mappings: the callers of its calls are unknown then.
+            // A process that has ended has no mappings: the callers of its calls remain unknown.
             if let Ok(regions) = maps::read(pid) {
                 self.map_out(index, pid, &regions, &mut records);
             }
@@ -25,7 +25,7 @@ impl Planner<'_> {
         records.into_iter().for_each(emit);
     }
 
-    /// Where stacks are copied, tells what is mapped, and describes the files of which nothing is traced.
+    /// Reports the mappings if stacks are copied, and describes files without traced functions.
     pub(super) fn map_out(&mut self, index: u32, pid: u32, regions: &[Region], records: &mut Vec<Metadata>) {
         if !self.stubs.unwinds {
             return;

@@ -1,10 +1,10 @@
-//! When threads slept, or had no processor, as trace-cmd shows it.
+//! Times in which threads slept or were runnable, as trace-cmd shows them.
 
 use super::{Call, Report, calls, displayed, export};
 use calltap_e2e::*;
 
 impl Report {
-    /// `divided:123 [-1] S ==> swapper:0 [-1]`, and back.
+    /// Takes a context switch, `divided:123 [-1] S ==> swapper:0 [-1]`, and the one back.
     pub(super) fn switch(&mut self, time: u64, info: &str) {
         let (from, to) = info.split_once(" ==> ").unwrap_or_else(|| panic!("{info}"));
         let tid = |side: &str| {

@@ -1,4 +1,4 @@
-//! Calls of mcount found by a calltap that attaches, and what other commands see of them.
+//! Calls of mcount found by a calltap that attaches, and their effect on other commands.
 
 use super::{BUILDS, program};
 use calltap_e2e::{Resident, calltap, calltap_run, compile, succeeds};
@@ -53,7 +53,7 @@ fn attached_without_a_controller_calls_are_converted_by_the_next_command() {
         round(&mut resident);
         on(&["status"]);
         round(&mut resident);
-        // Now late is called for the first time.
+        // The next round calls `late` for the first time.
         round(&mut resident);
         let available = on(&["get", "available_filter_functions"]);
         for name in ["work", "outer", "late"] {

@@ -1,4 +1,4 @@
-//! Waits and wakers in words, and alike ones together.
+//! Descriptions of waits and wakers, and grouping of alike waits.
 
 use super::chain::{Chain, Waited, Waker};
 use super::lane::{Reason, Within};
@@ -9,79 +9,81 @@ use crate::sources::source::Source;
 use calltap_trace::{Address, SiteId, ThreadId};
 use std::collections::BTreeMap;
 
-/// In what a goroutine waits where the function is not traced that has parked it.
+/// Description of a goroutine's wait if the function that parked it is not traced.
 const UNKNOWN_PARK: &str = "a wait of the Go runtime for an unknown reason";
-/// Frames of a path that are shown.
+/// Maximum number of frames shown of a path.
 const FRAMES: usize = 6;
 
-/// Waits of a thread that are alike: in the same system call, of the same calls, ended by the same.
-pub(crate) struct Alike<'c> {
+/// Alike waits of a thread: in the same system call, in the same calls, ended by the same waker.
+pub(crate) struct WaitGroup<'c> {
     pub(crate) ticks: u64,
     pub(crate) count: u64,
     pub(crate) longest: &'c Waited,
     pub(crate) cause: Cause,
 }
 
-/// Why a thread waited, in words.
+/// The cause of a wait, in words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Cause {
-    /// `futex(m, FUTEX_WAIT)`; None: not known.
+    /// The system call, `futex(m, FUTEX_WAIT)`; `None`: unknown.
     pub(crate) within: Option<String>,
     /// The calls of the thread, innermost first.
     pub(crate) path: Vec<String>,
-    /// Who ended it.
-    pub(crate) waker: ToldWaker,
-    /// It is a goroutine's.
+    /// The waker that ended the wait.
+    pub(crate) waker: WakerDescription,
+    /// Whether a goroutine waited.
     pub(crate) is_park: bool,
 }
 
-/// Who ended a wait, in words.
+/// A waker, in words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum ToldWaker {
+pub(crate) enum WakerDescription {
     Unknown,
     Interrupt,
-    /// The thread was stopped by calltap, or waited for it.
+    /// calltap stopped the thread, or the thread waited for calltap.
     Recorder,
-    /// calltap stopped the thread, which ended a wait of its own.
+    /// calltap stopped the thread, which ended a wait of the program.
     Stopped,
-    /// The thread waited for a child. calltap stopped it, or traces the child and passed on that the child has ended.
+    /// The thread waited for a child. calltap stopped it, or traces the child and passed on the
+    /// child's end.
     StoppedOrChild,
-    /// A process, and its name.
+    /// A process by id and name.
     Other {
         pid: u32,
         comm: String,
     },
-    /// A thread, and its calls, innermost first.
+    /// A thread with its calls, innermost first.
     Thread {
         thread: ThreadId,
         path: Vec<String>,
     },
 }
 
-/// The kernel tells a child's tracer first: the parent is woken when that has taken note.
+/// Whether a wait is for a child process. The kernel reports the end of a child to its tracer
+/// first; the parent is woken after the tracer has seen it.
 fn is_wait_for_child(within: &Within) -> bool {
     const WAIT4: u32 = 61;
     const WAITID: u32 = 247;
     matches!(within, Within::SystemCall(WAIT4 | WAITID, _))
 }
 
-/// What is needed to tell.
-pub(crate) struct Told<'t> {
+/// The data that descriptions are made from.
+pub(crate) struct Descriptions<'t> {
     pub(crate) source: &'t dyn Source,
     pub(crate) names: &'t Names<'t>,
     pub(crate) stacks: &'t Stacks,
     addresses: BTreeMap<(u32, u64), &'t Address>,
 }
 
-impl<'t> Told<'t> {
-    pub(crate) fn new(source: &'t dyn Source, names: &'t Names<'t>, stacks: &'t Stacks) -> Told<'t> {
+impl<'t> Descriptions<'t> {
+    pub(crate) fn new(source: &'t dyn Source, names: &'t Names<'t>, stacks: &'t Stacks) -> Descriptions<'t> {
         let addresses = &source.meta().addresses;
         let addresses =
             addresses.iter().map(|address| ((address.process, address.address), address)).collect();
-        Told { source, names, stacks, addresses }
+        Descriptions { source, names, stacks, addresses }
     }
 
-    /// `worker-1`: the name that a thread has given itself, else that of the process, with its id.
+    /// Returns a thread's name and id: `worker-1`.
     pub(crate) fn thread(&self, thread: ThreadId) -> String {
         self.names.task(thread)
     }
@@ -94,7 +96,7 @@ impl<'t> Told<'t> {
         self.addresses.get(&(process, address)).copied()
     }
 
-    /// `cache.lock`, `0x7f..., heap`
+    /// Describes an address: `cache.lock`, `0x7f... in heap`.
     pub(crate) fn place(&self, process: u32, address: u64) -> String {
         match self.address(process, address) {
             Some(Address { recorder: true, .. }) => "calltap's memory".to_owned(),
@@ -122,7 +124,8 @@ impl<'t> Told<'t> {
         if *certain { name.to_owned() } else { format!("{name}?") }
     }
 
-    /// The calls that were open, innermost first; without those outside of `from`, if that is among them.
+    /// Returns the open calls, innermost first, up to but not including `from` if that is among
+    /// them.
     pub(crate) fn path(&self, moment: Moment, from: Option<SiteId>) -> Vec<String> {
         let stack = self.stacks.of(moment);
         let outermost =
@@ -135,22 +138,27 @@ impl<'t> Told<'t> {
         path
     }
 
-    /// The innermost call that was open.
+    /// Returns the innermost open call.
     pub(crate) fn innermost(&self, moment: Moment) -> Option<String> {
         self.stacks.of(moment).last().map(|frame| self.frame(frame))
     }
 
     fn cause(&self, thread: ThreadId, waited: &Waited, from: Option<SiteId>) -> Cause {
         let waker = match &waited.waker {
-            _ if waited.is_tracing || self.is_of_recorder(thread, &waited.within) => ToldWaker::Recorder,
-            Waker::Unknown => ToldWaker::Unknown,
-            Waker::Interrupt => ToldWaker::Interrupt,
-            // A wait in a system call is the program's own; the stop comes when the call has returned.
-            Waker::Recorder if is_wait_for_child(&waited.within) => ToldWaker::StoppedOrChild,
-            Waker::Recorder if waited.within != Within::NoSystemCall => ToldWaker::Stopped,
-            Waker::Recorder => ToldWaker::Recorder,
-            Waker::Other { pid, comm, .. } => ToldWaker::Other { pid: *pid, comm: comm.clone() },
-            Waker::Thread(thread, at) => ToldWaker::Thread { thread: *thread, path: self.path(*at, None) },
+            _ if waited.is_tracing || self.is_of_recorder(thread, &waited.within) => {
+                WakerDescription::Recorder
+            }
+            Waker::Unknown => WakerDescription::Unknown,
+            Waker::Interrupt => WakerDescription::Interrupt,
+            // A wait in a system call is the program's own; the stop comes when the call has
+            // returned.
+            Waker::Recorder if is_wait_for_child(&waited.within) => WakerDescription::StoppedOrChild,
+            Waker::Recorder if waited.within != Within::NoSystemCall => WakerDescription::Stopped,
+            Waker::Recorder => WakerDescription::Recorder,
+            Waker::Other { pid, comm, .. } => WakerDescription::Other { pid: *pid, comm: comm.clone() },
+            Waker::Thread(thread, at) => {
+                WakerDescription::Thread { thread: *thread, path: self.path(*at, None) }
+            }
         };
         let is_park = matches!(waited.within, Within::Park(_));
         Cause {
@@ -161,7 +169,7 @@ impl<'t> Told<'t> {
         }
     }
 
-    /// The thread waits for calltap.
+    /// Whether the thread waits for calltap.
     fn is_of_recorder(&self, thread: ThreadId, within: &Within) -> bool {
         let Within::SystemCall(number, Some(arguments)) = within else { return false };
         let futex = system_calls::futex(*number, arguments);
@@ -169,33 +177,33 @@ impl<'t> Told<'t> {
         address.is_some_and(|address| address.recorder)
     }
 
-    /// The waits of a chain, alike ones together, those that took longest first; paths begin within `from`.
-    pub(crate) fn alike<'c>(&self, chain: &'c Chain, from: Option<SiteId>) -> Vec<Alike<'c>> {
-        let mut alike = BTreeMap::<Cause, Alike<'c>>::new();
+    /// Groups the waits of a chain, those that took longest first; paths begin within `from`.
+    pub(crate) fn alike<'c>(&self, chain: &'c Chain, from: Option<SiteId>) -> Vec<WaitGroup<'c>> {
+        let mut alike = BTreeMap::<Cause, WaitGroup<'c>>::new();
         for waited in &chain.waits {
             let cause = self.cause(chain.thread, waited, from);
-            let new = || Alike { ticks: 0, count: 0, longest: waited, cause: cause.clone() };
+            let new = || WaitGroup { ticks: 0, count: 0, longest: waited, cause: cause.clone() };
             let one = alike.entry(cause.clone()).or_insert_with(new);
             one.ticks += waited.ticks;
             one.count += 1;
-            // What its waker did is known of the longest ones only.
+            // Only the longest waits have a chain of the waker.
             if (waited.meanwhile.is_some(), waited.ticks)
                 > (one.longest.meanwhile.is_some(), one.longest.ticks)
             {
                 one.longest = waited;
             }
         }
-        let mut alike: Vec<Alike<'c>> = alike.into_values().collect();
+        let mut alike: Vec<WaitGroup<'c>> = alike.into_values().collect();
         alike.sort_by_key(|one| std::cmp::Reverse(one.ticks));
         alike
     }
 
-    /// Whose time it was that a thread ran, most first.
+    /// Returns the functions in which a thread ran with their times, longest first.
     pub(crate) fn ran(&self, chain: &Chain) -> Vec<(String, u64)> {
         if chain.is_goroutine { Vec::new() } else { self.times(chain) }
     }
 
-    /// Whose time it was that a goroutine did not wait, likewise.
+    /// Returns the functions in which a goroutine did not wait with their times, longest first.
     pub(crate) fn unseen(&self, chain: &Chain) -> Vec<(String, u64)> {
         if chain.is_goroutine { self.times(chain) } else { Vec::new() }
     }

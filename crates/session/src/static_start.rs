@@ -1,27 +1,30 @@
-//! The first moments of a static program. No dynamic linker loads the agent into it, so it is held when its C library has set up the first thread,
-//! before anything of the program's own has run, until the agent is there and its functions are switched on.
+//! The start of a static program, which no dynamic linker loads the agent into.
 //!
-//! Should the recorder be killed, the program runs on as untraced.
+//! The program is held when its C library has set up the first thread, before its own code runs.
+//! The agent is placed and its functions are enabled before it goes on. If the recorder is killed
+//! meanwhile, the program runs on untraced.
 
-use crate::enter;
 use crate::error::Error;
+use crate::load_agent;
 use crate::plan::directory::Directory;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::go;
 use calltap_process::injection::inferior::Inferior;
-use calltap_process::injection::placed::owner_word_told;
+use calltap_process::injection::placed::owner_word_from_call;
 use calltap_process::memory::text::ProcessText;
 use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::Target;
 use std::path::Path;
 
-/// System calls before that: the C library looks at its tunables, gets memory.
+/// Maximum number of system calls before the first thread is set up: the C library reads its
+/// tunables and allocates memory.
 const CALLS: usize = 2000;
 
-/// Waits until the program is so far, and brings the agent in. It goes on when what is returned is dropped; by the thread that has started it.
+/// Waits until the program's first thread is set up, and places the agent. Returns the held thread:
+/// the program goes on when the thread that started it drops this.
 ///
-/// Once it is traced, `begin` lets it go on to its execve.
+/// `begin` lets the traced child go on to its execve.
 pub fn hold(
     pid: u32,
     begin: &mut dyn FnMut(),
@@ -37,19 +40,20 @@ pub fn hold(
         Some(why) => target.refuse(why),
         None => target.refuse(Reason::StaticStart),
     })?;
-    // At a system call it cannot execute injected code. So it is let go, to wait in a loop, and stopped there.
+    // A thread stopped at a system call cannot execute injected code, so it is released into a
+    // loop, and stopped there.
     let mut inferior = Inferior::new(&target)?;
     let back = inferior.place.park(&mut text, &mut thread).map_err(|failed| target.refuse(failed))?;
     drop(thread);
     let mut thread = Held::take(pid, pid).map_err(|why| target.refuse(why))?;
     match inferior.place.fetch(&mut thread, back) {
-        Ok(true) => enter::start(&target, directory, shared, &mut inferior, thread, owner_word),
+        Ok(true) => load_agent::start(&target, directory, shared, &mut inferior, thread, owner_word),
         Ok(false) => Err(target.refuse(Reason::Busy).into()),
         Err(failed) => Err(target.refuse(failed).into()),
     }
 }
 
-/// Has the agent of the program, which is held, do something.
+/// Makes the agent of the held program carry out an operation.
 pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> {
     let target = Target::known(pid)?;
     let mut inferior = Inferior::new(&target)?;
@@ -58,11 +62,13 @@ pub fn remote(pid: u32, thread: &mut Held, operation: u32) -> Result<(), Error> 
     done.map_err(|failed| target.refuse(failed).into())
 }
 
-/// Lets it run until its thread library has been told the thread's id: where it will keep that. None: it is not
-/// told. Single steps would be more exact, and a trap left behind, should calltap be killed.
+/// Lets the thread run until its thread library knows where it keeps the thread's id. Returns that
+/// offset; None as the error if this never happens.
 ///
-/// C libraries tell the kernel a place for it. Go's runtime asks for it, and has it when it comes to its next
-/// system call; what a dynamic linker was told before, is nothing to a Go program without C.
+/// A C library passes an address for the id to the kernel. Go's runtime asks for the id and has
+/// stored it by its next system call; addresses that a dynamic linker has passed before do not
+/// count in a Go program without C. Single steps would be more exact, but would leave a trap behind
+/// if calltap were killed.
 fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> Result<u64, Option<NotHeld>> {
     let mut id = None;
     for _ in 0..CALLS {
@@ -70,7 +76,7 @@ fn await_thread(thread: &mut Held, text: &mut ProcessText, is_static: bool) -> R
         let has_returned = thread.regs.rax as i64 >= 0;
         match thread.regs.orig_rax as i64 {
             _ if !has_returned => {}
-            libc::SYS_set_tid_address if is_static => return owner_word_told(thread, text).ok_or(None),
+            libc::SYS_set_tid_address if is_static => return owner_word_from_call(thread, text).ok_or(None),
             libc::SYS_gettid => id = Some(thread.regs.rax as u32),
             _ => {
                 if let Some(word) = id.and_then(|id| go::owner_word(thread, id, text)) {

@@ -1,7 +1,9 @@
-//! Converts calls of the profiling function that were recorded when they were made: to NOPs, or to calls of the stubs of the tracers that want their functions.
+//! Converts calls of the profiling function that were recorded at their first execution: to NOPs,
+//! or to calls of stubs if tracers want their functions.
 //!
-//! What was recorded is an address out of a program's memory, and may be anything by now. It is believed if code is mapped there, and is a call that leads to a profiling function; and
-//! looked at again right before it is written, as every site.
+//! A record is an address out of a program's memory and may be arbitrary. It is accepted if
+//! executable memory is mapped there and holds a call that leads to a profiling function. Like
+//! every site, it is checked again right before it is written.
 
 use super::Planner;
 use crate::error::Error;
@@ -21,33 +23,34 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
-/// How far in front of its call a function is looked for that has no symbol,
+/// How far in front of its call to search for the start of a function without a symbol.
 const BEFORE: u64 = 64;
-/// and how far it may be that has one.
+/// Maximum distance of the start of a function that has a symbol.
 const LONGEST: u64 = 512;
-/// Bytes of a stub of the linker's, at most.
+/// Maximum size of a linker's stub.
 const STUB: usize = 11;
 
-/// What was recorded and is no call of the profiling function.
+/// A recorded address that is no call of the profiling function.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// Index of the process, plus one,
+    /// Index of the process, plus one.
     process: u32,
-    /// where it returns to,
+    /// The recorded return address.
     ip: u64,
-    /// and its record, which stays where it is so that it is not recorded again.
+    /// Its record, which stays in the hash so that the address is not recorded again.
     record: u32,
 }
 
 impl Planner<'_> {
-    /// Converts what was recorded since the last time, in one batch. `first`: the process that was started or attached to.
+    /// Converts the calls recorded since the last time, in one batch. `first`: the process that was
+    /// started or attached to.
     pub fn convert(
         &mut self,
         first: &Target,
         own: &mut Ftraced,
         emit: &mut (dyn FnMut(Metadata) + Send),
     ) -> Result<(), Error> {
-        let Some(hash) = self.shared.first() else { return Ok(()) };
+        let Some(hash) = self.shared.first_calls() else { return Ok(()) };
         self.forget_failed();
         let was_triggered = hash.counters.trigger.swap(0, AcqRel) != 0;
         if !was_triggered && !self.pending {
@@ -68,10 +71,10 @@ impl Planner<'_> {
                 continue;
             }
             calls.sort_by_key(|(_, ip)| *ip);
-            self.see_calls(index, &target, &calls, own, emit);
+            self.add_calls(index, &target, &calls, own, emit);
             let ended = self.sync_sites(index, &target, &mut Stops::default(), emit);
             pending |= self.has_pending(index);
-            // What has ended meanwhile needs nothing.
+            // A process that has ended meanwhile is skipped.
             if target.lives() {
                 done = done.and(ended);
             }
@@ -92,28 +95,28 @@ impl Planner<'_> {
         done
     }
 
-    /// Was something found in a process that could not be converted yet?
+    /// Whether a found call of a process could not be converted yet.
     fn has_pending(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
         process
             .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
     }
 
-    /// Calls are recorded again, if they are no more.
+    /// Resumes the recording of first calls.
     pub fn resume_recording(&self) {
-        self.shared.control().first.suspended.store(0, Release);
+        self.shared.control().first_calls.suspended.store(0, Release);
     }
 
     fn converted(&self) -> usize {
         self.processes.values().flat_map(|process| &process.modules).map(Loaded::converted).sum()
     }
 
-    /// What is not there any more has no record either: whatever comes to its place is another's.
+    /// Removes the records of code that is gone: new code at the address is recorded again.
     fn forget_failed(&mut self) {
         if self.failed.is_empty() {
             return;
         }
-        let Some(hash) = self.shared.first() else { return };
+        let Some(hash) = self.shared.first_calls() else { return };
         let mut maps: HashMap<u32, Vec<Region>> = HashMap::new();
         let pid = |process: u32| self.pid_of(process.wrapping_sub(1));
         let processes: Vec<u32> = self.failed.iter().map(|failed| failed.process).collect();
@@ -130,8 +133,8 @@ impl Planner<'_> {
         });
     }
 
-    /// Has the sites of calls known that were made in a process.
-    fn see_calls(
+    /// Creates the sites of recorded calls in a process.
+    fn add_calls(
         &mut self,
         index: u32,
         target: &Target,
@@ -149,10 +152,10 @@ impl Planner<'_> {
         let Some(mut process) = self.processes.remove(&index) else { return };
         if let Some(text) = &mut process.text {
             let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
-            let mut look = Look { regions: &regions, profilers, text, converted: None };
+            let mut reader = CodeReader { regions: &regions, profilers, text, converted: None };
             let mut found = Found::new();
             for (record, ip) in calls {
-                let why = match see_call(index, &mut process.modules, &mut look, *ip) {
+                let why = match find_call(index, &mut process.modules, &mut reader, *ip) {
                     Ok(call) => {
                         call.into_iter()
                             .for_each(|(module, call)| found.entry(module).or_default().push(call));
@@ -161,9 +164,9 @@ impl Planner<'_> {
                     Err(why) => why,
                 };
                 own.fail(format!("{ip:#x}: {why}"));
-                // What is not mapped has no place in the hash.
+                // An unmapped address has no place in the hash.
                 if code_at(&regions, *ip).is_some()
-                    && let Some(hash) = self.shared.first()
+                    && let Some(hash) = self.shared.first_calls()
                 {
                     hash.put_back(*record);
                     self.failed.push(Failed { process: index + 1, ip: *ip, record: *record });
@@ -174,7 +177,8 @@ impl Planner<'_> {
         self.processes.insert(index, process);
     }
 
-    /// Has those calls known that earlier controllers have seen, from what [stands](crate::plan::journal::standing) in the journal.
+    /// Restores the sites of calls that earlier controllers have found, from the entries that
+    /// [apply](crate::plan::journal::standing).
     pub(super) fn recall_calls(
         &mut self,
         index: u32,
@@ -184,55 +188,56 @@ impl Planner<'_> {
     ) {
         let Some(mut process) = self.processes.remove(&index) else { return };
         let profilers = process.modules.iter().flat_map(Loaded::profilers).collect();
-        let mut look = Look { regions, profilers, text, converted: None };
+        let mut reader = CodeReader { regions, profilers, text, converted: None };
         let seen = entries.iter().filter_map(|entry| match entry {
             Entry::Site { site, target: Avma(0), stub: None, .. } => Some((site.address(), *site)),
             _ => None,
         });
         let (seen, mut found): (BTreeMap<Avma, Site>, _) = (seen.collect(), Found::new());
         for (at, site) in seen {
-            look.converted = Some(site);
-            // What is none by now was forgotten.
+            reader.converted = Some(site);
+            // A place that is no call any more is left out.
             if let Ok(Some((module, call))) =
-                see_call(index, &mut process.modules, &mut look, at.0 + site.len() as u64)
+                find_call(index, &mut process.modules, &mut reader, at.0 + site.len() as u64)
             {
                 found.entry(module).or_default().push(call);
             }
         }
         found.into_iter().for_each(|(module, calls)| process.modules[module].add(calls, &mut self.stubs));
-        // It is written down already.
+        // The journal has these entries already.
         self.stubs.to_note = Entries::default();
         self.processes.insert(index, process);
     }
 
-    /// What earlier controllers could not convert yet is to be converted.
+    /// Notes whether calls of earlier controllers are still to be converted.
     pub(super) fn recall_pending(&mut self) {
         self.pending = self.processes.keys().any(|index| self.has_pending(*index));
     }
 
-    /// What people should know of it when all is over.
+    /// Takes the warnings for the user.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 }
 
-/// Calls that were found, by the number of their module.
+/// Found calls, by the index of their module.
 type Found = BTreeMap<usize, Vec<Call>>;
 
-/// The call that returns to `ip`, and the number of its module; none if its site is known already. Or why it is none.
-fn see_call(
+/// Returns the call that returns to `ip`, with the index of its module; None if its site is known
+/// already. The error is the reason why there is no call of the profiling function.
+fn find_call(
     index: u32,
     modules: &mut Vec<Loaded>,
-    look: &mut Look<'_>,
+    reader: &mut CodeReader<'_>,
     ip: u64,
 ) -> Result<Option<(usize, Call)>, String> {
-    let region = code_at(look.regions, ip).ok_or("the code is gone")?;
-    // It was converted while a thread was on the way from it.
+    let region = code_at(reader.regions, ip).ok_or("the code is gone")?;
+    // The call was converted while a thread was on its way from it.
     let sites = [ip.wrapping_sub(5), ip.wrapping_sub(6)].map(Avma);
-    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, look.text))) {
+    if modules.iter().any(|module| sites.iter().any(|at| module.is_known(*at, reader.text))) {
         return Ok(None);
     }
-    let (at, old, hook) = look.call(region, ip)?;
+    let (at, old, hook) = reader.call(region, ip)?;
     let kind = match hook {
         Hook::Fentry => SiteKind::Fentry,
         Hook::Mcount => SiteKind::Mcount,
@@ -242,7 +247,7 @@ fn see_call(
     if let Some(number) = in_file {
         let found = modules[number].function_at(at);
         let form = found.and_then(|(_, start, svma)| {
-            let code = look.code(at - (svma.0 - start.0), ip)?;
+            let code = reader.code(at - (svma.0 - start.0), ip)?;
             Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
         });
         let function = found.map_or(usize::MAX, |(function, ..)| function);
@@ -263,34 +268,35 @@ fn see_call(
         modules.push(Loaded::made(mapped, record));
         modules.len() - 1
     });
-    let before = look.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
+    let before = reader.code(region.start.max(at.saturating_sub(BEFORE)), at).unwrap_or_default();
     let start = calltap_sites::beginning(&before, Svma(at), hook);
     let form = start.and_then(|start| {
-        let code = look.code(start.0, ip)?;
+        let code = reader.code(start.0, ip)?;
         Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
     });
     let function = modules[number].made_at(start.map_or(at, |start| start.0));
     Ok(Some((number, Call { function, at: Avma(at), old, form })))
 }
 
-/// The code that a call is in which returns to `ip`.
+/// Returns the executable region that contains the call before `ip`.
 fn code_at(regions: &[Region], ip: u64) -> Option<&Region> {
     let last = ip.wrapping_sub(1);
     regions.iter().find(|region| region.executable && (region.start..region.end).contains(&last))
 }
 
-/// A process's code, to find out what calls in it lead to.
-struct Look<'a> {
+/// Access to a process's code, to resolve the targets of calls.
+struct CodeReader<'a> {
     regions: &'a [Region],
-    /// By address.
+    /// Profiling functions by address.
     profilers: HashMap<u64, Hook>,
     text: &'a mut ProcessText,
-    /// A call that was converted, and is looked at as it was before.
+    /// A converted call, which is read as it was before.
     converted: Option<Site>,
 }
 
-impl Look<'_> {
-    /// The call that returns to `ip`: its address, its bytes, and the profiling function it leads to.
+impl CodeReader<'_> {
+    /// Returns the call that returns to `ip`: its address, its bytes, and the profiling function
+    /// that it leads to.
     fn call(&mut self, region: &Region, ip: u64) -> Result<(u64, Vec<u8>, Hook), String> {
         let length = (ip - region.start).min(6);
         let code = self.code(ip - length, ip).ok_or("it cannot be read")?;
@@ -299,10 +305,10 @@ impl Look<'_> {
             Some(ip.wrapping_add_signed(i32::from_le_bytes(*bytes).into()))
         };
         let (length, hook) = match code[..] {
-            [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.led_to(target))),
+            [.., 0xE8, _, _, _, _] => (5, operand(&code).and_then(|target| self.profiler_at(target))),
             [0xFF, 0x15, _, _, _, _] => {
                 let target = operand(&code).and_then(|slot| self.word(slot));
-                (6, target.and_then(|target| self.led_to(target)))
+                (6, target.and_then(|target| self.profiler_at(target)))
             }
             _ => (0, None),
         };
@@ -312,8 +318,9 @@ impl Look<'_> {
         }
     }
 
-    /// What code at an address is, or what it leads to.
-    fn led_to(&mut self, target: u64) -> Option<Hook> {
+    /// Returns the profiling function at an address, or the one that a linker's stub there leads
+    /// to.
+    fn profiler_at(&mut self, target: u64) -> Option<Hook> {
         let known = self.profilers.get(&target).copied();
         known.or_else(|| {
             let code = self.code(target, target + STUB as u64)?;
@@ -328,7 +335,7 @@ impl Look<'_> {
         Some(u64::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// The bytes from `start` to `end`.
+    /// Reads the bytes from `start` to `end`.
     fn code(&mut self, start: u64, end: u64) -> Option<Vec<u8>> {
         let length = end.checked_sub(start).filter(|length| *length <= LONGEST)?;
         let mut code = vec![0; length as usize];

@@ -1,13 +1,17 @@
-//! Calls of the profiling function that no list names, recorded when they are made for the first time.
+//! Calls of the profiling function that no list names, recorded when each is made for the first
+//! time.
 //!
 //! ```text
-//! FIRST_AT  buckets: 2^10 words, each the first record of a chain (index plus one, 0 for none)
-//!           record pages: 256 records each; where the call returns to, the next of the chain, whose it is
+//! FIRST_CALLS_AT
+//!   buckets: 2^10 words, each the first record of a chain (index plus one, 0 for none)
+//!   record pages: 256 records each: return address, next record of the chain, process
 //! ```
 //!
-//! Any number of threads, and signal handlers in the middle of that, [record](First::record): they take a record that is there already, fill it in, and put it in front of
-//! its chain by one compare-and-exchange; a thread that loses looks again at the record that came before its own. One controller [takes](First::take) whole chains. Records are taken once and
-//! never given back, so memory that a thread still reads is never anything else.
+//! Any number of threads, and signal handlers that interrupt them, [record](FirstCalls::record)
+//! calls. Each takes a free record, fills it in, and puts it in front of its chain by one
+//! compare-and-exchange; if that fails, it looks again for the call among the newer records. One
+//! controller [takes](FirstCalls::take) whole chains. A record is allocated once and never freed,
+//! so memory that a thread still reads stays a record.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -17,46 +21,47 @@ pub const BITS: u32 = 10;
 pub const BUCKETS: usize = 1 << BITS;
 /// Bytes of a page of records.
 pub const PAGE: usize = crate::sizes::PAGE as usize;
-/// Records in it.
+/// Records of a page.
 pub const IN_PAGE: usize = PAGE / size_of::<Record>();
-/// Records that are there at the start, at least,
+/// Minimal number of records at the start.
 pub const AT_START: usize = 10_000;
-/// and most that there ever are: more than can be converted before that is stopped.
+/// Most pages of records: more than can be converted before recording stops.
 pub const PAGES: usize = 512;
-/// Records in all.
+/// Most records.
 pub const RECORDS: usize = PAGES * IN_PAGE;
-/// Bytes of the buckets,
+/// Bytes of the buckets.
 pub const BUCKETS_SIZE: usize = BUCKETS * size_of::<AtomicU32>();
-/// and of all of it.
+/// Bytes of buckets and records.
 pub const SIZE: usize = BUCKETS_SIZE + PAGES * PAGE;
 /// Fibonacci hashing: the golden ratio times 2^64.
 pub const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// No chain is followed for longer: the memory is the program's, and may be anything.
+/// Most records of a chain that are followed: the program shares the memory, and may write
+/// anything.
 pub const LONGEST: u32 = 8192;
 
-/// How it is going: part of [`crate::Control`].
+/// State of the recording, part of [`crate::Control`].
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Counters {
-    /// 1: nothing is recorded.
+    /// 1 while no call is recorded.
     pub suspended: AtomicU32,
-    /// Set when something is.
+    /// Set when a call is recorded.
     pub trigger: AtomicU32,
-    /// Records that may be used: those whose memory is allocated. The controller raises it.
+    /// Records that may be used, as their memory is allocated. The controller raises it.
     pub limit: AtomicU32,
-    /// Records that were ever taken.
+    /// Records taken so far.
     pub next: AtomicU32,
-    /// Calls for which there was none.
+    /// Calls without a free record.
     pub skipped: AtomicU64,
 }
 
-/// A call that was made.
+/// A recorded call.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Where it returns to; 0: nowhere any more.
+    /// Return address; 0 if the code is gone.
     pub ip: AtomicU64,
-    /// The next of the chain: index plus one.
+    /// Next record of the chain: index plus one.
     pub next: AtomicU32,
     /// Index of the process, plus one.
     pub process: AtomicU32,
@@ -64,35 +69,35 @@ pub struct Record {
 
 const _: () = assert!(size_of::<Record>() == 16 && BUCKETS_SIZE == PAGE);
 
-/// The bucket of a call.
+/// Returns the bucket of a call.
 pub const fn bucket(ip: u64) -> usize {
     (ip.wrapping_mul(GOLDEN) >> (64 - BITS)) as usize
 }
 
-/// What became of a call.
+/// Result of recording a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recorded {
-    /// It is recorded now.
+    /// The call is recorded now.
     New,
-    /// It was already.
+    /// The call was recorded before.
     Known,
-    /// There is no free record: it will be found again when it is made again.
+    /// There is no free record. The call is found again when it is made again.
     Skipped,
 }
 
-/// The hash.
+/// The hash of recorded calls.
 #[derive(Clone, Copy, Debug)]
-pub struct First<'a> {
-    /// Its counters,
+pub struct FirstCalls<'a> {
+    /// Counters.
     pub counters: &'a Counters,
-    /// buckets
+    /// Buckets.
     pub buckets: &'a [AtomicU32; BUCKETS],
-    /// and records.
+    /// Records.
     pub records: &'a [Record; RECORDS],
 }
 
-impl First<'_> {
-    /// Records a call that returns to `ip`, once. `process`: index plus one.
+impl FirstCalls<'_> {
+    /// Records a call with the return address `ip`, once. `process`: index plus one.
     pub fn record(&self, ip: u64, process: u32) -> Recorded {
         let Some(bucket) = self.buckets.get(bucket(ip)) else { return Recorded::Skipped };
         let mut head = bucket.load(Acquire);
@@ -129,7 +134,7 @@ impl First<'_> {
         Recorded::Skipped
     }
 
-    /// Is the call in a chain?
+    /// Whether a chain contains the call. Fails if the chain is too long or broken.
     fn find(&self, mut link: u32, ip: u64, process: u32) -> Result<bool, ()> {
         for _ in 0..LONGEST {
             let Some(index) = link.checked_sub(1) else { return Ok(false) };
@@ -142,7 +147,7 @@ impl First<'_> {
         Err(())
     }
 
-    /// A free record, of those whose memory is there.
+    /// Allocates a record, among those with memory.
     fn allocate(&self) -> Option<(u32, &Record)> {
         let limit = (self.counters.limit.load(Acquire) as usize).min(RECORDS) as u32;
         let next = |index: u32| (index < limit).then_some(index + 1);
@@ -150,7 +155,8 @@ impl First<'_> {
         Some((index + 1, self.records.get(index as usize)?))
     }
 
-    /// Takes everything that was recorded: for each call its record, index of the process plus one, and where it returns to. For the controller.
+    /// Takes all recorded calls, for the controller. `each` receives the record, the index of the
+    /// process plus one, and the return address of each.
     pub fn take(&self, mut each: impl FnMut(u32, u32, u64)) {
         for bucket in self.buckets {
             let mut link = if bucket.load(Relaxed) == 0 { 0 } else { bucket.swap(0, AcqRel) };
@@ -158,7 +164,7 @@ impl First<'_> {
                 let Some(index) = link.checked_sub(1) else { break };
                 let Some(record) = self.records.get(index as usize) else { break };
                 let (ip, process) = (record.ip.load(Relaxed), record.process.load(Relaxed));
-                // Before it is put back, perhaps.
+                // Read before `each` may put the record back into another chain.
                 link = record.next.load(Relaxed);
                 if ip != 0 {
                     each(index, process, ip);
@@ -167,7 +173,7 @@ impl First<'_> {
         }
     }
 
-    /// Puts a record back that was taken: its call shall not be recorded again.
+    /// Puts a taken record back, so that its call is not recorded again.
     pub fn put_back(&self, index: u32) {
         let Some(record) = self.records.get(index as usize) else { return };
         let Some(bucket) = self.buckets.get(bucket(record.ip.load(Relaxed))) else { return };
@@ -181,14 +187,14 @@ impl First<'_> {
         }
     }
 
-    /// Forgets a record that was put back: the code is gone, what comes to its place is another's.
+    /// Forgets a record that was put back, as its code is gone: other code may take its address.
     pub fn forget(&self, index: u32) {
         if let Some(record) = self.records.get(index as usize) {
             record.ip.store(0, Relaxed);
         }
     }
 
-    /// Records that were ever taken, and those that may be.
+    /// Returns the number of records taken so far, and of those that may be.
     pub fn used(&self) -> (u32, u32) {
         let limit = self.counters.limit.load(Relaxed);
         (self.counters.next.load(Relaxed).min(limit), limit)
@@ -204,7 +210,7 @@ mod tests {
     use std::thread;
     use std::vec::Vec;
 
-    /// Room for a hash: what a new file is.
+    /// Memory of a hash, as in a new file.
     struct Room {
         counters: Counters,
         buckets: Vec<AtomicU32>,
@@ -217,12 +223,12 @@ mod tests {
         Room { counters, buckets, records: (0..RECORDS).map(|_| Record::default()).collect() }
     }
 
-    fn of(room: &Room) -> First<'_> {
+    fn of(room: &Room) -> FirstCalls<'_> {
         let (buckets, records) = (room.buckets[..].try_into().unwrap(), room.records[..].try_into().unwrap());
-        First { counters: &room.counters, buckets, records }
+        FirstCalls { counters: &room.counters, buckets, records }
     }
 
-    fn taken(first: &First<'_>) -> Vec<(u32, u64)> {
+    fn taken(first: &FirstCalls<'_>) -> Vec<(u32, u64)> {
         let mut all = Vec::new();
         first.take(|_, process, ip| all.push((process, ip)));
         all.sort();
@@ -278,14 +284,15 @@ mod tests {
         first.take(|_, _, _| {});
     }
 
-    /// All threads record the same calls at the same time, while a controller takes them again and again.
+    /// All threads record the same calls at the same time, while a controller takes them again and
+    /// again.
     #[test]
     fn however_threads_meet_every_call_is_taken_and_none_twice_at_a_time() {
         const CALLS: u64 = 4000;
         for round in 0..30u64 {
             let room = room(RECORDS);
             let first = of(&room);
-            // Calls that share a bucket, too.
+            // Some calls share a bucket.
             let ip = |n: u64| 0x40_0000 + n % CALLS * 7 + round;
             let (all, done) = (Mutex::new(BTreeMap::<u64, u32>::new()), AtomicU32::new(0));
             let take = || {
@@ -318,7 +325,8 @@ mod tests {
             let missing: Vec<u64> = (0..CALLS).map(ip).filter(|ip| !all.contains_key(ip)).collect();
             assert!(missing.is_empty(), "round {round}: {missing:x?}");
             assert_eq!(all.len() as u64, CALLS);
-            // Where no record is taken meanwhile, a chain never has a call twice, whichever threads add calls at the same time.
+            // If no record is taken meanwhile, a chain never contains a call twice, even if several
+            // threads add calls at the same time.
             if round % 2 == 1 {
                 let linked = room.records.iter().filter(|record| record.ip.load(Relaxed) != 0).count() as u64;
                 assert!(all.values().all(|times| *times == 1) && linked >= CALLS);

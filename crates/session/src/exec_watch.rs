@@ -1,4 +1,4 @@
-//! A program that runs another one: that is seen from outside, so that the user learns of `--follow`.
+//! Notices that a program executes another one, so that the user learns of `--follow`.
 
 use crate::options::Options;
 use calltap_process::proc;
@@ -6,27 +6,28 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// Looks what a program and its children have become.
-pub(crate) struct Became {
-    /// The files that are no other program: the recorder's before its child's execve, and the program's.
+/// Watches the executables of a program and its children.
+pub(crate) struct ExecWatch {
+    /// Executables that are not reported: the recorder's, which a child has before its execve, and
+    /// the program's.
     known: Vec<PathBuf>,
     program: String,
     pid: u32,
     looked: Instant,
-    /// It is known, or is not of interest.
+    /// Whether to stop looking: the other program was reported, or followed.
     done: bool,
 }
 
-impl Became {
-    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> Became {
+impl ExecWatch {
+    pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
         let known = fs::read_link("/proc/self/exe").into_iter().collect();
-        Became { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
+        ExecWatch { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
     }
 
-    /// What the user should know, once.
+    /// Returns a sentence for the user, once.
     pub(crate) fn look(&mut self) -> Option<String> {
         if self.done || self.looked.elapsed() < LOOK {
             return None;

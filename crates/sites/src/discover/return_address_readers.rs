@@ -1,4 +1,5 @@
-//! Jumps to functions of other files that look at their return address: a return stub of the function that jumps would be what they find there.
+//! Jumps to functions of other files that read their return address. If the jumping function had a
+//! return stub, they would find the stub's address.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt;
 
-/// Functions of C libraries that keep their return address, or find out their caller by it. Of those in the same file, the code says it.
+/// Functions of C libraries that store their return address, or identify their caller by it. Those
+/// of the same file are found by their code.
 const NAMES: [&[u8]; 13] = [
     b"dlopen",
     b"dlmopen",
@@ -25,18 +27,19 @@ const NAMES: [&[u8]; 13] = [
     b"vfork",
     b"__vfork",
 ];
-/// The longest of these names.
+/// Length of the longest of these names.
 const LONGEST_NAME: usize = 15;
-/// The longest instruction.
+/// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
 
-/// The words of a file that the loader fills with their addresses.
+/// Returns the words of a file that the loader fills with the addresses of these functions.
 pub(super) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
     let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
     imports.map(|(slot, _)| slot).collect()
 }
 
-/// The jumps of a file that lead to one of them, through the linker's stubs or a pointer that the loader fills in.
+/// Returns the jumps of a file that lead to one of these functions, through a linker's stub or a
+/// pointer that the loader fills in.
 pub(super) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
     let slots = slots(&Dynamic::parse(image, &mut Vec::new()));
     if slots.is_empty() {

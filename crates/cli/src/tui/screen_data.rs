@@ -1,22 +1,22 @@
-//! What there is to show, of a recording or of a process that runs.
+//! The data that the screen shows, of a recording or of a running process.
 
 use crate::top::switches::Switches;
 use calltap_analysis::explore::Explorer;
 use calltap_analysis::live::Interval;
 
-/// What there is to show.
-pub struct Shown<'a, S> {
-    /// Recorded calls.
+/// The data that the screen shows.
+pub struct ScreenData<'a, S> {
+    /// The recorded calls.
     pub explorer: &'a Explorer<S>,
-    /// Changes when they do.
+    /// Number that changes with the calls.
     pub number: u64,
-    /// A line about all of it.
+    /// The heading line.
     pub head: &'a str,
-    /// Of a process.
+    /// The present state, if a running process is shown.
     pub live: Option<Live<'a>>,
 }
 
-/// What there is to show of a process that runs.
+/// The present state of a running process.
 pub struct Live<'a> {
     /// The last interval.
     pub interval: &'a Interval,

@@ -1,4 +1,5 @@
-//! Reading one site after another: a call for each would cost more than everything else that is done to find out what a hundred thousand are.
+//! Reads a process's text ahead: one system call per site would cost more than everything else in
+//! classifying a hundred thousand sites.
 
 use calltap_abi::PAGE;
 use calltap_patch::{Avma, Text};
@@ -7,25 +8,25 @@ use rustix::io::Errno;
 
 const AHEAD: usize = 1 << 16;
 
-/// Reads a process's text ahead, while nothing writes it.
-pub struct Ahead<'a> {
+/// Read-ahead of a process's text, valid while the text is not written.
+pub struct ReadAhead<'a> {
     text: &'a mut ProcessText,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Ahead<'a> {
-    /// Nothing was read yet.
-    pub fn new(text: &'a mut ProcessText) -> Ahead<'a> {
-        Ahead { text, start: 0, bytes: Vec::new() }
+impl<'a> ReadAhead<'a> {
+    /// Creates an empty buffer.
+    pub fn new(text: &'a mut ProcessText) -> ReadAhead<'a> {
+        ReadAhead { text, start: 0, bytes: Vec::new() }
     }
 
-    /// So many bytes.
+    /// Returns `length` bytes at an address.
     pub fn at(&mut self, at: Avma, length: usize) -> Result<&[u8], Errno> {
         let offset = |start: u64| usize::try_from(at.0.checked_sub(start)?).ok();
         let end = offset(self.start).and_then(|offset| offset.checked_add(length));
         if end.is_none_or(|end| end > self.bytes.len()) {
-            // Pages are there or not, each as a whole.
+            // A page is readable as a whole or not at all.
             let pages = (at.0 + length as u64).next_multiple_of(PAGE) - at.0;
             self.fill(at, AHEAD).or_else(|_| self.fill(at, pages as usize))?;
         }
@@ -37,7 +38,7 @@ impl<'a> Ahead<'a> {
         self.start = at.0;
         self.bytes.resize(length, 0);
         let read = self.text.read(at, &mut self.bytes);
-        // What could not be read is not there.
+        // After a failed read, the buffer holds no valid bytes.
         if read.is_err() {
             self.bytes.clear();
         }

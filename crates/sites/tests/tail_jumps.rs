@@ -1,4 +1,5 @@
-//! Functions with room for tracing whose return address comes to code that looks at it: only their entries are traced.
+//! Tests of functions with room for tracing that pass their return address on to code that reads
+//! it: only their entries are traced.
 
 use crate::support::{build, find, have};
 use calltap_sites::{Returns, find_prologues};
@@ -31,10 +32,12 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Why the ends of a function's calls are not seen; empty where a return stub waits for them.
-fn unseen(returns: &Returns) -> String {
+/// The reason why the ends of a function's calls are not seen; empty if a return stub sees them.
+fn unrecorded_end(returns: &Returns) -> String {
     match returns {
-        Returns::Exits { unseen, .. } => unseen.as_ref().map(ToString::to_string).unwrap_or_default(),
+        Returns::Exits { unrecorded_end, .. } => {
+            unrecorded_end.as_ref().map(ToString::to_string).unwrap_or_default()
+        }
         Returns::Stub(_) => String::new(),
     }
 }
@@ -54,8 +57,8 @@ fn check(compiler: &str, flags: &str) {
         ("no_matter", true),
     ] {
         let function = find(&binary, name);
-        assert!(function.form.is_some(), "{command}: {name} has room: {:?}", function.reason);
-        let found = unseen(&function.returns);
+        assert!(function.is_traceable(), "{command}: {name} has room: {:?}", function.reason());
+        let found = unrecorded_end(&function.returns);
         assert_eq!(found.is_empty(), is_seen, "{command}: {name}: {found}");
         assert!(
             is_seen || found.ends_with("the return address is looked at there"),
@@ -84,8 +87,8 @@ fn nor_has_what_was_not_built_for_tracing() {
         find_prologues(&built.data(), &mut binary, false).expect("a program");
         for name in ["swaps", "perhaps", "between", "far_off", "next", "own"] {
             let function = find(&binary, name);
-            assert!(function.form.is_some(), "{flags}: {name} is traced: {:?}", function.reason);
-            assert_ne!(unseen(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
+            assert!(function.is_traceable(), "{flags}: {name} is traced: {:?}", function.reason());
+            assert_ne!(unrecorded_end(&function.returns), "", "{flags}: {name}: {:?}", function.returns);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What the journal says was done to a process, and undoing it in its text.
+//! Changes to a process as the journal lists them, and the code that undoes them.
 
-use crate::plan::ahead::Ahead;
 use crate::plan::journal::{self, Entry, NO_FILE};
+use crate::plan::read_ahead::ReadAhead;
 use calltap_collect::shm::Shared;
 use calltap_patch::{Avma, Change, ChangeError, Demand, Failed, Prepared, Site, State, Text, carry_out};
 use calltap_process::frames::Stacks;
@@ -10,28 +10,28 @@ use calltap_process::memory::text::ProcessText;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// What is told of a process that is left.
+/// Notes about a process that calltap detaches from.
 #[derive(Default)]
-pub struct Told {
-    /// Something of calltap's stays there.
+pub struct DetachNotes {
+    /// Reports that something of calltap's stays.
     pub ours: Vec<String>,
-    /// What there is is another tool's.
+    /// Reports that another tool has changed code.
     pub others: Vec<String>,
 }
 
-/// A site that was patched, and all that it may lead to.
-pub struct Mark {
+/// A site that was patched, with all its possible targets.
+pub struct PatchedSite {
     pub site: Site,
     targets: Vec<State>,
-    /// It was switched off, and its bytes are not the file's yet.
+    /// Whether it was disabled and its bytes are not the file's yet.
     normalized: bool,
-    /// Of the file it was in; 0 for the dynamic linker, which is never unloaded.
+    /// Inode of its file; 0 for the dynamic linker, which is never unloaded.
     inode: u64,
-    /// Where that file lies.
+    /// Address that corresponds to the file's first byte.
     base: u64,
 }
 
-impl Mark {
+impl PatchedSite {
     fn is_there(&self, regions: &[Region]) -> bool {
         let region = maps::at(regions, self.site.address().0);
         // A file may have more than one piece of text, and a program may have moved its text into
@@ -41,34 +41,36 @@ impl Mark {
         region.is_some_and(|region| region.executable && (matches!(self.inode, 0 | NO_FILE) || is_loaded()))
     }
 
-    /// It is written only while all threads stand still: by its form, or as the program may unmap the code it has made at any moment.
+    /// Whether it may be written only while all threads are stopped: by its form, or because the
+    /// program may unmap code made at run time at any moment.
     pub fn needs_stop(&self) -> bool {
         let demand = |target: &State| self.site.demand(*target, State::Disabled);
         self.inode == NO_FILE || self.targets.iter().map(demand).max() == Some(Demand::Stopped)
     }
 }
 
-/// The mappings by which marks are known. The kernel's own page is of every process, and not shown in every way to ask.
+/// Returns the mappings that identify patched sites. The kernel's own page exists in every process,
+/// and PROCMAP_QUERY does not report it.
 fn code_and_files(regions: &[Region]) -> Vec<Region> {
     let is_marked = |region: &&Region| region.executable && !region.is_kernels() || region.file.1 != 0;
     regions.iter().filter(is_marked).cloned().collect()
 }
 
-/// What the journal says of one process.
-pub struct Past {
-    pub marks: Vec<Mark>,
-    /// Veneers that are mapped: address, length.
+/// The changes to one process that the journal lists.
+pub struct JournaledChanges {
+    pub sites: Vec<PatchedSite>,
+    /// Mapped veneers: address, length.
     pub veneers: Vec<(u64, u64)>,
-    /// The code and files that were mapped when the marks were last compared with them.
+    /// Code and files that were mapped when the patched sites were last compared with them.
     seen: Vec<Region>,
 }
 
-/// What sites that are to be disabled were found to be.
+/// State of the sites that are to be disabled.
 #[derive(Default)]
 struct Found {
-    /// Which are to be changed, from what, and where batches led to that were cut short.
+    /// Sites to change, with their states and the targets of batches that were cut short.
     sites: Vec<(Site, State, Vec<State>)>,
-    /// What another tool has changed, and the bytes there.
+    /// Places that another tool has changed, and the bytes there.
     others: Vec<(Avma, Vec<u8>)>,
 }
 
@@ -83,41 +85,42 @@ impl Found {
     }
 }
 
-/// Sites to be disabled while all threads are stopped, planned before.
+/// A prepared batch that disables sites while all threads are stopped.
 pub struct SwitchOff {
     found: Found,
-    /// None: there is something to be told, or code could not be read.
+    /// None if there is something to report, or if code could not be read.
     prepared: Option<Prepared<Errno>>,
-    /// So many marks there were.
-    marks: usize,
+    /// Number of patched sites at that time.
+    sites: usize,
 }
 
-impl Past {
-    /// Of process `index`: what was done to it, and to those it was forked from (not known: to any). What is mapped no more, or is another file's by now, is forgotten.
+impl JournaledChanges {
+    /// Collects the changes to process `index` and those it was forked from; to any process if it
+    /// has no index. Changes in files that are no longer mapped there are left out.
     pub fn new(
         entries: Vec<Entry>,
         shared: &Shared,
         index: Option<u32>,
         regions: &[Region],
         code: u64,
-    ) -> Past {
+    ) -> JournaledChanges {
         let line = index.map(|index| shared.line(index));
         let ours = |process: u32| journal::is_ours(process, line.as_deref());
         let shows = |address, offset| regions.iter().any(|region| region.shows(address, code, offset));
-        let (mut marks, mut veneers) = (BTreeMap::<Avma, Mark>::new(), Vec::new());
+        let (mut sites, mut veneers) = (BTreeMap::<Avma, PatchedSite>::new(), Vec::new());
         for entry in entries {
             match entry {
                 Entry::Site { process, site, target, inode, base, .. } if ours(process) => {
-                    let fresh = || Mark { site, targets: Vec::new(), normalized: false, inode, base };
+                    let fresh = || PatchedSite { site, targets: Vec::new(), normalized: false, inode, base };
                     if !fresh().is_there(regions) {
                         continue;
                     }
-                    let mark = marks.entry(site.address()).or_insert_with(fresh);
-                    if mark.site != site {
+                    let patched = sites.entry(site.address()).or_insert_with(fresh);
+                    if patched.site != site {
                         // Another library was loaded there since.
-                        *mark = fresh();
+                        *patched = fresh();
                     }
-                    mark.targets.push(State::Enabled(target));
+                    patched.targets.push(State::Enabled(target));
                 }
                 Entry::Veneers { process, address, offset, length }
                     if ours(process) && shows(address, offset) =>
@@ -127,106 +130,116 @@ impl Past {
                 _ => {}
             }
         }
-        Past { marks: marks.into_values().collect(), veneers, seen: code_and_files(regions) }
+        JournaledChanges { sites: sites.into_values().collect(), veneers, seen: code_and_files(regions) }
     }
 
-    /// Forgets what is no longer where it was. Where the code that is mapped has not changed since the last look, that is nothing.
+    /// Forgets sites that are no longer mapped. Does nothing if code and files are mapped as at the
+    /// last comparison.
     pub fn forget_unmapped(&mut self, regions: &[Region]) {
         let now = code_and_files(regions);
         if self.seen != now {
-            self.marks.retain(|mark| mark.is_there(regions));
+            self.sites.retain(|patched| patched.is_there(regions));
             self.seen = now;
         }
     }
 
-    /// What sites are that are to be disabled; each that is not, and is calltap's.
-    fn look(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> Found {
+    /// Reads the states of sites that are to be disabled. Returns those that are not, and those
+    /// that another tool has changed.
+    fn read_states(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> Found {
         let mut found = Found::default();
-        // They are in the order of their addresses.
-        let mut ahead = Ahead::new(text);
-        for mark in self.marks.iter_mut().filter(|mark| which(mark)) {
-            let Ok(actual) = ahead.at(mark.site.address(), mark.site.len()) else { continue };
-            let state = mark.site.state_of(actual, mark.targets.iter().copied());
-            mark.normalized = state != Some(State::Original);
+        // The patched sites are in the order of addresses.
+        let mut read_ahead = ReadAhead::new(text);
+        for patched in self.sites.iter_mut().filter(|patched| which(patched)) {
+            let Ok(actual) = read_ahead.at(patched.site.address(), patched.site.len()) else { continue };
+            let state = patched.site.state_of(actual, patched.targets.iter().copied());
+            patched.normalized = state != Some(State::Original);
             match state {
                 Some(State::Original | State::Disabled) => {}
-                // It is something else by now.
-                None if mark.inode == NO_FILE => mark.normalized = false,
-                None if mark.site.is_foreign(actual, &mark.targets) => {
-                    mark.normalized = false;
-                    found.others.push((mark.site.address(), actual.to_vec()));
+                // Run-time code is something else by now.
+                None if patched.inode == NO_FILE => patched.normalized = false,
+                None if patched.site.is_foreign(actual, &patched.targets) => {
+                    patched.normalized = false;
+                    found.others.push((patched.site.address(), actual.to_vec()));
                 }
-                Some(state) => found.sites.push((mark.site, state, Vec::new())),
+                Some(state) => found.sites.push((patched.site, state, Vec::new())),
                 // A batch was cut short here.
                 None => {
-                    let recover = [&mark.targets[..], &[State::Original]].concat();
-                    found.sites.push((mark.site, State::Disabled, recover));
+                    let recover = [&patched.targets[..], &[State::Original]].concat();
+                    found.sites.push((patched.site, State::Disabled, recover));
                 }
             }
         }
         found
     }
 
-    /// Switches off what is to be, with this seen to.
+    /// Disables the chosen sites, with this demand granted.
     pub fn switch_off(
         &mut self,
-        which: impl Fn(&Mark) -> bool,
+        which: impl Fn(&PatchedSite) -> bool,
         granted: Demand,
         text: &mut ProcessText,
-        told: &mut Told,
+        notes: &mut DetachNotes,
     ) {
-        let found = self.look(which, text);
+        let found = self.read_states(which, text);
         let changes: Vec<Change<'_>> = found.changes().collect();
-        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut told.ours);
+        report(carry_out(text, changes.iter().copied(), granted), &changes, &mut notes.ours);
         if let [(at, bytes), more @ ..] = &found.others[..] {
-            add(&mut told.others, changed(&places(*at, more.len()), bytes));
+            add(&mut notes.others, changed(&places(*at, more.len()), bytes));
         }
     }
 
-    /// Plans to switch off what is to be while all threads are stopped.
-    pub fn prepare(&mut self, which: impl Fn(&Mark) -> bool, text: &mut ProcessText) -> SwitchOff {
-        let found = self.look(which, text);
+    /// Prepares to disable the chosen sites while all threads are stopped.
+    pub fn prepare(&mut self, which: impl Fn(&PatchedSite) -> bool, text: &mut ProcessText) -> SwitchOff {
+        let found = self.read_states(which, text);
         let prepared = Prepared::new(text, found.changes(), Demand::Stopped);
-        SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, marks: self.marks.len() }
+        SwitchOff { prepared: prepared.filter(|_| found.others.is_empty()), found, sites: self.sites.len() }
     }
 
-    /// Does so, with all threads stopped. What is not as it was is looked at again.
+    /// Carries the prepared batch out, with all threads stopped. If the sites have changed since,
+    /// reads them again.
     pub fn switch_off_stopped(
         &mut self,
         plan: SwitchOff,
-        which: impl Fn(&Mark) -> bool,
+        which: impl Fn(&PatchedSite) -> bool,
         text: &mut ProcessText,
-        told: &mut Told,
+        notes: &mut DetachNotes,
     ) {
-        let SwitchOff { found, prepared, marks } = plan;
-        let prepared = prepared.filter(|_| self.marks.len() == marks);
+        let SwitchOff { found, prepared, sites } = plan;
+        let prepared = prepared.filter(|_| self.sites.len() == sites);
         let done = prepared.is_some_and(|prepared| prepared.carry_out(text, found.changes()).is_empty());
         if !done {
-            self.switch_off(which, Demand::Stopped, text, told);
+            self.switch_off(which, Demand::Stopped, text, notes);
         }
     }
 
-    /// With all threads stopped, restores the file's bytes. False if a thread is inside a site that demands more.
+    /// Restores the file's bytes, with all threads stopped. Returns false if a thread is inside a
+    /// site that demands otherwise.
     pub fn restore(&self, text: &mut ProcessText, stacks: &Stacks, notes: &mut Vec<String>) -> bool {
-        let normalized: Vec<&Mark> = self.marks.iter().filter(|mark| mark.normalized).collect();
-        let demands = |mark: &&&Mark| mark.site.demand(State::Disabled, State::Original) > Demand::Nothing;
+        let normalized: Vec<&PatchedSite> = self.sites.iter().filter(|patched| patched.normalized).collect();
+        let demands =
+            |patched: &&&PatchedSite| patched.site.demand(State::Disabled, State::Original) > Demand::Nothing;
         let mut ranges: Vec<(u64, u64)> =
-            normalized.iter().filter(demands).map(|mark| mark.site.inside()).collect();
+            normalized.iter().filter(demands).map(|patched| patched.site.inside()).collect();
         ranges.sort();
         if !stacks.words_in(&ranges).is_empty() {
             return false;
         }
         let changes: Vec<Change<'_>> = normalized
             .iter()
-            .filter(|mark| mark.site.is_normalized())
-            .map(|mark| Change { site: &mark.site, from: State::Disabled, to: State::Original, recover: &[] })
+            .filter(|patched| patched.site.is_normalized())
+            .map(|patched| Change {
+                site: &patched.site,
+                from: State::Disabled,
+                to: State::Original,
+                recover: &[],
+            })
             .collect();
         report(carry_out(text, changes.iter().copied(), Demand::Stopped), &changes, notes);
         true
     }
 }
 
-/// One note for each way in which changes failed.
+/// Adds a note for each way in which changes failed.
 fn report(failed: Failed<<ProcessText as Text>::Error>, changes: &[Change<'_>], notes: &mut Vec<String>) {
     let (surprised, lost): (Vec<_>, Vec<_>) =
         failed.into_iter().partition(|(_, failure)| matches!(failure, ChangeError::Mismatch(_)));
@@ -250,7 +263,7 @@ fn places(first: Avma, more: usize) -> String {
     format!("{:#x}{more}", first.0)
 }
 
-/// What is found in two rounds is told once.
+/// Adds a note once, even if two rounds report it.
 fn add(notes: &mut Vec<String>, note: String) {
     if !notes.contains(&note) {
         notes.push(note);

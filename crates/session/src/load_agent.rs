@@ -1,7 +1,10 @@
-//! Into a running process: one thread is borrowed to bring the agent in, and to have it join the session.
+//! Loads the agent into a running process: one hijacked thread loads it, and has it join the
+//! session.
 //!
-//! Where the C library can load it, by `dlopen`, at a point where the thread holds no lock of the allocator or the dynamic linker; else it is
-//! [placed](calltap_process::injection::placed). In a process that was attached to before, it is there still.
+//! If the C library can load it, the thread calls `dlopen` at a point where it holds no lock of the
+//! allocator or the dynamic linker. Otherwise the agent is
+//! [placed](calltap_process::injection::placed). In a process that was attached to before, the
+//! agent is still loaded.
 
 use crate::error::Error;
 use crate::plan::directory::Directory;
@@ -25,29 +28,32 @@ use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How long a thread may take to load the agent.
+/// Time limit for a thread to load the agent.
 const LOAD: Duration = Duration::from_secs(5);
-/// How long the kernel may take to register the process, on a busy machine. No thread is stopped meanwhile.
+/// Time limit for the kernel to register the process, on a busy machine. No thread is stopped
+/// meanwhile.
 const REGISTRATION: Duration = Duration::from_secs(30);
-/// A program has loaded its libraries after this time, mostly.
+/// Time by when a program has mostly loaded its libraries.
 const STARTING: Duration = Duration::from_millis(200);
-/// Every thread is looked at once.
+/// Patience with which every thread is looked at once.
 const ONCE: Duration = Duration::from_millis(1);
-/// How long a thread is looked for that may call the dynamic linker, where the agent can be placed instead.
+/// How long to look for a thread that may call the dynamic linker if the agent can be placed
+/// instead.
 const UNLOCKED: Duration = Duration::from_secs(1);
-/// The signal by which glibc has every thread change its user or group (SIGSETXID): the thread that asks for it waits for all others, with a lock held that
-/// loading a library needs.
+/// Mask of the signal by which glibc has every thread change its user or group (SIGSETXID). The
+/// thread that requests it waits for all others, and holds a lock that loading a library needs.
 const SETXID: u64 = 1 << (33 - 1);
-/// How often it is tried to place it.
+/// How often placing the agent is tried.
 const PLACINGS: usize = 10;
 const RTLD_NOW: u64 = 2;
-/// What is called of the C library; the second is how it was called before 2.34.
+/// Functions of the C library to call. The second is the name of the first before glibc 2.34.
 const LIBC: [&str; 4] = ["dlopen", "__libc_dlopen_mode", "dlerror", "munmap"];
 
-/// Sees to it that neither a seccomp filter nor the program itself keeps the agent from making system calls, but for reading memory: whether that is allowed.
+/// Checks that neither a seccomp filter nor the program itself keeps the agent from making system
+/// calls. Returns whether filters also allow reading memory.
 fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     let mut readable = true;
-    // The kernel says of a stopped thread alone whether its system calls raise SIGSYS. A program
+    // The kernel reports only of a stopped thread whether its system calls raise SIGSYS. A program
     // without a handler for that signal would not survive them.
     let may_dispatch = proc::handles_signal(target.pid, libc::SIGSYS);
     let is_looked_at = |tid: &u32| may_dispatch || proc::is_filtered(*tid);
@@ -81,8 +87,9 @@ fn check_filters(target: &Target, stops: &mut Stops) -> Result<bool, Error> {
     Ok(readable)
 }
 
-/// May the process read the time stamp counter, as far as one of its threads says? Threads have it from the one that has begun them. Under a seccomp
-/// filter, which might kill it for being asked, it is taken to.
+/// Whether the process may read the time stamp counter, as one of its threads reports: a thread
+/// inherits this from its creator. Assumed under a seccomp filter, which might kill the process for
+/// the query.
 pub fn may_read_tsc(target: &Target) -> bool {
     let forbidden = || {
         let mut inferior = Inferior::new(target).ok()?;
@@ -96,13 +103,14 @@ pub fn may_read_tsc(target: &Target) -> bool {
     proc::is_filtered(target.pid) || ask() != Some(true)
 }
 
-/// Why a process that has no place for a session's files cannot be attached to. A sandboxed one has no file system to speak of, and what it lacks first is
-/// the right to load anything: its filter is the reason then.
+/// Returns why calltap cannot attach to a process that has no place for a session's files. In a
+/// sandbox without a usable file system, the seccomp filter is the reason if it forbids loading the
+/// agent.
 pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
     let work = || check_filters(target, &mut Stops::default()).err();
-    // In a thread that ends: the kernel then lets go of whatever is still held.
+    // In a thread that ends: the kernel then releases all threads that are still held.
     let filter = std::thread::scope(|scope| scope.spawn(work).join());
-    // One that is ending has no file system any more.
+    // A process that is ending has no file system any more.
     let ending = || proc::is_ending(target.pid) || !target.lives();
     filter
         .ok()
@@ -110,7 +118,7 @@ pub fn explain_no_place(target: &Target, no_place: Error) -> Error {
         .unwrap_or_else(|| if ending() { target.refuse(Reason::Ending).into() } else { no_place })
 }
 
-/// Loads the agent into a process, or finds it there from an earlier time, and has it join the session.
+/// Loads the agent into a process, or finds it from an earlier attach, and has it join the session.
 pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<Stops, Error> {
     let mut stops = Stops { threads: proc::threads(target.pid).len(), ..Stops::default() };
     let readable = check_filters(target, &mut stops)?;
@@ -127,14 +135,14 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
         }
         let mut inferior = inferior?;
         let mut thread = match inferior.agent {
-            // The unwinder may have to be told still.
+            // The agent's frames may still have to be registered with the unwinder.
             Some(agent) if agent.is_placed() => outside_unwinder(target, &mut inferior)?,
             Some(_) => inferior.any_thread()?,
-            None => bring_in(target, directory, shared, &mut inferior)?,
+            None => load_agent(target, directory, shared, &mut inferior)?,
         };
         let joined = join(target, directory, shared, &mut inferior, &mut thread, None);
         inferior.put_back(&thread);
-        // What the thread that was borrowed has not done before it ended, another does.
+        // If the hijacked thread ended before it was done, another one is tried.
         let again = joined.is_err() && thread.has_ended() && target.lives() && start.elapsed() < LOAD;
         stops.add(thread.release());
         if !again {
@@ -145,8 +153,9 @@ pub fn load(target: &Target, directory: &Directory, shared: &Shared) -> Result<S
     }
 }
 
-/// Brings the agent in. Where a dynamic linker has loaded it, it has joined the session already. The thread that was borrowed.
-fn bring_in(
+/// Loads the agent and returns the hijacked thread. An agent loaded by the dynamic linker has then
+/// joined the session already.
+fn load_agent(
     target: &Target,
     directory: &Directory,
     shared: &Shared,
@@ -169,19 +178,21 @@ fn bring_in(
     Ok(thread)
 }
 
-/// A thread that was borrowed, and what came of it.
-type Borrowed = (Held, Result<(), Error>);
+/// A hijacked thread, and the result of its work.
+type Hijacked = (Held, Result<(), Error>);
 
-/// Has the dynamic linker load the agent; or places it, which takes no lock, if no thread is soon found that holds none.
+/// Loads the agent by the dynamic linker; places it, which takes no lock, if no thread that holds
+/// no lock is found soon.
 fn open_or_place(
     target: &Target,
     directory: &Directory,
     shared: &Shared,
     inferior: &mut Inferior<'_>,
     linker: (Option<&Symbols>, u64),
-) -> Result<Borrowed, Error> {
+) -> Result<Hijacked, Error> {
     let guards = Guards::new(target.pid, &inferior.regions);
-    // An unwinder that cannot be told of a placed agent's frames leaves only the dynamic linker.
+    // If the frames of a placed agent cannot be registered with the unwinder, only the dynamic
+    // linker can load it.
     let can_place = Frames::of(target, &inferior.regions).is_ok();
     if can_place && guards.has_other_allocators() && knows_owner_word(target, inferior)? {
         return place(target, directory, inferior);
@@ -208,7 +219,7 @@ fn knows_owner_word(target: &Target, inferior: &mut Inferior<'_>) -> Result<bool
     Ok(owner_word(target, &thread, &mut inferior.text).is_ok())
 }
 
-/// Has the dynamic linker load the agent, by a thread that holds no lock.
+/// Makes a thread that holds no lock load the agent by the dynamic linker.
 fn open(
     target: &Target,
     directory: &Directory,
@@ -216,10 +227,11 @@ fn open(
     inferior: &mut Inferior<'_>,
     (libc, dlopen): (Option<&Symbols>, u64),
     mut thread: Held,
-) -> Result<Borrowed, Error> {
+) -> Result<Hijacked, Error> {
     match owner_word(target, &thread, &mut inferior.text) {
         Ok(word) => shared.control().owner_word.store(word, Release),
-        // The word is in use, or the thread library is not known: threads then find their states by a thread-local variable.
+        // If the word is in use or the thread library unknown, threads find their states by a
+        // thread-local variable.
         Err(_) => directory.replace_agent(LIBRARY.bytes)?,
     }
     let address = |name: &str| libc.and_then(|libc| libc.address(name));
@@ -244,13 +256,13 @@ fn open(
 }
 
 /// Places the agent in a process without a dynamic linker that could load it.
-fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Borrowed, Error> {
+fn place(target: &Target, directory: &Directory, inferior: &mut Inferior<'_>) -> Result<Hijacked, Error> {
     let mut thread = outside_unwinder(target, inferior)?;
     let done = place_by(target, directory, inferior, &mut thread);
     Ok((thread, done))
 }
 
-/// A thread that holds no lock of the unwinder.
+/// Stops a thread that holds no lock of the unwinder.
 fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held, Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
@@ -260,14 +272,14 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held
     Ok(thread?)
 }
 
-/// The same by a thread that holds no lock.
+/// Places the agent, by a thread that holds no lock.
 fn place_by(
     target: &Target,
     directory: &Directory,
     inferior: &mut Inferior<'_>,
     thread: &mut Held,
 ) -> Result<(), Error> {
-    // Another thread may map something there in the same moment.
+    // Another thread may map something at the same address in the same moment.
     for _ in 0..PLACINGS {
         map_agent(target, directory, inferior, thread)?;
         if inferior.agent.is_some() {
@@ -277,7 +289,8 @@ fn place_by(
     inferior.agent.map(drop).ok_or_else(|| target.refuse(Reason::AgentNotMapped).into())
 }
 
-/// Tells the program's unwinder of the agent's frames, if it has one that was not told yet: the calltap that placed the agent may have been killed before.
+/// Registers the agent's frames with the program's unwinder, if there is one, unless they are
+/// registered: a calltap that placed the agent may have been killed before.
 fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut Held) -> Result<(), Error> {
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let Some((function, arguments)) = inferior.agent.and_then(|agent| frames.registration(&agent)) else {
@@ -294,7 +307,8 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
     Err(target.refuse(Reason::UnwinderUnaware).into())
 }
 
-/// Brings the agent into a program that has only just begun, and has it join the session. The thread is still held.
+/// Places the agent in a program that has only just begun, and has it join the session. Returns the
+/// thread, still held.
 pub fn start(
     target: &Target,
     directory: &Directory,
@@ -312,7 +326,8 @@ pub fn start(
     Ok(thread)
 }
 
-/// Has a thread map the agent where there is room for it. Then it is there, or another mapping is.
+/// Makes a thread map the agent where there is room for it. Another mapping may have taken the
+/// place.
 fn map_agent(
     target: &Target,
     directory: &Directory,
@@ -338,7 +353,7 @@ fn map_agent(
     }
 }
 
-/// Has the agent join the session, if it has not yet, and register the process with the kernel.
+/// Makes the agent join the session, unless it has, and register the process with the kernel.
 fn join(
     target: &Target,
     directory: &Directory,
@@ -350,7 +365,8 @@ fn join(
     let has_joined = || shared.process(0).is_some_and(|process| process.pid.load(Acquire) != 0);
     let explained = |failed: Failed| target.refuse(failed);
     if inferior.agent.is_none() && !has_joined() {
-        // Its initialiser finds its files by way of /proc, which a process that has changed its user may not read.
+        // The agent's initialiser finds its files through /proc, which a process that has changed
+        // its user may not read.
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
         inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
     }
@@ -368,7 +384,7 @@ fn join(
     if !has_joined() {
         return Err(target.refuse(Reason::AgentNoMemory).into());
     }
-    // Where the dynamic linker has loaded it, it has joined by itself.
+    // An agent that the dynamic linker loaded has joined by itself.
     if inferior.agent.is_none() {
         inferior.regions = maps::code_and_files(target.pid).unwrap_or_default();
         inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
@@ -376,7 +392,7 @@ fn join(
     inferior.remote(thread, remote::REGISTER, Path::new("")).map_err(|failed| explained(failed).into())
 }
 
-/// Tells the agent what its process may be unable to read of itself.
+/// Writes what the process may be unable to read about itself to shared memory.
 fn describe_process(target: &Target, shared: &Shared) {
     let control = shared.control();
     if let Some((headers, count)) = proc::program_headers(target.pid) {
@@ -392,7 +408,7 @@ fn await_registration(target: &Target, shared: &Shared, agent: Option<Loaded>) -
     let start = Instant::now();
     while process.sync.load(Acquire) == plan::Sync::Pending as u32 && start.elapsed() < REGISTRATION {
         std::thread::sleep(Duration::from_millis(1));
-        // Only looked at when it takes long.
+        // The process is checked only if it takes long.
         if start.elapsed() < CALL / 20 {
             continue;
         }
