@@ -17,9 +17,11 @@ const LOCKED: u64 = 64 << 10;
 /// reason given.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
-        Reason::NoMemory | Reason::AgentNotMapped | Reason::AgentNoMemory | Reason::Linker { .. } => {
-            exhausted(target).unwrap_or(reason)
-        }
+        Reason::NoMemory
+        | Reason::AgentNotMapped
+        | Reason::AgentNotOpened { .. }
+        | Reason::AgentNoMemory
+        | Reason::Linker { .. } => exhausted(target).unwrap_or(reason),
         _ => reason,
     }
 }

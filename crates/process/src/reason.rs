@@ -111,6 +111,8 @@ calltap_sites::reasons! {
         "its dynamic linker did not load the agent: {why}", "see what the linker says";
     AgentNotMapped = "agent-not-mapped",
         "the agent could not be mapped", "raise its limit of address space";
+    AgentNotOpened { errno: Errno } = "agent-not-opened",
+        "it may not open the file of the agent ({errno}): a sandbox of its own, as Landlock, is in the way", "start it without the sandbox";
     AgentNoMemory = "agent-no-memory",
         "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     UnwinderUntold = "unwinder-untold",

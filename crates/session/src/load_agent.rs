@@ -23,6 +23,7 @@ use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::threads::{Held, NotHeld};
 use calltap_process::target::{Symbols, Target, is_libc};
 use calltap_process::{proc, seccomp};
+use nix::errno::Errno;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -193,6 +194,9 @@ fn open_or_place(
     // If the frames of a placed agent cannot be registered with the unwinder, only the dynamic
     // linker can load it.
     let can_place = Frames::of(target, &inferior.regions).is_ok();
+    if can_place && guards.has_other_allocators() && knows_owner_word(target, inferior)? {
+        return place(target, directory, inferior);
+    }
     let patience = if can_place { UNLOCKED } else { TRY };
     let mut find = |patience| {
         inferior.thread_outside(patience, |thread, text, regions| guards.inside(thread, text, regions))
@@ -207,6 +211,12 @@ fn open_or_place(
         found => found?,
     };
     open(target, directory, shared, inferior, linker, thread)
+}
+
+/// Do a process's threads have a word by which hooks find them? A placed agent has no other way.
+fn knows_owner_word(target: &Target, inferior: &mut Inferior<'_>) -> Result<bool, Error> {
+    let thread = inferior.any_thread()?;
+    Ok(owner_word(target, &thread, &mut inferior.text).is_ok())
 }
 
 /// Makes a thread that holds no lock load the agent by the dynamic linker.
@@ -334,7 +344,13 @@ fn map_agent(
         inferior.call(thread, &Call { function, arguments, string: &string, complaint: 0, let_in: 0 }, CALL);
     inferior.regions = maps::read(target.pid).unwrap_or_default();
     inferior.agent = Loaded::find(&inferior.regions, &mut inferior.text);
-    mapped.map(drop).map_err(|failed| target.refuse(failed).into())
+    match mapped.map_err(|failed| target.refuse(failed))? as i64 {
+        refused @ -4095..=-1 => {
+            let errno = Errno::from_raw(-refused as i32);
+            Err(target.refuse(Reason::AgentNotOpened { errno }).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes the agent join the session, unless it has, and register the process with the kernel.

@@ -136,6 +136,15 @@ static void *dispatch(void *p) {
     return p;
 }
 
+// No file may be read any more (Landlock).
+static void sandbox(void) {
+    struct { unsigned long handled; } files = {1 << 2 /* LANDLOCK_ACCESS_FS_READ_FILE */};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    long rules = syscall(444 /* landlock_create_ruleset */, &files, sizeof files, 0L);
+    if (rules < 0 || syscall(446 /* landlock_restrict_self */, rules, 0L)) FAIL("Landlock: %s\n", strerror(errno));
+    close((int)rules);
+}
+
 // A thread without any control block.
 static int bare(void *p) {
     (void)p;
@@ -174,6 +183,7 @@ int main(int argc, char **argv) {
     if (!strcmp(which, "dispatch")) { pthread_create(&dispatcher, NULL, dispatch, NULL); while (watching < 2) rest(1000); }
     if (!strcmp(which, "moved")) move_text();
     if (!strcmp(which, "bare")) start_bare();
+    if (!strcmp(which, "sandbox")) sandbox();
     printf("ready\n");
     fflush(stdout);
     if (!strcmp(which, "moves")) {
@@ -187,7 +197,7 @@ int main(int argc, char **argv) {
     if (!strcmp(which, "blocks")) own_blocks();
     if (!strcmp(which, "opens")) opened();
     if (!strncmp(which, "move", 4)) moved();
-    if (!strcmp(which, "bare")) moved();
+    if (!strcmp(which, "bare") || !strcmp(which, "sandbox")) moved();
     if (dispatcher) pthread_join(dispatcher, NULL);
     return failures != 0;
 }

@@ -237,3 +237,25 @@ fn a_program_with_a_thread_without_a_control_block_is_refused() {
         refused(&program, &["bare"], &["no control block"]);
     }
 }
+
+#[test]
+fn a_static_program_that_may_open_no_file_is_refused_for_that() {
+    refused(&compile(&BARE[0], &["own_ways.c"], &["-static"]), &["sandbox"], &["Landlock"]);
+}
+
+/// A thread that is made to allocate would wait for a collector that waits for this thread.
+#[test]
+fn no_thread_is_made_to_call_an_allocator_that_stops_the_others() {
+    for build in [GCC, &BARE[0]] {
+        let library = ["-DLIBRARY", "-shared", "-fPIC", "-fno-builtin"];
+        let program = compile(build, &["collector.c"], &library);
+        let library = program.add(build, &["collector.c"], "libcollector.so", &library);
+        let (name, rpath) =
+            (program.path.file_name(), format!("-Wl,-rpath,{}", program.directory().display()));
+        let name = name.expect("it has one").to_string_lossy();
+        program.add(build, &["collector.c"], &name, &[&library.to_string_lossy(), &rpath]);
+        for _ in 0..3 {
+            goes_on(&program, &[], 2, Tolerate { changes: &["SigBlk", "SigPnd"], ..Tolerate::default() });
+        }
+    }
+}

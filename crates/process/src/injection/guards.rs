@@ -217,6 +217,13 @@ impl Guards {
         }
     }
 
+    /// Do other objects than the C library define the allocator? While one of its calls holds a lock
+    /// it may wait for other threads, as a collector does that stops all of them: then a thread that
+    /// is made to allocate waits for ever, wherever it stood before.
+    pub fn has_other_allocators(&self) -> bool {
+        !self.other_allocators.is_empty()
+    }
+
     /// Reads the unwinding information if a thread could not be judged without it. This takes long,
     /// so the caller keeps no thread stopped meanwhile.
     pub fn read_unwinder(&self, regions: &[Region]) {

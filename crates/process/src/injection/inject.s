@@ -131,7 +131,7 @@ calltap_call_tsc:
     pop rax
     ret
 # A function to call: opens the file at rdi and makes the mappings at rsi, a list that ends with
-# address 0. Returns 1.
+# address 0. Returns 1, or why the file cannot be opened.
 .globl calltap_call_map
 .hidden calltap_call_map
 calltap_call_map:
@@ -144,7 +144,7 @@ calltap_call_map:
     mov edx, {open_flags}
     xor r10d, r10d
     syscall
-    test eax, eax
+    test rax, rax
     js 5f
     mov r12d, eax
 4:
@@ -165,8 +165,8 @@ calltap_call_map:
     mov edi, r12d
     mov eax, {close}
     syscall
-5:
     mov eax, 1
+5:
     pop r12
     pop rbx
     ret
