@@ -174,9 +174,9 @@ fn source(count: usize, seed: u64, is_cpp: bool) -> String {
         let listed: Vec<String> =
             parameters.iter().enumerate().map(|(i, kind)| format!("{} a{i}", kind.name)).collect();
         let value = |kind: &Kind, k: usize| kind.value.replace('$', &k.to_string());
-        // Versions of LLVM differ in the location of a number of 128 bits outside of registers, and
-        // of the values behind a nullptr. The location of a vector of 32 bytes depends on flags. The
-        // values behind these may be left out.
+        // Versions of LLVM differ in the location of a number of 128 bits outside of registers,
+        // and of the values behind a nullptr. The location of a vector of 32 bytes depends on
+        // flags. The values behind these may be left out.
         let has = |names: &[&str]| parameters.iter().any(|kind| names.contains(&kind.name));
         let word = match () {
             () if has(&["v8int"]) || result.name == "v8int" => "vector",
