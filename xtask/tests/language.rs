@@ -73,7 +73,7 @@ fn comments_open_with_a_noun_or_a_verb() {
             let opens = |words: &&str| {
                 text.strip_prefix(*words).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
             };
-            is_first && HEADLESS.iter().any(|words| opens(&words))
+            is_first && HEADLESS.iter().any(opens)
         },
     );
 }

@@ -213,7 +213,8 @@ fn open_or_place(
     open(target, directory, shared, inferior, linker, thread)
 }
 
-/// Do a process's threads have a word by which hooks find them? A placed agent has no other way.
+/// Whether a process's threads have a word by which hooks find them. A placed agent has no other
+/// way.
 fn knows_owner_word(target: &Target, inferior: &mut Inferior<'_>) -> Result<bool, Error> {
     let thread = inferior.any_thread()?;
     Ok(owner_word(target, &thread, &mut inferior.text).is_ok())

@@ -175,3 +175,19 @@ impl SuspendedStacks {
         self.tops.insert(top);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::pairing::{FAR, MUTED, OpenCalls, PairedEvent, SLOT};
+    use calltap_abi::event::code;
+
+    /// Frames of a suspended stack open again as they were, muted frames too.
+    #[test]
+    fn no_more_frames_are_muted_than_are_open() {
+        let mut open = OpenCalls::new(true);
+        open.open((0x1234 << SLOT | 7) ^ (MUTED | FAR));
+        assert_eq!((open.depth, open.muted()), (1, 1));
+        let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
+        assert_eq!((open.depth, left), (1, 1));
+    }
+}

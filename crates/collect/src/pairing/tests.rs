@@ -193,16 +193,6 @@ struct Live {
     sites: Vec<u32>,
 }
 
-/// Frames of a suspended stack open again as they were, muted frames too.
-#[test]
-fn no_more_frames_are_muted_than_are_open() {
-    let mut open = OpenCalls::new(true);
-    open.open((0x1234 << SLOT | 7) ^ (MUTED | FAR));
-    assert_eq!((open.depth, open.muted()), (1, 1));
-    let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
-    assert_eq!((open.depth, left), (1, 1));
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

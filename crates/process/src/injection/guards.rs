@@ -217,9 +217,9 @@ impl Guards {
         }
     }
 
-    /// Do other objects than the C library define the allocator? While one of its calls holds a lock
-    /// it may wait for other threads, as a collector does that stops all of them: then a thread that
-    /// is made to allocate waits for ever, wherever it stood before.
+    /// Whether other objects than the C library define the allocator. A call of such an allocator
+    /// may hold a lock while it waits for other threads, as a collector does that stops all of them.
+    /// A thread that is made to allocate then waits for ever, wherever it stood before.
     pub fn has_other_allocators(&self) -> bool {
         !self.other_allocators.is_empty()
     }

@@ -16,6 +16,7 @@
 //! Unsafe because the code is assembly.
 #![allow(unsafe_code)]
 
+use super::flags::plain;
 use crate::memory::maps::Region;
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{FAULT_SIGNALS, Held, Interrupted, NotHeld};
@@ -244,17 +245,6 @@ pub struct Call<'a> {
 const RED_ZONE: u64 = 128;
 /// Rounds that a parked thread waits: a second or less.
 const LINGER: u64 = 1 << 24;
-
-/// Returns the flags with which the injected code runs: without those by which a program has its
-/// own code trap (single steps, unaligned accesses), and without the direction of string
-/// instructions.
-fn plain(flags: u64) -> u64 {
-    const TRAP: u64 = 1 << 8;
-    const DIRECTION: u64 = 1 << 10;
-    const NESTED_TASK: u64 = 1 << 14;
-    const ALIGNMENT_CHECK: u64 = 1 << 18;
-    flags & !(TRAP | DIRECTION | NESTED_TASK | ALIGNMENT_CHECK)
-}
 
 /// Returns the offset in the code that the last system call before the way back returns to.
 fn done() -> u64 {
