@@ -218,8 +218,8 @@ impl Guards {
     }
 
     /// Whether other objects than the C library define the allocator. A call of such an allocator
-    /// may hold a lock while it waits for other threads, as a collector does that stops all of them.
-    /// A thread that is made to allocate then waits for ever, wherever it stood before.
+    /// may hold a lock while it waits for other threads, as a collector does that stops all
+    /// threads. A thread that is made to allocate then waits for ever, wherever it stood before.
     pub fn has_other_allocators(&self) -> bool {
         !self.other_allocators.is_empty()
     }
