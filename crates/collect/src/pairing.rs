@@ -350,6 +350,9 @@ impl OpenCalls {
         // open frame it shows which stack the thread is on.
         let own = if next_to.is_some() { anchor } else { Some(slot_of(frame)) };
         self.suspend_frames(left, own);
+        if next_to.is_none() {
+            self.suspended.raise_top(slot_of(frame));
+        }
         self.find_floor(slot_of(frame));
         ((left + muted) as u32, Vec::new())
     }

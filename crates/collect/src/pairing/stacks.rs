@@ -6,7 +6,8 @@
 //!
 //! - Frames that are left while the thread is on a stack far away lie on a stack of their own. It
 //!   *begins* at the slot of its outermost frame: a function entered below that slot, and not below
-//!   a nearer frame, is entered on it.
+//!   a nearer frame, is entered on it. Its true outermost frames may have begun when recording
+//!   began: a function entered up to 1 KiB above moves the beginning there.
 //! - Frames that are left while the thread is near them, as where an exception was caught, may lie
 //!   on a stack next to its own, or have ended. They count as ended until one of them returns.
 //!
@@ -93,7 +94,7 @@ impl SuspendedStacks {
         let tails = frames[at + 1..].iter().take_while(|open| **open & TAIL != 0).count();
         let others = frames.split_off(at + 1 + tails);
         self.begin(top);
-        self.keep(others);
+        self.put_stack(others, true);
         Some(frames)
     }
 
@@ -155,24 +156,38 @@ impl SuspendedStacks {
 
     /// Keeps the frames of one stack. `own`: they lie near the stack that the thread is on.
     fn put_stack(&mut self, frames: Vec<Frame>, own: bool) {
-        if let Some(outermost) = frames.first().filter(|_| !own) {
-            self.begin(place_of(*outermost));
-        }
-        self.keep(frames);
+        let Some(outermost) = frames.first().map(|outermost| place_of(*outermost)) else { return };
+        let top = if own { outermost } else { self.begin(outermost) };
+        self.stacks.insert(top, frames);
     }
 
-    fn keep(&mut self, frames: Vec<Frame>) {
-        if let Some(outermost) = frames.first() {
-            self.stacks.insert(place_of(*outermost), frames);
+    /// Notes that a function was entered at `slot`, by a caller that had begun when recording began.
+    /// A stack that was taken to begin directly below has further frames above, unless some of its
+    /// frames are suspended: the thread would have entered it.
+    pub(super) fn raise_top(&mut self, slot: u64) {
+        let directly_below = |top: &u64| slot - top < SMALLEST && !self.stacks.contains_key(top);
+        if self.top_below(slot).filter(directly_below).is_some() {
+            self.begin(slot);
         }
     }
 
-    /// Notes that a stack begins at `top`; a stack that began in its first bytes is gone.
-    fn begin(&mut self, top: u64) {
+    /// Returns where the stack begins in whose first bytes a slot lies: frames between the two had
+    /// begun when recording began.
+    fn top_directly_above(&self, slot: u64) -> Option<u64> {
+        self.tops.range(slot..).next().copied().filter(|top| top - slot < SMALLEST)
+    }
+
+    /// Notes that a stack begins at `top`, unless that lies in the first bytes of a known stack; a
+    /// stack that began in its first bytes is gone. Returns where the stack begins.
+    fn begin(&mut self, top: u64) -> u64 {
+        if let Some(above) = self.top_directly_above(top) {
+            return above;
+        }
         while let Some(former) = self.top_below(top).filter(|former| top - former < SMALLEST) {
             self.tops.remove(&former);
         }
         self.tops.insert(top);
+        top
     }
 }
 
