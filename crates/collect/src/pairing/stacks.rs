@@ -161,9 +161,9 @@ impl SuspendedStacks {
         self.stacks.insert(top, frames);
     }
 
-    /// Notes that a function was entered at `slot`, by a caller that had begun when recording began.
-    /// A stack that was taken to begin directly below has further frames above, unless some of its
-    /// frames are suspended: the thread would have entered it.
+    /// Notes that a function was entered at `slot`, by a caller that had begun when recording
+    /// began. A stack that was taken to begin directly below has further frames above, unless some
+    /// of its frames are suspended: the thread would have entered it.
     pub(super) fn raise_top(&mut self, slot: u64) {
         let directly_below = |top: &u64| slot - top < SMALLEST && !self.stacks.contains_key(top);
         if self.top_below(slot).filter(directly_below).is_some() {
