@@ -194,7 +194,7 @@ pub struct Control {
     /// Whether Python functions are traced, one of [`python::wanted`]. Unless it is 0, the
     /// [table](python) exists.
     pub python: AtomicU32,
-    /// Number of [waits](waits) for the recorder that have begun.
+    /// Number of [`waits`] for the recorder that have begun.
     pub waits: AtomicU32,
     /// Path of the agent in the session directory as the traced process sees it, ending with a 0.
     pub agent_path: [AtomicU8; PATH_MAX],

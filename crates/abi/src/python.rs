@@ -50,7 +50,7 @@ pub mod phase {
     pub const APPLYING: u32 = 2;
     /// Bits of the phase.
     pub const MASK: u32 = 3;
-    /// Increment of [`Header::selection`] for each change.
+    /// Increment of [`Header::selection`](super::Header::selection) for each change.
     pub const STEP: u32 = 4;
 }
 

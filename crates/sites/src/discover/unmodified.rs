@@ -45,7 +45,7 @@ use calltap_abi::PAGE;
 const LONGEST: u64 = 15;
 
 /// Finds a site for every function of the file that has none. In a program without any site before,
-/// they are traced like other functions; else they are [on demand](Function::on_demand). With
+/// they are traced like other functions; else they are [on demand](Function::is_on_demand). With
 /// `int3`, a function without room for a jump gets a [breakpoint](SiteForm::Trap).
 pub fn find_prologues(data: &[u8], binary: &mut Binary, int3: bool) -> Result<(), Error> {
     find_sites(data, binary, int3, None).map(drop)
