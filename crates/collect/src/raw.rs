@@ -288,15 +288,10 @@ impl Cursor {
                 }
             }
             let done = &chunk[at..at + words];
-            let take = |word: &AtomicU64| {
-                let taken = word.load(Relaxed);
-                word.store(0, Relaxed);
-                taken
-            };
-            match &mut copy {
-                Some(copy) => copy.extend(done.iter().map(take)),
-                None => done.iter().for_each(|word| word.store(0, Relaxed)),
+            if let Some(copy) = &mut copy {
+                copy.extend(done.iter().map(|word| word.load(Relaxed)));
             }
+            done.iter().for_each(|word| word.store(0, Relaxed));
             at += words;
         }
         self.offset = at * 8;
