@@ -37,8 +37,11 @@ impl PatchedSite {
         // A file may have more than one piece of text, and a program may have moved its text into
         // other memory, as into huge pages: bytes that calltap has written are there, too. The
         // file's other mappings show that it was not unloaded.
-        let is_loaded = || regions.iter().any(|region| region.begins_at(self.inode, self.base));
-        region.is_some_and(|region| region.executable && (matches!(self.inode, 0 | NO_FILE) || is_loaded()))
+        let begins = |region: &Region| region.begins_at(self.inode, self.base);
+        // Nearly every site lies in the file's own text, so that no other region is searched for.
+        let is_loaded = |region| begins(region) || regions.iter().any(begins);
+        let is_file = |region| matches!(self.inode, 0 | NO_FILE) || is_loaded(region);
+        region.is_some_and(|region| region.executable && is_file(region))
     }
 
     /// Whether it may be written only while all threads are stopped: by its form, or because the
