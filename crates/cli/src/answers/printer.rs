@@ -20,8 +20,7 @@ enum Message {
     Screen(String),
 }
 
-/// Handle of the printing thread, which starts with the first message: while calltap starts a
-/// program it changes its own environment, and must have no other thread.
+/// Handle of the printing thread, which starts with the first message.
 pub struct Printer {
     /// The output file; standard output if `None`.
     file: Option<Arc<File>>,

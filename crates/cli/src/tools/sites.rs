@@ -222,7 +222,7 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
             Some(SiteForm::Trap { .. }) => write!(out, "  (by a breakpoint)")?,
             _ => {}
         }
-        if function.is_on_demand() && function.is_traceable() {
+        if function.is_on_demand() {
             write!(out, "  (if a filter names it)")?;
         }
         if !function.aliases.is_empty() {

@@ -176,12 +176,17 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
     Ok((text, regions, places))
 }
 
+/// Returns the executable mapping of the program itself.
+pub(super) fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r Region> {
+    let path = std::fs::read_link(proc::place(target.pid).join("exe")).ok()?;
+    regions.iter().find(|region| region.executable && region.path == path)
+}
+
 /// Whether a place is in an object that is never unloaded. Code behind the text of another object
 /// might be unmapped while a thread executes it.
 fn stays(target: &Target, regions: &[Region], place: &Place) -> bool {
     let Some(region) = maps::at(regions, place.range().0) else { return false };
-    let is_program =
-        || std::fs::read_link(proc::place(target.pid).join("exe")).is_ok_and(|path| path == region.path);
+    let is_program = || program(target, regions).is_some_and(|program| program.path == region.path);
     region.name() == VDSO || is_linker(region.name()) || is_program()
 }
 

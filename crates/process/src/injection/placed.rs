@@ -6,6 +6,7 @@
 
 use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
+use crate::injection::inferior::program;
 use crate::injection::inject::Mapping;
 use crate::memory::maps::{self, Region, gap_near};
 use crate::memory::text::ProcessText;
@@ -18,7 +19,6 @@ use calltap_abi::{SYSINFO, THREAD_MAX};
 use calltap_patch::{Avma, Text};
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader};
 use object::{Endianness, elf};
-use std::fs;
 
 const LITTLE: Endianness = Endianness::Little;
 
@@ -42,12 +42,6 @@ impl Placement {
         let base = gap_near(regions, program.start, end, span, maps::lowest_address())?;
         Some(Placement { file: relocated(&image, base)?, mappings: mappings(&image, base, span) })
     }
-}
-
-/// Returns the executable mapping of the program itself.
-fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r Region> {
-    let path = fs::read_link(proc::place(target.pid).join("exe")).ok()?;
-    regions.iter().find(|region| region.executable && region.path == path)
 }
 
 struct Segment {
