@@ -48,7 +48,7 @@
 //! Its return address is in `[S]` until the hook overwrites that, then in `shadow[S]`; `entry`
 //! writes the shadow stack before S, so both are right at the instruction where the rule changes.
 
-use crate::{loader, profile, python, record, shadow, state, sys, values};
+use crate::{loader, nonlocal, profile, python, record, shadow, state, sys, values};
 use calltap_abi::event::{self, code};
 use calltap_abi::profile as abi_profile;
 use calltap_abi::{CHUNK_DATA, CHUNK_LIMIT, Control, FIRST_CALLS_AT, first_calls, stub};
@@ -90,6 +90,7 @@ hooks!(
     include_str!("hooks/small.s"),
     include_str!("hooks/go.s"),
     include_str!("hooks/python.s"),
+    include_str!("hooks/nonlocal.s"),
     include_str!("hooks/shims.s"),
     include_str!("hooks/all.s"),
     include_str!("hooks/first.s"),
@@ -107,6 +108,7 @@ hooks!(
     python_leave = sym python::leave,
     python_return = sym python::returns,
     loader_changed = sym loader::changed,
+    nonlocal_exit = sym nonlocal::exits,
     private = sym state::PRIVATE,
     sigprocmask = const sys::RT_SIGPROCMASK,
     stacks = const offset_of!(state::Private, stacks),

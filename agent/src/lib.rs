@@ -17,6 +17,7 @@ mod hooks;
 mod init;
 mod loader;
 mod mem;
+mod nonlocal;
 mod plan;
 mod profile;
 mod python;

@@ -13,6 +13,7 @@ calltap_hook:
     tap_shim calltap_first_shim {first_slow}
     tap_shim calltap_values_shim {read_values} 1
     tap_shim calltap_loader_shim {loader_changed}
+    tap_shim calltap_nonlocal_shim {nonlocal_exit}
 
 # Offsets of return addresses in the stub are 5 (entry), 7 (function, and where exits are
 # rewritten), 6 (after a prologue), 16 (exit); the last numbers of a line turn them into the event
@@ -83,6 +84,7 @@ calltap_hook:
         tap_python_return \clock
         tap_python_enter \clock
         tap_python_leave \clock
+        tap_nonlocal \clock
     .endr
     tap_hooks 0
     tap_hooks 1

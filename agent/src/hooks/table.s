@@ -24,6 +24,7 @@
     tap_offset go_f \clock; tap_offset go_g \clock; tap_offset go_fg \clock; tap_offset go_p \clock
     tap_offset go_fp \clock; tap_offset go_gp \clock; tap_offset go_fgp \clock; tap_offset go_leave \clock
     tap_offset python_call \clock; tap_offset python_return \clock; tap_offset python_enter \clock; tap_offset python_leave \clock
+    tap_offset nonlocal \clock
 .endm
 
 .section .rodata.calltap_hook_table,"a"

@@ -85,6 +85,10 @@ pub const GOROUTINE: u8 = 32;
 /// of the Python functions.
 pub const PYTHON: u8 = 64;
 
+/// Bit: the thread leaves calls without their returns through this function, which is not recorded
+/// itself. Its entry records [`crate::event::code::NONLOCAL`], by a [program](crate::nonlocal).
+pub const NONLOCAL: u8 = 128;
+
 /// How a function is entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
@@ -99,8 +103,9 @@ pub enum Style {
 
 /// Number of hooks: entries by hook set, at a function's entry and after a prologue; exits; the
 /// same with rewritten exits; as many again that first read values; those for small stacks; those
-/// of Go functions, which name their goroutine; and those of CPython's evaluator.
-pub const HOOK_COUNT: usize = PYTHON_HOOKS + 4;
+/// of Go functions, which name their goroutine; those of CPython's evaluator; and that of nonlocal
+/// exits.
+pub const HOOK_COUNT: usize = NONLOCAL_HOOK + 1;
 /// Number of hooks that record without reading values.
 const PLAIN_HOOKS: usize = 26;
 const SMALL_STACK_HOOKS: usize = 2 * PLAIN_HOOKS;
@@ -112,9 +117,13 @@ const GO_ENTRIES: usize = 7;
 /// Index of the evaluator's hooks: entry and return of a call-through, then those with rewritten
 /// exits or without returns.
 const PYTHON_HOOKS: usize = GO_HOOKS + GO_ENTRIES + 1;
+const NONLOCAL_HOOK: usize = PYTHON_HOOKS + 4;
 
 /// Returns the hook that a stub calls when a function is entered.
 pub const fn entry_hook(wanted: u8, style: Style) -> usize {
+    if wanted & NONLOCAL != 0 {
+        return NONLOCAL_HOOK;
+    }
     if wanted & PYTHON != 0 {
         let calls = wanted & GRAPH != 0 && !matches!(style, Style::Exits);
         return if calls { PYTHON_HOOKS } else { PYTHON_HOOKS + 2 };
@@ -154,6 +163,9 @@ pub const fn exit_hook(wanted: u8, style: Style) -> Option<usize> {
         Style::Exits => 23,
         Style::CallThrough | Style::AfterPrologue => 14,
     };
+    if wanted & NONLOCAL != 0 {
+        return None;
+    }
     match (wanted & GRAPH != 0, wanted & PROFILE != 0) {
         (false, _) if wanted & PYTHON != 0 => None,
         _ if wanted & PYTHON != 0 => match style {

@@ -6,7 +6,8 @@
 //!
 //! - its own return is recorded, or the return of an outer frame;
 //! - a function is entered whose slot lies at or above the frame's: longjmp or an exception has
-//!   left the frame.
+//!   left the frame;
+//! - longjmp or the unwinder continues in a frame whose next call will have such a slot.
 //!
 //! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than
 //! `NEAR` are taken to lie on different stacks. A function entered on another stack is called by
@@ -88,7 +89,8 @@ struct PairedEvent {
     left: u32,
     /// Functions of the frames that are open again, outermost first.
     resumed: Vec<SiteId>,
-    kind: EventKind,
+    /// The entry, return or call; `None` of a nonlocal exit.
+    kind: Option<EventKind>,
 }
 
 /// Returns how far a slot lies below a frame's, in units of 8 bytes; huge if it lies above.
@@ -156,11 +158,13 @@ impl OpenCalls {
         let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
         let PairedEvent { left, resumed, kind } = self.pair_event(raw.code(), frame_of(raw), raw.parent);
         if left > 0 {
-            encoder.push(event(EventKind::Left { pops: left }));
+            // The function of a nonlocal exit is not in the trace.
+            encoder.push(Event { ticks: raw.ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
         }
         for site in resumed {
             encoder.push(Event { ticks: raw.ticks, site, kind: EventKind::Resumed });
         }
+        let Some(kind) = kind else { return false };
         if values.is_empty() {
             encoder.push(event(kind));
         } else {
@@ -312,10 +316,14 @@ impl OpenCalls {
         let (left, resumed) = match code {
             code::EXIT => return self.close(frame),
             code::CALL => {
-                return PairedEvent { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } };
+                let kind = Some(EventKind::Call { parent });
+                return PairedEvent { left: 0, resumed: Vec::new(), kind };
             }
             code => self.leave_before(frame, code),
         };
+        if code == code::NONLOCAL {
+            return PairedEvent { left, resumed, kind: None };
+        }
         self.open(if is_tail(code) { frame | TAIL } else { frame });
         let kind = match code {
             code::ENTRY | code::NESTED_ENTRY => EventKind::Entry,
@@ -323,10 +331,10 @@ impl OpenCalls {
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
         };
-        PairedEvent { left, resumed, kind }
+        PairedEvent { left, resumed, kind: Some(kind) }
     }
 
-    /// Removes the frames that an entry shows to have ended or to lie on another stack, and opens
+    /// Removes the frames that an entry or a nonlocal exit shows to have ended or to lie on another stack, and opens
     /// those again whose stack the thread is back on. Returns the number of the former and the
     /// functions of the latter.
     fn leave_before(&mut self, frame: Frame, code: u32) -> (u32, Vec<SiteId>) {
@@ -453,7 +461,7 @@ impl OpenCalls {
         let paired = |left, resumed, pops: usize| PairedEvent {
             left,
             resumed,
-            kind: EventKind::Exit { pops: pops as u32 },
+            kind: Some(EventKind::Exit { pops: pops as u32 }),
         };
         if let Some(at) = self.frames[..=self.depth].iter().rposition(|open| is_call_of(*open, frame)) {
             let closed = self.depth + 1 - at;

@@ -25,6 +25,10 @@ impl HookSet {
     /// Entries of CPython's evaluator alone.
     pub const EVALUATOR_ENTRY: HookSet = HookSet { hooks: stub::PYTHON, program: 0 };
 
+    /// Nonlocal exits: the entry of a function such as longjmp tells which calls end without their
+    /// returns. It is not recorded itself.
+    pub const NONLOCAL: HookSet = HookSet { hooks: stub::NONLOCAL, program: 0 };
+
     /// Returns all combinations for other functions, without values.
     pub fn all() -> impl Iterator<Item = HookSet> {
         (1..=7).map(|hooks| HookSet { hooks, program: 0 })
@@ -63,6 +67,11 @@ impl HookSet {
         self.hooks & stub::GOROUTINE != 0
     }
 
+    /// Whether the function is not traced, and only tells of nonlocal exits.
+    pub fn is_nonlocal(self) -> bool {
+        self.hooks & stub::NONLOCAL != 0
+    }
+
     /// Number of the program that reads values; 0 for none.
     pub fn program(self) -> u16 {
         self.program
@@ -80,9 +89,12 @@ impl HookSet {
 
     /// Returns the set with a number and a program.
     pub fn from_number(number: u8, program: u16) -> Option<HookSet> {
-        if number & stub::PYTHON != 0 {
-            let both = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY].map(|known| known.reading(program));
-            return both.into_iter().find(|hook_set| hook_set.hooks == number);
+        if number & (stub::PYTHON | stub::NONLOCAL) != 0 {
+            let known = [HookSet::EVALUATOR, HookSet::EVALUATOR_ENTRY, HookSet::NONLOCAL];
+            return known
+                .map(|known| known.reading(program))
+                .into_iter()
+                .find(|hook_set| hook_set.hooks == number);
         }
         if number & (stub::SMALL_STACK | stub::GOROUTINE) != 0 {
             let all = || HookSet::all();

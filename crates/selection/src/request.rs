@@ -7,7 +7,7 @@ use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
 use calltap_names::Word;
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
-use calltap_sites::{Function, Returns, SiteForm};
+use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Reason, Trouble};
 use std::sync::Arc;
@@ -28,9 +28,21 @@ pub struct SiteRequest {
     /// Whether the tracers want more than they can have, as only the function's entry can be
     /// traced.
     pub cut: bool,
-    /// Whether the function is one by which Python functions are traced ([`EVALUATOR`] or
-    /// [`SAVE_THREAD`]); it records no events itself.
-    pub evaluates: bool,
+    /// Purpose of the hooks.
+    pub purpose: Purpose,
+}
+
+/// Purpose of a function's hooks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Its calls are recorded.
+    Trace,
+    /// Python functions are traced by it: it is [`EVALUATOR`] or [`SAVE_THREAD`], and records no
+    /// events itself.
+    Evaluate,
+    /// It tells which calls end without their returns: it is one of [`NONLOCAL_EXITS`], and not
+    /// recorded itself.
+    LeaveCalls,
 }
 
 /// Reads the debugging information of a function's file, if it exists.
@@ -73,7 +85,9 @@ impl ParsedSelection {
             TracerKind::FunctionGraph => HookSet::GRAPH,
             TracerKind::Profile => HookSet::PROFILE,
         });
-        let hook_set = hook_set.reduce(HookSet::and)?;
+        let Some(hook_set) = hook_set.reduce(HookSet::and) else {
+            return self.nonlocal_exit(function);
+        };
         if let Some(SiteForm::Checked { goid, .. }) = function.form() {
             let entry = self.entry((function, module), tracers, hook_set, Reason::GoFunction);
             if goid.is_none() {
@@ -111,7 +125,7 @@ impl ParsedSelection {
             Ok(program) => (program, None),
             Err(why) => (None, Some(why)),
         };
-        Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, evaluates: false })
+        Some(SiteRequest { tracers, hook_set, program, trouble, cut: false, purpose: Purpose::Trace })
     }
 
     /// Whether a filter given by the user selects the function.
@@ -127,9 +141,31 @@ impl ParsedSelection {
         let graphs = self.tracers.iter().filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
         let tracers = graphs.fold(0, |mask, tracer| mask | 1 << tracer.id);
         let hook_set = HookSet::EVALUATOR;
-        let request =
-            SiteRequest { tracers, hook_set, program: None, trouble: None, cut: false, evaluates: true };
+        let request = SiteRequest {
+            tracers,
+            hook_set,
+            program: None,
+            trouble: None,
+            cut: false,
+            purpose: Purpose::Evaluate,
+        };
         (tracers != 0 && self.words.traces_python()).then_some(request)
+    }
+
+    /// Returns the request for a function through which threads leave calls without their returns,
+    /// if returns are recorded.
+    fn nonlocal_exit(&self, function: &Function) -> Option<SiteRequest> {
+        let mut names = function.aliases.iter().chain([&function.name]);
+        let is_one =
+            self.selector.records_returns() && names.any(|name| NONLOCAL_EXITS.contains(&name.as_str()));
+        is_one.then_some(SiteRequest {
+            tracers: 0,
+            hook_set: HookSet::NONLOCAL,
+            program: None,
+            trouble: None,
+            cut: false,
+            purpose: Purpose::LeaveCalls,
+        })
     }
 
     /// Returns the request for a function of which only the entry can be traced. No values are
@@ -150,7 +186,7 @@ impl ParsedSelection {
             program: None,
             trouble,
             cut,
-            evaluates: false,
+            purpose: Purpose::Trace,
         }
     }
 }

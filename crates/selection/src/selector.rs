@@ -100,6 +100,11 @@ impl Selector {
 }
 
 impl Selector {
+    /// Whether a tracer records the returns of functions.
+    pub fn records_returns(&self) -> bool {
+        self.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph)
+    }
+
     /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: &str) -> u32 {
         if function.kind() == SiteKind::Plt {

@@ -212,8 +212,7 @@ impl Planner<'_> {
 
     fn is_undrained(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
-        process
-            .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
+        process.is_some_and(|process| process.modules.iter().any(Loaded::demands_stop))
     }
 
     fn drain(&mut self, index: u32, target: &Target) -> Result<(), Error> {

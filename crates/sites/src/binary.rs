@@ -1,6 +1,7 @@
 //! Properties of an ELF file, and its functions with their sites.
 
 use crate::address::Svma;
+use crate::discover::nonlocal::NonlocalExit;
 use crate::elf::image::Segment;
 use crate::function::Function;
 use crate::site::JUMP;
@@ -32,6 +33,8 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Profiling functions that the file defines.
     pub profilers: Vec<Profiler>,
+    /// Functions through which threads leave calls without their returns, in address order.
+    pub nonlocal_exits: Vec<NonlocalExit>,
     /// Functions that choose other functions when the program is linked at run time (IFUNC), in
     /// address order.
     pub resolvers: Vec<Resolver>,

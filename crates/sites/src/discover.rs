@@ -25,6 +25,7 @@ pub(crate) mod landings;
 pub(crate) mod libcalls;
 pub(crate) mod lookup;
 pub(crate) mod names;
+pub(crate) mod nonlocal;
 pub(crate) mod parts;
 pub(crate) mod polls;
 pub(crate) mod profilers;

@@ -24,6 +24,7 @@ pub use code::movable::ends;
 pub use discover::landings::{Contradiction, Landings};
 pub use discover::libcalls::add_library_calls;
 pub use discover::names::{add_names, add_packed_names, build_id_of, debug_link, is_unnamed, lacks_names};
+pub use discover::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit};
 pub use discover::polls::find_polls;
 pub use discover::profilers::{beginning, called};
 pub use discover::read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};

@@ -227,11 +227,6 @@ impl Program {
         ["pthread_create", "thread::spawn"].iter().any(|word| self.text.contains(word))
     }
 
-    /// Whether frames are left by other ways than returns.
-    fn leaves_frames(&self) -> bool {
-        ["longjmp(", "throw ", "panic!("].iter().any(|word| self.text.contains(word))
-    }
-
     /// Runs the program alone and traced; an error says how they differ.
     fn check(&self, mode: Mode, calltap: &Path, counts: &mut Counts) -> Result<()> {
         counts.runs += 1;
@@ -252,7 +247,7 @@ impl Program {
         let (calls, replayed) = (self.calls(&functions, counts)?, self.replay(calltap)?);
         match tracers {
             ["function"] => replay::compare_callers(&replayed, &calls, &functions),
-            _ => replay::compare_depths(&replayed, &calls, &functions, &[], self.leaves_frames()),
+            _ => replay::compare_depths(&replayed, &calls, &functions, &[]),
         }
     }
 
@@ -267,7 +262,7 @@ impl Program {
             return Ok(());
         }
         let (calls, replayed) = (self.calls(&functions, counts)?, self.replay(calltap)?);
-        replay::compare_depths(&replayed, &calls, &functions, &left_out, self.leaves_frames())
+        replay::compare_depths(&replayed, &calls, &functions, &left_out)
     }
 
     /// Whether the order of calls can be compared by name.

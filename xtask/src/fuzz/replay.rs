@@ -63,21 +63,16 @@ struct Frame<'f> {
 /// Compares lines of the call tree: the same calls in the same order, at the same depth. A tail
 /// call takes over slot and return address; whether the caller counts as open depends on the
 /// function. Functions in `left_out` are not recorded.
-///
-/// Where frames are left by other ways than returns, the recording shows that only by an entry that
-/// does not lie below them. A function that is not recorded may leave frames and call a recorded
-/// one: the left frames count as open until the next entry that shows it.
 pub fn compare_depths(
     replayed: &str,
     calls: &[Call],
     functions: &[Function],
     left_out: &[String],
-    leaves_frames: bool,
 ) -> Result<()> {
     let is_recorded = |name: &str| !left_out.iter().any(|other| other == name);
     let names: BTreeSet<&str> = names(functions).into_iter().filter(|name| is_recorded(name)).collect();
     let seen = depths(replayed, &names);
-    let (mut frames, mut shown): (Vec<Frame>, Vec<u64>) = (Vec::new(), Vec::new());
+    let mut frames: Vec<Frame> = Vec::new();
     let mut next = seen.iter();
     for (n, call) in calls.iter().enumerate() {
         let name = &functions[call.function].name[..];
@@ -95,7 +90,6 @@ pub fn compare_depths(
             frames.truncate(known);
         }
         let least = known.checked_sub(1).map_or(0, |caller| frames[caller].least);
-        let is_jump = shared.is_some();
         let mut sharing = shared.map_or(Vec::new(), |frame| frame.sharing);
         let all = frames.iter().flat_map(|frame| &frame.sharing).chain(&sharing);
         let most = all.filter(|name| is_recorded(name)).count();
@@ -106,9 +100,6 @@ pub fn compare_depths(
         if !is_recorded(name) {
             continue;
         }
-        shown.retain(|slot| *slot > call.slot || *slot == call.slot && is_jump);
-        let most = if leaves_frames && !left_out.is_empty() { most.max(shown.len()) } else { most };
-        shown.push(call.slot);
         let Some((function, depth)) = next.next() else {
             bail!("call {n}: {name} is missing: {} calls instead of more", seen.len());
         };
@@ -177,9 +168,8 @@ mod tests {
         assert!(callers(&[run, leaf, leaf, leaf]).is_err_and(|what| what.contains("too many")));
         assert!(callers(&[leaf, run, leaf]).is_err_and(|what| what.contains("instead of")));
         assert!(callers(&[run, "p0_leaf <-main", leaf]).is_err_and(|what| what.contains("called by")));
-        let depths = |text: &str| {
-            compare_depths(text, &calls, &functions, &[], false).map_err(|error| error.to_string())
-        };
+        let depths =
+            |text: &str| compare_depths(text, &calls, &functions, &[]).map_err(|error| error.to_string());
         assert_eq!(depths("1 | | p0_run() {\n1 | | p0_leaf();\n1 | | p0_leaf();\n1 | | }"), Ok(()));
         let entry = "1 | | p0_run() {\n1 | | /* p0_leaf <-p0_run */\n1 | | p0_leaf();\n1 | | }";
         assert_eq!(depths(entry), Ok(()));

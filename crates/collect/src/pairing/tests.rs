@@ -16,6 +16,7 @@ fn check(calls: &str, expected: &str) {
             b'/' => (code::EXIT, &word[1..]),
             b'~' => (code::TAIL_ENTRY, &word[1..]),
             b'+' => (code::NESTED_ENTRY, &word[1..]),
+            b'!' => (code::NONLOCAL, word),
             _ => (code::ENTRY, word),
         };
         let (name, at) = call.split_once('@').expect("f@N");
@@ -24,7 +25,7 @@ fn check(calls: &str, expected: &str) {
         let PairedEvent { left, resumed, kind } = open.pair_event(code, frame, 0);
         got.extend((left > 0).then(|| format!("-{left}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
-        if let EventKind::Exit { pops } = kind {
+        if let Some(EventKind::Exit { pops }) = kind {
             got.push(pops.to_string());
         }
     }
@@ -47,6 +48,22 @@ fn a_return_closes_the_tail_calls_that_share_its_frame() {
 fn frames_left_by_longjmp_are_closed_by_the_frame_below() {
     check("m@1 f@2 g@3 h@4 /m@1", "4");
     check("m@1 f@2 g@3 f@4 g@5 /m@1", "5");
+}
+
+#[test]
+fn a_nonlocal_exit_ends_the_frames_below_the_one_where_the_thread_continues() {
+    check("m@1 f@2 g@3 h@4 !@3 h@9 /h@9 /f@2 /m@1", "-2 1 1 1");
+    check("m@1 f@2 !@2 h@9 /h@9 /m@1", "-1 1 1");
+    check("m@1 f@2 !@3 g@3 /g@3 /f@2", "1 1");
+    check("m@1 f@2 ~g@2 !@2 /m@1", "-2 1");
+    // The function where the thread continues is not recorded.
+    check("f@3 g@4 !@2 h@9 /h@9", "-2 1");
+}
+
+#[test]
+fn a_nonlocal_exit_to_another_stack_leaves_the_frames_there_and_here_open() {
+    check("m@1 f@2 g@100000 !@100001 h@100002 /h@100002 /g@100000 /f@2", "1 1 1");
+    check("m@1 f@2 g@100000 !@3 h@3 /h@3 /f@2 /m@1", "-1 1 1 1");
 }
 
 #[test]
@@ -236,7 +253,7 @@ proptest! {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
                     let PairedEvent { left, kind, .. } = open.pair_event(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
-                    let EventKind::Exit { pops } = kind else { unreachable!() };
+                    let Some(EventKind::Exit { pops }) = kind else { unreachable!() };
                     prop_assert!(pops as usize >= sites.len());
                 }
                 Step::Return => continue,
@@ -342,7 +359,7 @@ impl Coroutines {
             return 1;
         }
         match self.open.pair_event(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
-            EventKind::Exit { pops } => pops,
+            Some(EventKind::Exit { pops }) => pops,
             _ => unreachable!(),
         }
     }

@@ -89,9 +89,11 @@ impl Sink for Encode<'_> {
         {
             return;
         }
-        self.events += 1;
-        self.exits += u64::from(raw.code() == code::EXIT);
-        self.count_rates(&[raw], |raw| *raw);
+        if raw.code() != code::NONLOCAL {
+            self.events += 1;
+            self.exits += u64::from(raw.code() == code::EXIT);
+            self.count_rates(&[raw], |raw| *raw);
+        }
         if self.switching.is_empty() || !self.switching.hold(raw, values, stack, &mut self.pairs) {
             self.pairs.pair(raw, values, stack);
         }

@@ -1,8 +1,8 @@
 //! Calls that are left without returning: later calls must have the right caller, depth and time.
 
 use calltap_e2e::{
-    BARE, Build, Expect, Flags, GCC, Program, Recording, Resident, await_that, calltap_run, check, compile,
-    installed, jumps, kill, matrix,
+    BARE, BARE_PLACED, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
+    calltap_run, changed_text, check, compile, have, installed, jumps, kill, matrix,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,7 +13,15 @@ const CLOCKS: u64 = 2_000_000;
 
 /// Returns columns of a recording's calls, from the csv export.
 fn columns<const N: usize>(recording: &Recording, names: [&str; N]) -> Vec<[String; N]> {
-    let csv = std::fs::read_to_string(recording.export("csv")).expect("just written");
+    columns_of(&recording.trace.to_string_lossy(), names)
+}
+
+/// Returns columns of a trace's calls, from the csv export.
+fn columns_of<const N: usize>(trace: &str, names: [&str; N]) -> Vec<[String; N]> {
+    let csv = format!("{trace}.csv");
+    let run = calltap_run(&["export", "--to", "csv", "-i", trace, "-o", &csv]);
+    assert!(run.status.success(), "{trace}: {}", run.stderr);
+    let csv = std::fs::read_to_string(csv).expect("just written");
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
     let places = names.map(|name| header.iter().position(|column| *column == name).expect("the column"));
@@ -95,6 +103,54 @@ fn where_the_function_that_catches_is_not_recorded_as_well() {
 fn in_programs_of_every_kind_that_were_not_built_for_tracing() {
     for build in installed(BARE).filter(|build| !build.flags.contains(&"-s")) {
         check_callers(&compile(build, &["left.cpp"], &["-pthread"]), &[], &[]);
+    }
+}
+
+/// Compares the depths of the calls of `work` and `leaf`, which alone are recorded, with those that
+/// the program has counted.
+fn check_depths(what: &str, printed: &str, trace: &str) {
+    let mut noted = BTreeMap::<String, u64>::new();
+    let lines = printed.lines().filter_map(|line| line.strip_prefix("call ")?.rsplit_once(' '));
+    lines.for_each(|(call, count)| {
+        *noted.entry(call.to_owned()).or_default() += count.parse::<u64>().expect("a number");
+    });
+    assert!(noted.len() > 8, "{what}: {printed}");
+    let mut seen = BTreeMap::<String, u64>::new();
+    for [function, depth] in columns_of(trace, ["function", "depth"]) {
+        *seen.entry(format!("{function},{depth}")).or_default() += 1;
+    }
+    assert_eq!(seen, noted, "{what}");
+}
+
+/// Builds whose C libraries and unwinders are found in different ways.
+const BY_LIBRARY: [&Build; 4] = [GCC, &PLACED[0], &BARE[2], &BARE_PLACED[0]];
+
+#[test]
+fn a_recorded_call_is_left_at_once_where_the_functions_around_it_are_not_recorded() {
+    for build in BY_LIBRARY.into_iter().filter(|build| have(build.compilers[0])) {
+        let program = compile(build, &["deeper.cpp"], &["-pthread"]);
+        let flags: Vec<Flags> = vec![vec!["-F", "work", "-F", "leaf"]];
+        let expect = Expect { stdin: b"\n\n", uncounted: true, ..Expect::default() };
+        let recording = check(&program, &flags, &expect);
+        check_depths(&recording.what, &recording.run.stdout, &recording.trace.to_string_lossy());
+    }
+}
+
+#[test]
+fn a_recorded_call_is_left_at_once_in_an_unmodified_program_that_is_attached_to() {
+    for build in [&BARE[0], &BARE[3], &BARE_PLACED[0]] {
+        let program = compile(build, &["deeper.cpp"], &["-pthread"]);
+        let mut resident = Resident::start(&program, &[]);
+        let recorder = resident.attach_beside(&["-F", "work", "-F", "leaf"]);
+        resident.await_recorder();
+        resident.tell();
+        resident.wait_for("ended");
+        kill(recorder.id(), 2);
+        let output = recorder.wait_with_output().expect("the recorder");
+        assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+        assert_eq!(changed_text(resident.pid), Vec::<String>::new(), "{}", build.name);
+        check_depths(build.name, &resident.output, &resident.trace().to_string_lossy());
+        assert!(resident.end().0.success());
     }
 }
 

@@ -13,7 +13,7 @@ use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
-use calltap_sites::{Binary, Function, SiteForm, SiteKind};
+use calltap_sites::{Binary, Function, NonlocalExit, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
 use placed::Placed;
 use rustix::io::Errno;
@@ -142,6 +142,18 @@ impl Loaded {
         self.found.get(&function).map_or(self.binary.functions[function].kind(), |(kind, _)| *kind)
     }
 
+    /// Whether none of its functions is known but nonlocal exits: the selection does not reach it.
+    fn is_for_exits_alone(&self) -> bool {
+        let is_exit =
+            |function: &Function| self.nonlocal_exits().iter().any(|exit| exit.address == function.address);
+        !self.is_made() && self.binary.functions.iter().all(is_exit)
+    }
+
+    /// Returns its functions through which threads leave calls without their returns.
+    pub fn nonlocal_exits(&self) -> &[NonlocalExit] {
+        &self.binary.nonlocal_exits
+    }
+
     /// Leaves the function at this address to the agent, which watches the dynamic linker there.
     pub fn leave_watched(&mut self, start: Avma) {
         self.watched = Some(start);
@@ -218,7 +230,7 @@ impl Loaded {
             return;
         }
         emit(Record::Module(self.record.clone()).into());
-        let entries = self.sites.iter().filter(|placed| !placed.site.is_exit());
+        let entries = self.sites.iter().filter(|placed| !placed.site.is_exit() && placed.is_traced());
         let stubs = entries.flat_map(|placed| {
             let (function, tracers) = (placed.function as u32, u32::MAX);
             let kind = self
@@ -240,6 +252,9 @@ impl Loaded {
 
     /// Lists the traceable functions, in the order of addresses.
     pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
+        if self.is_for_exits_alone() {
+            return;
+        }
         let mut functions: Vec<(usize, &Function)> = self.traceable().collect();
         functions.sort_by_key(|(_, function)| function.address.0);
         for (index, function) in functions {
@@ -251,8 +266,8 @@ impl Loaded {
                 size: function.size,
                 module: self.mapped.name(),
                 library,
-                known: placed.is_some_and(|placed| placed.stubs.all().next().is_some()),
-                on: placed.is_some_and(|placed| matches!(placed.state, State::Enabled(_))),
+                known: placed.is_some_and(Placed::is_traced),
+                on: placed.is_some_and(Placed::is_on),
                 failed: placed.is_some_and(|placed| placed.refused),
             });
         }
@@ -260,20 +275,15 @@ impl Loaded {
 
     /// Counts the sites that lead to a stub, and the sites that ever did.
     pub fn count(&self) -> (usize, usize) {
-        let ever = self.sites.iter().filter(|placed| placed.stubs.first.is_some() && !placed.site.is_exit());
-        let on = ever.clone().filter(|placed| matches!(placed.state, State::Enabled(_)));
+        let ever = self.sites.iter().filter(|placed| placed.is_traced() && !placed.site.is_exit());
+        let on = ever.clone().filter(|placed| placed.is_on());
         (on.count(), ever.count())
     }
 
     /// Returns the stubs that sites lead to now.
     pub fn stubs_on(&self) -> impl Iterator<Item = u32> {
-        let stub_of = |placed: &Placed| match placed.state {
-            State::Enabled(target) => {
-                placed.stubs.all().find(|stub| stub.target == target).map(|stub| stub.id)
-            }
-            _ => None,
-        };
-        self.sites.iter().filter_map(stub_of)
+        let on = self.sites.iter().filter(|placed| placed.is_on());
+        on.filter_map(|placed| Some(placed.stub_on()?.id))
     }
 
     /// Returns the stubs of functions whose exits are rewritten.
@@ -345,7 +355,12 @@ impl Loaded {
             let Some(change) = placed.change() else { continue };
             let (to, failure) = (change.to, failure());
             let name = names.get(n).unwrap_or_else(|| &self.binary.functions[placed.function].name);
-            report(name, change, failure.as_ref());
+            // A nonlocal exit is no function that the user wants traced.
+            let is_broken =
+                matches!(failure, Some(ChangeError::PartialWrite(_) | ChangeError::ReadFailed(_)));
+            if !placed.is_nonlocal() || is_broken {
+                report(name, change, failure.as_ref());
+            }
             placed.settle(to, failure.as_ref());
             // The program may have protected its memory.
             placed.refused |= self.made.is_some()
@@ -378,8 +393,23 @@ impl Loaded {
         names
     }
 
+    /// Whether a site waits for proof that no thread is inside, beside those of nonlocal exits: for
+    /// these alone no thread is stopped.
+    pub fn demands_stop(&self) -> bool {
+        self.waiting_to_be_traced() > 0
+    }
+
+    /// Counts the sites that wait for that proof, beside those of nonlocal exits.
+    pub fn waiting_to_be_traced(&self) -> usize {
+        self.waiting().filter(|placed| !placed.is_nonlocal()).count()
+    }
+
     /// Returns the sites that wait for proof that no thread is inside.
     pub fn undrained(&self) -> impl Iterator<Item = &Site> {
+        self.waiting().map(|placed| &placed.site)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Placed> {
         let meant = |placed: &Placed| placed.hook_set.is_some() || placed.quiet || placed.lead.is_some();
         // Code made at run time is changed only while all threads are stopped: the program may
         // unmap it.
@@ -389,7 +419,7 @@ impl Loaded {
         let waiting = move |placed: &&Placed| {
             !placed.refused && (meant(placed) && !placed.drained || placed.change().is_some_and(stops))
         };
-        self.sites.iter().filter(waiting).map(|placed| &placed.site)
+        self.sites.iter().filter(waiting)
     }
 
     /// Holds the sites back for which `inside` is true, and no others.

@@ -1,12 +1,13 @@
 //! The search for functions in a file that a process has loaded.
 
-use crate::plan::contents::{Failure, run_until};
+use crate::plan::cache;
+use crate::plan::contents::{Contents, Failure, run_until};
 use calltap_sites::{
     Binary, Discovery, Error, Function, SiteKind, Svma, add_packed_names, find_prologues, find_prologues_of,
     read_by,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -58,8 +59,9 @@ impl Search {
         Ok((binary, decodes))
     }
 
-    /// Decodes the code that decides about `few` functions, or about all. Other functions that were
-    /// not built for tracing are then left out. Returns also whether none was left out.
+    /// Decodes the code that decides about `few` functions and the nonlocal exits, or about all.
+    /// Other functions that were not built for tracing are then left out. Returns also whether none
+    /// was left out.
     fn decode(
         self,
         data: &[u8],
@@ -70,13 +72,38 @@ impl Search {
             find_prologues(data, &mut binary, self.int3)?;
             return Ok((binary, true));
         };
-        let is_one = |function: &Function| few.contains(&function.address);
+        let exits = exits_of(&binary);
+        let is_one =
+            |function: &Function| few.contains(&function.address) || exits.contains(&function.address);
         let is_whole = find_prologues_of(data, &mut binary, self.int3, &is_one)?;
         if !is_whole {
             binary.functions.retain(|function| function.is_traceable() || is_one(function));
         }
         Ok((binary, is_whole))
     }
+}
+
+fn exits_of(binary: &Binary) -> BTreeSet<Svma> {
+    binary.nonlocal_exits.iter().map(|exit| exit.address).collect()
+}
+
+/// Decodes the code that decides about the nonlocal exits alone.
+fn decode_exits(data: &[u8], mut binary: Binary) -> Result<Binary, Error> {
+    let exits = exits_of(&binary);
+    let is_open = |function: &Function| exits.contains(&function.address) && !function.is_traceable();
+    if !binary.functions.iter().any(is_open) {
+        return Ok(binary);
+    }
+    let mut decoded = binary.clone();
+    find_prologues_of(data, &mut decoded, false, &is_open)?;
+    let decided: BTreeMap<Svma, Function> =
+        decoded.functions.into_iter().map(|function| (function.address, function)).collect();
+    for function in binary.functions.iter_mut().filter(|function| is_open(function)) {
+        if let Some(decided) = decided.get(&function.address) {
+            function.clone_from(decided);
+        }
+    }
+    Ok(binary)
 }
 
 /// The inputs that choose functions of a file: equal inputs choose the same functions.
@@ -96,6 +123,21 @@ pub struct Few<'a> {
     pub choose: &'a dyn Fn(&Binary) -> Option<BTreeSet<Svma>>,
 }
 
+/// Returns the functions of a library through which threads leave calls without their returns. None
+/// if it has none that can be patched.
+pub fn nonlocal_exits(
+    contents: &Contents<'_>,
+    name: &str,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<Option<Binary>, Failure> {
+    let search = Search { first_call: false, decode: Decode::Everything, int3: false };
+    let few = Few { chosen_by: ChosenBy::default(), choose: &|_| Some(BTreeSet::new()) };
+    let (mut binary, _) = cache::analyse(contents, name, search, Some(few), interrupted)?;
+    let exits = exits_of(&binary);
+    binary.functions.retain(|function| function.is_traceable() && exits.contains(&function.address));
+    Ok((!binary.functions.is_empty()).then_some(binary))
+}
+
 /// Searches the bytes of a file, which is called `name`. Fails when interrupted. Returns also
 /// whether the whole file was searched, or only what concerns a `few` functions.
 pub fn run(
@@ -108,7 +150,7 @@ pub fn run(
     let (name, listed) = (name.to_owned(), Arc::clone(&data));
     let (binary, decodes) = run_until(interrupted, move || search.list(&listed, &name))??;
     if !decodes {
-        return Ok((binary, true));
+        return Ok((run_until(interrupted, move || decode_exits(&data, binary))??, true));
     }
     let few = few.and_then(|few| (few.choose)(&binary));
     Ok(run_until(interrupted, move || search.decode(&data, binary, few))??)

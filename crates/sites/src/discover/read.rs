@@ -1,7 +1,7 @@
 //! Reads an ELF file: the properties that a tracer needs, and every function with its site.
 
 use super::lookup::Lookup;
-use super::{calls, functions, go, profilers, records, resolvers, tail_jumps, xray};
+use super::{calls, functions, go, nonlocal, profilers, records, resolvers, tail_jumps, xray};
 use crate::address::Svma;
 use crate::binary::Binary;
 use crate::code::nops;
@@ -82,6 +82,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         Discovery::FirstCall => calls::Hooks::default(),
     };
     let profilers = profilers::defined(&image, &symbols);
+    let nonlocal_exits = nonlocal::find(&image, &symbols);
     let sleds = xray::read(&image, &functions, &mut complaints);
     let finder = RoomFinder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
     let mut next = u64::MAX;
@@ -115,6 +116,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
         segments: image.segments,
         functions,
         profilers,
+        nonlocal_exits,
         resolvers,
         complaints,
         called_without_stub: Vec::new(),

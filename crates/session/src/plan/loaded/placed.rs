@@ -126,6 +126,27 @@ impl Placed {
         self.hook_set.filter(|_| !self.disabled).and_then(|hook_set| self.stubs.of(hook_set))
     }
 
+    /// Whether it was ever selected to be traced.
+    pub fn is_traced(&self) -> bool {
+        self.stubs.all().any(|stub| !stub.hook_set.is_nonlocal())
+    }
+
+    /// Whether it is the site of a nonlocal exit that is not traced.
+    pub fn is_nonlocal(&self) -> bool {
+        self.hook_set.map_or(!self.is_traced(), HookSet::is_nonlocal) && self.stubs.first.is_some()
+    }
+
+    /// Returns the stub that it leads to now.
+    pub fn stub_on(&self) -> Option<&Stub> {
+        let State::Enabled(target) = self.state else { return None };
+        self.stubs.all().find(|stub| stub.target == target)
+    }
+
+    /// Whether it leads to a stub that traces its function.
+    pub fn is_on(&self) -> bool {
+        self.stub_on().is_some_and(|stub| !stub.hook_set.is_nonlocal())
+    }
+
     /// Returns the target of a thread that executes the site, or the target before it was disabled.
     pub fn leads(&self) -> Option<Avma> {
         let now = if let State::Enabled(target) = self.state { Some(target) } else { None };

@@ -95,7 +95,7 @@ impl Loaded {
 
     /// Numbers the module if a function of it was ever selected.
     pub fn number(&mut self, stubs: &mut Stubs<'_>) {
-        self.recorded = self.sites.iter().any(|placed| placed.stubs.first.is_some());
+        self.recorded = self.sites.iter().any(Placed::is_traced);
         if self.recorded {
             self.record.id = stubs.number_module();
         }

@@ -55,7 +55,8 @@ impl Loaded {
         if site_requests.is_empty() {
             return;
         }
-        if !self.recorded {
+        let is_traced = |(_, site_request): &(usize, SiteRequest)| !site_request.hook_set.is_nonlocal();
+        if !self.recorded && site_requests.iter().any(is_traced) {
             self.recorded = true;
             self.record.id = stubs.number_module();
             records.push(Record::Module(self.record.clone()).into());
@@ -133,8 +134,10 @@ impl Loaded {
                 all.unreached
             ));
         }
-        let (module, binary) = (self.record.id, Arc::clone(binary));
-        records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
+        if self.recorded {
+            let (module, binary) = (self.record.id, Arc::clone(binary));
+            records.push(Metadata::Sites(NewSites { module, binary, sites: all.sites }));
+        }
     }
 
     /// Creates the stubs of a batch of functions, or returns why not.
@@ -221,6 +224,9 @@ impl Loaded {
                 batch.note(&Entry::Site { process, site, target, copy: None, stub, inode, base });
                 let stub = Stub { hook_set: *hook_set, id, target, copy: None, captured: None };
                 made.exits.push((*function, site, stub));
+            }
+            if hook_set.is_nonlocal() {
+                continue;
             }
             made.sites.push(NewSite {
                 function: *function as u32,

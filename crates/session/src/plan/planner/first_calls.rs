@@ -98,8 +98,7 @@ impl Planner<'_> {
     /// Whether a found call of a process could not be converted yet.
     fn has_pending(&self, index: u32) -> bool {
         let process = self.processes.get(&index);
-        process
-            .is_some_and(|process| process.modules.iter().any(|module| module.undrained().next().is_some()))
+        process.is_some_and(|process| process.modules.iter().any(Loaded::demands_stop))
     }
 
     /// Resumes the recording of first calls.

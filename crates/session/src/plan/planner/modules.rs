@@ -5,7 +5,7 @@ use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
-use crate::plan::search::{ChosenBy, Decode, Few, Search};
+use crate::plan::search::{ChosenBy, Decode, Few, Search, nonlocal_exits};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::memory::maps::{self, Region};
@@ -16,7 +16,7 @@ use calltap_selection::Named;
 use calltap_selection::debug_files::{
     chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
 };
-use calltap_sites::{Binary, Discovery, SiteKind};
+use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,10 @@ impl<'a> Planner<'a> {
         if self.interrupted.load(Acquire) {
             return None;
         }
-        let mut passed_over = false;
-        let read = |passed_over: &mut bool| {
+        let (mut passed_over, mut is_candidate) = (false, true);
+        let records_returns = self.discovery == Discovery::AtLoad
+            && self.selector.is_none_or(|selector| selector.records_returns());
+        let mut read = |passed_over: &mut bool| {
             let file = mapped.open(pid)?;
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
@@ -83,6 +85,12 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
+            if records_returns && calltap_sites::file_may_define(&file, |name| NONLOCAL_EXITS.contains(&name))
+            {
+                let found = nonlocal_exits(&Contents::of(&file), &mapped.name(), &self.interrupted);
+                is_candidate = false;
+                return found.ok()?;
+            }
             // A module that defines the profiling function for others is needed to redirect it.
             let matters =
                 self.discovery == Discovery::FirstCall && calltap_sites::file_defines_profiler(&file);
@@ -95,7 +103,7 @@ impl<'a> Planner<'a> {
             return binary;
         }
         self.passed_over |= passed_over;
-        if let Some(binary) = &binary {
+        if let Some(binary) = binary.as_ref().filter(|_| is_candidate) {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
             self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
         }

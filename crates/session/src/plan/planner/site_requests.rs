@@ -6,14 +6,15 @@ use crate::plan::loaded::Loaded;
 use crate::plan::stubs::Stubs;
 use crate::python;
 use calltap_abi::Clock;
+use calltap_abi::nonlocal;
 use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
 use calltap_selection::debug_files::read_types;
-use calltap_selection::{SAVE_THREAD, SiteRequest, ValueReason};
-use calltap_sites::{Discovery, Function, Returns};
+use calltap_selection::{Program, Purpose, SAVE_THREAD, SiteRequest, ValueReason};
+use calltap_sites::{Discovery, Function, NonlocalExit, Returns};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -66,6 +67,14 @@ fn can_enter(function: &Function, hooks: HookSet) -> bool {
     let style = |form| calltap_patch::style(form, &function.returns);
     function.form().is_some_and(|form| style(form) != Style::AfterPrologue)
         && !(hooks.returns() && unrecorded_end)
+}
+
+/// Returns the program by which the stub of a nonlocal exit finds the frame where the thread
+/// continues. None if the function is none of a module's exits.
+fn nonlocal_program(exits: &[NonlocalExit], function: &Function) -> Option<Program> {
+    let exit = exits.iter().find(|exit| exit.address == function.address)?;
+    let words = nonlocal::words(exit.stack_pointer.offset.into(), exit.stack_pointer.is_mangled).to_vec();
+    Some(Program { words, captured: Arc::default(), left_out: Vec::new() })
 }
 
 impl<'a> Planner<'a> {
@@ -145,7 +154,7 @@ impl<'a> Planner<'a> {
             let interpreters = RefCell::new(&mut self.interpreters);
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let bias = Bias(module.record.bias);
-            let module_name = mapped.name();
+            let (module_name, exits) = (mapped.name(), module.nonlocal_exits().to_vec());
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -157,7 +166,11 @@ impl<'a> Planner<'a> {
             };
             let site_request = |function: &Function| {
                 let mut site_request = (self.choose)(function, &module_name, &typed)?;
-                if site_request.evaluates {
+                if site_request.purpose == Purpose::LeaveCalls {
+                    site_request.program = Some(Arc::new(nonlocal_program(&exits, function)?));
+                    return Some(site_request);
+                }
+                if site_request.purpose == Purpose::Evaluate {
                     let interpreter = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),
                         Some(identity) => {

@@ -84,7 +84,7 @@ impl Planner<'_> {
         self.tally.written += tally.written;
         found.into_iter().for_each(&mut note);
         let waiting = tally.waiting as usize
-            + process.modules.iter().map(|module| module.undrained().count()).sum::<usize>();
+            + process.modules.iter().map(|module| module.waiting_to_be_traced()).sum::<usize>();
         if waiting > 0 && last {
             note(format!(
                 "{waiting} sites are of several instructions, in code that is running, and are not traced"
