@@ -146,7 +146,10 @@ fn every_combination_of_tracers_has_hooks_of_its_own() {
     let python = [Style::CallThrough, Style::Exits].into_iter().flat_map(|style| {
         [stub::entry_hook(evaluator, style)].into_iter().chain(stub::exit_hook(evaluator, style))
     });
-    let mut hooks: Vec<usize> = entries.chain(exits).chain(python).collect();
+    let nonlocal = HookSet::NONLOCAL.reading(1);
+    assert_eq!(HookSet::from_number(nonlocal.number(), 1), Some(nonlocal));
+    let nonlocal = styles.map(|style| stub::entry_hook(nonlocal.number(), style));
+    let mut hooks: Vec<usize> = entries.chain(exits).chain(python).chain(nonlocal).collect();
     hooks.sort_unstable();
     hooks.dedup();
     assert!(hooks.iter().copied().eq(0..HOOK_COUNT), "{hooks:?}");
