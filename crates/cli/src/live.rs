@@ -251,6 +251,9 @@ fn detach(pid: u32, of: &str) -> Result<()> {
     }
     let left = calltap_session::detach_process(pid)?;
     say(&left.notes);
+    if !left.whole {
+        bail!("something was left behind: try again");
+    }
     tell!("calltap: {of}detached; stopped for {}", ms(left.stops.total));
-    if left.whole { Ok(()) } else { bail!("something was left behind: try again") }
+    Ok(())
 }

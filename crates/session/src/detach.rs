@@ -8,7 +8,9 @@
 //!
 //! Everything runs in a thread that ends soon (see [`calltap_process::ptrace::threads`]).
 
+mod obstacle;
 mod one;
+mod suspects;
 
 use crate::error::Error;
 use crate::plan::directory::Directory;

@@ -208,7 +208,7 @@ fn open_or_place(
     }
     let thread = match found {
         Err(_) if can_place && target.lives() => return place(target, directory, inferior),
-        found => found?,
+        found => not_in_group_stop(target, found?)?,
     };
     open(target, directory, shared, inferior, linker, thread)
 }
@@ -270,7 +270,16 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
         (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
     });
-    Ok(thread?)
+    not_in_group_stop(target, thread?)
+}
+
+/// Refuses a thread of a process that was stopped by a signal meanwhile: a call that takes locks
+/// would wait for threads that do not run.
+fn not_in_group_stop(target: &Target, thread: Held) -> Result<Held, Error> {
+    if thread.is_in_group_stop() {
+        return Err(target.refuse(Reason::StoppedMeanwhile).into());
+    }
+    Ok(thread)
 }
 
 /// Places the agent, by a thread that holds no lock.

@@ -11,4 +11,5 @@ mod refused;
 mod running;
 mod sandbox;
 mod snapshots;
+mod stopped;
 mod waits;

@@ -10,16 +10,19 @@
 #![allow(unsafe_code)]
 
 mod all;
+mod faults;
 mod not_held;
 mod restartable;
 mod second;
 mod signals;
+mod stop;
 mod trip;
 
 pub use all::{Keep, Stopped, stop_machine};
+pub use faults::FAULT_SIGNALS;
 pub use not_held::NotHeld;
 pub use second::aside;
-pub use trip::{FAULT_SIGNALS, Interrupted, Trip};
+pub use trip::{Interrupted, Trip};
 
 use crate::proc;
 use crate::ptrace::traced::{self, Reaper};
@@ -32,23 +35,15 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use restartable::RESTARTABLE;
 use second::{Second, request};
-use signals::has_faulted;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stop::{Pauses, Resume, Standing, await_stop, lost, registers, resume};
 
 /// How long to wait for a thread that is in the kernel, where it cannot be stopped.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long to wait for a thread in the kernel while other threads stand still.
 const SHORT_PATIENCE: Duration = Duration::from_millis(20);
-/// How long to wait for a thread that only waits for a processor, on a busy machine.
-const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a thread that a ptrace request no longer finds may take to end.
-const ENDING: Duration = Duration::from_millis(500);
-/// First pause between two polls of a thread. Later ones grow.
-const FIRST_PAUSE: Duration = Duration::from_micros(10);
-/// Longest pause.
-const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// Length of the instruction `syscall`.
 const SYSCALL: u64 = 2;
 const RESTART_SYSCALL: u64 = 219;
@@ -67,6 +62,8 @@ pub struct Held {
     process: u32,
     since: Instant,
     running: bool,
+    /// Whether a stop signal has stopped its process.
+    in_group_stop: bool,
     /// Whether the second thread of the one that stopped it is the tracer.
     is_seconds: bool,
     _urgent: Arc<Urgent>,
@@ -148,15 +145,24 @@ impl Held {
     /// Waits until a thread that was asked to stop stands still. `since`: when it was asked.
     fn stop(process: u32, tid: u32, since: Instant, patience: Duration) -> Result<Held, NotHeld> {
         let _urgent = Urgent::now();
-        let regs = await_stop(tid, Instant::now(), patience)?;
-        Held::new(process, tid, regs, since)
+        let standing = await_stop(tid, Instant::now(), patience)?;
+        Held::new(process, tid, standing, since)
     }
 
-    fn new(process: u32, tid: u32, regs: user_regs_struct, since: Instant) -> Result<Held, NotHeld> {
-        let (stopped, running) = (regs, false);
-        let _urgent = Urgent::now();
-        let (system_call, is_seconds) = (None, false);
-        let mut held = Held { tid, regs, system_call, stopped, process, since, running, is_seconds, _urgent };
+    fn new(process: u32, tid: u32, standing: Standing, since: Instant) -> Result<Held, NotHeld> {
+        let Standing { regs, in_group_stop } = standing;
+        let mut held = Held {
+            tid,
+            regs,
+            system_call: None,
+            stopped: regs,
+            process,
+            since,
+            running: false,
+            in_group_stop,
+            is_seconds: false,
+            _urgent: Urgent::now(),
+        };
         held.settle()?;
         Ok(held)
     }
@@ -185,7 +191,8 @@ impl Held {
             }
         }
         ptrace::setoptions(pid(process), options).map_err(NotHeld::Refused)?;
-        Held::new(process, process, registers(process)?, since)
+        let standing = Standing { regs: registers(process)?, in_group_stop: false };
+        Held::new(process, process, standing, since)
     }
 
     /// Lets a child run to the next entry to or exit from a system call, and delivers signals.
@@ -216,11 +223,13 @@ impl Held {
         }
     }
 
-    /// Notes the interrupted system call, and makes it restart if the kernel does not.
+    /// Notes the interrupted system call, and makes it restart if the kernel does not. In a group
+    /// stop, the call ends with EINTR as it would have without calltap.
     fn settle(&mut self) -> Result<(), NotHeld> {
         self.stopped = self.regs;
         self.system_call = ((self.regs.orig_rax as i64) >= 0).then_some(self.regs.orig_rax);
-        if self.system_call.is_some() && self.regs.rax as i64 == -i64::from(libc::EINTR) {
+        let is_ended = self.system_call.is_some() && self.regs.rax as i64 == -i64::from(libc::EINTR);
+        if is_ended && !self.in_group_stop {
             let again = self.resumption();
             if again.rip != self.regs.rip {
                 self.set(again)?;
@@ -273,8 +282,8 @@ impl Held {
     /// Stops the thread again.
     pub fn halt(&mut self) -> Result<(), NotHeld> {
         interrupt(self.tid)?;
-        self.regs = await_stop(self.tid, Instant::now(), PATIENCE)?;
-        self.running = false;
+        let standing = await_stop(self.tid, Instant::now(), PATIENCE)?;
+        (self.regs, self.in_group_stop, self.running) = (standing.regs, standing.in_group_stop, false);
         self.settle()
     }
 
@@ -295,7 +304,9 @@ impl Held {
             _ if !in_call => None,
             512..=514 => Some(regs.orig_rax), // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
             516 => Some(RESTART_SYSCALL),     // ERESTART_RESTARTBLOCK
-            4 if RESTARTABLE.contains(&regs.orig_rax) && !self.signal_pending() => Some(regs.orig_rax),
+            4 if !self.in_group_stop && RESTARTABLE.contains(&regs.orig_rax) && !self.signal_pending() => {
+                Some(regs.orig_rax)
+            }
             _ => None,
         };
         if let Some(number) = again {
@@ -309,6 +320,12 @@ impl Held {
     /// Whether the thread is stopped and has not been killed.
     fn stands(&self) -> bool {
         !self.running && !self.has_ended()
+    }
+
+    /// Whether a stop signal has stopped the thread's process: the thread may run for calltap, but
+    /// other threads do not meanwhile, and release no lock that it may wait for.
+    pub fn is_in_group_stop(&self) -> bool {
+        self.in_group_stop
     }
 
     /// Whether the thread has ended.
@@ -333,8 +350,8 @@ impl Held {
             // Only a stopped thread can be released.
             let stopped = interrupt(self.tid).and_then(|()| await_stop(self.tid, Instant::now(), PATIENCE));
             self.running = false;
-            if let Ok(regs) = stopped {
-                self.regs = regs;
+            if let Ok(standing) = stopped {
+                (self.regs, self.in_group_stop) = (standing.regs, standing.in_group_stop);
                 let _ = self.settle();
             }
         }
@@ -377,73 +394,6 @@ fn has_ended(tid: u32) -> bool {
     proc::state(tid).is_none_or(proc::is_end)
 }
 
-/// Whether a thread will report its stop: it waits for a processor, or is stopped already.
-fn comes_out(tid: u32) -> bool {
-    matches!(proc::state(tid), Some('R' | 't'))
-}
-
-/// Waits until a thread that was asked to stop stands still, and returns its registers. Signals on
-/// their way are delivered.
-fn await_stop(tid: u32, start: Instant, patience: Duration) -> Result<user_regs_struct, NotHeld> {
-    let mut pauses = Pauses::default();
-    loop {
-        match wait::poll(tid) {
-            Report::Interrupted => {
-                let regs = registers(tid)?;
-                // A thread in a system call has executed no such instruction.
-                if (regs.orig_rax as i64) >= 0 || !has_faulted(tid) {
-                    return Ok(regs);
-                }
-                // The handler takes the registers for those of the instruction, so it has to begin
-                // first. The signal is reported, and the thread asked again then: it would answer a
-                // request made here before it looks at its signals.
-                resume(tid, Resume::Freely, 0)?;
-            }
-            Report::GroupStop(_) => {
-                detach(tid);
-                return Err(NotHeld::Stopped);
-            }
-            // Every stop uses up the request. Asked again, the thread stops at the first
-            // instruction of the signal's handler.
-            Report::Signal(signal) => {
-                interrupt(tid)?;
-                resume(tid, Resume::Freely, signal)?;
-            }
-            Report::Runs
-                if start.elapsed() > patience && (start.elapsed() > LONG_PATIENCE || !comes_out(tid)) =>
-            {
-                return Err(NotHeld::Stuck);
-            }
-            Report::Runs => pauses.wait(),
-            Report::Ended => return Err(NotHeld::Gone),
-            Report::SystemCall | Report::Event(_) => {
-                interrupt(tid)?;
-                resume(tid, Resume::Freely, 0)?;
-            }
-        }
-    }
-}
-
-/// How far a stopped thread is resumed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Resume {
-    Freely,
-    /// Up to its next entry to or exit from a system call.
-    ToSystemCall,
-}
-
-/// Resumes a stopped thread, with this signal delivered (0: none).
-fn resume(tid: u32, how: Resume, signal: i32) -> Result<(), NotHeld> {
-    let kind = if how == Resume::Freely { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
-    // SAFETY: no pointers.
-    let resume = move |pid: Pid| unsafe { libc::ptrace(kind, pid.as_raw(), 0usize, signal as usize) };
-    request(tid, move |pid| Errno::result(resume(pid)).map(drop)).map_err(|errno| lost(tid, errno))
-}
-
-fn registers(tid: u32) -> Result<user_regs_struct, NotHeld> {
-    request(tid, ptrace::getregs).map_err(|errno| lost(tid, errno))
-}
-
 /// Returns the address of a thread's `struct rseq`, if it is registered.
 fn rseq_area(tid: u32) -> Option<u64> {
     const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
@@ -464,35 +414,6 @@ fn rseq_area(tid: u32) -> Option<u64> {
     };
     let (size, [at, ..]) = request(tid, get).ok()?;
     (size == size_of::<Configuration>() && at != 0).then_some(at)
-}
-
-/// Returns why a ptrace request failed on a stopped thread. The kernel returns ESRCH for a thread
-/// that ends, and for one that is not stopped.
-fn lost(tid: u32, errno: Errno) -> NotHeld {
-    let start = Instant::now();
-    while errno == Errno::ESRCH && start.elapsed() < ENDING {
-        if has_ended(tid) {
-            return NotHeld::Gone;
-        }
-        std::thread::sleep(LAST_PAUSE);
-    }
-    NotHeld::Refused(errno)
-}
-
-/// Growing pauses between polls of a thread: short at first, as most stop within microseconds.
-struct Pauses(Duration);
-
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses(FIRST_PAUSE)
-    }
-}
-
-impl Pauses {
-    fn wait(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 5 / 4).min(LAST_PAUSE);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Detaches from one process of a session: disables sites, waits until no thread is in calltap's
 //! code, restores, and unmaps.
 
+use crate::detach::obstacle::Obstacle;
+use crate::detach::suspects::{Suspects, UNWINDING};
 use crate::error::Error;
 use crate::plan::directory::Directory;
 use crate::plan::journaled_changes::{DetachNotes, JournaledChanges, PatchedSite, SwitchOff};
@@ -18,12 +20,9 @@ use calltap_process::injection::inferior::Inferior;
 use calltap_process::memory::maps::{self, Mappings};
 use calltap_process::memory::text::{KeepMapped, ProcessText, Sync};
 use calltap_process::pages;
-use calltap_process::proc;
 use calltap_process::ptrace::stops::Stops;
 use calltap_process::ptrace::threads::{Held, NotHeld, aside};
 use calltap_process::target::Target;
-use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::Receiver;
@@ -32,13 +31,6 @@ use std::time::{Duration, Instant};
 
 /// How long calltap tries to find all threads outside its code.
 const TRY: Duration = Duration::from_secs(10);
-/// How long an unwinder's addresses on a thread's stack count as unwinding in any case. Later they
-/// count as stale if the thread waits in a system call or has used [`UNWINDING_CPU`] since.
-const UNWINDING: Duration = Duration::from_millis(1500);
-/// Processor time in which a thread would have finished unwinding.
-const UNWINDING_CPU: Duration = Duration::from_millis(200);
-/// How long a thread that gets no processor may appear to be unwinding.
-const STARVING: Duration = Duration::from_secs(8);
 /// How long a thread is let run to leave a hook.
 const MOMENT: Duration = Duration::from_micros(50);
 /// How often threads are let run to leave hooks before the next attempt, on a busy machine.
@@ -78,55 +70,6 @@ pub(super) fn detach_one(
 enum Attempt {
     Detached,
     Obstacle(Obstacle),
-}
-
-/// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
-#[derive(Debug)]
-enum Obstacle {
-    /// Not all threads could be stopped.
-    NotHeld(NotHeld),
-    /// This thread executes calltap's code.
-    Runs { thread: u32, at: u64 },
-    /// A signal handler of this thread has interrupted calltap's code.
-    Interrupted { thread: u32 },
-    /// This thread unwinds its stack, with copies of return addresses that are stubs.
-    Unwinds { thread: u32 },
-    /// A stack could not be searched to its end.
-    StackNotSearched,
-    /// Threads have started or ended meanwhile.
-    OtherThreads,
-    /// All threads are on stacks without room for the unmapping call.
-    NoRoom,
-    /// A thread will return into instructions that are written last.
-    WillReturn,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Obstacle::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
-            Obstacle::Runs { thread, at } => {
-                write!(out, "thread {thread} is still in calltap's code, at {at:#x}")
-            }
-            Obstacle::Interrupted { thread } => {
-                write!(
-                    out,
-                    "a signal handler of thread {thread} has interrupted calltap's code, and has not returned"
-                )
-            }
-            Obstacle::Unwinds { thread } => {
-                write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
-            }
-            Obstacle::StackNotSearched => {
-                out.write_str("a thread's stack is too large to be searched for calltap's code")
-            }
-            Obstacle::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
-            Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
-            Obstacle::WillReturn => {
-                out.write_str("a thread comes back into instructions that calltap has moved")
-            }
-        }
-    }
 }
 
 /// A process that calltap is detaching from.
@@ -281,8 +224,7 @@ impl<'a> Detaching<'a> {
         let unwinding = stacks.unwinding(&self.unwinders).map(|n| &held[n]);
         let unwinding = self.suspects.unwind(self.target.pid, unwinding, self.since.elapsed());
         let unsearched = || (!self.whole).then_some(Obstacle::StackNotSearched);
-        let unwinds = unwinding.map(|thread| Obstacle::Unwinds { thread });
-        Ok(inside.or_else(unsearched).or(unwinds).or_else(|| self.close(held, &stacks)))
+        Ok(inside.or_else(unsearched).or(unwinding).or_else(|| self.close(held, &stacks)))
     }
 
     /// Lets the threads in the agent's code run for a moment, one at a time, until none is there.
@@ -377,43 +319,13 @@ impl<'a> Detaching<'a> {
     /// obstacle.
     fn gives_up(&self, last: &Obstacle) -> Option<String> {
         let limit = match last {
-            Obstacle::NotHeld(NotHeld::Shared(_)) => UNWINDING,
+            Obstacle::NotHeld(NotHeld::Shared(_)) | Obstacle::UnwindsStopped { .. } => UNWINDING,
             _ if !self.whole => UNWINDING,
             _ => TRY,
         };
         let leads = if self.whole { "nothing new leads to it" } else { "nothing leads to it any more" };
         (self.since.elapsed() > limit).then(|| format!("{last}: what is mapped stays, and {leads}"))
     }
-}
-
-/// Threads on whose stacks unwinders were found, with their processor times at that moment.
-#[derive(Default)]
-struct Suspects(HashMap<u32, Duration>);
-
-impl Suspects {
-    /// Returns a thread among these that may be unwinding, `since` after the first look.
-    fn unwind<'h>(
-        &mut self,
-        pid: u32,
-        threads: impl Iterator<Item = &'h Held>,
-        since: Duration,
-    ) -> Option<u32> {
-        let mut unwind = None;
-        for thread in threads {
-            let used = proc::cpu_of_thread(pid, thread.tid).unwrap_or_default();
-            let before = *self.0.entry(thread.tid).or_insert(used);
-            if may_unwind(since, thread.system_call.is_some(), used.saturating_sub(before)) {
-                unwind = Some(thread.tid);
-            }
-        }
-        unwind
-    }
-}
-
-/// Whether a thread that has appeared to unwind for this time may do so. Unwinding waits in system
-/// calls for moments only.
-fn may_unwind(since: Duration, waits: bool, used: Duration) -> bool {
-    since < UNWINDING || !waits && used < UNWINDING_CPU && since < STARVING
 }
 
 /// Releases a thread that opened a library and waits for its functions to be traced: no answer will
@@ -467,24 +379,4 @@ fn list(shared: &Shared, ranges: &[(u64, u64)]) -> bool {
     }
     header.maps.store(maps.len() as u32, Release);
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(since_ms: u64, waits: bool, used_ms: u64, expected: bool) {
-        let [since, used] = [since_ms, used_ms].map(Duration::from_millis);
-        assert_eq!(may_unwind(since, waits, used), expected, "{since:?}, waits: {waits}, {used:?}");
-    }
-
-    #[test]
-    fn a_thread_that_got_no_processor_may_unwind_for_longer() {
-        check(1000, true, 0, true);
-        check(1000, false, 500, true);
-        check(2000, true, 0, false);
-        check(2000, false, 500, false);
-        check(2000, false, 0, true);
-        check(9000, false, 0, false);
-    }
 }

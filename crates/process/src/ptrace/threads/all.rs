@@ -1,7 +1,8 @@
 //! Stops all threads of a process, and keeps some of them stopped between two stops.
 
 use super::second::{MANY, Second};
-use super::{Held, LONG_PATIENCE, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
+use super::stop::LONG_PATIENCE;
+use super::{Held, NotHeld, SHORT_PATIENCE, has_children, has_ended, interrupt, seize};
 use crate::proc;
 use crate::ptrace::sharing;
 use crate::ptrace::traced::{self, Reaper};
@@ -212,9 +213,7 @@ pub(super) fn keep(held: &Held) -> bool {
         let Some(kept) = kept.as_mut().filter(|_| traced::stays(held.tid) && held.stands()) else {
             return false;
         };
-        let Held { tid, regs, system_call, stopped, process, since, running, is_seconds, .. } = *held;
-        let _urgent = Arc::clone(&held._urgent);
-        kept.push(Held { tid, regs, system_call, stopped, process, since, running, is_seconds, _urgent });
+        kept.push(Held { _urgent: Arc::clone(&held._urgent), ..*held });
         true
     })
 }

@@ -14,8 +14,6 @@ pub enum NotHeld {
     Stuck,
     /// The process with this id shares the memory and has threads of its own.
     Shared(u32),
-    /// The process was stopped by a signal meanwhile.
-    Stopped,
 }
 
 impl From<NotHeld> for Reason {
@@ -24,7 +22,6 @@ impl From<NotHeld> for Reason {
             NotHeld::Gone => Reason::ThreadGone,
             NotHeld::Stuck => Reason::Stuck,
             NotHeld::Shared(other) => Reason::Shared { other },
-            NotHeld::Stopped => Reason::StoppedMeanwhile,
             NotHeld::Refused(errno) => Reason::NotStoppable { errno },
         }
     }

@@ -1,7 +1,9 @@
 //! Sends a stopped thread to other code and brings it back.
 
+use super::faults::{FAULT_SIGNALS, FAULTS};
 use super::second::request;
-use super::{Held, LONG_PATIENCE, NotHeld, Pauses, Resume, interrupt, lost, registers, resume};
+use super::stop::{LONG_PATIENCE, Pauses, Resume, lost, registers, resume};
+use super::{Held, NotHeld, interrupt};
 use crate::ptrace::wait::{self, Report};
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
@@ -89,7 +91,7 @@ impl Held {
                 Report::Runs if Instant::now() > until => return Err(self.late()),
                 Report::Runs => pauses.wait(),
                 Report::Ended => return Err(NotHeld::Gone.into()),
-                Report::Interrupted if asked => return Ok(registers(self.tid)?),
+                Report::Interrupted | Report::GroupStop(_) if asked => return Ok(registers(self.tid)?),
                 report => {
                     // Every stop uses up the request to stop.
                     asked.then(|| interrupt(self.tid)).transpose()?;
@@ -156,17 +158,3 @@ impl Held {
         Ok(signal)
     }
 }
-
-/// Signals that the kernel raises for an instruction.
-pub(super) const FAULTS: [i32; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-
-/// Signals that the kernel raises for an instruction, as a set.
-pub const FAULT_SIGNALS: u64 = {
-    let (mut set, mut n) = (0, 0);
-    while n < FAULTS.len() {
-        set |= 1 << (FAULTS[n] - 1);
-        n += 1;
-    }
-    set
-};

@@ -1,0 +1,62 @@
+//! Reasons why a process cannot be detached from yet.
+
+use calltap_process::Reason;
+use calltap_process::ptrace::threads::NotHeld;
+use std::fmt;
+
+/// Why a process is not detached from yet: a thread is in calltap's code, or may return to it.
+#[derive(Debug)]
+pub(super) enum Obstacle {
+    /// Not all threads could be stopped.
+    NotHeld(NotHeld),
+    /// This thread executes calltap's code.
+    Runs { thread: u32, at: u64 },
+    /// A signal handler of this thread has interrupted calltap's code.
+    Interrupted { thread: u32 },
+    /// This thread unwinds its stack, with copies of return addresses that are stubs.
+    Unwinds { thread: u32 },
+    /// This thread unwinds its stack, and goes on with that only after SIGCONT.
+    UnwindsStopped { thread: u32 },
+    /// A stack could not be searched to its end.
+    StackNotSearched,
+    /// Threads have started or ended meanwhile.
+    OtherThreads,
+    /// All threads are on stacks without room for the unmapping call.
+    NoRoom,
+    /// A thread will return into instructions that are written last.
+    WillReturn,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::NotHeld(why) => write!(out, "{}", Reason::from(*why)),
+            Obstacle::Runs { thread, at } => {
+                write!(out, "thread {thread} is still in calltap's code, at {at:#x}")
+            }
+            Obstacle::Interrupted { thread } => {
+                write!(
+                    out,
+                    "a signal handler of thread {thread} has interrupted calltap's code, and has not returned"
+                )
+            }
+            Obstacle::Unwinds { thread } => {
+                write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
+            }
+            Obstacle::UnwindsStopped { thread } => {
+                write!(
+                    out,
+                    "thread {thread} is stopped by a signal, perhaps in the middle of unwinding its stack"
+                )
+            }
+            Obstacle::StackNotSearched => {
+                out.write_str("a thread's stack is too large to be searched for calltap's code")
+            }
+            Obstacle::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
+            Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
+            Obstacle::WillReturn => {
+                out.write_str("a thread comes back into instructions that calltap has moved")
+            }
+        }
+    }
+}
