@@ -11,6 +11,7 @@ pub(crate) mod padding;
 pub(crate) mod prologue;
 pub(crate) mod return_address;
 pub(crate) mod search;
+pub(crate) mod stack_check;
 pub(crate) mod stack_depth;
 pub(crate) mod switches;
 pub(crate) mod tables;

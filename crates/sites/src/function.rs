@@ -115,8 +115,7 @@ impl Function {
     }
 }
 
-/// Whether a function can be traced. Each pass of `discover.rs` that decides about a function
-/// replaces the verdict as a whole.
+/// Whether a function can be traced. The passes of `decide.rs` replace the verdict as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Verdict {
     /// No pass has decided: the file was not searched, or the code was made at run time.

@@ -7,6 +7,7 @@
 mod address;
 mod binary;
 mod code;
+mod decide;
 mod discover;
 mod elf;
 mod error;
@@ -14,6 +15,7 @@ mod function;
 mod inlined;
 mod load;
 mod quick;
+mod read;
 pub mod reason;
 mod site;
 pub mod types;
@@ -21,14 +23,14 @@ pub mod types;
 pub use address::Svma;
 pub use binary::{Binary, Hook, Profiler, Resolver};
 pub use code::movable::ends;
+pub use decide::first_call::called;
+pub use decide::unmodified::{find_landings, find_prologues, find_prologues_of};
 pub use discover::landings::{Contradiction, Landings};
 pub use discover::libcalls::add_library_calls;
 pub use discover::names::{add_names, add_packed_names, build_id_of, debug_link, is_unnamed, lacks_names};
 pub use discover::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit};
 pub use discover::polls::find_polls;
-pub use discover::profilers::{beginning, called};
-pub use discover::read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
-pub use discover::unmodified::{find_landings, find_prologues, find_prologues_of};
+pub use discover::profilers::beginning;
 pub use elf::image::Segment;
 pub use elf::plt::slot_of as plt_slot;
 pub use error::Error;
@@ -39,5 +41,6 @@ pub use quick::{
     build_id_of_file, count_functions, file_defines_profiler, file_may_define, file_may_have_sites,
     may_have_sites,
 };
+pub use read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
 pub use reason::Reason;
 pub use site::{POP, SiteForm, SiteKind};

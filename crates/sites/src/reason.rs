@@ -1,10 +1,12 @@
 //! Reasons why a function is not traced, why only its entry is recorded, or why a return stub sees
 //! its return; each with code, text and advice.
 //!
-//! `docs/reference/reasons.md` lists them; a test compares it with this table.
+//! `docs/reference/reasons.md` lists them. A test compares it with this table, and writes the rows
+//! anew if `CALLTAP_WRITE_REASONS` is set. `decide.rs` has the rules that give reasons.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::{env, fs};
 
 /// Defines an enum of reasons. Each variant has a code, a text, which may name the variant's
 /// fields, and advice for the user.
@@ -46,16 +48,35 @@ macro_rules! reasons {
     };
 }
 
-/// For tests: panics unless all codes differ, and a table of `document`, which is
-/// `docs/reference/reasons.md`, has the rows of `all`.
-pub fn assert_documented(all: &[(&str, &str, &str)], document: &str) {
+/// For tests: panics unless all codes differ, and a table of `docs/reference/reasons.md` has the
+/// rows of `all`. With `CALLTAP_WRITE_REASONS`, writes the rows into the table that has one of the
+/// codes.
+pub fn assert_documented(all: &[(&str, &str, &str)]) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/reasons.md");
     let codes: HashSet<&str> = all.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes.len(), all.len());
     let row = |(code, text, advice): &(&str, &str, &str)| {
         format!("| `{code}` | {} | {advice} |\n", text.replace(":#x", ""))
     };
     let rows: String = all.iter().map(row).collect();
-    assert!(document.contains(&rows), "docs/reference/reasons.md should have:\n{rows}");
+    let document = fs::read_to_string(path).expect("the list of reasons");
+    if env::var_os("CALLTAP_WRITE_REASONS").is_some() {
+        fs::write(path, with_rows(&document, &codes, &rows)).expect("the list of reasons");
+    } else {
+        assert!(document.contains(&rows), "run this test with CALLTAP_WRITE_REASONS=1: {path} lacks\n{rows}");
+    }
+}
+
+/// Returns a document with other rows in the table that has one of these codes.
+fn with_rows(document: &str, codes: &HashSet<&str>, rows: &str) -> String {
+    let is_row = |line: &&str| line.starts_with("| `");
+    let is_of_table =
+        |line: &&str| is_row(line) && line.split('`').nth(1).is_some_and(|code| codes.contains(code));
+    let lines: Vec<&str> = document.split_inclusive('\n').collect();
+    let known = lines.iter().position(is_of_table).expect("a table with a row of one of these reasons");
+    let first = lines[..known].iter().rposition(|line| !is_row(line)).map_or(0, |n| n + 1);
+    let last = lines[known..].iter().position(|line| !is_row(line)).map_or(lines.len(), |n| known + n);
+    lines[..first].concat() + rows + &lines[last..].concat()
 }
 
 reasons! {
@@ -210,6 +231,6 @@ mod tests {
 
     #[test]
     fn codes_differ_and_the_document_has_them_all() {
-        assert_documented(Reason::ALL, include_str!("../../../docs/reference/reasons.md"));
+        assert_documented(Reason::ALL);
     }
 }

@@ -25,7 +25,7 @@ const LONGEST_HOOK: usize = 10;
 
 /// The ways this binary can reach the profiling functions.
 #[derive(Default)]
-pub(super) struct Hooks {
+pub(crate) struct Hooks {
     /// Addresses of the profiling functions that the binary defines.
     addresses: HashMap<u64, Hook>,
     /// Words of the GOT that the loader fills with their addresses.
@@ -94,7 +94,7 @@ fn form(
 }
 
 /// Returns the site of a function with a record in `__mcount_loc`, or why it has none.
-pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
+pub(crate) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) -> Result<SiteForm, Reason> {
     if record == function || record == skip_endbr(image, function) {
         return form(image, record, end, |at, old| SiteForm::Entry { at, old });
     }
@@ -110,10 +110,10 @@ pub(super) fn recorded(image: &Image<'_>, function: u64, end: u64, record: u64) 
 }
 
 /// A function's kind of site, and its site or why it has none.
-pub(super) type Candidate = (SiteKind, Result<SiteForm, Reason>);
+pub(crate) type Candidate = (SiteKind, Result<SiteForm, Reason>);
 
 /// Returns the site of a function whose first call is one of a profiling function.
-pub(super) fn plain(
+pub(crate) fn plain(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
     hooks: &Hooks,

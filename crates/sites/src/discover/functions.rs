@@ -11,7 +11,7 @@ use calltap_names::{printable, printable_bytes};
 /// sorted.
 ///
 /// An entry that is not a function of its own already has a verdict; see [`is_whole`].
-pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
+pub(crate) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
     let mut functions = Vec::with_capacity(symbols.len());
     functions.extend(symbols.chunk_by(|a, b| a.address == b.address).map(function));
     functions
@@ -22,19 +22,19 @@ pub(super) fn named(symbols: &[Symbol<'_>]) -> Vec<Function> {
 const RESOLVER: &str = ".resolver";
 
 /// Whether an entry of a fresh list is a function, not a part of one.
-pub(super) fn is_whole(function: &Function) -> bool {
+pub(crate) fn is_whole(function: &Function) -> bool {
     function.verdict == Verdict::Open
 }
 
 /// Whether `address` lies in a function whose size the symbols state, so that no frame is needed
 /// for it.
-pub(super) fn is_settled(functions: &mut Lookup<'_>, address: u64) -> bool {
+pub(crate) fn is_settled(functions: &mut Lookup<'_>, address: u64) -> bool {
     functions.before(address).is_some_and(|(_, function)| address - function.address.0 < function.size)
 }
 
 /// Completes a list made from symbols with unwinding information: sizes, and functions without a
 /// symbol. `frames` are sorted.
-pub(super) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module: &str) {
+pub(crate) fn add_frames(functions: &mut Vec<Function>, frames: &[Frame], module: &str) {
     for function in functions.iter_mut().filter(|function| function.size == 0) {
         let frame = frames.binary_search_by_key(&function.address.0, |frame| frame.address);
         function.size = frame.ok().and_then(|index| frames.get(index)).map_or(0, |frame| frame.size);

@@ -26,19 +26,19 @@ use crate::site::{JUMP, POP};
 
 /// The function that the runtime calls when a goroutine's first function has returned. It never
 /// returns.
-pub(super) const LAST: &str = "runtime.goexit1";
+pub(crate) const LAST: &str = "runtime.goexit1";
 
 /// Whether a function that begins with these instructions keeps its goroutine in r14, as compiled
 /// code does. Assembly first loads it into r14, and may use the register for another value behind
 /// the check.
-pub(super) fn keeps_g(check: &[u8]) -> bool {
+pub(crate) fn keeps_g(check: &[u8]) -> bool {
     let first = Decoder::with_ip(64, check, 0, DecoderOptions::NONE).decode();
     !(first.mnemonic() == Mnemonic::Mov && first.op0_register() == Register::R14)
 }
 
 /// Room for a jump at an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(crate) enum Room {
     /// The jump fits into the first instruction, or into a return with padding.
     Jump,
     /// The jump fits into the first instruction and the `pop` behind it, which is the jump's last
@@ -48,7 +48,7 @@ pub(super) enum Room {
 
 /// Returns the room for a jump at a return with these instructions in front, if they may be
 /// displaced.
-pub(super) fn room(code: &[u8]) -> Option<Room> {
+pub(crate) fn room(code: &[u8]) -> Option<Room> {
     let instructions: Vec<Instruction> =
         Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
     let keeps_pop = || code.get(JUMP as usize - 1) == Some(&POP) && instructions[1].len() == 1;

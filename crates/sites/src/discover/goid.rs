@@ -20,7 +20,7 @@ const TEXT: u64 = 32;
 const LONGEST: u64 = 127;
 
 /// Returns the offset of the goroutine's number in `g`, in words.
-pub(super) fn word(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<u8> {
+pub(crate) fn word(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<u8> {
     of_version(&version(image, dynamic)?)
 }
 

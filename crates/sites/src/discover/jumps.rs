@@ -51,7 +51,7 @@ enum Outcome {
 
 /// Resolves all indirect jumps. The places to which they lead become branch targets, and those that
 /// stay in their function are removed from the leavings.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     image: &Image<'_>,
     branches: &mut Branches,
     (functions, parts): (&[Function], &Parts),

@@ -56,7 +56,7 @@ impl Contradiction {
 }
 
 impl Landings {
-    pub(super) fn new(branches: Branches, functions: &[Function]) -> Landings {
+    pub(crate) fn new(branches: Branches, functions: &[Function]) -> Landings {
         let leaves = |at: &u64| {
             let n = branches.leavings.partition_point(|leaving| leaving.at < *at);
             branches.leavings.get(n).is_some_and(|leaving| leaving.at == *at && leaving.to == To::Pointer)

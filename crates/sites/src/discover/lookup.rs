@@ -7,7 +7,7 @@ use crate::function::Function;
 /// Callers pass addresses nearly in order, so the neighbours of the last answer are tried before
 /// the list is searched. For a whole program, searches would cost as much as all other work on its
 /// functions.
-pub(super) struct Lookup<'a> {
+pub(crate) struct Lookup<'a> {
     functions: &'a [Function],
     after: usize,
 }
@@ -46,13 +46,13 @@ impl<'a> Lookup<'a> {
 }
 
 /// Returns the index of the function or part that contains `address`, according to sizes.
-pub(super) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
+pub(crate) fn index_at(functions: &[Function], address: u64) -> Option<usize> {
     let n = functions.partition_point(|function| function.address.0 <= address).checked_sub(1)?;
     (address < end(functions, n)).then_some(n)
 }
 
 /// Address behind a function's last byte.
-pub(super) fn end(functions: &[Function], n: usize) -> u64 {
+pub(crate) fn end(functions: &[Function], n: usize) -> u64 {
     let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
     let function = &functions[n];
     if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }

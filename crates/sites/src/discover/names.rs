@@ -102,7 +102,7 @@ pub fn add_packed_names(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
 }
 
 /// Gives functions their names from the symbol table packed into a parsed file.
-pub(super) fn add_packed(image: &Image<'_>, binary: &mut Binary) {
+pub(crate) fn add_packed(image: &Image<'_>, binary: &mut Binary) {
     if lacks_names(binary)
         && let Some(table) = packed(image)
     {

@@ -6,12 +6,13 @@
 //! which the C library's longjmp calls, and that of `_Unwind_GetCFA`. A C library or an unwinder
 //! whose code has another form is left alone.
 
-use super::super::address::Svma;
+use crate::address::Svma;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Names of the functions.
 pub const NONLOCAL_EXITS: [&str; 8] = [
@@ -54,7 +55,7 @@ pub struct KeptPointer {
 }
 
 /// Finds the functions among a file's symbols, in address order.
-pub(super) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExit> {
+pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExit> {
     let mut found = BTreeMap::new();
     for symbol in symbols {
         let Some(name) = NONLOCAL_EXITS.iter().find(|name| name.as_bytes() == symbol.name) else { continue };
@@ -65,7 +66,7 @@ pub(super) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExi
             }
             _ => restored_stack_pointer(image, symbol.address),
         };
-        if let std::collections::btree_map::Entry::Vacant(place) = found.entry(symbol.address)
+        if let Entry::Vacant(place) = found.entry(symbol.address)
             && let Some(stack_pointer) = kept()
         {
             place.insert(NonlocalExit { address: Svma(symbol.address), stack_pointer });

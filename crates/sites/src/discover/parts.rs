@@ -23,7 +23,7 @@ const MOST_OWNERS: usize = 64;
 
 /// The functions that own each part, and the functions that may be parts.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// For each part, by index, its owners.
     owners: BTreeMap<usize, BTreeSet<usize>>,
     /// For each function, its parts.
@@ -36,7 +36,7 @@ pub(super) struct Parts {
 
 /// Why it is unknown whether a function begins at an entry of the unwinding information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unproven {
+pub(crate) enum Unproven {
     /// Only jumps of several functions lead there.
     Jumps,
     /// No reference leads there.
@@ -370,7 +370,7 @@ fn pairs_of(pairs: &[(usize, usize)], first: usize) -> &[(usize, usize)] {
 }
 
 /// Targets of the tables through which an indirect jump of a function may go.
-pub(super) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indirect, from: usize) -> Vec<u64> {
+pub(crate) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indirect, from: usize) -> Vec<u64> {
     let (start, end) = tables.range(from);
     match jump.origin {
         Origin::Distances(Some(table)) => tables.distances(table, table).collect(),

@@ -1,6 +1,6 @@
-//! Profiling functions that a file defines, and functions whose call of one was seen at run time.
+//! Profiling functions that a file defines, and the beginnings of functions that call one.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::address::Svma;
 use crate::binary::{Hook, Profiler};
@@ -10,13 +10,13 @@ use crate::code::prologue::Prologue;
 use crate::elf::image::Image;
 use crate::elf::plt;
 use crate::elf::symbols::Symbol;
-use crate::site::{JUMP, SiteForm};
+use crate::site::JUMP;
 
 /// Most bytes of a profiling function that are decoded.
 const LONGEST: u64 = 4096;
 
 /// Returns the profiling functions among the symbols, one per address.
-pub(super) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
+pub(crate) fn defined(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<Profiler> {
     let mut found: Vec<Profiler> = Vec::new();
     for (n, symbol) in symbols.iter().enumerate() {
         let Some(hook) = Hook::named(symbol.name) else { continue };
@@ -51,47 +51,10 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
     }
 }
 
-fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + use<'_> {
+pub(crate) fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + use<'_> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
         .take_while(|instruction| !instruction.is_invalid())
-}
-
-/// Returns the site of a function whose call at `at` has led to a profiling function. `code`: the
-/// function's bytes, up to behind the call.
-pub fn called(code: &[u8], function: Svma, at: Svma, hook: Hook) -> Result<SiteForm, String> {
-    let old = at.0.checked_sub(function.0).and_then(|offset| code.get(usize::try_from(offset).ok()?..));
-    let old = old.ok_or("the call is not in it")?.to_vec();
-    let mut prologue = Prologue::new();
-    let mut next = function.0;
-    for instruction in instructions(code, function.0) {
-        next = instruction.ip();
-        // A prefix or a linker's NOP may precede the five bytes of the call.
-        if next >= at.0 || instruction.next_ip() > at.0 && instruction.mnemonic() == Mnemonic::Call {
-            break;
-        }
-        let straight =
-            matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
-        if !straight {
-            return Err("the call is not the first thing that it does".to_owned());
-        }
-        prologue.step(&instruction);
-    }
-    if next > at.0 {
-        return Err("there is no instruction where the call was".to_owned());
-    }
-    match hook {
-        Hook::Fentry if is_at_entry(code, at.0 - function.0) => Ok(SiteForm::Entry { at, old }),
-        Hook::Fentry => Err("its call to __fentry__ is not at its entry".to_owned()),
-        Hook::Mcount if prologue.frame_is_set() => Ok(SiteForm::AfterPrologue { at, old }),
-        Hook::Mcount => Err("no frame pointer leads to its return address".to_owned()),
-    }
-}
-
-fn is_at_entry(code: &[u8], offset: u64) -> bool {
-    let before = code.get(..offset as usize).unwrap_or_default();
-    let before = before.strip_prefix(plt::ENDBR64).unwrap_or(before);
-    matches!(before, [] | [0x90] | [0x67])
 }
 
 /// Finds the beginning of a function without a symbol from the bytes in front of its call, which is

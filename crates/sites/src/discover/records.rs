@@ -14,7 +14,7 @@ const LONGEST_PREFIX: u64 = 255;
 
 /// Records of one function.
 #[derive(Clone, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// From `__patchable_function_entries`: address of the first NOP, which may lie in front of the
     /// function.
     pub patchable: Option<NonZeroU64>,
@@ -23,7 +23,7 @@ pub(super) struct Records {
 }
 
 /// Reads the records of each function, by its index in `functions`.
-pub(super) fn read(
+pub(crate) fn read(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
     functions: &[Function],

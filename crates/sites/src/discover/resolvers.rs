@@ -16,7 +16,7 @@ const LONGEST: u64 = 4096;
 
 /// Returns the resolvers, and gives the functions that they may choose the names of their symbols.
 /// `symbols` and `functions` are in address order.
-pub(super) fn find(
+pub(crate) fn find(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
     symbols: &[Symbol<'_>],

@@ -33,14 +33,14 @@ const LONGEST_NAME: usize = 15;
 const LONGEST: u64 = 15;
 
 /// Returns the words of a file that the loader fills with the addresses of these functions.
-pub(super) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
+pub(crate) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
     let imports = dynamic.imports(LONGEST_NAME).filter(|(_, name)| NAMES.contains(name));
     imports.map(|(slot, _)| slot).collect()
 }
 
 /// Returns the jumps of a file that lead to one of these functions, through a linker's stub or a
 /// pointer that the loader fills in.
-pub(super) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
+pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
     let slots = slots(&Dynamic::parse(image, &mut Vec::new()));
     if slots.is_empty() {
         return Vec::new();

@@ -24,7 +24,7 @@ const MOST: u64 = 4096;
 /// Addresses in front of which no instruction may be displaced together with the one there: those
 /// of the sequences, of their ends, and of the signatures and abort handlers. `pointers`, ordered
 /// by where they are stored, are the addresses that are filled in at load time.
-pub(super) fn kept(image: &Image<'_>, pointers: &[Pointer]) -> Vec<u64> {
+pub(crate) fn kept(image: &Image<'_>, pointers: &[Pointer]) -> Vec<u64> {
     let Some(section) = image.section(SECTION) else { return Vec::new() };
     let word = |at: u64| Some(u64::from_le_bytes(image.bytes(at, 8)?.try_into().ok()?));
     let address = |at: u64| match pointers.binary_search_by_key(&at, |pointer| pointer.at) {

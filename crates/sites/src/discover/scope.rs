@@ -42,7 +42,7 @@ const LONGEST_TABLE: u64 = 1 << 17;
 const SHORT: u64 = 0x82;
 
 /// The code that has to be decoded.
-pub(super) struct Scope {
+pub(crate) struct Scope {
     /// Functions to decide about, by index, in order.
     pub wanted: Vec<usize>,
     /// Other functions directly behind those, by index, in order. If the site of one would be in

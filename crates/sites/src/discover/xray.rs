@@ -29,14 +29,14 @@ const NOP: u8 = 0x90;
 
 /// Addresses of a function's sleds.
 #[derive(Default)]
-pub(super) struct Sleds {
+pub(crate) struct Sleds {
     entry: Option<u64>,
     /// Sleds in front of returns and of tail calls, in the order of the map.
     exits: Vec<u64>,
 }
 
 /// Reads the sleds of all functions, by their addresses.
-pub(super) fn read(
+pub(crate) fn read(
     image: &Image<'_>,
     functions: &[Function],
     complaints: &mut Vec<String>,
@@ -83,7 +83,7 @@ pub(super) fn read(
 }
 
 /// Returns the site at the entry of a function, or why it has none.
-pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, Reason> {
+pub(crate) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<SiteForm, Reason> {
     let at = sleds.entry.ok_or(Reason::NoSled)?;
     let first = skip_endbr(image, function);
     // LLVM gives sleds even addresses; functions may have odd ones (-Os).
@@ -95,7 +95,7 @@ pub(super) fn entry(image: &Image<'_>, function: u64, sleds: &Sleds) -> Result<S
 }
 
 /// Returns how a function's returns are seen.
-pub(super) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
+pub(crate) fn returns(image: &Image<'_>, sleds: &Sleds) -> Returns {
     let exits: Result<_, Reason> = sleds.exits.iter().map(|at| exit(image, *at)).collect();
     match exits {
         Ok(elsewhere) => Returns::Exits { at_entry: Vec::new(), elsewhere, unrecorded_end: None },

@@ -85,6 +85,11 @@ impl Loaded {
         self.put_in_order();
     }
 
+    /// Returns a function by its index.
+    pub fn function(&self, index: usize) -> Option<&Function> {
+        self.binary.functions.get(index)
+    }
+
     /// Returns the function that contains an address: index, start, and the address in the file.
     pub fn function_at(&self, at: u64) -> Option<(usize, Svma, Svma)> {
         let address = Svma(at.wrapping_sub(self.bias.0));

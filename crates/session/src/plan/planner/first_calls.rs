@@ -245,9 +245,10 @@ fn find_call(
     let in_file = modules.iter().position(|module| !module.is_made() && inside(module));
     if let Some(number) = in_file {
         let found = modules[number].function_at(at);
-        let form = found.and_then(|(_, start, svma)| {
+        let form = found.and_then(|(function, start, svma)| {
             let code = reader.code(at - (svma.0 - start.0), ip)?;
-            Some((kind, calltap_sites::called(&code, start, svma, hook).ok()?))
+            let known = modules[number].function(function);
+            Some((kind, calltap_sites::called(known, &code, start, svma, hook)?))
         });
         let function = found.map_or(usize::MAX, |(function, ..)| function);
         return Ok(Some((number, Call { function, at: Avma(at), old, form })));
@@ -271,7 +272,7 @@ fn find_call(
     let start = calltap_sites::beginning(&before, Svma(at), hook);
     let form = start.and_then(|start| {
         let code = reader.code(start.0, ip)?;
-        Some((kind, calltap_sites::called(&code, start, Svma(at), hook).ok()?))
+        Some((kind, calltap_sites::called(None, &code, start, Svma(at), hook)?))
     });
     let function = modules[number].made_at(start.map_or(at, |start| start.0));
     Ok(Some((number, Call { function, at: Avma(at), old, form })))

@@ -8,18 +8,15 @@
 //! happens in another function, so it gets a return stub. Where its return address must not be
 //! replaced, the jump stays as it is, and the end of a call that leaves by it is unknown.
 
-use std::collections::BTreeMap;
-
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use super::go_exits::{self, Room};
-use super::lookup;
-use super::parts::Parts;
+use super::facts::FileFacts;
+use super::{EXITS, refusal};
 use crate::address::Svma;
-use crate::code::branches::{Branches, Leaving, To};
+use crate::code::branches::{Leaving, To};
 use crate::code::nops;
-use crate::code::return_address::Rows;
-use crate::elf::image::Image;
+use crate::discover::go_exits::{self, Room};
+use crate::discover::lookup;
 use crate::elf::plt;
 use crate::function::{Exit, Function, Returns};
 use crate::reason::Reason;
@@ -31,13 +28,8 @@ const LONGEST: u64 = 23;
 
 /// Finder of exits, with all that is known about the functions of a file.
 pub(super) struct Exits<'a, 'd> {
-    image: &'a Image<'d>,
-    branches: &'a Branches,
-    rows: &'a Rows,
+    file: &'a FileFacts<'a, 'd>,
     functions: &'a [Function],
-    /// By address: whether calls enter the function.
-    frames: &'a BTreeMap<u64, bool>,
-    parts: &'a Parts,
     /// For each leaving, the target of its direct jump.
     places: Vec<Place>,
 }
@@ -76,20 +68,13 @@ struct Region {
 }
 
 impl<'a, 'd> Exits<'a, 'd> {
-    pub fn new(
-        image: &'a Image<'d>,
-        branches: &'a Branches,
-        rows: &'a Rows,
-        functions: &'a [Function],
-        frames: &'a BTreeMap<u64, bool>,
-        parts: &'a Parts,
-    ) -> Exits<'a, 'd> {
-        let mut exits = Exits { image, branches, rows, functions, frames, parts, places: Vec::new() };
+    pub fn new(file: &'a FileFacts<'a, 'd>, functions: &'a [Function]) -> Exits<'a, 'd> {
+        let mut exits = Exits { file, functions, places: Vec::new() };
         let place = |leaving: &Leaving| match leaving.to {
             To::If(target) | To::Address(target) => exits.place(target),
             To::Caller | To::Pointer | To::PointerOrWithin | To::Oddly => Place::Nowhere,
         };
-        exits.places = branches.leavings.iter().map(place).collect();
+        exits.places = file.branches.leavings.iter().map(place).collect();
         exits
     }
 
@@ -108,12 +93,12 @@ impl<'a, 'd> Exits<'a, 'd> {
     fn place(&self, target: u64) -> Place {
         let is_entry = |n: &usize| {
             let start = self.functions[*n].address.0;
-            start == target && !self.is_part(*n) && self.frames.get(&start) != Some(&false)
+            start == target && !self.is_part(*n) && self.file.frames.get(&start) != Some(&false)
         };
         // All stubs of the linker share one entry in the unwinding information.
         match self.index_at(target) {
             Some(n) if is_entry(&n) => Place::Entry,
-            _ if plt::is_stub(self.image, target) => Place::Entry,
+            _ if plt::is_stub(self.file.image, target) => Place::Entry,
             Some(n) => Place::Inside(n),
             None => Place::Nowhere,
         }
@@ -127,26 +112,19 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     fn try_find(&self, n: usize, tail_calls: &TailCalls) -> Result<(Returns, Option<SiteForm>), Reason> {
         let function = &self.functions[n];
+        if let Some(reason) = refusal(EXITS, &self.file.function(self.functions, n)) {
+            return Err(reason);
+        }
         let (at, old, width) = match function.form() {
             Some(SiteForm::Prologue { at, old }) => (at.0, old, JUMP),
             Some(SiteForm::PaddingJump { at, old, .. } | SiteForm::Trap { at, old }) => (at.0, old, 0),
-            Some(SiteForm::Checked { goid: None, .. }) => return Err(Reason::GoVersion),
-            Some(SiteForm::Checked { .. }) if function.name == go_exits::LAST => return Err(Reason::GoEnds),
-            Some(SiteForm::Checked { old, .. }) if !go_exits::keeps_g(old) => return Err(Reason::GoAssembly),
             Some(SiteForm::Checked { at, old, .. }) => (at.0, old, JUMP),
             _ => return Err(Reason::RoomAtEntry),
         };
-        if self.parts.are_entangled(n) {
-            return Err(Reason::SharesParts);
-        }
-        let start = function.address.0;
-        if self.branches.runs_on(start) {
-            return Err(Reason::RunsOn);
-        }
         let end = at + old.len() as u64;
         let entry =
             Region { start: at, end, free: end.max(at + width), leaves: Vec::new(), keeps_pop: false };
-        let parts: Vec<(usize, bool)> = self.parts.of(n).collect();
+        let parts: Vec<(usize, bool)> = self.file.parts.of(n).collect();
         let mut is_known = self.is_known(n)?;
         for (part, _) in &parts {
             is_known &= self.is_known(*part)?;
@@ -207,13 +185,13 @@ impl<'a, 'd> Exits<'a, 'd> {
     /// Instructions from `start` to `end` that may leave the function, each with the target of its
     /// direct jump.
     fn leavings(&self, start: u64, end: u64) -> impl Iterator<Item = (&'a Leaving, Place)> {
-        let leavings = self.branches.leavings(start, end);
-        let first = self.branches.leavings.partition_point(|leaving| leaving.at < start);
+        let leavings = self.file.branches.leavings(start, end);
+        let first = self.file.branches.leavings.partition_point(|leaving| leaving.at < start);
         leavings.iter().zip(self.places[first..].iter().copied())
     }
 
     fn bytes(&self, start: u64, end: u64) -> Result<Vec<u8>, Reason> {
-        let bytes = self.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= LONGEST);
+        let bytes = self.file.image.bytes(start, end - start).filter(|bytes| bytes.len() as u64 <= LONGEST);
         bytes.map(<[u8]>::to_vec).ok_or(Reason::NoRoomForJump { at: start })
     }
 
@@ -221,17 +199,17 @@ impl<'a, 'd> Exits<'a, 'd> {
     /// unknown whether a jump leaves the function.
     fn is_known(&self, n: usize) -> Result<bool, Reason> {
         let (start, end) = (self.functions[n].address.0, self.end(n));
-        let stays = |at: u64| match !self.rows.is_bare(at) && self.frames.contains_key(&start) {
+        let stays = |at: u64| match !self.file.rows.is_bare(at) && self.file.frames.contains_key(&start) {
             true => Ok(()),
             false => Err(Reason::UnresolvedJump { at }),
         };
-        let unresolved = self.branches.unresolved(start, end);
+        let unresolved = self.file.branches.unresolved(start, end);
         unresolved.map_or(Ok(()), stays)?;
-        let leavings = self.branches.leavings(start, end).iter();
+        let leavings = self.file.branches.leavings(start, end).iter();
         leavings
             .filter(|leaving| leaving.to == To::PointerOrWithin)
             .try_for_each(|leaving| stays(leaving.at))?;
-        Ok(unresolved.is_none() && self.rows.unread.binary_search(&start).is_err())
+        Ok(unresolved.is_none() && self.file.rows.unread.binary_search(&start).is_err())
     }
 
     /// Returns all regions of a function or part that jumps displace.
@@ -288,7 +266,7 @@ impl<'a, 'd> Exits<'a, 'd> {
         let padding = self.padding(end, limit);
         let may_begin = |at: &u64| *at >= free && end - at <= LONGEST && (*at == leaving.at || is_known);
         let room = |at: u64| match of_go {
-            true => go_exits::room(self.image.tail(at, leaving.at - at)),
+            true => go_exits::room(self.file.image.tail(at, leaving.at - at)),
             false => Some(Room::Jump),
         };
         let gives_way = |at: u64| {
@@ -322,19 +300,19 @@ impl<'a, 'd> Exits<'a, 'd> {
 
     /// Whether the last instruction of a region is a call, which returns behind it.
     fn last_is_call(&self, region: &Region) -> bool {
-        let code = self.image.tail(region.start, region.end - region.start);
+        let code = self.file.image.tail(region.start, region.end - region.start);
         let last = Decoder::with_ip(64, code, region.start, DecoderOptions::NONE).into_iter().last();
         last.is_none_or(|last| matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
     }
 
     /// Whether a branch lands behind the first of these bytes.
     fn is_landed_in(&self, start: u64, end: u64) -> bool {
-        self.branches.behind(start, end - start).is_some()
+        self.file.branches.behind(start, end - start).is_some()
     }
 
     /// Number of bytes of padding, as far as a jump needs them.
     fn padding(&self, from: u64, limit: u64) -> u64 {
-        let bytes = self.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
+        let bytes = self.file.image.tail(from, limit.saturating_sub(from).min(JUMP + LONGEST));
         let filler = bytes.iter().take_while(|byte| **byte == 0xCC).count();
         filler.max(nops::run(bytes)) as u64
     }

@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::lookup;
-use super::return_address_readers;
 use crate::address::Svma;
 use crate::code::stack_depth::{self, Finding};
 use crate::code::workers;
+use crate::discover::{lookup, return_address_readers};
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt;
@@ -39,7 +38,7 @@ enum To {
 
 /// Decides about the functions with room; with `may_have_room` also about those in which calls of
 /// the profiling function may be found later. `functions` are in address order.
-pub(super) fn decide(
+pub(crate) fn decide(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
     functions: &mut [Function],

@@ -1,23 +1,20 @@
 //! Reads an ELF file: the properties that a tracer needs, and every function with its site.
 
-use super::lookup::Lookup;
-use super::{calls, functions, go, nonlocal, profilers, records, resolvers, tail_jumps, xray};
 use crate::address::Svma;
 use crate::binary::Binary;
-use crate::code::nops;
+use crate::decide::room::Rooms;
+use crate::decide::{first_call, tail_jumps};
+use crate::discover::lookup::Lookup;
+use crate::discover::{calls, functions, go, nonlocal, profilers, records, resolvers, xray};
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::{frames, symbols};
 use crate::error::Error;
-use crate::function::{Function, Verdict};
-use crate::reason::Reason;
-use crate::site::SiteKind;
+use crate::function::Function;
 use object::LittleEndian as Le;
 use object::elf;
 use object::read::elf::ProgramHeader as _;
-use std::collections::HashMap;
 use std::fmt::Write as _;
-use xray::Sleds;
 
 /// Returns the dynamic loader that an x86-64 program requests, if any, without reading its
 /// functions. The errors are those of [`read`].
@@ -84,22 +81,16 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let profilers = profilers::defined(&image, &symbols);
     let nonlocal_exits = nonlocal::find(&image, &symbols);
     let sleds = xray::read(&image, &functions, &mut complaints);
-    let finder = RoomFinder { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
+    let rooms = Rooms { image: &image, dynamic: &dynamic, hooks: &hooks, sleds: &sleds };
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
-            finder.decide(function, records, end(function, next));
+            rooms.decide(function, records, end(function, next));
         }
         next = function.address.0;
     }
     if discovery == Discovery::FirstCall {
-        // The session overwrites a profiling function itself, so that function has no site.
-        for profiler in &profilers {
-            if let Ok(n) = functions.binary_search_by_key(&profiler.address, |function| function.address) {
-                let kind = functions[n].kind();
-                functions[n].verdict = Verdict::Refused { kind, reason: Reason::Profiler };
-            }
-        }
+        first_call::refuse_profilers(&mut functions, &profilers);
     }
     tail_jumps::decide(&image, &dynamic, &mut functions, discovery == Discovery::FirstCall);
     let position_independent = image.header.e_type.get(Le) == elf::ET_DYN;
@@ -126,48 +117,6 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
 /// Latest end of a function's code: by its size, or the beginning of the next function.
 fn end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
-}
-
-struct RoomFinder<'a, 'd> {
-    image: &'a Image<'d>,
-    dynamic: &'a Dynamic<'d>,
-    hooks: &'a calls::Hooks,
-    sleds: &'a HashMap<u64, Sleds>,
-}
-
-impl RoomFinder<'_, '_> {
-    /// Fills in the site of `function`: the first candidate that can be patched, or the best reason
-    /// against it.
-    fn decide(&self, function: &mut Function, records: &records::Records, end: u64) {
-        let address = function.address.0;
-        let sleds = self.sleds.get(&address);
-        let xray = || Some((SiteKind::Xray, xray::entry(self.image, address, sleds?)));
-        let patchable = || {
-            Some((SiteKind::Patchable, nops::patchable(self.image, address, end, records.patchable?.get())))
-        };
-        let mcount =
-            || Some((SiteKind::McountLoc, calls::recorded(self.image, address, end, records.mcount?.get())));
-        let plain = || match self.hooks.is_empty() {
-            true => None,
-            false => calls::plain(self.image, self.dynamic, self.hooks, address, end),
-        };
-        let candidates: [&dyn Fn() -> Option<calls::Candidate>; 4] = [&xray, &patchable, &mcount, &plain];
-        let mut refused = None;
-        for (kind, site) in candidates.into_iter().filter_map(|candidate| candidate()) {
-            match site {
-                Ok(form) => {
-                    if let Some(sleds) = sleds.filter(|_| kind == SiteKind::Xray) {
-                        function.returns = xray::returns(self.image, sleds);
-                    }
-                    function.verdict = Verdict::Site { kind, form, on_demand: false };
-                    return;
-                }
-                Err(reason) => refused = refused.or(Some((kind, reason))),
-            }
-        }
-        let (kind, reason) = refused.unwrap_or((SiteKind::None, Reason::NoRoom));
-        function.verdict = Verdict::Refused { kind, reason };
-    }
 }
 
 fn interpreter(image: &Image<'_>) -> Option<String> {

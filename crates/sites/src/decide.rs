@@ -1,0 +1,107 @@
+//! Whether, and how, a function can be traced: every rule, in the order in which rules are asked.
+//!
+//! A rule is a function from facts about one function of a file to a reason against tracing it. The
+//! first rule of a table that gives a reason stands. The facts are gathered once per file, by
+//! `discover/` and [`FileFacts`](facts::FileFacts); a rule only looks at them.
+//!
+//! | table | asked about | by | a reason means |
+//! |---|---|---|---|
+//! | [`ROOM`] | every function | `room.rs` | no usable room of this kind; without any room: not traced |
+//! | `tail_jumps.rs` | functions with such room | | only entries are recorded |
+//! | [`GO`] | Go functions without a site | `go.rs` | not traced |
+//! | [`FUNCTION`] | other functions without a site | `unmodified.rs` | not traced |
+//! | [`JUMP`] | those that pass [`FUNCTION`] | `unmodified.rs` | no jump over the prologue: a jump in the padding, or a breakpoint, or not traced |
+//! | [`SITE`] | those with any of these three | `unmodified.rs` | not traced |
+//! | [`EXITS`], then `exits.rs` | those that pass [`GO`] or [`SITE`] | `exits.rs` | a return stub sees the return |
+//! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
+//! | [`FIRST_CALL`] | functions that are found when they first call the profiling function | `first_call.rs` | the call becomes a NOP |
+//!
+//! Without a search for prologues, the first two rows are all. The linker's stubs
+//! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures and
+//! decides nothing.
+//!
+//! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in a table
+//! here, and a test.
+
+pub(crate) mod exits;
+pub(crate) mod facts;
+pub(crate) mod first_call;
+pub(crate) mod function;
+pub(crate) mod go;
+pub(crate) mod jump;
+pub(crate) mod return_stub;
+pub(crate) mod rewriting;
+pub(crate) mod room;
+pub(crate) mod site;
+pub(crate) mod tail_jumps;
+pub(crate) mod unmodified;
+
+use crate::function::Function;
+use crate::reason::Reason;
+use facts::{FunctionFacts, PrologueFacts, SiteFacts};
+use go::GoFacts;
+use room::{Candidate, RoomFacts};
+
+/// Gives the reason against tracing a function, if its facts hold one.
+type Rule<F> = fn(&F) -> Option<Reason>;
+
+/// The kinds of room that compilers leave. The first one that can be patched becomes the site; if
+/// none can, the reason is that of the first one that is there.
+const ROOM: [fn(&RoomFacts<'_>) -> Option<Candidate>; 4] =
+    [room::xray, room::patchable, room::recorded_call, room::plain_call];
+
+/// Rules for a Go function.
+const GO: &[fn(&GoFacts<'_>) -> Option<Reason>] = &[
+    go::unknown,
+    go::checks_itself,
+    go::unchecked,
+    go::check_leads_out,
+    go::check_is_lost,
+    go::branches_into_check,
+    go::lies_in_two_pages,
+];
+
+/// Rules for a function, however it would be patched.
+const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] =
+    &[function::is_entry_point, function::has_odd_stack, function::may_be_part];
+
+/// Rules for a jump over the prologue.
+const JUMP: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[
+    jump::has_unmovable_instruction,
+    jump::is_cut_short,
+    jump::is_too_short,
+    jump::is_not_in_file,
+    jump::is_landed_in_by_unresolved_jump,
+    jump::lies_in_two_pages,
+    jump::is_jumped_into,
+];
+
+/// Rules for a site of any form, once there is one.
+const SITE: &[fn(&SiteFacts<'_>) -> Option<Reason>] = &[site::loops_to_entry, site::needs_breakpoint];
+
+/// Rules for rewriting exits, before each exit is looked at.
+const EXITS: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
+    rewriting::has_room_at_entry,
+    rewriting::has_goroutine_elsewhere,
+    rewriting::ends_goroutine,
+    rewriting::is_go_assembly,
+    rewriting::shares_many_parts,
+    rewriting::runs_on,
+];
+
+/// Rules for a return stub.
+const RETURN_STUB: &[fn(&FunctionFacts<'_>) -> Option<Reason>] = &[
+    return_stub::reads_return_address,
+    return_stub::moves_return_address,
+    return_stub::pops_arguments,
+    return_stub::is_of_virtual_machine,
+];
+
+/// Rules for a function of a file that is found when it first calls the profiling function. The
+/// call is room for a site, so no reason of another table holds.
+const FIRST_CALL: &[Rule<Function>] = &[first_call::is_profiler];
+
+/// Returns the first reason that rules give.
+fn refusal<F>(rules: &[Rule<F>], facts: &F) -> Option<Reason> {
+    rules.iter().find_map(|rule| rule(facts))
+}

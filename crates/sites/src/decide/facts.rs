@@ -1,0 +1,297 @@
+//! Facts that rules look at: those of a file, gathered once, and those of one function.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use object::LittleEndian as Le;
+
+use crate::address::Svma;
+use crate::code::branches::{Branches, Places};
+use crate::code::movable::ends;
+use crate::code::nops::skip_endbr;
+use crate::code::return_address::{self, Rows};
+use crate::code::stack_depth::{self, Finding};
+use crate::code::workers;
+use crate::discover::parts::Parts;
+use crate::discover::scope::Scope;
+use crate::discover::{jumps, lookup, return_address_readers, rseq};
+use crate::elf::image::Image;
+use crate::elf::pointers::Pointer;
+use crate::elf::{frames, machines};
+use crate::function::Function;
+use crate::reason::Reason;
+use crate::site::{JUMP, SiteForm};
+
+/// Bytes of the longest instruction.
+pub(super) const LONGEST: u64 = 15;
+
+/// All that rules look at in a file.
+pub(crate) struct FileFacts<'a, 'd> {
+    pub image: &'a Image<'d>,
+    pub branches: Branches,
+    /// By address: whether calls enter the function.
+    pub frames: BTreeMap<u64, bool>,
+    pub rows: Rows,
+    pub parts: Parts,
+    /// Range of each function, from its beginning to the next one's.
+    pub ranges: Vec<(u64, u64)>,
+    /// Address of each function's possible site: its beginning, or behind an `endbr64`.
+    sites: Vec<u64>,
+    /// Functions to decide about, and functions whose code matters for that (None: all).
+    pub wanted: Vec<usize>,
+    members: Option<BTreeSet<usize>>,
+    /// Functions that may move their return address, each with the instruction from which on its
+    /// position is unknown.
+    pub lost: BTreeMap<u64, u64>,
+    /// Functions that remove arguments from the stack when they return, each with the instruction
+    /// that does.
+    pub pops: BTreeMap<u64, u64>,
+    /// The program's entry point.
+    pub entry: u64,
+    /// The virtual machine in the file.
+    pub machine: Option<&'static str>,
+    /// Whether breakpoints are allowed.
+    pub int3: bool,
+}
+
+/// All that rules look at in a function.
+#[derive(Clone, Copy)]
+pub(crate) struct FunctionFacts<'f> {
+    pub file: &'f FileFacts<'f, 'f>,
+    pub function: &'f Function,
+    /// The function in front of it.
+    pub before: Option<&'f Function>,
+    /// Its index.
+    pub n: usize,
+    pub address: u64,
+    /// Address of its possible site: its beginning, or behind an `endbr64`.
+    pub at: u64,
+    /// End of its code, at the latest the beginning of the next function.
+    pub end: u64,
+    /// Beginning of the next function.
+    pub next: u64,
+}
+
+/// The instructions of a function that a jump at its entry would displace.
+pub(crate) struct PrologueFacts<'f> {
+    pub of: FunctionFacts<'f>,
+    /// The instructions, and how many there are: one a byte of the jump at most.
+    decoded: ([Instruction; JUMP as usize], usize),
+    /// Number of their bytes.
+    pub length: u64,
+    /// Whether the code ends within the jump, and does not leave the function there.
+    pub runs_out: bool,
+}
+
+/// A possible site of a function.
+pub(crate) struct SiteFacts<'f> {
+    pub of: FunctionFacts<'f>,
+    pub form: &'f SiteForm,
+    /// Why the site is not a jump over the prologue, if it has another form.
+    pub no_jump: Option<&'f Reason>,
+}
+
+/// Entries of the unwinding information for the functions whose code matters, by address: whether
+/// calls enter them. Empty only if the file has none at all.
+fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
+    let read = |is_left_out: &dyn Fn(u64) -> bool| {
+        let frames = frames::frames(image, is_left_out, &mut Vec::new());
+        frames.into_iter().map(|frame| (frame.address, frame.called)).collect::<BTreeMap<u64, bool>>()
+    };
+    let some = scope.map(|scope| read(&|address| !scope.areas.contain(address)));
+    some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
+}
+
+/// End of a function, at the latest the beginning of the next one.
+fn end(function: &Function, next: u64) -> u64 {
+    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
+}
+
+impl<'a, 'd> FileFacts<'a, 'd> {
+    /// Gathers the facts of a file, with only the code that matters decoded.
+    pub fn gather(
+        image: &'a Image<'d>,
+        functions: (&mut [Function], &[u64]),
+        pointers: &[Pointer],
+        scope: Option<Scope>,
+        code_of_go: &Range<u64>,
+        int3: bool,
+    ) -> FileFacts<'a, 'd> {
+        let (functions, starts) = functions;
+        let mut file = FileFacts::decode(image, (functions, starts), pointers, scope);
+        file.int3 = int3;
+        file.find_users(functions, code_of_go);
+        file.resolve(functions, pointers);
+        file.find_tail_callers(functions);
+        file
+    }
+
+    /// Returns the facts of a function, by its index.
+    pub fn function<'f>(&'f self, functions: &'f [Function], n: usize) -> FunctionFacts<'f> {
+        let (function, (address, next)) = (&functions[n], self.ranges[n]);
+        let before = n.checked_sub(1).map(|before| &functions[before]);
+        FunctionFacts {
+            file: self,
+            function,
+            before,
+            n,
+            address,
+            at: self.sites[n],
+            end: end(function, next),
+            next,
+        }
+    }
+
+    /// Decodes the code that matters, and tells functions from parts.
+    fn decode(
+        image: &'a Image<'d>,
+        (functions, starts): (&mut [Function], &[u64]),
+        pointers: &[Pointer],
+        scope: Option<Scope>,
+    ) -> FileFacts<'a, 'd> {
+        let matters = |n: usize| scope.as_ref().is_none_or(|scope| scope.members.contains(&n));
+        let site = |(n, start): (usize, &u64)| if matters(n) { skip_endbr(image, *start) } else { *start };
+        let sites: Vec<u64> = starts.iter().enumerate().map(site).collect();
+        let places = Places { starts: &sites, width: JUMP, pointers };
+        let areas = scope.as_ref().map(|scope| &scope.areas);
+        let (rows, mut branches) = workers::both(
+            image.data.len() as u64,
+            || return_address::rows(image, areas),
+            || match &scope {
+                Some(scope) => scope.branches(image, starts, &places),
+                None => Branches::find(image, starts, &places),
+            },
+        );
+        let frames = all_frames(image, scope.as_ref());
+        let all = scope.is_none();
+        let parts = Parts::find(image, functions, (&branches, all), (&frames, &rows), pointers);
+        branches.add_targets(pointers.iter().map(|pointer| pointer.to).chain(rows.landings.iter().copied()));
+        branches.add_targets(rseq::kept(image, pointers));
+        let (wanted, members) = match scope {
+            Some(Scope { wanted, members, .. }) => (wanted, Some(members)),
+            None => ((0..functions.len()).collect(), None),
+        };
+        let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
+        let ranges = starts.iter().copied().zip(ends).collect();
+        let (lost, pops) = (BTreeMap::new(), BTreeMap::new());
+        let entry = image.header.e_entry.get(Le);
+        FileFacts {
+            image,
+            branches,
+            frames,
+            rows,
+            parts,
+            ranges,
+            sites,
+            wanted,
+            members,
+            lost,
+            pops,
+            entry,
+            machine: machines::inside(image),
+            int3: false,
+        }
+    }
+
+    /// Resolves the targets of indirect jumps.
+    fn resolve(&mut self, functions: &[Function], pointers: &[Pointer]) {
+        let places = Places { starts: &self.sites, width: JUMP, pointers };
+        let FileFacts { image, branches, parts, rows, .. } = self;
+        jumps::resolve(image, branches, (functions, parts), (&places, rows), pointers);
+    }
+
+    /// Finds the functions that read their return address, or may move it. If a file has no
+    /// unwinding information at all, its functions are taken to be ordinary compiled ones.
+    fn find_users(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
+        let is_start =
+            |at: u64| functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
+        for (n, function) in functions.iter().enumerate() {
+            let start = function.address.0;
+            let is_known = self.frames.contains_key(&start) || code_of_go.contains(&start);
+            if is_known || function.is_part() || self.members.as_ref().is_some_and(|all| !all.contains(&n)) {
+                continue;
+            }
+            let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
+            match stack_depth::follow(self.image, start, end(function, next), is_start) {
+                Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
+                Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
+                Finding::PassedOn(jumps) => {
+                    if !self.frames.is_empty() {
+                        self.lost.extend(jumps.first().map(|pc| (start, *pc)));
+                    }
+                    self.rows.bare_jumps.extend(jumps);
+                }
+                Finding::Lost(_) | Finding::Untouched => {}
+            }
+        }
+    }
+
+    /// Passes properties of a function on to the functions that jump to it, as their return address
+    /// becomes its own.
+    fn find_tail_callers(&mut self, functions: &[Function]) {
+        for at in &self.branches.pops {
+            if let Some(n) = lookup::index_at(functions, *at) {
+                for member in self.parts.group(n) {
+                    self.pops.entry(functions[member].address.0).or_insert(*at);
+                }
+            }
+        }
+        for at in return_address_readers::jumps(self.image, &self.branches) {
+            if let Some(n) = lookup::index_at(functions, at) {
+                for member in self.parts.group(n) {
+                    self.rows.users.entry(functions[member].address.0).or_insert(at);
+                }
+            }
+        }
+        for found in [&mut self.rows.users, &mut self.lost, &mut self.pops] {
+            let mut open: Vec<u64> = found.keys().copied().collect();
+            while let Some(user) = open.pop() {
+                let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
+                    continue;
+                };
+                for function in self.branches.from(user, self.sites[n] - user + 1) {
+                    if let Entry::Vacant(new) = found.entry(function) {
+                        new.insert(user);
+                        open.push(function);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<'f> PrologueFacts<'f> {
+    /// Decodes the instructions.
+    pub fn decode(of: FunctionFacts<'f>) -> PrologueFacts<'f> {
+        let at = of.at;
+        let code = of.file.image.tail(at, of.end.saturating_sub(at).min(JUMP + LONGEST));
+        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        let mut decoded = [Instruction::default(); JUMP as usize];
+        let (mut count, mut length, mut runs_out) = (0, 0, false);
+        for instruction in &mut decoded {
+            runs_out = !decoder.can_decode();
+            if length >= JUMP || runs_out {
+                break;
+            }
+            decoder.decode_out(instruction);
+            length = instruction.next_ip().wrapping_sub(at);
+            count += 1;
+            if ends(instruction) {
+                break;
+            }
+        }
+        PrologueFacts { of, decoded: (decoded, count), length, runs_out: runs_out && length < JUMP }
+    }
+
+    /// The instructions.
+    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+        self.decoded.0.iter().take(self.decoded.1)
+    }
+
+    /// The bytes that the jump displaces: whole instructions, and perhaps padding behind them.
+    pub fn displaced(&self) -> Option<&'f [u8]> {
+        self.of.file.image.bytes(self.of.at, self.length.max(JUMP))
+    }
+}

@@ -1,0 +1,41 @@
+//! Rules for rewriting the exits of a function, before each exit is looked at.
+
+use super::facts::FunctionFacts;
+use crate::discover::go_exits;
+use crate::reason::Reason;
+use crate::site::SiteForm;
+
+pub(super) fn has_room_at_entry(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let is_of_prologue = matches!(
+        facts.function.form(),
+        Some(
+            SiteForm::Prologue { .. }
+                | SiteForm::PaddingJump { .. }
+                | SiteForm::Trap { .. }
+                | SiteForm::Checked { .. }
+        )
+    );
+    (!is_of_prologue).then_some(Reason::RoomAtEntry)
+}
+
+pub(super) fn has_goroutine_elsewhere(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    matches!(facts.function.form(), Some(SiteForm::Checked { goid: None, .. })).then_some(Reason::GoVersion)
+}
+
+pub(super) fn ends_goroutine(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let is_of_go = matches!(facts.function.form(), Some(SiteForm::Checked { .. }));
+    (is_of_go && facts.function.name == go_exits::LAST).then_some(Reason::GoEnds)
+}
+
+pub(super) fn is_go_assembly(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    let Some(SiteForm::Checked { old, .. }) = facts.function.form() else { return None };
+    (!go_exits::keeps_g(old)).then_some(Reason::GoAssembly)
+}
+
+pub(super) fn shares_many_parts(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    facts.file.parts.are_entangled(facts.n).then_some(Reason::SharesParts)
+}
+
+pub(super) fn runs_on(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    facts.file.branches.runs_on(facts.address).then_some(Reason::RunsOn)
+}
