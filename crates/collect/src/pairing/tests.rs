@@ -270,6 +270,64 @@ proptest! {
     }
 }
 
+/// A step of a random program of which not all functions are recorded.
+#[derive(Clone, Debug)]
+enum Partly {
+    Call { site: u32, frame: u64, is_recorded: bool },
+    Return,
+    Jump { to: usize },
+}
+
+fn partly() -> impl Strategy<Value = Vec<Partly>> {
+    let step = prop_oneof![
+        6 => (0..5_u32, 1..100_u64, any::<bool>())
+            .prop_map(|(site, frame, is_recorded)| Partly::Call { site, frame, is_recorded }),
+        3 => Just(Partly::Return),
+        1 => (0..30_usize).prop_map(|to| Partly::Jump { to }),
+    ];
+    prop::collection::vec(step, 0..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// With the events of nonlocal exits, every recorded call has as many calls around it as are
+    /// open and recorded, whatever other functions lie in between or catch.
+    #[test]
+    fn with_nonlocal_exits_calls_that_are_not_recorded_hide_nothing(steps in partly()) {
+        // The slot, the slot of the next callee, and the site of each frame, if it is recorded.
+        let mut stack: Vec<(u64, u64, Option<u32>)> = vec![(1 << 40, (1 << 40) - 2, None)];
+        let mut open = OpenCalls::new(true);
+        let frame = |slot: u64, site: u32| (slot & (SLOTS - 1)) << SLOT | u64::from(site);
+        for step in steps {
+            let (_, next, _) = *stack.last().expect("the outermost one never returns");
+            match step {
+                Partly::Call { site, frame: size, is_recorded } => {
+                    stack.push((next, next - size, is_recorded.then_some(site)));
+                    if is_recorded {
+                        open.pair_event(code::ENTRY, frame(next, site), 0);
+                        let depth = stack.iter().filter(|(.., site)| site.is_some()).count();
+                        prop_assert_eq!(open.depth, depth);
+                    }
+                }
+                Partly::Return if stack.len() > 1 => {
+                    if let Some((slot, _, Some(site))) = stack.pop() {
+                        let kind = open.pair_event(code::EXIT, frame(slot, site), 0).kind;
+                        prop_assert_eq!(kind, Some(EventKind::Exit { pops: 1 }));
+                    }
+                }
+                Partly::Return => {}
+                Partly::Jump { to } => {
+                    stack.truncate(1 + to);
+                    let (_, next, _) = *stack.last().expect("the outermost one");
+                    open.pair_event(code::NONLOCAL, frame(next, 9), 0);
+                    prop_assert_eq!(open.depth, stack.iter().filter(|(.., site)| site.is_some()).count());
+                }
+            }
+        }
+    }
+}
+
 /// A step of a thread with several stacks.
 #[derive(Clone, Debug)]
 enum Turn {
