@@ -7,7 +7,8 @@
 //! - its own return is recorded, or the return of an outer frame;
 //! - a function is entered whose slot lies at or above the frame's: longjmp or an exception has
 //!   left the frame;
-//! - longjmp or the unwinder continues in a frame whose next call will have such a slot.
+//! - longjmp or the unwinder continues in a frame whose next call will have such a slot
+//!   (`nonlocal.rs`).
 //!
 //! A thread may use several stacks: coroutines, signal handlers. Slots that are further apart than
 //! `NEAR` are taken to lie on different stacks. A function entered on another stack is called by
@@ -27,6 +28,7 @@ mod copies;
 mod fit;
 mod lost;
 mod moves;
+mod nonlocal;
 mod stacks;
 
 use crate::raw::RawEvent;
@@ -78,6 +80,8 @@ pub struct OpenCalls {
     /// Top of the next stack below: an entry at or below this slot is not called by the newest
     /// frame, as another stack begins there.
     floor: u64,
+    /// The slot of the last nonlocal exit, while the frames that it leaves may be open.
+    nonlocal: Option<u64>,
     /// The outermost frame that was open when events were lost: its inner frames are not certain to
     /// be open.
     doubtful: Frame,
@@ -89,8 +93,7 @@ struct PairedEvent {
     left: u32,
     /// Functions of the frames that are open again, outermost first.
     resumed: Vec<SiteId>,
-    /// The entry, return or call; `None` of a nonlocal exit.
-    kind: Option<EventKind>,
+    kind: EventKind,
 }
 
 /// Returns how far a slot lies below a frame's, in units of 8 bytes; huge if it lies above.
@@ -131,6 +134,16 @@ fn is_tail(code: u32) -> bool {
     matches!(code, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)
 }
 
+/// Encodes that frames were left, and others opened again.
+fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
+    if left > 0 {
+        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
+    }
+    for site in resumed {
+        encoder.push(Event { ticks, site, kind: EventKind::Resumed });
+    }
+}
+
 /// Whether [`OpenCalls::pair_graph`] encodes events of this code.
 #[inline(always)]
 pub fn is_graph(code: u32) -> bool {
@@ -147,6 +160,7 @@ impl OpenCalls {
             placed,
             suspended: SuspendedStacks::default(),
             floor: 0,
+            nonlocal: None,
             doubtful: BOTTOM,
         }
     }
@@ -156,15 +170,14 @@ impl OpenCalls {
     #[inline(never)]
     pub fn pair(&mut self, raw: RawEvent, values: &[u8], encoder: &mut ThreadEncoder) -> bool {
         let event = |kind| Event { ticks: raw.ticks, site: raw.site(), kind };
+        if let Some((left, resumed)) = self.pass_nonlocal_exit(raw) {
+            push_switch(raw.ticks, left, resumed, encoder);
+        }
+        if raw.code() == code::NONLOCAL {
+            return false;
+        }
         let PairedEvent { left, resumed, kind } = self.pair_event(raw.code(), frame_of(raw), raw.parent);
-        if left > 0 {
-            // The function of a nonlocal exit is not in the trace.
-            encoder.push(Event { ticks: raw.ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
-        }
-        for site in resumed {
-            encoder.push(Event { ticks: raw.ticks, site, kind: EventKind::Resumed });
-        }
-        let Some(kind) = kind else { return false };
+        push_switch(raw.ticks, left, resumed, encoder);
         if values.is_empty() {
             encoder.push(event(kind));
         } else {
@@ -183,14 +196,15 @@ impl OpenCalls {
         event: impl Fn(&T) -> RawEvent,
         encoder: &mut ThreadEncoder,
     ) -> (usize, usize) {
-        if self.suspended.is_one_stack() {
+        if self.suspended.is_one_stack() && self.nonlocal.is_none() {
             self.pair_rows::<false, T>(words, event, encoder)
         } else {
             self.pair_rows::<true, T>(words, event, encoder)
         }
     }
 
-    /// Implements [`OpenCalls::pair_graph`]. `STACKS`: the thread has several stacks.
+    /// Implements [`OpenCalls::pair_graph`]. `STACKS`: the thread has several stacks, or has left
+    /// frames by a nonlocal exit.
     #[inline(always)]
     fn pair_rows<const STACKS: bool, T>(
         &mut self,
@@ -240,8 +254,8 @@ impl OpenCalls {
         let frame = frame_of(raw);
         match raw.code() {
             code::EXIT => self.frames[self.depth] != frame,
-            code::CALL => false,
-            code => self.placed && self.left_by(frame, code) > 0,
+            code::CALL | code::NONLOCAL => false,
+            code => self.placed && (self.nonlocal.is_some() || self.left_by(frame, code) > 0),
         }
     }
 
@@ -257,7 +271,7 @@ impl OpenCalls {
     pub fn innermost_before(&self, raw: RawEvent) -> Option<(Frame, SiteId)> {
         let top = self.frames[self.depth];
         let shares = is_tail(raw.code()) && distance_below(top, raw.slot) == 0;
-        let enters = !matches!(raw.code(), code::EXIT | code::CALL);
+        let enters = !matches!(raw.code(), code::EXIT | code::CALL | code::NONLOCAL);
         // A call that shares its frame ends with the call that owns the frame.
         let is_one = enters && !shares && self.depth > 0 && top & TAIL == 0;
         is_one.then_some((top, site_of(top)))
@@ -316,14 +330,10 @@ impl OpenCalls {
         let (left, resumed) = match code {
             code::EXIT => return self.close(frame),
             code::CALL => {
-                let kind = Some(EventKind::Call { parent });
-                return PairedEvent { left: 0, resumed: Vec::new(), kind };
+                return PairedEvent { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } };
             }
             code => self.leave_before(frame, code),
         };
-        if code == code::NONLOCAL {
-            return PairedEvent { left, resumed, kind: None };
-        }
         self.open(if is_tail(code) { frame | TAIL } else { frame });
         let kind = match code {
             code::ENTRY | code::NESTED_ENTRY => EventKind::Entry,
@@ -331,7 +341,7 @@ impl OpenCalls {
             code::TAIL_ENTRY => EventKind::TailEntry,
             _ => EventKind::TailEntryFrom { parent },
         };
-        PairedEvent { left, resumed, kind: Some(kind) }
+        PairedEvent { left, resumed, kind }
     }
 
     /// Removes the frames that an entry or a nonlocal exit shows to have ended or to lie on another stack, and opens
@@ -461,7 +471,7 @@ impl OpenCalls {
         let paired = |left, resumed, pops: usize| PairedEvent {
             left,
             resumed,
-            kind: Some(EventKind::Exit { pops: pops as u32 }),
+            kind: EventKind::Exit { pops: pops as u32 },
         };
         if let Some(at) = self.frames[..=self.depth].iter().rposition(|open| is_call_of(*open, frame)) {
             let closed = self.depth + 1 - at;

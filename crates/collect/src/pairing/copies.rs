@@ -26,14 +26,18 @@ impl OpenCalls {
             depth,
             placed,
             suspended: SuspendedStacks::default(),
-            floor: 0,
+            floor: if self.nonlocal.is_some() { u64::MAX } else { 0 },
+            nonlocal: self.nonlocal,
             doubtful,
         })
     }
 
     /// Updates the open calls by an event, without encoding it.
     pub(crate) fn follow(&mut self, raw: RawEvent) {
-        self.pair_event(raw.code(), frame_of(raw), raw.parent);
+        self.pass_nonlocal_exit(raw);
+        if raw.code() != code::NONLOCAL {
+            self.pair_event(raw.code(), frame_of(raw), raw.parent);
+        }
     }
 
     /// Removes the innermost calls whose returns are not recorded any more: they may have ended.

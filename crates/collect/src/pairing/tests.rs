@@ -22,14 +22,27 @@ fn check(calls: &str, expected: &str) {
         let (name, at) = call.split_once('@').expect("f@N");
         let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
         let frame = (slot & (SLOTS - 1)) << SLOT | u64::from(name.as_bytes()[0]);
+        let (outside, resumed) = pass(&mut open, code, frame);
+        got.extend((outside > 0).then(|| format!("-{outside}")));
+        got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
+        if code == code::NONLOCAL {
+            continue;
+        }
         let PairedEvent { left, resumed, kind } = open.pair_event(code, frame, 0);
         got.extend((left > 0).then(|| format!("-{left}")));
         got.extend(resumed.iter().map(|site| format!("={}", site.0 as u8 as char)));
-        if let Some(EventKind::Exit { pops }) = kind {
+        if let EventKind::Exit { pops } = kind {
             got.push(pops.to_string());
         }
     }
     assert_eq!(got.join(" "), expected, "{calls}");
+}
+
+/// Passes a nonlocal exit, or an event behind one.
+fn pass(open: &mut OpenCalls, code: u32, frame: Frame) -> (u32, Vec<SiteId>) {
+    let raw =
+        RawEvent { ticks: 0, low: code | (frame as u32 & 0xfffff) << 5, slot: frame >> SLOT, parent: 0 };
+    open.pass_nonlocal_exit(raw).unwrap_or_default()
 }
 
 #[test]
@@ -55,9 +68,19 @@ fn a_nonlocal_exit_ends_the_frames_below_the_one_where_the_thread_continues() {
     check("m@1 f@2 g@3 h@4 !@3 h@9 /h@9 /f@2 /m@1", "-2 1 1 1");
     check("m@1 f@2 !@2 h@9 /h@9 /m@1", "-1 1 1");
     check("m@1 f@2 !@3 g@3 /g@3 /f@2", "1 1");
-    check("m@1 f@2 ~g@2 !@2 /m@1", "-2 1");
+    check("m@1 f@2 ~g@2 !@2 h@9 /h@9 /m@1", "-2 1 1");
     // The function where the thread continues is not recorded.
     check("f@3 g@4 !@2 h@9 /h@9", "-2 1");
+    // No function is entered before the catching one returns.
+    check("m@1 f@2 g@3 !@2 /m@1 h@9 /h@9", "3 1");
+}
+
+#[test]
+fn frames_of_the_unwinder_return_before_the_thread_continues() {
+    check("m@1 f@2 u@3 p@9 !@2 /p@9 h@5 /h@5 /m@1", "1 -2 1 1");
+    // A landing pad that cleans up throws and catches another exception.
+    check("m@1 f@2 u@3 p@9 !@2 /p@9 !@30 h@40 /h@40 /m@1", "1 -2 1 1");
+    check("m@1 f@8 u@9 p@12 !@8 /p@12 !@2 h@40 /h@40 /m@1", "1 -2 1 1");
 }
 
 #[test]
@@ -253,7 +276,7 @@ proptest! {
                     let Live { slot, sites, .. } = stack.pop().expect("there are two");
                     let PairedEvent { left, kind, .. } = open.pair_event(code::EXIT, frame(slot, sites[0]), 0);
                     prop_assert_eq!(left, 0);
-                    let Some(EventKind::Exit { pops }) = kind else { unreachable!() };
+                    let EventKind::Exit { pops } = kind else { unreachable!() };
                     prop_assert!(pops as usize >= sites.len());
                 }
                 Step::Return => continue,
@@ -305,6 +328,7 @@ proptest! {
                 Partly::Call { site, frame: size, is_recorded } => {
                     stack.push((next, next - size, is_recorded.then_some(site)));
                     if is_recorded {
+                        pass(&mut open, code::ENTRY, frame(next, site));
                         open.pair_event(code::ENTRY, frame(next, site), 0);
                         let depth = stack.iter().filter(|(.., site)| site.is_some()).count();
                         prop_assert_eq!(open.depth, depth);
@@ -313,15 +337,17 @@ proptest! {
                 Partly::Return if stack.len() > 1 => {
                     if let Some((slot, _, Some(site))) = stack.pop() {
                         let kind = open.pair_event(code::EXIT, frame(slot, site), 0).kind;
-                        prop_assert_eq!(kind, Some(EventKind::Exit { pops: 1 }));
+                        // Frames that were left end with the first frame around them that returns.
+                        let closes = matches!(kind, EventKind::Exit { pops: 1.. });
+                        prop_assert!(closes);
+                        prop_assert_eq!(open.depth, stack.iter().filter(|(.., site)| site.is_some()).count());
                     }
                 }
                 Partly::Return => {}
                 Partly::Jump { to } => {
                     stack.truncate(1 + to);
                     let (_, next, _) = *stack.last().expect("the outermost one");
-                    open.pair_event(code::NONLOCAL, frame(next, 9), 0);
-                    prop_assert_eq!(open.depth, stack.iter().filter(|(.., site)| site.is_some()).count());
+                    pass(&mut open, code::NONLOCAL, frame(next, 9));
                 }
             }
         }
@@ -417,7 +443,7 @@ impl Coroutines {
             return 1;
         }
         match self.open.pair_event(code::EXIT, slot << SLOT | u64::from(site), 0).kind {
-            Some(EventKind::Exit { pops }) => pops,
+            EventKind::Exit { pops } => pops,
             _ => unreachable!(),
         }
     }
