@@ -405,9 +405,11 @@ impl OpenCalls {
         (left, back.iter().map(|frame| site_of(*frame)).collect())
     }
 
-    /// Sets the floor for a thread on the stack of this slot.
+    /// Sets the floor for a thread on the stack of this slot. No entry fits until the frames that a
+    /// nonlocal exit has left are ended.
     fn find_floor(&mut self, slot: u64) {
-        self.floor = self.suspended.top_below(slot).unwrap_or(0);
+        let floor = self.suspended.top_below(slot).unwrap_or(0);
+        self.floor = if self.nonlocal.is_some() { u64::MAX } else { floor };
     }
 
     /// Returns how many of the newest frames an entry proves dead.

@@ -21,15 +21,17 @@ impl OpenCalls {
             return None;
         }
         let (depth, placed, doubtful) = (self.depth, self.placed, self.frames[0]);
-        Some(OpenCalls {
+        let mut copy = OpenCalls {
             frames: open.to_vec(),
             depth,
             placed,
             suspended: SuspendedStacks::default(),
-            floor: if self.nonlocal.is_some() { u64::MAX } else { 0 },
+            floor: 0,
             nonlocal: self.nonlocal,
             doubtful,
-        })
+        };
+        copy.find_floor(0);
+        Some(copy)
     }
 
     /// Updates the open calls by an event, without encoding it.

@@ -29,8 +29,7 @@ impl OpenCalls {
                 let ended = if last.is_none() { self.end_left_frames() } else { None };
                 let is_above = |last: u64| distance_below(last << SLOT, slot) <= NEAR;
                 self.nonlocal = Some(last.filter(|last| is_above(*last)).unwrap_or(slot));
-                // No entry fits until the frames have ended.
-                self.floor = u64::MAX;
+                self.find_floor(slot);
                 ended
             }
             _ => self.end_left_frames(),
