@@ -26,6 +26,8 @@ calltap_sites::reasons! {
         "a 32-bit program", "none: x86-64 programs only";
     Stopped = "stopped",
         "it is stopped by a signal: let it go on first (kill -CONT)", "kill -CONT PID";
+    Frozen = "frozen",
+        "its control group is frozen: let it go on first (cgroup.freeze, freezer.state)", "thaw the group, and try again";
     Traced { by: String, pid: u32 } = "traced",
         "it is being traced by {by} ({pid}) already", "end that debugger first";
     Shared { other: u32 } = "memory-shared",

@@ -3,6 +3,7 @@
 
 use crate::clock;
 use crate::error::Error;
+use crate::freezer::is_frozen;
 use crate::memory::maps::{self, Region};
 use crate::memory::text::ProcessText;
 use crate::proc::{self, start_time};
@@ -120,6 +121,9 @@ impl Target {
             'Z' | 'X' if !has_living_thread(pid) => return Err(refuse(Reason::Zombie)),
             'T' => return Err(refuse(Reason::Stopped)),
             _ => {}
+        }
+        if is_frozen(pid) {
+            return Err(refuse(Reason::Frozen));
         }
         if status.tracer != 0 {
             return Err(refuse(traced_by(status.tracer)));

@@ -18,6 +18,7 @@ use crate::plan::journaled_changes::DetachNotes;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent;
+use calltap_process::freezer::is_frozen;
 use calltap_process::injection::inferior::{Injected, await_tidy};
 use calltap_process::proc;
 use calltap_process::ptrace::sharing;
@@ -77,6 +78,10 @@ fn left_with(injected: Injected) -> DetachOutcome {
 fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
+    if is_frozen(target.pid) {
+        let notes = vec![target.refuse(Reason::Frozen).to_string()];
+        return DetachOutcome { notes, ..DetachOutcome::default() };
+    }
     // A thread that a killed calltap has hijacked may be about to load the agent and join this
     // session.
     let mut left = left_with(await_tidy(target));

@@ -159,25 +159,31 @@ impl Directory {
         Base::of(target).flat_map(named).filter(is_trusted)
     }
 
-    /// Returns the directory of a program that was started with the agent inside, from its
-    /// mappings.
-    fn place_of_started(target: &Target) -> Option<Place> {
+    /// Returns the directory of a process from its mappings: of a program that was started with the
+    /// agent inside, or of a process that has changed its root directory since calltap attached.
+    fn place_of_mapped(target: &Target) -> Option<Place> {
         let regions = maps::read(target.pid).ok()?;
+        let prefixes = [PREFIX.to_owned(), prefix_of(target)];
+        let name_of = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let control = regions.iter().find(|region| {
-            let name = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
-            let directory = name(region.path.parent()).unwrap_or_default();
-            region.name() == "control" && directory.starts_with(PREFIX)
+            let directory = region.path.parent().and_then(name_of).unwrap_or_default();
+            region.name() == "control" && prefixes.iter().any(|prefix| directory.starts_with(prefix))
         })?;
         let directory = control.path.parent()?;
-        let place =
-            Place::open(Base::own(directory.parent()?.to_owned()), directory.file_name()?.to_str()?).ok()?;
+        let name = name_of(directory)?;
+        // A mapping's path leads nowhere if the program has unmounted its former root.
+        let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
         let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-        place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
+        bases.filter_map(|base| Place::open(Base::own(base.to_owned()), &name).ok()).find(|place| {
+            let is_mapped = || place.file("control").and_then(|file| file.metadata()).map(|meta| meta.ino());
+            place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
+                && is_mapped().is_ok_and(|inode| inode == control.file.1)
+        })
     }
 
     /// Returns the directory of a process that was attached to or started.
     fn place_of(target: &Target) -> Option<Place> {
-        Directory::place_for(target).or_else(|| Directory::place_of_started(target))
+        Directory::place_for(target).or_else(|| Directory::place_of_mapped(target))
     }
 
     /// Reads a small file in the directory of a process, whether it has a controller or not.
