@@ -3,7 +3,8 @@
 use crate::freezer::is_frozen;
 use crate::proc;
 use crate::reason::Reason;
-use crate::target::Target;
+use crate::target::{Target, tracer_of};
+use nix::errno::Errno;
 use std::fs;
 
 /// Maximum number of mappings that the agent makes, and the dynamic linker for it.
@@ -15,7 +16,7 @@ const AGENT: u64 = 64 << 20;
 const LOCKED: u64 = 64 << 10;
 
 /// Returns the exhausted resource that may be the cause of a failure to load the agent, or that the
-/// process is frozen, or else the reason given.
+/// process is frozen or traced, or else the reason given.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
         Reason::NoMemory
@@ -27,6 +28,7 @@ pub fn explain(target: &Target, reason: Reason) -> Reason {
         Reason::Stuck | Reason::Late | Reason::StillRuns | Reason::Inside { .. } if is_frozen(target.pid) => {
             Reason::Frozen
         }
+        Reason::NotStoppable { errno: Errno::EPERM } => tracer_of(target.pid).unwrap_or(reason),
         _ => reason,
     }
 }

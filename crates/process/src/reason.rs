@@ -133,6 +133,8 @@ calltap_sites::reasons! {
     // Other instances of calltap.
     Attached = "attached",
         "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
+    Child { of: u32 } = "forked-child",
+        "it was forked by process {of}, which calltap is attached to: 'calltap detach -p {of}' detaches from both", "detach from that process";
     Attaching { by: String } = "attaching",
         "it is already being attached to by {by}", "wait for that one";
     Started { by: String } = "started",

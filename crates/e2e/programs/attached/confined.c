@@ -40,9 +40,17 @@ static void dispatch(void) {
     signal(SIGSYS, dispatched);
     if (prctl(59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, &blocked)) FAIL("dispatch: %d\n", errno);
 }
+static void become_daemon(void) {
+    if (fork()) _exit(0);
+    setsid();
+    if (fork()) _exit(0);
+    for (int file = 3; file < 1000; file++) close(file);
+    printf("daemon %d\n", getpid()); fflush(stdout);
+}
 static void confine(const char *how, const char *directory) {
     if (!strcmp(how, "filter") || !strcmp(how, "filter all")) filter();
     if (!strcmp(how, "dispatch")) dispatch();
+    if (!strcmp(how, "daemon")) become_daemon();
     if (!strcmp(how, "root") && (chroot(directory) || chdir("/"))) FAIL("chroot: %d\n", errno);
     if (!strcmp(how, "namespaces") && unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_FILES | CLONE_FS)) FAIL("unshare: %d\n", errno);
 }

@@ -1,5 +1,5 @@
 //! Programs that confine themselves while calltap is attached: by a seccomp filter, another root
-//! directory, namespaces, or a frozen control group.
+//! directory, namespaces, a frozen control group, or by becoming a daemon.
 
 use calltap_e2e::*;
 use std::fs;
@@ -99,6 +99,52 @@ fn a_program_that_changes_its_root_directory_or_namespaces_is_detached_from() {
             confined(build, how);
         }
         confined_after_a_kill(how);
+    }
+}
+
+/// Lets a program become a daemon while calltap is attached by `command`, and detaches from the
+/// daemon: `detach` or the end of the recording does.
+fn becomes_a_daemon(command: &[&str], is_killed: bool) {
+    let program = compile(&BARE[0], &["confined.c"], &[]);
+    let mut resident = Resident::start(&program, &["daemon"]);
+    let mut recorder = None;
+    if command == ["attach"] {
+        assert!(calltap(&resident, command).status.success());
+    } else {
+        recorder = Some(resident.attach_beside(&[]));
+        resident.await_recorder();
+    }
+    resident.tell();
+    let daemon: u32 = resident.wait_for("daemon").parse().expect("its id");
+    resident.wait_for("done");
+    match &mut recorder {
+        Some(recorder) if is_killed => {
+            let _ = recorder.kill();
+            let _ = recorder.wait();
+        }
+        Some(recorder) => succeeds(recorder),
+        None => {}
+    }
+    // A recorder that was killed may have been about to end.
+    let left = calltap_run(&["detach", "-p", &daemon.to_string()]);
+    let expected = if recorder.is_none() { left.status.success() } else { !left.stderr.contains("panicked") };
+    assert!(expected, "{command:?}: {}", left.stderr);
+    assert_eq!(changed_text(daemon), [""; 0], "{command:?}, killed: {is_killed}: {}", left.stderr);
+    let trace = resident.trace();
+    let pid = daemon.to_string();
+    let again = calltap_run(&["record", "-p", &pid, "--duration", "10ms", "-o", &trace.to_string_lossy()]);
+    assert!(again.status.success(), "{command:?}: {}", again.stderr);
+    work(&mut resident);
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{command:?}: {status} {output}{errors}");
+}
+
+#[test]
+fn a_program_that_becomes_a_daemon_is_detached_from() {
+    for _ in 0..4 {
+        becomes_a_daemon(&["attach"], false);
+        becomes_a_daemon(&["record"], false);
+        becomes_a_daemon(&["record"], true);
     }
 }
 
