@@ -136,11 +136,11 @@ pub fn is_mapped(region: &Region) -> bool {
 
 /// Returns the processes in which an agent has mapped the control file of a session.
 ///
-/// Looks at the known processes first, then at those that run the program of a known one, as a
-/// forked child does. Mappings of unrelated processes are not read: a process in the middle of
+/// Looks at the known processes first, then at those that run `program` or that of a known one, as
+/// a forked child does. Mappings of unrelated processes are not read: a process in the middle of
 /// execve locks its mappings, and may stay there for long, for example on a dead file server.
-pub fn who_maps(session: &SessionId, known: &[u32]) -> Vec<u32> {
-    let all = known.iter().copied().chain(proc::of_same_programs(known));
+pub fn who_maps(session: &SessionId, known: &[u32], program: Option<&Path>) -> Vec<u32> {
+    let all = known.iter().copied().chain(proc::of_same_programs(known, program));
     all.filter(|pid| has_mapped(*pid, session)).collect()
 }
 

@@ -8,6 +8,7 @@ pub mod agent;
 pub mod clock;
 mod error;
 pub mod frames;
+pub mod freezer;
 pub mod go;
 pub mod injection;
 pub mod launch;

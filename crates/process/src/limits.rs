@@ -1,8 +1,10 @@
 //! Resources of a process that may be exhausted: mappings, open files, locked memory.
 
+use crate::freezer::is_frozen;
 use crate::proc;
 use crate::reason::Reason;
-use crate::target::Target;
+use crate::target::{Target, tracer_of};
+use nix::errno::Errno;
 use std::fs;
 
 /// Maximum number of mappings that the agent makes, and the dynamic linker for it.
@@ -13,8 +15,8 @@ const AGENT: u64 = 64 << 20;
 /// locks all its mappings.
 const LOCKED: u64 = 64 << 10;
 
-/// Returns the exhausted resource that may be the cause of a failure to load the agent, or else the
-/// reason given.
+/// Returns the exhausted resource that may be the cause of a failure to load the agent, or that the
+/// process is frozen or traced, or else the reason given.
 pub fn explain(target: &Target, reason: Reason) -> Reason {
     match reason {
         Reason::NoMemory
@@ -22,6 +24,11 @@ pub fn explain(target: &Target, reason: Reason) -> Reason {
         | Reason::AgentNotOpened { .. }
         | Reason::AgentNoMemory
         | Reason::Linker { .. } => exhausted(target).unwrap_or(reason),
+        // A thread that is frozen does not end the call that it was to make.
+        Reason::Stuck | Reason::Late | Reason::StillRuns | Reason::Inside { .. } if is_frozen(target.pid) => {
+            Reason::Frozen
+        }
+        Reason::NotStoppable { errno: Errno::EPERM } => tracer_of(target.pid).unwrap_or(reason),
         _ => reason,
     }
 }

@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use std::{fs, io};
@@ -212,9 +212,10 @@ pub struct SessionId {
     pub control: u64,
 }
 
-/// Returns the other processes that run the program of one of these.
-pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
-    let programs: HashSet<PathBuf> = known.iter().filter_map(|pid| program(*pid)).collect();
+/// Returns the other processes that run the program of one of these, or `also`.
+pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Item = u32> {
+    let programs = known.iter().filter_map(|pid| program(*pid)).chain(also.map(Path::to_owned));
+    let programs: HashSet<PathBuf> = programs.collect();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     others.filter(move |pid| {
@@ -223,7 +224,7 @@ pub fn of_same_programs(known: &[u32]) -> impl Iterator<Item = u32> {
 }
 
 /// Returns the path of a process's program. Does not block.
-fn program(pid: u32) -> Option<PathBuf> {
+pub fn program(pid: u32) -> Option<PathBuf> {
     let first = PathBuf::from(format!("/proc/{pid}"));
     fs::read_link(first.join("exe")).ok().or_else(|| {
         // The first thread may have ended.

@@ -26,6 +26,8 @@ calltap_sites::reasons! {
         "a 32-bit program", "none: x86-64 programs only";
     Stopped = "stopped",
         "it is stopped by a signal: let it go on first (kill -CONT)", "kill -CONT PID";
+    Frozen = "frozen",
+        "its control group is frozen: let it go on first (cgroup.freeze, freezer.state)", "thaw the group, and try again";
     Traced { by: String, pid: u32 } = "traced",
         "it is being traced by {by} ({pid}) already", "end that debugger first";
     Shared { other: u32 } = "memory-shared",
@@ -131,6 +133,8 @@ calltap_sites::reasons! {
     // Other instances of calltap.
     Attached = "attached",
         "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
+    Child { of: u32 } = "forked-child",
+        "it was forked by process {of}, which calltap is attached to: 'calltap detach -p {of}' detaches from both", "detach from that process";
     Attaching { by: String } = "attaching",
         "it is already being attached to by {by}", "wait for that one";
     Started { by: String } = "started",

@@ -3,6 +3,7 @@
 
 use crate::clock;
 use crate::error::Error;
+use crate::freezer::is_frozen;
 use crate::memory::maps::{self, Region};
 use crate::memory::text::ProcessText;
 use crate::proc::{self, start_time};
@@ -26,6 +27,8 @@ pub struct Target {
     pub name: String,
     /// Start time in clock ticks since boot. With the id, it identifies the process.
     pub start_time: u64,
+    /// Path of its program, by which its children are found when it has ended.
+    pub program: Option<PathBuf>,
 }
 
 /// SECCOMP_MODE_STRICT in a status file: the thread may only read, write and exit.
@@ -91,6 +94,17 @@ fn traced_by(tracer: u32) -> Reason {
     Reason::Traced { by, pid }
 }
 
+/// Returns the reason for a process that has another tracer by now: a thread has one.
+pub(crate) fn tracer_of(pid: u32) -> Option<Reason> {
+    let tracers = proc::threads(pid).into_iter().filter_map(|tid| Some(status(tid)?.tracer));
+    tracers.into_iter().find(|tracer| *tracer != 0 && !is_own(*tracer)).map(traced_by)
+}
+
+/// Whether a thread is one of calltap's own.
+fn is_own(tid: u32) -> bool {
+    Path::new(&format!("/proc/self/task/{tid}")).exists()
+}
+
 impl Target {
     /// Checks whether a process can be attached to. Does nothing to it.
     pub fn find(pid: u32) -> Result<Target, Error> {
@@ -120,6 +134,9 @@ impl Target {
             'Z' | 'X' if !has_living_thread(pid) => return Err(refuse(Reason::Zombie)),
             'T' => return Err(refuse(Reason::Stopped)),
             _ => {}
+        }
+        if is_frozen(pid) {
+            return Err(refuse(Reason::Frozen));
         }
         if status.tracer != 0 {
             return Err(refuse(traced_by(status.tracer)));
@@ -154,7 +171,7 @@ impl Target {
         if let Some(other) = sharing::lasting(pid, SPAWNING) {
             return Err(refuse(Reason::Shared { other }));
         }
-        Ok(Target { pid, name: comm(pid), start_time })
+        Ok(Target { pid, name: comm(pid), start_time, program: proc::program(pid) })
     }
 
     /// Returns a process that exists, without any other check.
@@ -166,7 +183,8 @@ impl Target {
 
     /// Returns a process that was forked from one that calltap is attached to.
     pub fn of_child(pid: u32) -> Option<Target> {
-        Some(Target { pid, name: comm(pid), start_time: start_time(pid)? })
+        let start_time = start_time(pid)?;
+        Some(Target { pid, name: comm(pid), start_time, program: proc::program(pid) })
     }
 
     /// Returns the program and its arguments.

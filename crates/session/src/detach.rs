@@ -18,6 +18,7 @@ use crate::plan::journaled_changes::DetachNotes;
 use calltap_collect::shm::Shared;
 use calltap_process::Reason;
 use calltap_process::agent;
+use calltap_process::freezer::is_frozen;
 use calltap_process::injection::inferior::{Injected, await_tidy};
 use calltap_process::proc;
 use calltap_process::ptrace::sharing;
@@ -31,6 +32,10 @@ use std::time::{Duration, Instant};
 
 /// How long to look for children that are forked while calltap detaches.
 const FORKING: Duration = Duration::from_secs(60);
+
+/// How often to look for children of a process that has ended, and the time between two looks.
+const LOOKS: usize = 4;
+const LOOK: Duration = Duration::from_millis(4);
 
 /// How long a process that is ending may take to end.
 const ENDING: Duration = Duration::from_millis(200);
@@ -77,10 +82,14 @@ fn left_with(injected: Injected) -> DetachOutcome {
 fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> DetachOutcome {
     // From now on no request of the agent is answered.
     shared.control().listening.store(0, Release);
+    if is_frozen(target.pid) {
+        let notes = vec![target.refuse(Reason::Frozen).to_string()];
+        return DetachOutcome { notes, ..DetachOutcome::default() };
+    }
     // A thread that a killed calltap has hijacked may be about to load the agent and join this
     // session.
     let mut left = left_with(await_tidy(target));
-    let (start, mut done) = (Instant::now(), HashSet::new());
+    let (start, mut done, mut looks) = (Instant::now(), HashSet::new(), 0);
     loop {
         let mut new = processes_of(target, directory, shared);
         new.retain(|(found, _)| done.insert((found.pid, found.start_time)));
@@ -97,9 +106,14 @@ fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Detach
                 left.notes.extend(notes.ours);
             }
         }
-        // A process may have forked between the listing and its stop.
-        if new.is_empty() {
+        // A process may have forked between the listing and its stop. One that forks and ends while
+        // processes are listed, as a daemon's first ones do, may be missed with its child.
+        looks = if new.is_empty() { looks + 1 } else { 0 };
+        if looks == LOOKS || looks > 0 && target.lives() {
             return left;
+        }
+        if looks > 0 {
+            thread::sleep(LOOK);
         }
         if start.elapsed() > FORKING {
             left.whole = false;
@@ -123,13 +137,14 @@ fn processes_of(target: &Target, directory: &Directory, shared: &Shared) -> Vec<
     // Children that have not called a traced function since their fork are in no table, and an id
     // may by now be another process's: the processes that map the session's files count.
     let mut all: Vec<u32> = Vec::new();
-    for pid in agent::who_maps(&directory.identity(), &known) {
+    for pid in agent::who_maps(&directory.identity(), &known, target.program.as_deref()) {
         // Of processes that share memory, one stands for all.
         if !all.iter().any(|other| sharing::share(*other, pid)) {
             all.push(pid);
         }
     }
-    let index = |pid: u32| registered.get(&pid).copied().or((pid == target.pid).then_some(0));
+    let is_first = |pid: u32| pid == target.pid && directory.is_of(target);
+    let index = |pid: u32| registered.get(&pid).copied().or(is_first(pid).then_some(0));
     all.into_iter().filter_map(|pid| Some((Target::of_child(pid)?, index(pid)))).collect()
 }
 

@@ -80,10 +80,16 @@ fn open_shared(target: &Target, directory: &Directory) -> Result<Option<Shared>,
     }
 }
 
-/// Undoes the session of a killed controller. Fails if the session was made by `calltap attach`.
+/// Undoes the session of a killed controller, or a session that the process has inherited by fork
+/// and whose first process has ended. Fails if the session was made by `calltap attach`.
 pub fn clear(target: &Target) -> Result<Vec<String>, Error> {
-    let Some(mut directory) = Directory::open_for(target)? else { return Ok(Vec::new()) };
-    if Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
+    let (own, mut inherited) = (Directory::open_for(target)?, None);
+    let has_own = own.is_some();
+    if !has_own {
+        inherited = Directory::open_inherited(target)?;
+    }
+    let Some(mut directory) = own.or(inherited) else { return Ok(Vec::new()) };
+    if has_own && Settings::load(&directory).is_some_and(|settings| settings.stage == Stage::Attached) {
         return Err(target.refuse(Reason::Attached).into());
     }
     let Some(shared) = open_shared(target, &directory)? else {
@@ -319,7 +325,11 @@ impl Attached {
 pub fn detach_process(pid: u32) -> Result<DetachOutcome, Error> {
     let target = Target::known(pid)?;
     let not_attached = || Error::from(target.refuse(Reason::NotAttached));
-    let Some(mut directory) = Directory::open_for(&target)? else {
+    let mut found = Directory::open_for(&target)?;
+    if found.is_none() {
+        found = Directory::open_inherited(&target)?;
+    }
+    let Some(mut directory) = found else {
         return detach::remove_injected(&target).ok_or_else(not_attached);
     };
     let Some(shared) = open_shared(&target, &directory)? else {

@@ -120,6 +120,7 @@ impl<'a> Prepared<'a> {
             pid: child.id(),
             name: program.name.clone(),
             start_time: 0,
+            program: None,
         });
         // If this fails, there is no space for the trace either.
         let _ = directory.belongs_to(&target);

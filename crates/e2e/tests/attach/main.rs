@@ -1,6 +1,7 @@
 //! Attaching to running programs, which must run on as before, and be unchanged after detaching.
 
 mod builds;
+mod confined;
 mod hardened;
 mod hazards;
 mod killed;

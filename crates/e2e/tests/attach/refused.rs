@@ -2,7 +2,7 @@
 
 use calltap_e2e::*;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -102,19 +102,46 @@ fn a_stopped_process_is_refused_and_stays_stopped() {
     assert!(resident.end().0.success());
 }
 
+/// Starts strace on a running program.
+fn strace(resident: &Resident) -> Child {
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-o", "/dev/null", "-p", &resident.pid.to_string()]);
+    let strace = strace.stderr(std::process::Stdio::null()).spawn().expect("strace");
+    let status = format!("/proc/{}/status", resident.pid);
+    let tracer = format!("TracerPid:\t{}\n", strace.id());
+    await_that("strace traces it", || {
+        std::fs::read_to_string(&status).is_ok_and(|status| status.contains(&tracer))
+    });
+    strace
+}
+
+#[test]
+fn a_process_that_gets_another_tracer_is_detached_from_later() {
+    if !have("strace") {
+        return;
+    }
+    let program = compile(&BARE[0], &["resident.c"], &[]);
+    let resident = Resident::start(&program, &["busy"]);
+    let pid = resident.pid.to_string();
+    assert!(calltap_run(&["attach", "-p", &pid]).status.success());
+    let mut strace = strace(&resident);
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(!left.status.success() && left.stderr.contains("traced by strace"), "{}", left.stderr);
+    kill(strace.id(), libc::SIGINT);
+    let _ = strace.wait();
+    let left = calltap_run(&["detach", "-p", &pid]);
+    assert!(left.status.success(), "{}", left.stderr);
+    assert_eq!(changed_text(resident.pid), [""; 0]);
+    let (status, output, errors) = resident.end();
+    assert!(status.success() && errors.is_empty(), "{status} {output}{errors}");
+}
+
 #[test]
 fn a_process_under_another_tracer_is_refused() {
     let program = compile(GCC, &["resident.c"], &[]);
     let resident = Resident::start(&program, &["counted"]);
     if have("strace") {
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-o", "/dev/null", "-p", &resident.pid.to_string()]);
-        let mut strace = strace.stderr(std::process::Stdio::null()).spawn().expect("strace");
-        let status = format!("/proc/{}/status", resident.pid);
-        let tracer = format!("TracerPid:\t{}\n", strace.id());
-        await_that("strace traces it", || {
-            std::fs::read_to_string(&status).is_ok_and(|status| status.contains(&tracer))
-        });
+        let mut strace = strace(&resident);
         one_line(&resident.attach(SHORT), &["traced by strace"]);
         kill(strace.id(), libc::SIGINT);
         let _ = strace.wait();

@@ -4,6 +4,7 @@
 use crate::agent::Loaded;
 use crate::error::Error;
 use crate::frames::Stacks;
+use crate::freezer::is_frozen;
 use crate::go;
 use crate::injection::inject::{Call, Failed, Place};
 use crate::injection::linker::is_linker;
@@ -12,6 +13,7 @@ use crate::memory::text::{ProcessText, Sync};
 use crate::proc;
 use crate::ptrace::threads::{self, Held, NotHeld};
 use crate::reason::Reason;
+use crate::seccomp;
 use crate::target::{Target, TextSegment};
 use calltap_patch::{Avma, Text};
 use object::Endianness::{self, Little as LITTLE};
@@ -49,6 +51,9 @@ impl<'a> Inferior<'a> {
     /// Reads the mappings, picks a place for injected code, and finds the agent. Waits until code
     /// that an earlier calltap injected and left is removed.
     pub fn new(target: &'a Target) -> Result<Self, Error> {
+        if is_frozen(target.pid) {
+            return Err(target.refuse(Reason::Frozen));
+        }
         let (mut text, mut regions, mut places) = look(target)?;
         // A thread in left-over code must not be hijacked: it would return into code that the new
         // call has overwritten.
@@ -92,11 +97,12 @@ impl<'a> Inferior<'a> {
         self.call(thread, &call, CALL).map(drop)
     }
 
-    /// Stops any thread that has room on its stack.
+    /// Stops any thread that has room on its stack and may make the agent's system calls.
     pub fn any_thread(&mut self) -> Result<Held, Error> {
-        let mut last = NotHeld::Gone;
+        let mut last = Reason::from(NotHeld::Gone);
         for tid in threads::list_politely(self.target.pid) {
             match Held::take(self.target.pid, tid) {
+                Ok(thread) if let Some(why) = unfit(&thread) => last = why,
                 Ok(thread)
                     if go::has_room(&thread, &mut self.text)
                         && !threads::has_children(self.target.pid, tid) =>
@@ -109,7 +115,7 @@ impl<'a> Inferior<'a> {
                     drop(other);
                     return self.thread_outside(TRY, |_, _, _| None::<&str>);
                 }
-                Err(why) => last = why,
+                Err(why) => last = why.into(),
             }
         }
         Err(self.target.refuse(last))
@@ -131,12 +137,16 @@ impl<'a> Inferior<'a> {
                 |tid| tids.iter().any(|other| *other != tid && !threads::has_children(pid, *other));
             let is_spared =
                 |tid| start.elapsed() < SPARED && threads::has_children(pid, tid) && has_other(tid);
+            let mut unfit_threads = 0;
             for tid in tids.iter().copied() {
                 if is_spared(tid) {
                     last = Reason::Busy;
                     continue;
                 }
                 match Held::take(pid, tid) {
+                    Ok(thread) if let Some(why) = unfit(&thread) => {
+                        (last, unfit_threads) = (why, unfit_threads + 1)
+                    }
                     Ok(thread) if !go::has_room(&thread, &mut self.text) => {
                         last = Reason::NoStack;
                     }
@@ -155,9 +165,27 @@ impl<'a> Inferior<'a> {
             if !self.target.lives() {
                 return Err(self.target.refuse(NotHeld::Gone));
             }
+            if unfit_threads == tids.len() && unfit_threads > 0 {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(self.target.refuse(last))
+    }
+}
+
+/// Returns why a thread cannot make the agent's system calls, if a filter or the program itself has
+/// forbidden them since calltap attached: they might kill the program.
+fn unfit(thread: &Held) -> Option<Reason> {
+    if proc::handles_signal(thread.tid, libc::SIGSYS) && thread.dispatches_system_calls() {
+        return Some(Reason::Dispatched);
+    }
+    if !proc::is_filtered(thread.tid) {
+        return None;
+    }
+    match thread.seccomp_filters() {
+        Ok(filters) => seccomp::forbids(&filters).map(|call| Reason::Seccomp { call }),
+        Err(errno) => Some(Reason::UnreadSeccomp { errno }),
     }
 }
 

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub fn lasting(pid: u32, patience: Duration) -> Option<u32> {
     let start = Instant::now();
     let shares = |other: &u32| share(pid, *other);
-    let mut others: Vec<u32> = proc::of_same_programs(&[pid]).filter(shares).collect();
+    let mut others: Vec<u32> = proc::of_same_programs(&[pid], None).filter(shares).collect();
     while !others.is_empty() && start.elapsed() < patience {
         thread::sleep(PAUSE);
         others.retain(shares);

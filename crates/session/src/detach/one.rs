@@ -298,6 +298,11 @@ impl<'a> Detaching<'a> {
         let mut thread = match inferior.any_thread() {
             Ok(thread) => thread,
             Err(_) if !target.lives() => return,
+            Err(why) if forbids_calls(&why) => {
+                return notes
+                    .others
+                    .push(format!("{why}: what is mapped stays, and nothing leads to it any more"));
+            }
             Err(why) => return notes.ours.push(why.to_string()),
         };
         for (operation, ranges) in
@@ -326,6 +331,18 @@ impl<'a> Detaching<'a> {
         let leads = if self.whole { "nothing new leads to it" } else { "nothing leads to it any more" };
         (self.since.elapsed() > limit).then(|| format!("{last}: what is mapped stays, and {leads}"))
     }
+}
+
+/// Whether no thread may make the agent's system calls, now and later.
+fn forbids_calls(error: &calltap_process::Error) -> bool {
+    use Reason::{Dispatched, Seccomp, StrictSeccomp, UnreadSeccomp};
+    matches!(
+        error,
+        calltap_process::Error::Attach {
+            reason: Seccomp { .. } | UnreadSeccomp { .. } | StrictSeccomp | Dispatched,
+            ..
+        }
+    )
 }
 
 /// Releases a thread that opened a library and waits for its functions to be traced: no answer will

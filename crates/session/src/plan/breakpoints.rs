@@ -256,7 +256,7 @@ impl Planner<'_> {
     fn other_of_its_memory(&self, pid: u32) -> Option<String> {
         let start = Instant::now();
         loop {
-            let sharing = agent::who_maps(&self.directory.identity(), &[pid]).into_iter();
+            let sharing = agent::who_maps(&self.directory.identity(), &[pid], None).into_iter();
             let mut others = sharing.filter(|other| *other != pid && shares_memory(pid, *other));
             match others.next() {
                 Some(_) if start.elapsed() < MOMENT => std::thread::sleep(Duration::from_millis(1)),

@@ -7,6 +7,7 @@
 
 mod door;
 mod living;
+mod mapped;
 mod place;
 
 pub use door::Door;
@@ -16,7 +17,6 @@ use crate::error::Error;
 use crate::plan::journal::Journal;
 use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
-use calltap_process::memory::maps;
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
 use living::{PREFIX, PROCESS, prefix_of, remove_stale};
@@ -159,25 +159,9 @@ impl Directory {
         Base::of(target).flat_map(named).filter(is_trusted)
     }
 
-    /// Returns the directory of a program that was started with the agent inside, from its
-    /// mappings.
-    fn place_of_started(target: &Target) -> Option<Place> {
-        let regions = maps::read(target.pid).ok()?;
-        let control = regions.iter().find(|region| {
-            let name = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
-            let directory = name(region.path.parent()).unwrap_or_default();
-            region.name() == "control" && directory.starts_with(PREFIX)
-        })?;
-        let directory = control.path.parent()?;
-        let place =
-            Place::open(Base::own(directory.parent()?.to_owned()), directory.file_name()?.to_str()?).ok()?;
-        let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
-        place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid())).then_some(place)
-    }
-
     /// Returns the directory of a process that was attached to or started.
     fn place_of(target: &Target) -> Option<Place> {
-        Directory::place_for(target).or_else(|| Directory::place_of_started(target))
+        Directory::place_for(target).or_else(|| mapped::of(target))
     }
 
     /// Reads a small file in the directory of a process, whether it has a controller or not.
@@ -219,7 +203,29 @@ impl Directory {
     }
 
     fn open_once_for(target: &Target) -> Result<Option<Directory>, Error> {
-        let Some(place) = Directory::place_of(target) else { return Ok(None) };
+        match Directory::place_of(target) {
+            Some(place) => Directory::open_at(target, place),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the directory of a session that a process has inherited by fork, if the first process
+    /// of the session has ended.
+    pub fn open_inherited(target: &Target) -> Result<Option<Directory>, Error> {
+        match mapped::inherited(target) {
+            Some((_, Some(of))) => Err(target.refuse(Reason::Child { of }).into()),
+            Some((place, None)) => Directory::open_at(target, place),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a process is the first one of the session.
+    pub fn is_of(&self, target: &Target) -> bool {
+        let name = self.place.inside.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(PREFIX) || name.starts_with(&prefix_of(target))
+    }
+
+    fn open_at(target: &Target, place: Place) -> Result<Option<Directory>, Error> {
         let agent = if place.via.join(agent::FILE).exists() { agent::FILE } else { ATTACHED };
         // Files are missing if a controller was killed before it did anything, or after it had
         // undone everything.

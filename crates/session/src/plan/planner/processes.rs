@@ -89,7 +89,7 @@ impl<'a> Planner<'a> {
             |pid: &u32| listed.iter().all(|(_, known)| known.pid != *pid && !shares_memory(known.pid, *pid));
         let known: Vec<u32> =
             [first.pid].into_iter().chain(listed.iter().map(|(_, known)| known.pid)).collect();
-        let others = agent::who_maps(&session, &known).into_iter().filter(is_new);
+        let others = agent::who_maps(&session, &known, None).into_iter().filter(is_new);
         let others: Vec<(u32, Target)> =
             others.filter_map(|pid| Some((UNLISTED | pid, Target::of_child(pid)?))).collect();
         listed.into_iter().chain(others).collect()

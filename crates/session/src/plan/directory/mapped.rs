@@ -1,0 +1,46 @@
+//! Session directories that are found by a process's mappings.
+
+use super::living::{OF, PREFIX, is_of_living, prefix_of};
+use super::place::{Base, Place};
+use calltap_process::memory::maps;
+use calltap_process::target::Target;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Returns the directory of a program that was started with the agent inside, or of a process that
+/// has changed its root directory since calltap attached.
+pub(super) fn of(target: &Target) -> Option<Place> {
+    let own = prefix_of(target);
+    find(target, |name| name.starts_with(PREFIX) || name.starts_with(&own)).map(|(place, _)| place)
+}
+
+/// Returns the directory of the process from which this one was forked while calltap was attached,
+/// with that process's id if it lives.
+pub(super) fn inherited(target: &Target) -> Option<(Place, Option<u32>)> {
+    let own = prefix_of(target);
+    let (place, name) = find(target, |name| name.starts_with(OF) && !name.starts_with(&own))?;
+    let first = name.strip_prefix(OF).and_then(|name| name.split('.').next()?.parse().ok());
+    Some((place, first.filter(|_| is_of_living(&name))))
+}
+
+/// Returns the directory whose control file is mapped, if its name is accepted, with its name.
+fn find(target: &Target, accepts: impl Fn(&str) -> bool) -> Option<(Place, String)> {
+    let regions = maps::read(target.pid).ok()?;
+    let name_of = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let control = regions.iter().find(|region| {
+        let directory = region.path.parent().and_then(name_of).unwrap_or_default();
+        region.name() == "control" && accepts(&directory)
+    })?;
+    let directory = control.path.parent()?;
+    let name = name_of(directory)?;
+    // The path of a mapping leads nowhere if the program has unmounted its former root.
+    let bases = directory.parent().into_iter().chain(["/dev/shm", "/tmp", "/var/tmp"].map(Path::new));
+    let trusted = [target.owner().map_or(0, |(uid, _)| uid), rustix::process::geteuid().as_raw()];
+    let place =
+        bases.filter_map(|base| Place::open(Base::own(base.to_owned()), &name).ok()).find(|place| {
+            let inode = || place.file("control").and_then(|file| file.metadata()).map(|meta| meta.ino());
+            place.directory.metadata().is_ok_and(|meta| trusted.contains(&meta.uid()))
+                && inode().is_ok_and(|inode| inode == control.file.1)
+        })?;
+    Some((place, name))
+}
