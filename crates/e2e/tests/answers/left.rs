@@ -2,7 +2,8 @@
 
 use calltap_e2e::{
     BARE, BARE_PLACED, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
-    calltap_run, changed_text, check, compile, have, installed, jumps, kill, matrix,
+    calltap_run, changed_text, check, compile, compile_rust, compile_rust_as_it_is, have, installed, jumps,
+    kill, matrix,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -132,6 +133,15 @@ fn a_recorded_call_is_left_at_once_where_the_functions_around_it_are_not_recorde
         let flags: Vec<Flags> = vec![vec!["-F", "work", "-F", "leaf"]];
         let expect = Expect { stdin: b"\n\n", uncounted: true, ..Expect::default() };
         let recording = check(&program, &flags, &expect);
+        check_depths(&recording.what, &recording.run.stdout, &recording.trace.to_string_lossy());
+    }
+}
+
+#[test]
+fn a_panic_leaves_recorded_calls_at_once_where_the_functions_around_them_are_not_recorded() {
+    for program in [compile_rust("deeper.rs", &["-O"]), compile_rust_as_it_is("deeper.rs", &["-O"])] {
+        let flags: Vec<Flags> = vec![vec!["-F", "work", "-F", "leaf"]];
+        let recording = check(&program, &flags, &Expect { uncounted: true, ..Expect::default() });
         check_depths(&recording.what, &recording.run.stdout, &recording.trace.to_string_lossy());
     }
 }
