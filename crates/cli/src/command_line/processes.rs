@@ -118,7 +118,7 @@ fn living() -> Vec<u32> {
 /// Whether a process has this name in `ps`, or its program's file does.
 fn is_called(pid: u32, name: &str) -> bool {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let program = calltap_session::process_program(pid).unwrap_or_default();
     let file = program.file_name().unwrap_or_default().to_string_lossy();
     comm.trim_end() == name || file.trim_end_matches(" (deleted)") == name
 }

@@ -292,8 +292,8 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
 /// Waits until a started program runs its own code: before execve, its libraries are not there.
 fn await_program(pid: u32) {
     let start = Instant::now();
-    let own = std::fs::read_link("/proc/self/exe").ok();
-    let is_own = || std::fs::read_link(format!("/proc/{pid}/exe")).ok().is_some_and(|exe| Some(exe) == own);
+    let own = calltap_session::process_program(std::process::id());
+    let is_own = || calltap_session::process_program(pid).is_some_and(|program| Some(program) == own);
     while is_own() && start.elapsed() < STARTING {
         thread::sleep(Duration::from_millis(1));
     }

@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let limit = values::size(&arguments.text("max-size").unwrap_or_default())?;
     let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
-    files.extend(processes::all(arguments)?.iter().map(|pid| format!("/proc/{pid}/exe").into()));
+    files.extend(processes::all(arguments)?.iter().map(|pid| calltap_session::process_program_link(*pid)));
     if files.is_empty() {
         bail!("of which program or library: a file, or '-p PID'");
     }

@@ -25,7 +25,7 @@ use calltap_analysis::live::{Column, Interval};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch as watch_process};
 use feed::Feed;
-use intervals::{Came, Intervals};
+use intervals::{Intervals, Message};
 use several::Watching;
 use std::sync::mpsc;
 use std::thread;
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             scope.spawn(move || {
                 let outcome = look_at(&one.options, (at, &sender), switches, show.interval);
                 // The table's thread may have ended.
-                let _ = sender.send((at, Came::Ended));
+                let _ = sender.send((at, Message::Ended));
                 outcome
             })
         });
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Watches a process until the display ends.
 fn look_at(
     options: &Options,
-    intervals: (usize, &mpsc::Sender<(usize, Came)>),
+    intervals: (usize, &mpsc::Sender<(usize, Message)>),
     switches: &Switches,
     interval: Duration,
 ) -> Result<SessionOutcome> {

@@ -277,5 +277,5 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
 
 /// Returns the inode of a process's program.
 fn program_of(pid: u32) -> Option<u64> {
-    std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino())
+    std::fs::metadata(proc::program_link(pid)).ok().map(|meta| meta.ino())
 }
