@@ -221,9 +221,12 @@ fn a_call_of_a_function_takes_a_snapshot() {
     };
     refused(&["--on", "finish:stop"], "actions are trace_on, trace_off, snapshot and depth=N");
     refused(&["--on", "nosuch:trace_on"], "no traceable function matches 'nosuch'");
-    refused(&["--on", "begin:trace_on", "--clock", "coarse"], "which of two threads' calls was first");
+    refused(
+        &["--on", "begin:trace_on", "--clock", "coarse"],
+        "does not order the calls of different threads",
+    );
     refused(&["--on", "begin:trace_on", "--slow", "main>1ms"], "do not go with --slow");
-    refused(&["--on", "begin:trace_on", "--on", "finish:snapshot"], "goes with no other action");
+    refused(&["--on", "begin:trace_on", "--on", "finish:snapshot"], "excludes other actions");
 }
 
 #[test]

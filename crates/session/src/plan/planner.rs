@@ -418,7 +418,7 @@ impl<'a> Planner<'a> {
             }
             Err(error) => records.push(Metadata::Record(Record::Note {
                 text: format!(
-                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
+                    "cannot read the mappings of process {pid}: its modules are not traced: {error}"
                 ),
             })),
         }
