@@ -97,7 +97,7 @@ fn a_run_that_fails_is_the_last() {
     let exists = |n: u32| program.directory().join(format!("failing.{n}")).exists();
     assert_eq!([exists(1), exists(2)], [true, false]);
     let attached = calltap_run(&["record", "--repeat", "2", "-p", "1"]);
-    check(&attached, 1, &["--repeat is for '-- PROGRAM' only"]);
+    check(&attached, 1, &["--repeat needs '-- PROGRAM'"]);
 }
 
 #[test]

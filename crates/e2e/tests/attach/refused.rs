@@ -221,7 +221,7 @@ fn two_at_once_are_told_of_each_other() {
     let resident = Resident::start(&program, &["counted"]);
     let mut first = resident.attach_beside(&[]);
     resident.await_recorder();
-    one_line(&attach(resident.pid, &[]), &[&format!("already being attached to by PID {}", first.id())]);
+    one_line(&attach(resident.pid, &[]), &[&format!("PID {} (calltap) is attaching to it", first.id())]);
     kill(first.id(), libc::SIGINT);
     succeeds(&mut first);
     assert!(resident.end().0.success());
@@ -258,8 +258,7 @@ fn those_who_attach_again_and_again_are_told_of_each_other() {
         let record = || calltap_run(&["record", "-q", "-p", &pid, "-o", &trace, "--duration", "1ms"]);
         for _ in 0..30 {
             let run = record();
-            let is_told =
-                run.stderr.lines().count() == 1 && run.stderr.contains("already being attached to by");
+            let is_told = run.stderr.lines().count() == 1 && run.stderr.contains("is attaching to it");
             assert!(run.status.success() || is_told, "{}", run.stderr);
         }
     };

@@ -33,7 +33,7 @@ use crate::site::JUMP;
 const SHARE: u64 = 8;
 /// Bytes that may be decoded of any file.
 const LEAST: u64 = 1 << 16;
-/// Most possible calls of the name of a function is empty that are decoded to prove that it is called.
+/// Most possible calls of a function without a name that are decoded to prove that it is called.
 const CALLS: usize = 8;
 /// Bytes of the longest jump table.
 const LONGEST_TABLE: u64 = 1 << 17;
