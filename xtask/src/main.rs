@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<()> {
-    let Some((command, rest)) = words.split_first() else { bail!("which command?\n\n{USAGE}") };
+    let Some((command, rest)) = words.split_first() else { bail!("no command named\n\n{USAGE}") };
     match *command {
         "demo" => {
             flags(rest, &[])?;

@@ -33,7 +33,7 @@ pub fn through(program: &str) -> String {
 
 /// Runs a test binary, and ends with its exit status.
 pub fn run(words: &[&str]) -> Result<()> {
-    let [program, arguments @ ..] = words else { bail!("which program?") };
+    let [program, arguments @ ..] = words else { bail!("no program named") };
     let mut command = Command::new(program);
     let start = Instant::now();
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

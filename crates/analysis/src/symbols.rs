@@ -4,6 +4,16 @@ use crate::names::{Names, base_name};
 use calltap_trace::{Meta, Module, SiteId, ThreadId};
 use std::collections::HashMap;
 
+/// Most generations between a process and an ancestor.
+const GENERATIONS: u32 = 64;
+
+/// Returns the number of generations from a process up to its ancestor; the largest number if it is
+/// no ancestor.
+pub(crate) fn generations(process: u32, ancestor: u32, parent: impl Fn(u32) -> Option<u32>) -> u32 {
+    let line = std::iter::successors(Some(process), |child| parent(*child)).take(GENERATIONS as usize);
+    line.zip(0..).find(|(at, _)| *at == ancestor).map_or(u32::MAX, |(_, generation)| generation)
+}
+
 /// Maximum number of cached names; the cache is emptied when it is full.
 const CACHE: usize = 1 << 18;
 
@@ -82,21 +92,8 @@ impl<'a> Symbols<'a> {
                 && module.unloaded_ticks.is_none_or(|unloaded| ticks <= unloaded)
         };
         let newest_first = self.meta.modules.iter().rev();
-        newest_first.filter(loaded).min_by_key(|module| self.generations(process, module.process))
-    }
-
-    fn generations(&self, process: u32, ancestor: u32) -> u32 {
-        let mut at = process;
-        for generation in 0..64 {
-            if at == ancestor {
-                return generation;
-            }
-            match self.meta.processes.get(at as usize).and_then(|process| process.parent) {
-                Some(parent) => at = parent,
-                None => break,
-            }
-        }
-        u32::MAX
+        let parent = |child: u32| self.meta.processes.get(child as usize).and_then(|process| process.parent);
+        newest_first.filter(loaded).min_by_key(|module| generations(process, module.process, parent))
     }
 
     /// Returns the location of the call that returns to `address`, made in `process` at `ticks`.

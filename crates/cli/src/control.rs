@@ -33,7 +33,9 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
     match ask(pid, &Request::Selection)? {
         Some(Answer::Selection(words, functions)) => Ok((Session::Theirs, words, functions)),
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!("calltap is at it already, and does not understand"),
+        Some(_) => bail!(
+            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
+        ),
         None => {
             let attached = live::find(pid)?;
             let (words, functions) = (attached.settings.words.clone(), attached.list()?);
@@ -43,7 +45,7 @@ fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
 }
 
 fn which(arguments: &Arguments) -> Result<(u32, Vec<String>)> {
-    let pid = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pid = crate::command_line::processes::one(arguments)?.context("no process named: add '-p PID'")?;
     Ok((pid, arguments.texts("operand")))
 }
 
@@ -70,7 +72,9 @@ fn get(arguments: &Arguments) -> Result<()> {
 
 fn put(arguments: &Arguments) -> Result<()> {
     let (pid, words) = which(arguments)?;
-    let Some((name, values)) = words.split_first() else { bail!("which file?") };
+    let Some((name, values)) = words.split_first() else {
+        bail!("no control file named: 'calltap get' lists them")
+    };
     let file = named(name)?;
     let open = if arguments.is_set("append") { Open::Append } else { Open::Truncate };
     let (session, words, functions) = find(pid)?;
@@ -81,7 +85,7 @@ fn put(arguments: &Arguments) -> Result<()> {
         Session::Theirs => match ask(pid, &Request::Select(model.words))? {
             Some(Answer::Set { notes, .. }) => say(&notes),
             Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-            _ => bail!("the calltap that controlled it has ended; ask again"),
+            _ => bail!("process {pid}: the calltap that controlled it has ended: repeat the command"),
         },
         Session::Ours(mut attached) => {
             if effect.resets_profile {

@@ -28,7 +28,7 @@ use std::time::Duration;
 pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     let pids = processes::all(arguments)?;
     if pids.is_empty() {
-        bail!("which process: '-p PID'");
+        bail!("no process named: add '-p PID'");
     }
     let is_several = pids.len() > 1;
     // The status of all processes goes to one output.
@@ -51,7 +51,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         match one(*pid) {
             Ok(()) => done += 1,
             Err(error) if listed.len() > 1 && *was_there && many::is_of_ended(&error) => {
-                tell!("calltap: {error:#}: it had ended before");
+                tell!("calltap: {error:#}: skipped, as it ended meanwhile");
             }
             Err(error) => {
                 failed.take().into_iter().for_each(|error: anyhow::Error| tell!("calltap: {error:#}"));
@@ -63,7 +63,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         out.finish()?;
     }
     if failed.is_none() && done == 0 {
-        bail!("all of these processes had ended");
+        bail!("nothing to do: all named processes had ended");
     }
     failed.map_or(Ok(()), Err)
 }
@@ -120,26 +120,30 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
         (_, true) => Some(false),
         _ => None,
     };
-    let (on, off, written, stopped, notes) =
-        match ask(pid, &Request::Set { given: given.clone(), kept: kept.clone(), on, later })? {
-            Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
-                (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
+    let (on, off, written, stopped, notes) = match ask(
+        pid,
+        &Request::Set { given: given.clone(), kept: kept.clone(), on, later },
+    )? {
+        Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
+            (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
+        }
+        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
+        Some(_) => bail!(
+            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
+        ),
+        None => {
+            let mut attached = find(pid)?;
+            if !kept.is_empty() {
+                return Err(attached.refuse_kept().into());
             }
-            Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-            Some(_) => bail!("calltap is at it already, and does not understand"),
-            None => {
-                let mut attached = find(pid)?;
-                if !kept.is_empty() {
-                    return Err(attached.refuse_kept().into());
-                }
-                let mut words = attached.settings.words.clone();
-                let later = later || words.ftraced.is_some();
-                let changed = words.change(given);
-                let on = on.unwrap_or(changed || attached.settings.on);
-                let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
-                (tally.on, tally.off, tally.written, tally.stopped, notes)
-            }
-        };
+            let mut words = attached.settings.words.clone();
+            let later = later || words.ftraced.is_some();
+            let changed = words.change(given);
+            let on = on.unwrap_or(changed || attached.settings.on);
+            let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
+            (tally.on, tally.off, tally.written, tally.stopped, notes)
+        }
+    };
     say(&notes);
     let took = |what: &str, time: Duration| match time.is_zero() {
         true => String::new(),
@@ -246,13 +250,15 @@ fn snapshot(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
 
 fn detach(pid: u32, of: &str) -> Result<()> {
     if let Some(Answer::Detaching) = ask(pid, &Request::Detach)? {
-        tell!("calltap: {of}who recorded it was asked to end, and has left it");
+        tell!("calltap: {of}the calltap that recorded it has ended on request, and detached");
         return Ok(());
     }
     let left = calltap_session::detach_process(pid)?;
     say(&left.notes);
     if !left.whole {
-        bail!("something was left behind: try again");
+        bail!(
+            "calltap could not remove all of its code from process {pid}: repeat 'calltap detach -p {pid}'"
+        );
     }
     tell!("calltap: {of}detached; stopped for {}", ms(left.stops.total));
     Ok(())

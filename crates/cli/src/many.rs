@@ -46,7 +46,7 @@ pub fn refused(error: &Error) -> ExitCode {
     if !processes::is_one_of_many() || !has_ended(error) {
         return ending::refused(error);
     }
-    tell!("calltap: {error}: it had ended before");
+    tell!("calltap: {error}: skipped, as it ended meanwhile");
     ExitCode::from(ENDED)
 }
 
@@ -104,7 +104,7 @@ pub fn answer(name: &str, arguments: &Arguments) -> Result<Option<ExitCode>> {
 /// ended before counts only if all had.
 pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Result<ExitCode> {
     let interrupted = calltap_session::interruption()?;
-    let program = std::env::current_exe().context("calltap's own program")?;
+    let program = std::env::current_exe().context("cannot find calltap's own program")?;
     let words = common_words(std::env::args_os().skip(1));
     let start = |pid: &u32| {
         let mut command = Command::new(&program);
@@ -120,11 +120,11 @@ pub fn run(pids: &[u32], output: Option<&Path>, answers: Option<Answers>) -> Res
         if process_exists(*pid) {
             command.env(processes::ONE_OF_MANY, processes::title(*pid));
         }
-        command.spawn().with_context(|| format!("a calltap for {pid}"))
+        command.spawn().with_context(|| format!("cannot start a calltap for process {pid}"))
     };
     let mut running = pids.iter().map(start).collect::<Result<Vec<Child>>>()?;
     if io::stderr().is_terminal() {
-        tell!("calltap: {} processes; those that start later are not looked at", pids.len());
+        tell!("calltap: {} processes; calltap leaves out processes that start later", pids.len());
     }
     let said = Mutex::new(HashSet::new());
     let status = thread::scope(|scope| {

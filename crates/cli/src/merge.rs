@@ -23,7 +23,7 @@ impl Drop for Imported {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let paths: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
     if paths.len() < 2 {
-        bail!("merge: which recordings: 'calltap merge calltap.data trace.dat -o merged.data'");
+        bail!("merge: no recordings named: 'calltap merge calltap.data trace.dat -o merged.data'");
     }
     let output = TraceFile::new(&arguments.path("output").unwrap_or_default());
     let mut imported = Vec::new();

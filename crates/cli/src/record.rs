@@ -41,7 +41,9 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
 fn subject(arguments: &Arguments) -> Result<Subject> {
     let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
-        (false, None) if arguments.text("duration").is_some() => bail!("--duration is for '-p PID' only"),
+        (false, None) if arguments.text("duration").is_some() => {
+            bail!("--duration needs '-p PID': a program that calltap starts is recorded until it ends")
+        }
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => {
             processes::tell_of_children(pid, arguments);
@@ -51,8 +53,8 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
                 duration: arguments.text("duration").map(|text| values::time(&text)).transpose()?,
             })
         }
-        (true, None) => bail!("what to record: '-- PROGRAM' or '-p PID'"),
-        (false, Some(_)) => bail!("either '-- PROGRAM' or '-p PID', not both"),
+        (true, None) => bail!("nothing to record: name '-- PROGRAM' or '-p PID'"),
+        (false, Some(_)) => bail!("'-- PROGRAM' and '-p PID' exclude each other: name one of them"),
     }
 }
 
@@ -134,7 +136,7 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
     let output = arguments.path("output").unwrap_or_default();
     if output.is_dir() {
         bail!(
-            "-o {}: that is a directory; the trace is a file: -o {}",
+            "-o {}: a directory, and a trace is a file: -o {}",
             output.display(),
             output.join("calltap.data").display()
         );
@@ -143,7 +145,7 @@ fn output(arguments: &Arguments, subject: &Subject) -> Result<std::path::PathBuf
         return Ok(output);
     }
     if matches!(subject, Subject::Program(_)) {
-        bail!("-o -: the program has standard output itself; name a file, or attach with -p PID");
+        bail!("-o -: the program itself writes to standard output: name a file, or attach with -p PID");
     }
     if std::io::stdout().is_terminal() {
         bail!("-o -: a trace is no text for a terminal: name a file, or pipe it into a program");
@@ -164,7 +166,7 @@ fn events(arguments: &Arguments) -> Result<[bool; 3]> {
     for flag in ["slow", "snapshot-on"] {
         if !words.is_empty() && !arguments.texts(flag).is_empty() {
             bail!(
-                "--events and --{flag} exclude each other: a chain leads to calls that --{flag} does not keep"
+                "--events and --{flag} exclude each other: --{flag} does not keep the calls that explain a wait"
             );
         }
     }
@@ -177,29 +179,33 @@ fn check(arguments: &Arguments, selection: &ParsedSelection, clock: Clock, timed
     let has = |kind| selection.tracers.iter().any(|tracer| tracer.kind == kind);
     if words.int3 && arguments.is_set("follow") {
         bail!(
-            "--allow-int3 and --follow exclude each other: who is followed is traced, and that takes SIGTRAP"
+            "--allow-int3 and --follow exclude each other: calltap ptraces the processes that it follows, and would receive the SIGTRAP of each breakpoint"
         );
     }
     if timed && !has(TracerKind::FunctionGraph) {
-        bail!("the function_graph tracer tells how long calls take, and it is not among the tracers");
+        bail!("--slow and --snapshot-on need durations of calls: add '--tracer function_graph'");
     }
     if words.futures && has(TracerKind::Profile) {
-        bail!("--async and the profile tracer keep what they know of a call in the same place: not both");
+        bail!("--async and '--tracer profile' exclude each other: both keep a call's data in the same word");
     }
     if words.futures && !has(TracerKind::FunctionGraph) {
-        bail!("--async needs to know when polls end: the function_graph tracer");
+        bail!("--async needs the ends of polls: add '--tracer function_graph'");
     }
     if clock == Clock::Sparse && (words.futures || !words.arguments.is_empty() || !words.results.is_empty()) {
-        bail!("there is no room for values between the events of '--clock sparse'");
+        bail!("'--clock sparse' excludes --async, -A and -R: its events have no room for values");
     }
     if !words.python.is_empty() && !has(TracerKind::FunctionGraph) {
-        bail!("--python records calls and returns: it needs the function_graph tracer");
+        bail!("--python needs calls and returns: add '--tracer function_graph'");
     }
     if !words.python.is_empty() && clock == Clock::Sparse {
-        bail!("--python tells calls apart by what there is no room for with '--clock sparse'");
+        bail!(
+            "--python and '--clock sparse' exclude each other: the events have no room for the values that identify Python functions"
+        );
     }
     if arguments.is_set("fail-on-loss") && arguments.is_set("overwrite") {
-        bail!("--fail-on-loss and --overwrite exclude each other: events are overwritten on purpose");
+        bail!(
+            "--fail-on-loss and --overwrite exclude each other: --overwrite loses the oldest events on purpose"
+        );
     }
     Ok(())
 }
@@ -242,10 +248,10 @@ fn tell_summary(options: &Options, outcome: &Outcome, of: &str) {
     }
     let profiles = options.selection.tracers.iter().any(|tracer| tracer.kind == TracerKind::Profile);
     if profiles && outcome.snapshots.is_none() {
-        tell!("calltap: calls were summed up as well: 'calltap report --profile -i {output}'");
+        tell!("calltap: the trace also has sums by function: 'calltap report --profile -i {output}'");
     }
     if options.selection.words.futures && outcome.snapshots.is_none() {
-        tell!("calltap: which futures were polled is known: 'calltap futures -i {output}'");
+        tell!("calltap: the trace has the polled futures: 'calltap futures -i {output}'");
     }
 }
 
@@ -289,7 +295,7 @@ fn summary(outcome: &Outcome, options: &Options, output: &str) -> String {
     };
     let files = match outcome.snapshots.as_deref() {
         None => format!("{} in {output}", bytes(outcome.file_size)),
-        Some([]) => "no snapshot: nothing of --snapshot-on has happened".to_owned(),
+        Some([]) => "no snapshot: no event of --snapshot-on occurred".to_owned(),
         Some(files) => {
             let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             format!("{} in {}", bytes(outcome.file_size), names.join(", "))

@@ -24,7 +24,7 @@ impl Runs {
     pub fn of(arguments: &Arguments) -> Result<Option<Runs>> {
         let Some(text) = arguments.text("repeat") else { return Ok(None) };
         if arguments.text("pid").is_some() {
-            bail!("--repeat is for '-- PROGRAM' only: of a process, make several recordings with -p");
+            bail!("--repeat needs '-- PROGRAM': of a running process, make several recordings with -p");
         }
         match parse(&text) {
             Some(runs) => Ok(Some(runs)),
@@ -46,11 +46,11 @@ impl Runs {
             return code;
         }
         if code != ExitCode::SUCCESS {
-            tell!("calltap: run {} of {} failed: the others are not made", self.run, self.of);
+            tell!("calltap: run {} of {} failed: calltap does not make the other runs", self.run, self.of);
             return code;
         }
         let next = Runs { run: self.run + 1, ..self };
-        let Ok(program) = env::current_exe() else { return self.fail("its own file is not known") };
+        let Ok(program) = env::current_exe() else { return self.fail("calltap cannot find its own program") };
         let command: Vec<OsString> =
             [program.into_os_string()].into_iter().chain(next.arguments(env::args_os().skip(1))).collect();
         self.fail(&calltap_session::become_command(&command).to_string())

@@ -45,7 +45,9 @@ pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     match ask(pid, &Request::Profile)? {
         Some(Answer::Profile(profiled)) => Ok(profiled),
         Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!("calltap is at it already, and does not understand"),
+        Some(_) => bail!(
+            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
+        ),
         None => Ok(live::find(pid)?.profile()?),
     }
 }

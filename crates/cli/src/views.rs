@@ -24,7 +24,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
     if arguments.words("pid").pop().is_some() {
         bail!(
-            "-p is for 'report --profile'; of a running process: 'calltap top -p PID', 'calltap record -p PID'"
+            "-p needs 'report --profile'; other commands for a running process: 'calltap top -p PID', 'calltap record -p PID'"
         );
     }
     let path = arguments.shown().unwrap_or_default();
@@ -155,13 +155,13 @@ impl View<'_> {
         let format = self.arguments.text("to");
         let globs = self.arguments.names("function");
         match (format.as_deref() == Some("otlp"), globs.is_empty()) {
-            (true, true) => bail!("--to otlp: which functions become spans is said with -F"),
+            (true, true) => bail!("--to otlp needs -F, which names the functions that become spans"),
             (true, false) if !self.source.has_time() => {
-                bail!("spans have times: the trace has none (--clock counter)")
+                bail!("--to otlp needs times, and the trace has none (--clock counter)")
             }
-            (false, false) => bail!("-F chooses spans: it is for --to otlp"),
+            (false, false) => bail!("-F needs '--to otlp': it names the functions that become spans"),
             (false, true) if self.arguments.text("trace-id").is_some() => {
-                bail!("--trace-id joins spans: it is for --to otlp")
+                bail!("--trace-id needs '--to otlp': it joins spans")
             }
             _ => {}
         }
@@ -203,7 +203,7 @@ impl View<'_> {
             return Ok(by);
         }
         if !matches!(format, Some("flamegraph" | "folded")) {
-            bail!("--by chooses a time: it is for --to flamegraph and --to folded");
+            bail!("--by needs '--to flamegraph' or '--to folded': it chooses their time");
         }
         if !self.source.has_switches() {
             bail!("--by {}: the trace does not say when threads ran (docs/waits.md)", by.name());

@@ -45,7 +45,7 @@ impl Question {
             Ok(Rule { function: rule.function, ns: rule.ns })
         };
         if words.is_empty() {
-            bail!("why of which calls: 'calltap why handle>10ms'");
+            bail!("no calls named: 'calltap why handle>10ms'");
         }
         let rules = words.iter().map(rule).collect::<Result<Vec<Rule>>>()?;
         Ok(Question::Why(Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names }))
@@ -82,7 +82,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let subject = QuestionSubject::new(arguments, &mut words, command)?;
     let question = Question::new(name, arguments, &words)?;
     if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
-        bail!("--duration: with '-p PID' only");
+        bail!("--duration needs '-p PID': a program that calltap starts is watched until it ends");
     }
     let subject = match subject {
         QuestionSubject::File(path) => {
@@ -148,7 +148,7 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
     let reader = TraceReader::open(path)?;
     let counts = reader.meta().session.as_ref().is_some_and(|session| session.clock == ClockKind::Counter);
     if counts {
-        let why = "it was recorded with '--clock counter': it does not say how long calls took";
+        let why = "the trace was recorded with '--clock counter': it has no durations";
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
     }
     reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
@@ -183,7 +183,10 @@ impl Recording {
                 Err(error) => return Err(error).with_context(|| directory.display().to_string()),
             }
         }
-        bail!("{}: there is no name left for a recording", place.display())
+        bail!(
+            "{}: all names for a temporary recording are taken: remove its calltap-why.* directories",
+            place.display()
+        )
     }
 
     fn file(&self) -> PathBuf {

@@ -172,11 +172,11 @@ impl Text {
     fn open(&self) -> Option<Opened> {
         // The process may have ended: its file may still have its name, if that is the same file,
         // unchanged.
-        let is_it = |file: &File| {
+        let is_same_file = |file: &File| {
             let unchanged = |meta: &Metadata| meta.ctime() <= self.seen as i64;
             file.metadata().is_ok_and(|meta| meta.ino() == self.region.file.1 && unchanged(&meta))
         };
-        let by_name = || open_itself(&self.region.path).ok().filter(is_it);
+        let by_name = || open_itself(&self.region.path).ok().filter(is_same_file);
         let file = self.region.open(self.pid).ok().or_else(by_name)?;
         let module = Module::read(&file, &self.region);
         let text = TextSegment::of(&ReadCache::new(&file))?;

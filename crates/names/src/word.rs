@@ -28,6 +28,11 @@ struct Module {
     not: bool,
 }
 
+/// Whether a pattern names everything. A `?` selects names by their length.
+fn is_for_all(pattern: &str) -> bool {
+    pattern.bytes().all(|byte| byte == b'*')
+}
+
 impl Word {
     /// Compiles a word. Any text is one.
     pub fn new(text: &str) -> Word {
@@ -43,8 +48,9 @@ impl Word {
         let (module, pattern) = split(text);
         let raw = module.is_some().then(|| Glob::new(text));
         // A pattern for all names needs no shape.
-        let is_for_all = pattern.bytes().all(|byte| byte == b'*');
-        let short = Shape::of(pattern).filter(|_| !is_for_all).map(|(shape, text)| (shape, Glob::new(&text)));
+        let short = Shape::of(pattern)
+            .filter(|_| !is_for_all(pattern))
+            .map(|(shape, text)| (shape, Glob::new(&text)));
         Word { text: text.to_owned(), raw, module, whole: Glob::new(pattern), short }
     }
 
@@ -78,9 +84,9 @@ impl Word {
         self.module.is_some()
     }
 
-    /// Whether the word names no module, and its pattern has no character but `*` and `?`.
+    /// Whether the word names all functions of all modules.
     pub fn is_for_all(&self) -> bool {
-        self.module.is_none() && self.whole.pattern().bytes().all(|byte| byte == b'*' || byte == b'?')
+        self.module.is_none() && is_for_all(self.whole.pattern())
     }
 
     /// Whether the word names a function.

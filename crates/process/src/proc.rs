@@ -121,7 +121,7 @@ pub fn program_headers(pid: u32) -> Option<(u64, u64)> {
 pub fn has_dynamic_linker(pid: u32) -> bool {
     const AT_BASE: u64 = 7;
     let is_linker = || {
-        let program = fs::read_link(place(pid).join("exe")).unwrap_or_default();
+        let program = program(pid).unwrap_or_default();
         program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-"))
     };
     let told = auxiliary(pid).and_then(|value| value(AT_BASE));
@@ -192,15 +192,30 @@ pub fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')
 }
 
+/// Name of the link to a process's program.
+const PROGRAM: &str = "exe";
+
 /// Returns the directory in `/proc` of a process: that of its first thread or, if it has ended, of
-/// a living one.
+/// a living one. Does not block, as it only reads links.
 pub fn place(pid: u32) -> PathBuf {
     let first = PathBuf::from(format!("/proc/{pid}"));
-    if fs::metadata(first.join("exe")).is_ok() {
+    let has_program = |place: &Path| fs::read_link(place.join(PROGRAM)).is_ok();
+    if has_program(&first) {
         return first;
     }
     let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
-    tasks.map(|task| task.path()).find(|task| fs::metadata(task.join("exe")).is_ok()).unwrap_or(first)
+    tasks.map(|task| task.path()).find(|task| has_program(task)).unwrap_or(first)
+}
+
+/// Returns the link in `/proc` that opens a process's program, even if its file is gone.
+pub fn program_link(pid: u32) -> PathBuf {
+    place(pid).join(PROGRAM)
+}
+
+/// Returns the path of a process's program; ` (deleted)` stands behind that of a file that is gone.
+/// Does not block.
+pub fn program(pid: u32) -> Option<PathBuf> {
+    fs::read_link(program_link(pid)).ok()
 }
 
 /// Identity of a session: its directory's name and its control file.
@@ -220,16 +235,6 @@ pub fn of_same_programs(known: &[u32], also: Option<&Path>) -> impl Iterator<Ite
     let others = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     others.filter(move |pid| {
         !known.contains(pid) && program(*pid).is_some_and(|program| programs.contains(&program))
-    })
-}
-
-/// Returns the path of a process's program. Does not block.
-pub fn program(pid: u32) -> Option<PathBuf> {
-    let first = PathBuf::from(format!("/proc/{pid}"));
-    fs::read_link(first.join("exe")).ok().or_else(|| {
-        // The first thread may have ended.
-        let tasks = fs::read_dir(first.join("task")).into_iter().flatten().flatten();
-        tasks.filter_map(|task| fs::read_link(task.path().join("exe")).ok()).next()
     })
 }
 

@@ -37,7 +37,7 @@ calltap_sites::reasons! {
     HighMemory { at: u64 } = "high-memory",
         "it has memory above 128 TiB (at {at:#x}; five levels of page tables), where there is no room for shadow stacks", "start it without addresses above 2^47 in its calls of mmap";
     OtherProgram = "other-program",
-        "it runs another program by now", "none";
+        "it has executed another program", "none";
 
     // Permissions.
     OwnChildrenOnly = "ptrace-scope-1",
@@ -61,21 +61,21 @@ calltap_sites::reasons! {
 
     // Threads of the process.
     NoThread = "no-thread",
-        "no thread", "try again";
+        "it has no thread that calltap can use", "try again";
     NoStack = "no-stack",
-        "its threads have no room on their stacks whenever they are looked at", "try again";
+        "each time that calltap stopped its threads, no stack had room", "try again";
     Inside { what: String } = "inside",
-        "its threads are in {what} whenever they are looked at", "try again";
+        "each time that calltap stopped its threads, they were in {what}", "try again";
     ThreadGone = "thread-gone",
         "the thread that was chosen has ended", "try again";
     Stuck = "stuck",
-        "its threads are in the kernel and do not come out", "see what they wait for: /proc/PID/stack";
+        "its threads wait in the kernel and do not return", "see what they wait for: /proc/PID/stack";
     StoppedMeanwhile = "stopped-meanwhile",
         "it was stopped by a signal", "kill -CONT PID, and try again";
     NotStoppable { errno: Errno } = "not-stoppable",
         "its threads cannot be stopped: {errno}", "see permissions.md";
     Busy = "busy",
-        "it could not be held, this machine is too busy", "try again";
+        "calltap could not stop its threads in time: this machine is too busy", "try again";
     UnknownThreads = "unknown-threads",
         "its threads are not of a known thread library (glibc, musl, Go's runtime)", "start it with calltap record -- PROGRAM";
     WordInUse = "word-in-use",
@@ -88,11 +88,11 @@ calltap_sites::reasons! {
     StillRuns = "still-runs",
         "a thread still runs code of a calltap that was killed", "try again";
     NoPlace = "no-place",
-        "nothing that it has loaded has room behind its text for the code that brings the agent in", "start it with calltap record -- PROGRAM";
+        "no object that it has loaded has room behind its text for the code that loads the agent", "start it with calltap record -- PROGRAM";
     NoRange = "no-range",
         "there is no free address range near it for the agent", "start it with calltap record -- PROGRAM";
     AgentGone = "agent-gone",
-        "the agent is not there any more: it runs another program by now", "attach again";
+        "its agent is gone: it has executed another program", "attach again";
     Unwritable = "unwritable",
         "its memory could not be written", "see permissions.md";
     NoMemory = "no-memory",
@@ -106,9 +106,9 @@ calltap_sites::reasons! {
     NoLockedMemory = "no-locked-memory",
         "it locks all memory that it maps, and may lock no more: raise its limit (RLIMIT_MEMLOCK, prlimit --memlock)", "raise the limit";
     Fault { signal: i32 } = "fault",
-        "the call that was to bring the agent in ended by signal {signal}", "try again";
+        "the injected call that loads the agent ended by signal {signal}", "try again";
     Late = "late",
-        "a call in it did not return in time", "try again";
+        "an injected call did not return in time", "try again";
     Linker { why: String } = "linker",
         "its dynamic linker did not load the agent: {why}", "see what the linker says";
     AgentNotMapped = "agent-not-mapped",
@@ -118,9 +118,9 @@ calltap_sites::reasons! {
     AgentNoMemory = "agent-no-memory",
         "the agent could not map its memory: raise its limit of address space (RLIMIT_AS, ulimit -v)", "raise the limit";
     UnwinderUntold = "unwinder-untold",
-        "its unwinder cannot be told of the agent's frames", "start it with calltap record -- PROGRAM";
+        "calltap cannot register the agent's frames with its unwinder", "start it with calltap record -- PROGRAM";
     UnwinderUnaware = "unwinder",
-        "its unwinder did not take notice of the agent's frames (LLVM's does not)", "start it with calltap record -- PROGRAM";
+        "its unwinder ignores the agent's frames (LLVM's does)", "start it with calltap record -- PROGRAM";
     Unreadable = "unreadable",
         "its program cannot be read", "see permissions.md";
     UnwinderUnknown = "unwinder-unknown",
@@ -136,21 +136,21 @@ calltap_sites::reasons! {
     Child { of: u32 } = "forked-child",
         "it was forked by process {of}, which calltap is attached to: 'calltap detach -p {of}' detaches from both", "detach from that process";
     Attaching { by: String } = "attaching",
-        "it is already being attached to by {by}", "wait for that one";
+        "{by} is attaching to it", "wait for that one";
     Started { by: String } = "started",
-        "it was started by {by}, which records it", "end that calltap";
+        "{by} started it, and records it", "end that calltap";
     Records = "records",
         "calltap has started it, and records it until it ends", "wait for its end";
     Leaving = "leaving",
-        "calltap is leaving it, and takes long", "wait";
+        "a calltap is detaching from it, and has not finished", "wait";
     Silent = "silent",
-        "calltap is at it already, and does not answer", "wait, or end that calltap";
+        "the calltap that controls it does not answer", "wait, or end that calltap";
     OtherSilent = "other-silent",
-        "another calltap has asked the one that controls it, and gets no answer", "wait, or end that calltap";
+        "the calltap that controls it does not answer another calltap either", "wait, or end that calltap";
     NotAttached = "not-attached",
         "calltap is not attached to it", "calltap attach";
     Killed = "killed",
-        "an earlier calltap was killed in the middle of it: 'calltap detach' cleans up", "calltap detach";
+        "an earlier calltap was killed before it had detached: 'calltap detach' cleans up", "calltap detach";
     OtherVersion = "other-version",
         "another version of calltap is attached to it: use that one's 'calltap detach'", "use that version";
     OtherBuild = "other-build",

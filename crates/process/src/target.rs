@@ -233,7 +233,7 @@ impl Target {
 
 /// Whether a process runs a 64-bit program.
 pub fn is_64_bit(pid: u32) -> io::Result<bool> {
-    Ok(elf_class(&proc::place(pid).join("exe"))? == elf::ELFCLASS64.0)
+    Ok(elf_class(&proc::program_link(pid))? == elf::ELFCLASS64.0)
 }
 
 /// Returns the byte of an ELF file that distinguishes 32 from 64 bits.
@@ -303,30 +303,30 @@ impl Symbols {
     pub fn of(
         pid: u32,
         regions: &[Region],
-        is_it: impl Fn(&str) -> bool,
+        is_object: impl Fn(&str) -> bool,
         wanted: impl Fn(&str) -> bool,
     ) -> Option<Symbols> {
-        Symbols::read(pid, regions, is_it, wanted, true)
+        Symbols::read(pid, regions, is_object, wanted, true)
     }
 
     /// Reads the wanted symbols among those that the object exports.
     pub fn exported(
         pid: u32,
         regions: &[Region],
-        is_it: impl Fn(&str) -> bool,
+        is_object: impl Fn(&str) -> bool,
         wanted: impl Fn(&str) -> bool,
     ) -> Option<Symbols> {
-        Symbols::read(pid, regions, is_it, wanted, false)
+        Symbols::read(pid, regions, is_object, wanted, false)
     }
 
     fn read(
         pid: u32,
         regions: &[Region],
-        is_it: impl Fn(&str) -> bool,
+        is_object: impl Fn(&str) -> bool,
         wanted: impl Fn(&str) -> bool,
         all_tables: bool,
     ) -> Option<Symbols> {
-        let region = regions.iter().find(|region| region.executable && is_it(region.name()))?;
+        let region = regions.iter().find(|region| region.executable && is_object(region.name()))?;
         let file = region.open(pid).ok()?;
         let data = ReadCache::new(&file);
         let text = TextSegment::of(&data)?;

@@ -118,7 +118,7 @@ fn detach_all(target: &Target, directory: &Directory, shared: &Shared) -> Detach
         if start.elapsed() > FORKING {
             left.whole = false;
             left.notes.push(format!(
-                "process {}: processes that it forks are still traced, as it forks all the time: stop it, and detach again",
+                "process {}: its new child processes are still traced, as it forks faster than calltap detaches: end its forking, and detach again",
                 target.pid
             ));
             return left;

@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// The user interrupted the command before anything was done to the process.
     #[error(
-        "{program}: interrupted while it was being found out what can be traced: the process is as it was"
+        "{program}: interrupted while calltap read which functions can be traced: the process is unchanged"
     )]
     Interrupted {
         /// The process.
@@ -76,14 +76,16 @@ pub enum Error {
 pub enum KeptWhole {
     /// The rings overwrite the oldest events.
     #[error(
-        "calls whose beginnings are overwritten lie in nothing; take a part of the snapshot when it is read, as in 'calltap report --graph'"
+        "its recorder may overwrite the callers of a call (--overwrite); choose a part of the snapshot when it is read, as in 'calltap report --graph'"
     )]
     Overwritten,
     /// The recorder keeps slow calls, or the last seconds before a trigger.
-    #[error("its recorder keeps what --slow or --snapshot-on says; take a part of the trace when it is read")]
+    #[error(
+        "its recorder keeps only the calls of --slow or --snapshot-on; choose a part of the trace when it is read"
+    )]
     Ruled,
     /// The control directory decides.
-    #[error("its control directory has set_graph_function for that")]
+    #[error("its control directory is mounted: write to set_graph_function there")]
     Mounted,
 }
 

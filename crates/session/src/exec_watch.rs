@@ -23,7 +23,7 @@ pub(crate) struct ExecWatch {
 
 impl ExecWatch {
     pub(crate) fn new(options: &Options, pid: u32, program: &str) -> ExecWatch {
-        let known = fs::read_link("/proc/self/exe").into_iter().collect();
+        let known = proc::program(std::process::id()).into_iter().collect();
         ExecWatch { known, program: program.to_owned(), pid, looked: Instant::now(), done: options.follow }
     }
 
@@ -33,15 +33,14 @@ impl ExecWatch {
             return None;
         }
         self.looked = Instant::now();
-        let exe = |pid: u32| fs::read_link(proc::place(pid).join("exe")).ok();
-        let own = exe(self.pid)?;
+        let own = proc::program(self.pid)?;
         if self.known.len() < 2 {
             self.known.extend((!self.known.contains(&own)).then(|| own.clone()));
             return None;
         }
         let children = proc::place(self.pid).join(format!("task/{}/children", self.pid));
         let children = fs::read_to_string(children).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| exe(pid.parse().ok()?));
+        let children = children.split_whitespace().filter_map(|pid| proc::program(pid.parse().ok()?));
         let other = [own].into_iter().chain(children).find(|exe| !self.known.contains(exe))?;
         self.done = true;
         let (program, other) = (&self.program, other.file_name()?.to_string_lossy().into_owned());

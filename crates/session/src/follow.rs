@@ -210,7 +210,7 @@ impl Follow<'_> {
         if !stack.is_dynamic() {
             return Err("statically linked: no dynamic linker loads the agent".into());
         }
-        let program = std::fs::File::open(proc::place(pid).join("exe"));
+        let program = std::fs::File::open(proc::program_link(pid));
         let program =
             program.and_then(|file| calltap_sites::load(&file)).map_err(|error| error.to_string())?;
         if calltap_sites::is_go_alone(&program) {
@@ -244,7 +244,7 @@ impl Follow<'_> {
 
 /// Returns the file name of a process's program.
 fn program(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let path = proc::program(pid).unwrap_or_default();
     let name = path.file_name().unwrap_or_else(|| Path::new("?").as_os_str());
     calltap_names::printable(&name.to_string_lossy()).into_owned()
 }

@@ -48,7 +48,9 @@ pub use calltap_process::launch::{become_command, interruption, no_core_dump};
 pub use calltap_process::memory::maps::stack_around;
 pub use calltap_process::memory::patch_log::keep_patch_log;
 pub use calltap_process::memory::text::{ProcessText, Sync as TextSync};
-pub use calltap_process::proc::exists as process_exists;
+pub use calltap_process::proc::{
+    exists as process_exists, program as process_program, program_link as process_program_link,
+};
 pub use calltap_process::ptrace::stops::Stops;
 pub use calltap_process::ptrace::traced::{is_asked_to_stop, stay};
 pub use calltap_sched::{CLOCK as KERNEL_CLOCK, Functions as KernelFunctions, remove_left};

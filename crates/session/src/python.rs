@@ -63,10 +63,12 @@ pub enum Reason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
     /// No tracer records returns.
-    #[error("records calls and returns: it needs the function_graph tracer")]
+    #[error("needs calls and returns: add '--tracer function_graph'")]
     NoReturns,
     /// Events do not hold the slots of their calls.
-    #[error("tells calls apart by what there is no room for with '--clock sparse'")]
+    #[error(
+        "and '--clock sparse' exclude each other: the events have no room for the values that identify Python functions"
+    )]
     Sparse,
 }
 

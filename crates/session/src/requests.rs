@@ -187,7 +187,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Option<Answer>, Error> {
     let Some(door) = Directory::knock(&target, LONGEST)? else { return Ok(None) };
     let id = calltap_process::clock::monotonic_ns();
     let mut silence = Silence::new(door.heartbeat(), id, LONGEST_STEP_NS);
-    let system = |source| Error::system("asking the calltap that is at it", source);
+    let system = |source| Error::system("cannot ask the calltap that controls it", source);
     door.write(REQUEST, &to_text(&Letter { id, text: request })).map_err(system)?;
     let is_silent = |silence: &mut Silence| {
         let silent_ns = silence.look(door.heartbeat(), calltap_process::clock::monotonic_ns());

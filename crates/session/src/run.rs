@@ -184,5 +184,5 @@ impl AttachSession<'_> {
 }
 
 fn left_behind(pid: u32) -> String {
-    format!("something was left behind: 'calltap detach -p {pid}' tries again")
+    format!("calltap could not remove all of its code: 'calltap detach -p {pid}' tries again")
 }

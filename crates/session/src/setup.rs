@@ -84,7 +84,7 @@ pub fn provide_kept(shared: &Shared, pid: u32) -> Option<String> {
     (served < threads).then(|| {
         let megabytes = (u64::from(threads) * KEPT_OF_EACH).div_ceil(1 << 20);
         format!(
-            "the rings have room for the calls of {served} of {threads} threads: those of the others are lost; for all it takes --buffer-size {megabytes}M, and that much free memory"
+            "the rings have room for {served} of {threads} threads: the calls of the other threads are lost; --buffer-size {megabytes}M has room for all, and needs that much free memory"
         )
     })
 }
@@ -231,7 +231,7 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// Returns the message about a program that waits until its traceable functions are known.
 pub fn waiting(name: &str) -> String {
-    format!("{name} waits: it is being found out what can be traced in it")
+    format!("{name} waits: calltap reads which of its functions can be traced")
 }
 
 /// Runs `work`, and reports `text` to the user if it takes long.
@@ -370,7 +370,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
         notes.push(format!("{program}: the program ran untraced: the dynamic linker did not load the agent"));
     }
     if totals.processes as usize >= PROCESS_MAX {
-        notes.push(format!("there is room for {PROCESS_MAX} processes: what came later was not recorded"));
+        notes.push(format!("calltap records at most {PROCESS_MAX} processes: later ones were not recorded"));
     }
     let all = (0..totals.processes).filter_map(|index| shared.process(index));
     let bits = all.fold(0, |bits, process| bits | process.trouble.load(Relaxed));
@@ -381,7 +381,7 @@ pub fn trouble(shared: &Shared, program: &str, totals: Totals) -> Vec<String> {
     };
     add(
         Trouble::NoShadowStack,
-        "some stacks could not be given a shadow stack: calls on them are counted as lost",
+        "there was no memory for the shadow stacks of some stacks: calls on them are counted as lost",
     );
     add(Trouble::NoAnswer, "the recorder did not answer in time: some modules were not traced");
     notes.extend(shared.python_trouble());

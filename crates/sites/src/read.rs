@@ -85,7 +85,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
     let mut next = u64::MAX;
     for (function, records) in functions.iter_mut().zip(&records).rev() {
         if functions::is_whole(function) {
-            rooms.decide(function, records, end(function, next));
+            rooms.decide(function, records, latest_end(function, next));
         }
         next = function.address.0;
     }
@@ -115,7 +115,7 @@ pub fn read_by(data: &[u8], module_name: &str, discovery: Discovery) -> Result<B
 }
 
 /// Latest end of a function's code: by its size, or the beginning of the next function.
-fn end(function: &Function, next: u64) -> u64 {
+fn latest_end(function: &Function, next: u64) -> u64 {
     if function.size == 0 { next } else { function.address.0.saturating_add(function.size) }
 }
 

@@ -7,6 +7,7 @@ use crate::futures::Role;
 use crate::names::base_name;
 use crate::off::Off;
 use crate::stamp::Stamp;
+use crate::symbols::generations;
 use crate::values::{self, FormattedValue};
 use calltap_names::{ShortNames, Word, demangle, is_named};
 use calltap_trace::{
@@ -461,9 +462,12 @@ impl Known {
             (module.range.0..module.range.1).contains(&address) && module.unloaded_ticks.is_none()
         };
         let loaded = self.modules.values().filter(here);
-        let Some(module) =
-            loaded.min_by_key(|module| (self.generations(process, module.process), u32::MAX - module.id))
-        else {
+        let Some(module) = loaded.min_by_key(|module| {
+            (
+                generations(process, module.process, |child| self.parents.get(&child).copied()),
+                u32::MAX - module.id,
+            )
+        }) else {
             return format!("0x{address:x}");
         };
         // The return address lies past the function if the call is its last instruction.
@@ -481,19 +485,5 @@ impl Known {
         let traced = || traced.map(|function| self.full_name(function).to_owned());
         let place = || format!("{}+0x{:x}", base_name(&module.path), call + 1);
         found.map(name).or_else(traced).unwrap_or_else(place)
-    }
-
-    fn generations(&self, process: u32, ancestor: u32) -> u32 {
-        let mut at = process;
-        for generation in 0..64 {
-            if at == ancestor {
-                return generation;
-            }
-            match self.parents.get(&at) {
-                Some(parent) => at = *parent,
-                None => break,
-            }
-        }
-        u32::MAX
     }
 }

@@ -126,7 +126,8 @@ impl<S: Source + Sync> Explorer<S> {
             let timeline = Timeline::new(read, limits, progress);
             (timeline, paths.join(), functions.join())
         });
-        let panicked = |_| std::io::Error::other("reading the events failed");
+        let panicked =
+            |_| std::io::Error::other("the thread that reads the events failed: this is a bug of calltap");
         let (timeline, totals) = timeline?;
         let (paths, slowest) = paths.map_err(panicked)??;
         let (sums, _) = functions.map_err(panicked)??;

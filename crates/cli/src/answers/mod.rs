@@ -49,7 +49,7 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     let globs = kind.asked().map(|word| Word::new(word)).collect();
     let linker_names = arguments.is_set("linker-names");
     if !matches!(subject, QuestionSubject::Process(_)) && arguments.text("duration").is_some() {
-        bail!("--duration: with '-p PID' only");
+        bail!("--duration needs '-p PID': a program that calltap starts is watched until it ends");
     }
     let subject = match subject {
         QuestionSubject::File(path) => {
@@ -180,7 +180,7 @@ fn of_file(
         tell!("calltap: {} lost: the answer is not complete", units::counted(listener.known.lost, "event"));
     }
     if !reader.meta().slow.is_empty() {
-        tell!("calltap: only what lies beneath slow calls was recorded, and the answer is about that");
+        tell!("calltap: the trace has only slow calls and the calls within them: so has the answer");
     }
     listener.question.sums(&listener.known, &reader.meta().profile);
     let names = Names::new(reader.meta(), false);

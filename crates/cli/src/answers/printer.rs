@@ -91,7 +91,7 @@ impl Drop for Printer {
         }
         let left_out = *self.left_out.get_mut();
         if left_out > 0 {
-            tell!("calltap: {left_out} lines were left out: they were read too slowly");
+            tell!("calltap: {left_out} lines left out: the reader of the output was too slow");
         }
     }
 }

@@ -62,11 +62,11 @@ fn check_python(python: &[String], query: Query, arguments: &Arguments) -> Resul
     let reads = ["arguments", "results", "if"].iter().any(|flag| arguments.is_set(flag));
     let values = matches!(query, Query::Histogram(..) | Query::CountBy(By::Value) | Query::Span(_));
     if !python.is_empty() && (reads || values) {
-        bail!("--python: values of Python functions are not read");
+        bail!("--python excludes values: calltap does not read those of Python functions");
     }
     if !python.is_empty() && arguments.is_set("callers") {
         bail!(
-            "--python and --callers exclude each other: callers are unwound through C; 'record --python' has those in Python"
+            "--python and --callers exclude each other: calltap unwinds callers in C; 'record --python' records those in Python"
         );
     }
     Ok(())
@@ -79,7 +79,7 @@ impl Kind {
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let python = select::python(arguments)?;
         if functions.is_empty() && python.is_empty() && !matches!(name, "futures" | "stacks" | "slower") {
-            bail!("which function: 'calltap {name} FUNCTION'");
+            bail!("no function named: 'calltap {name} FUNCTION'");
         }
         let (name, query) = match name {
             "count" => (
@@ -91,7 +91,7 @@ impl Kind {
             "latency" => ("latency", Query::Latency(buckets(arguments)?, by(arguments))),
             "slower" => {
                 let time = (!functions.is_empty()).then(|| functions.remove(0));
-                let time = values::time(&time.context("slower than what: 'slower 1ms [FUNCTION...]'")?)?;
+                let time = values::time(&time.context("no time named: 'calltap slower 1ms [FUNCTION...]'")?)?;
                 ("slower", Query::Slower(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
             }
             "stacks" => ("stacks", Query::Stacks),
@@ -109,10 +109,12 @@ impl Kind {
             read => read.to_vec(),
         };
         if functions.iter().any(String::is_empty) {
-            bail!("a function without a name");
+            bail!("the name of a function is empty");
         }
         if let Some(items) = arguments.texts("arguments").iter().find(|items| items.contains('@')) {
-            bail!("'{items}': what is read is of the functions watched, and named without them: '-A arg1/s'");
+            bail!(
+                "-A '{items}': values belong to the watched functions, and are named without them: '-A arg1/s'"
+            );
         }
         let (types, functions) =
             if name == "futures" { (functions, Vec::new()) } else { (Vec::new(), functions) };
@@ -259,11 +261,11 @@ impl Kind {
         let kinds: Vec<TracerKind> = tracers.map(|tracer| tracer.kind).collect();
         // A file without a session record may have the events of any tracer.
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
-            bail!("it was recorded without the function_graph tracer: it does not say how long calls took");
+            bail!("the trace was recorded without the function_graph tracer: it has no durations");
         }
         let polls = || meta.sites.iter().any(|site| Role::of(site).is_some());
         if matches!(self.query, Query::Futures(_)) && !polls() {
-            bail!("it was recorded without --async: it does not say which future was polled");
+            bail!("the trace was recorded without --async: it does not have the polled futures");
         }
         self.read.check(meta)?;
         let timeless =
@@ -274,7 +276,7 @@ impl Kind {
                 Query::Latency(..) | Query::Slower(_) | Query::Futures(_) | Query::Span(_)
             )
         {
-            bail!("it was recorded with '--clock counter': it does not say how long calls took");
+            bail!("the trace was recorded with '--clock counter': it has no durations");
         }
         Ok(())
     }
@@ -284,7 +286,7 @@ fn buckets(arguments: &Arguments) -> Result<Buckets> {
     let Some(text) = arguments.text("linear") else { return Ok(Buckets::Log2) };
     match u64::try_from(values::time(&text)?.as_nanos()) {
         Ok(width) if width > 0 => Ok(Buckets::Linear(width)),
-        _ => bail!("--linear: '{text}' is no width (as in 100us)"),
+        _ => bail!("--linear: '{text}' is not a width, as in 100us"),
     }
 }
 

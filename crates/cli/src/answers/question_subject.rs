@@ -39,10 +39,13 @@ impl QuestionSubject {
                 Some(path) => QuestionSubject::File(path),
                 None => return missing(words),
             },
-            _ => bail!("one of '-p PID', '-- PROGRAM' and FILE, a trace"),
+            _ => bail!("more than one subject: name one of '-p PID', '-- PROGRAM' and FILE, a trace"),
         };
         match words.last().map(Path::new).filter(|word| TraceReader::is_trace(word)) {
-            Some(another) => bail!("{}: one of '-p PID', '-- PROGRAM' and FILE, a trace", another.display()),
+            Some(another) => bail!(
+                "{}: more than one subject: name one of '-p PID', '-- PROGRAM' and FILE, a trace",
+                another.display()
+            ),
             None => Ok(subject),
         }
     }
@@ -50,9 +53,9 @@ impl QuestionSubject {
 
 /// Returns the error for a command line that names no subject.
 fn missing(words: &[OsString]) -> Result<QuestionSubject> {
-    const WANTED: &str = "what to look at: '-p PID', '-- PROGRAM' or FILE, a trace";
+    const WANTED: &str = "no subject: name '-p PID', '-- PROGRAM' or FILE, a trace";
     match words {
-        [_, .., last] if Path::new(last).exists() => bail!("{} is not a trace; {WANTED}", last.display()),
+        [_, .., last] if Path::new(last).exists() => bail!("{} is not a trace: {WANTED}", last.display()),
         _ => bail!(WANTED),
     }
 }

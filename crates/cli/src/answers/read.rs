@@ -53,7 +53,7 @@ impl Read {
             let Some((function, items)) =
                 text.split_once('@').filter(|(function, items)| !function.is_empty() && !items.is_empty())
             else {
-                bail!("'{text}': which value of its calls: '{text}@arg1', '{text}@retval'");
+                bail!("'{text}' names no value: write '{text}@arg1' or '{text}@retval'");
             };
             for item in items.split(',') {
                 read.add(text, function, item);
@@ -91,7 +91,7 @@ impl Read {
                     })
                 });
                 if !has {
-                    bail!("it was recorded without this value: 'calltap record {flag} {rule}' reads it");
+                    bail!("the trace does not have this value: 'calltap record {flag} {rule}' reads it");
                 }
             }
         }
@@ -106,7 +106,7 @@ pub fn widths(arguments: &Arguments) -> Result<Widths> {
     }
     let Some(text) = arguments.text("linear") else { return Ok(Widths::Log2) };
     match values::size(&text)? {
-        0 => bail!("--linear: steps of 0"),
+        0 => bail!("--linear: a width of 0 is not possible"),
         width => Ok(Widths::Linear(width)),
     }
 }

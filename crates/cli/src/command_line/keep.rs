@@ -25,10 +25,12 @@ pub fn rule(flag: &str, text: &str) -> Result<SlowRule> {
 /// Refuses a flag that judges calls together with overwriting rings or the counter clock.
 fn must_see_all(flag: &str, arguments: &Arguments) -> Result<()> {
     if arguments.is_set("overwrite") {
-        bail!("--{flag} and --overwrite exclude each other: what is overwritten cannot be judged");
+        bail!(
+            "--{flag} and --overwrite exclude each other: --overwrite may lose a call before its duration is known"
+        );
     }
     if arguments.text("clock").as_deref() == Some("counter") {
-        bail!("--{flag}: the counter clock does not tell how long calls take");
+        bail!("--{flag} and '--clock counter' exclude each other: the counter has no durations");
     }
     Ok(())
 }
@@ -117,23 +119,25 @@ pub fn subtree(arguments: &Arguments) -> Result<Option<Subtree>> {
     }
     let switches = subtree.triggers.iter().any(|trigger| trigger.action.switches());
     if let Some(clock) = arguments.text("clock").filter(|clock| switches && clock != "tsc") {
-        bail!("--on: with '--clock {clock}' it is not known which of two threads' calls was first");
+        bail!(
+            "--on and '--clock {clock}' exclude each other: this clock does not order the calls of different threads"
+        );
     }
     for flag in ["slow", "snapshot-on"] {
         if !arguments.texts(flag).is_empty() {
             bail!(
-                "--graph, --callers, --depth and --on do not go with --{flag}: use a part of the trace when it is read"
+                "--graph, --callers, --depth and --on exclude --{flag}: choose a part when the trace is read, as in 'calltap report --graph'"
             );
         }
     }
     if arguments.is_set("overwrite") {
         bail!(
-            "--graph, --callers, --depth and --on do not go with --overwrite: calls whose beginnings are overwritten lie in nothing"
+            "--graph, --callers, --depth and --on exclude --overwrite: it may overwrite the callers of a call"
         );
     }
     if triggers_snapshots(arguments)? {
         bail!(
-            "--on: a snapshot is taken of all calls, and goes with no other action, nor with --graph, --callers and --depth"
+            "--on: the action snapshot excludes other actions, --graph, --callers and --depth: a snapshot has all calls"
         );
     }
     Ok(Some(subtree))
@@ -170,11 +174,13 @@ pub fn flight(arguments: &Arguments, subject: &Subject) -> Result<Option<Flight>
     on.extend(calls.map(|CallTrigger { function, count, .. }| Trigger::Called { function, count }));
     must_see_all("snapshot-on", arguments)?;
     if !arguments.texts("slow").is_empty() {
-        bail!("--snapshot-on and --slow exclude each other: one keeps what was last, the other what is slow");
+        bail!(
+            "--snapshot-on and --slow exclude each other: one keeps the last calls, the other the slow ones"
+        );
     }
     let files = arguments.number("snapshots")?.unwrap_or(0);
     if files == 0 {
-        bail!("--snapshots: at least 1");
+        bail!("--snapshots must be at least 1");
     }
     let last = values::time(&arguments.text("last").unwrap_or_default())?;
     let memory = values::size(&arguments.text("history").unwrap_or_default())?;

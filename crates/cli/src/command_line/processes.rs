@@ -45,7 +45,7 @@ pub fn one(arguments: &Arguments) -> Result<Option<u32>> {
         [pid] => Ok(Some(*pid)),
         many => {
             let text = arguments.text("pid").unwrap_or_default();
-            bail!("-p {text}: that is {} processes, and this command takes one: {}", many.len(), listed(many))
+            bail!("-p {text} names {} processes, and this command takes one: {}", many.len(), listed(many))
         }
     }
 }
@@ -76,7 +76,7 @@ pub fn title(pid: u32) -> String {
 pub fn all(arguments: &Arguments) -> Result<Vec<u32>> {
     let Some(text) = arguments.text("pid") else {
         if arguments.is_set("children") {
-            bail!("--children: of which process? -p PID");
+            bail!("--children needs a process: add '-p PID'");
         }
         return Ok(Vec::new());
     };
@@ -98,7 +98,7 @@ fn named(word: &str) -> Result<Vec<u32>> {
         return Ok(vec![pid]);
     }
     if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
-        bail!("-p {word}: no process id");
+        bail!("-p {word}: not a process id");
     }
     let own = std::process::id();
     let found: Vec<u32> = living().into_iter().filter(|pid| *pid != own && is_called(*pid, word)).collect();
@@ -118,7 +118,7 @@ fn living() -> Vec<u32> {
 /// Whether a process has this name in `ps`, or its program's file does.
 fn is_called(pid: u32, name: &str) -> bool {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let program = calltap_session::process_program(pid).unwrap_or_default();
     let file = program.file_name().unwrap_or_default().to_string_lossy();
     comm.trim_end() == name || file.trim_end_matches(" (deleted)") == name
 }

@@ -54,13 +54,17 @@ exec "$@"
 
 /// Runs the command. The exit status is the command's.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pid: u32 = crate::command_line::processes::one(arguments)?.context("which process: '-p PID'")?;
+    let pid: u32 =
+        crate::command_line::processes::one(arguments)?.context("no process named: add '-p PID'")?;
     let words = arguments.words("operand");
     if words.is_empty() {
-        bail!("which command?");
+        bail!("no command named");
     }
     if !PLACES.iter().any(|place| Path::new(place).is_dir()) {
-        bail!("{} does not exist: nothing that a client would find", PLACES[0]);
+        bail!(
+            "{} does not exist, and clients look for the directory there: mount tracefs or debugfs",
+            PLACES[0]
+        );
     }
     let scratch = std::env::temp_dir().join(format!("calltap-exec-{}", std::process::id()));
     fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
@@ -76,7 +80,7 @@ fn run_with(pid: u32, scratch: &Path, words: &[OsString], arguments: &Arguments)
     // Without privileges the mount namespace is in a user namespace, whose root the user is.
     command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
     command.args(["sh", "-c", SCRIPT, "calltap"]).arg(&own.place).arg(scratch).args(words);
-    let status = command.status().context("unshare (of util-linux)")?;
+    let status = command.status().context("cannot run unshare (of util-linux)")?;
     drop(own);
     Ok(crate::ending::end_as(status))
 }

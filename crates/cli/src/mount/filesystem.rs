@@ -101,9 +101,11 @@ impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Opening with `>` clears a file, a later truncation changes nothing: the two must be told
         // apart.
-        config
-            .add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC)
-            .map_err(|_| io::Error::other("the kernel's FUSE cannot tell how a file is opened"))
+        config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC).map_err(|_| {
+            io::Error::other(
+                "the kernel's FUSE does not tell which O_TRUNC opens a file (FUSE_ATOMIC_O_TRUNC)",
+            )
+        })
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -57,7 +57,7 @@ pub struct Said;
 
 impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the directory could not be mounted")
+        f.write_str("cannot mount the directory")
     }
 }
 
@@ -108,7 +108,7 @@ fn mounted(pid: u32) -> Option<PathBuf> {
 
 /// Returns the absolute path of the directory to mount on, as the working directory may change.
 fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
-    let given = arguments.path(name).context("which directory?")?;
+    let given = arguments.path(name).context("no directory named")?;
     let place = given.canonicalize().with_context(|| given.display().to_string())?;
     if !place.is_dir() {
         bail!("{}: not a directory", given.display());
@@ -118,7 +118,7 @@ fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
 
 /// Starts a process that serves the directory, and waits until it does.
 fn in_background(pid: Option<u32>, place: &Path, arguments: &Arguments) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe().context("calltap's own file")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find calltap's own program")?);
     command.args(["mount", "--foreground"]);
     if let Some(pid) = pid {
         command.args(["-p", &pid.to_string()]);
@@ -200,7 +200,9 @@ fn serve(pid: u32, place: &Path, arguments: &Arguments) -> Result<()> {
             None
         };
         server.over.store(true, Release);
-        let outcome = watching.join().map_err(|_| anyhow!("watching process {pid} failed"))?;
+        let outcome = watching
+            .join()
+            .map_err(|_| anyhow!("the thread that watches process {pid} failed: this is a bug of calltap"))?;
         let outcome = outcome?;
         say(&outcome.notes);
         served.transpose().map(drop)
@@ -275,7 +277,7 @@ fn hold(files: Files, source: &str, place: &Path, over: &dyn Fn() -> bool, end: 
 pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
     let place = place(arguments, "mount")?;
     let words = arguments.words("operand");
-    let (program, rest) = words.split_first().context("which program?")?;
+    let (program, rest) = words.split_first().context("no program named")?;
     let mut child =
         Command::new(program).args(rest).spawn().with_context(|| program.to_string_lossy().into_owned())?;
     await_program(child.id());
@@ -292,8 +294,8 @@ pub fn run_program(arguments: &Arguments) -> Result<ExitCode> {
 /// Waits until a started program runs its own code: before execve, its libraries are not there.
 fn await_program(pid: u32) {
     let start = Instant::now();
-    let own = std::fs::read_link("/proc/self/exe").ok();
-    let is_own = || std::fs::read_link(format!("/proc/{pid}/exe")).ok().is_some_and(|exe| Some(exe) == own);
+    let own = calltap_session::process_program(std::process::id());
+    let is_own = || calltap_session::process_program(pid).is_some_and(|program| Some(program) == own);
     while is_own() && start.elapsed() < STARTING {
         thread::sleep(Duration::from_millis(1));
     }

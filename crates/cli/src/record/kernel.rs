@@ -67,7 +67,7 @@ impl Kernel {
         let words: Vec<String> =
             globs.split(',').map(|glob| glob.trim().to_owned()).filter(|glob| !glob.is_empty()).collect();
         if words.is_empty() {
-            bail!("--kernel: which functions: --kernel 'vfs_*,ext4_*' ('*' is all that can be traced)");
+            bail!("--kernel names no function: --kernel 'vfs_*,ext4_*' ('*' is all that can be traced)");
         }
         let functions = KernelFunctions::choose(&words)?;
         let file = spool(&options.output)?;
@@ -189,7 +189,7 @@ impl Drop for Kernel {
 /// Refuses options that cannot be combined with functions of the kernel.
 fn check(arguments: &Arguments, options: &Options) -> Result<()> {
     if options.clock != Clock::Tsc {
-        bail!("--kernel needs the clock that the kernel's functions are stamped with: --clock tsc");
+        bail!("--kernel needs '--clock tsc', the clock of the kernel's events");
     }
     let partial = [
         ("--slow", options.slow.is_some()),

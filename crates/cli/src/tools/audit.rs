@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Ok(entry) => audit.add(entry),
             // The writer was killed, so the last line may be incomplete.
             Err(_) if lines_of_file.peek().is_none() && lines > 1 => {}
-            Err(_) => bail!("{name}: line {lines} is not of a log of code changes"),
+            Err(_) => bail!("{name}: line {lines} is not an entry of a log of code changes"),
         }
     }
     let audit = audit.finish();
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     out.finish()?;
     match audit.faults.len() {
         0 => Ok(()),
-        1 => bail!("{name}: a rule was broken"),
-        n => bail!("{name}: rules were broken {n} times"),
+        1 => bail!("{name}: the logged changes break a rule once"),
+        n => bail!("{name}: the logged changes break rules {n} times"),
     }
 }

@@ -38,9 +38,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let limit = values::size(&arguments.text("max-size").unwrap_or_default())?;
     let mut files: Vec<PathBuf> = arguments.words("operand").into_iter().map(PathBuf::from).collect();
-    files.extend(processes::all(arguments)?.iter().map(|pid| format!("/proc/{pid}/exe").into()));
+    files.extend(processes::all(arguments)?.iter().map(|pid| calltap_session::process_program_link(*pid)));
     if files.is_empty() {
-        bail!("of which program or library: a file, or '-p PID'");
+        bail!("no program or library named: name a file, or '-p PID'");
     }
     let mut failed = None;
     for file in files {
@@ -54,8 +54,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file))?;
-    let id = calltap_sites::build_id_of(&data).context("it has no build-id, by which servers find files")?;
-    let to = fetched(&id).context("neither HOME nor XDG_CACHE_HOME says where to keep it")?;
+    let id = calltap_sites::build_id_of(&data)
+        .context("the file has no build-id, by which servers find debugging files")?;
+    let to = fetched(&id)
+        .context("neither HOME nor XDG_CACHE_HOME is set: calltap has no directory for the file")?;
     let known = fs::read_link(file).unwrap_or_else(|_| file.to_owned());
     if to.exists() {
         tell!("calltap: {}: {} is there already", known.display(), to.display());
@@ -66,7 +68,7 @@ fn fetch_for(file: &Path, servers: &[String], limit: u64) -> Result<()> {
     let new = directory.join(format!("debuginfo.{}", std::process::id()));
     let got = fetch(servers, &id, &new, limit);
     let keep = || File::create(directory.join(OWN)).and_then(|_| fs::rename(&new, &to));
-    let size = got.and_then(|size| keep().map(|()| size).context("keeping it"));
+    let size = got.and_then(|size| keep().map(|()| size).context("cannot keep the file"));
     let _ = fs::remove_file(&new);
     if size.is_err() {
         let _ = fs::remove_file(directory.join(OWN));
@@ -89,7 +91,7 @@ fn fetch(servers: &[String], id: &str, to: &Path, limit: u64) -> Result<u64> {
             Err(error) => why = Some(error.context(url)),
         }
     }
-    Err(why.unwrap_or_else(|| anyhow::anyhow!("no server")))
+    Err(why.unwrap_or_else(|| anyhow::anyhow!("DEBUGINFOD_URLS names no server")))
 }
 
 fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
@@ -100,7 +102,7 @@ fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .context("curl, which fetches files (Debian: apt install curl)")?;
+        .context("cannot run curl, which fetches the files (Debian: apt install curl)")?;
     let mut out = curl.stdout.take().context("curl's output")?.take(limit.saturating_add(1));
     let mut file = File::create(to)?;
     let size = io::copy(&mut out, &mut file);
@@ -110,7 +112,7 @@ fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
     let ended = curl.wait_with_output()?;
     let size = size?;
     if size > limit {
-        bail!("it is larger than {}: --max-size", bytes(limit));
+        bail!("the file is larger than {}: raise --max-size", bytes(limit));
     }
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
@@ -122,9 +124,9 @@ fn transfer(url: &str, to: &Path, limit: u64) -> Result<u64> {
 /// Checks that a fetched file is the debugging file of this build.
 fn check(file: &Path, id: &str) -> Result<()> {
     let data = calltap_sites::open(file).and_then(|file| calltap_sites::load(&file));
-    let found = calltap_sites::build_id_of(&data.context("what the server sent is no ELF file")?);
+    let found = calltap_sites::build_id_of(&data.context("the server sent no ELF file")?);
     if found.as_deref() != Some(id) {
-        bail!("what the server sent is of another build ({})", found.as_deref().unwrap_or("none"));
+        bail!("the server sent a file of another build ({})", found.as_deref().unwrap_or("none"));
     }
     Ok(())
 }

@@ -38,7 +38,10 @@ fn own_shell() -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match name.as_str() {
         "bash" | "zsh" | "fish" => Ok(name),
-        _ => bail!("SHELL is '{}': which shell? --shell bash, zsh or fish", path.display()),
+        _ => bail!(
+            "SHELL is '{}', for which calltap has no completions: --shell bash, zsh or fish",
+            path.display()
+        ),
     }
 }
 
@@ -48,7 +51,9 @@ fn base(variable: &str, below_home: &str) -> Result<PathBuf> {
         return Ok(given);
     }
     let home = env::var_os("HOME").filter(|home| !home.is_empty());
-    let home = home.with_context(|| format!("neither {variable} nor HOME says where to install"))?;
+    let home = home.with_context(|| {
+        format!("neither {variable} nor HOME is set: there is no directory to install into")
+    })?;
     Ok(Path::new(&home).join(below_home))
 }
 
@@ -58,7 +63,7 @@ fn script_path(shell: &str, data: &Path) -> Result<PathBuf> {
         "bash" => data.join("bash-completion/completions").join(NAME),
         "zsh" => data.join("zsh/site-functions").join(format!("_{NAME}")),
         "fish" => base("XDG_CONFIG_HOME", ".config")?.join("fish/completions").join(format!("{NAME}.fish")),
-        other => bail!("no directory is known where {other} looks for completions"),
+        other => bail!("calltap does not know where {other} looks for completions"),
     })
 }
 

@@ -166,7 +166,10 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
     let Some(found) =
         calltap_selection::debug_files::inlined_functions(&fs::canonicalize(path)?, Path::new("/"))
     else {
-        bail!("{}: no debugging information: what was inlined is not known", path.display());
+        bail!(
+            "{}: the file has no debugging information, which lists inlined functions: compile with -g",
+            path.display()
+        );
     };
     let name = |found: &Inlined| match arguments.is_set("linker-names") {
         true => found.name.clone(),

@@ -1,6 +1,6 @@
 //! The collector's consumer for `top`: sums up events, and passes on an interval when it ends.
 
-use super::intervals::Came;
+use super::intervals::Message;
 use super::switches::Switches;
 use calltap_analysis::live::Live;
 use calltap_session::Consumer;
@@ -12,13 +12,13 @@ pub struct Feed<'a> {
     live: Live,
     unpacker: Unpacker,
     /// The index of the process in the list, and the channel for its intervals.
-    intervals: (usize, &'a Sender<(usize, Came)>),
+    intervals: (usize, &'a Sender<(usize, Message)>),
     switches: &'a Switches,
 }
 
 impl<'a> Feed<'a> {
     /// Returns a feed that passes its intervals on to `intervals`.
-    pub fn new(intervals: (usize, &'a Sender<(usize, Came)>), switches: &'a Switches) -> Feed<'a> {
+    pub fn new(intervals: (usize, &'a Sender<(usize, Message)>), switches: &'a Switches) -> Feed<'a> {
         Feed { live: Live::default(), unpacker: Unpacker::default(), intervals, switches }
     }
 }
@@ -50,7 +50,7 @@ impl Consumer for Feed<'_> {
         // The receiving thread may have ended.
         let (place, sender) = self.intervals;
         let interval = self.switches.marked(self.live.interval(at));
-        let _ = sender.send((place, Came::Interval(interval)));
+        let _ = sender.send((place, Message::Interval(interval)));
         Ok(())
     }
 }

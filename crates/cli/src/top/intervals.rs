@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 /// A message of a thread that watches a process.
-pub enum Came {
+pub enum Message {
     /// An interval ended; `None` when the first one begins.
     Interval(Option<Interval>),
     /// The process is no longer watched.
@@ -14,7 +14,7 @@ pub enum Came {
 
 /// The receiver of the messages, each with the index of its process in the list.
 pub struct Intervals {
-    receiver: Receiver<(usize, Came)>,
+    receiver: Receiver<(usize, Message)>,
     /// The intervals that arrived before all processes had begun.
     waiting: VecDeque<(usize, Option<Interval>)>,
     running: Vec<bool>,
@@ -22,7 +22,7 @@ pub struct Intervals {
 
 impl Intervals {
     /// Returns the receiver for `count` processes.
-    pub fn new(receiver: Receiver<(usize, Came)>, count: usize) -> Intervals {
+    pub fn new(receiver: Receiver<(usize, Message)>, count: usize) -> Intervals {
         Intervals { receiver, waiting: VecDeque::new(), running: vec![true; count] }
     }
 
@@ -30,8 +30,8 @@ impl Intervals {
     pub fn begin(&mut self) -> bool {
         let mut begun = vec![false; self.running.len()];
         while (0..begun.len()).any(|at| self.running[at] && !begun[at]) {
-            let Ok((at, came)) = self.receiver.recv() else { break };
-            let interval = self.take(at, came);
+            let Ok((at, message)) = self.receiver.recv() else { break };
+            let interval = self.take(at, message);
             begun[at] = true;
             if interval.is_some() {
                 self.waiting.push_back((at, interval));
@@ -51,8 +51,8 @@ impl Intervals {
         if let Some(first) = self.waiting.pop_front() {
             return Some(first);
         }
-        let (at, came) = self.receiver.recv().ok()?;
-        Some((at, self.take(at, came)))
+        let (at, message) = self.receiver.recv().ok()?;
+        Some((at, self.take(at, message)))
     }
 
     /// Returns the next interval without waiting. An error says that none has arrived yet, or that
@@ -61,14 +61,14 @@ impl Intervals {
         if let Some(first) = self.waiting.pop_front() {
             return Ok(first);
         }
-        let (at, came) = self.receiver.try_recv()?;
-        Ok((at, self.take(at, came)))
+        let (at, message) = self.receiver.try_recv()?;
+        Ok((at, self.take(at, message)))
     }
 
-    fn take(&mut self, at: usize, came: Came) -> Option<Interval> {
-        match came {
-            Came::Interval(interval) => interval,
-            Came::Ended => {
+    fn take(&mut self, at: usize, message: Message) -> Option<Interval> {
+        match message {
+            Message::Interval(interval) => interval,
+            Message::Ended => {
                 self.running[at] = false;
                 None
             }

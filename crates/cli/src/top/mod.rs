@@ -25,7 +25,7 @@ use calltap_analysis::live::{Column, Interval};
 use calltap_selection::ParsedSelection;
 use calltap_session::{Options, SessionOutcome, Subject, Watch, watch as watch_process};
 use feed::Feed;
-use intervals::{Came, Intervals};
+use intervals::{Intervals, Message};
 use several::Watching;
 use std::sync::mpsc;
 use std::thread;
@@ -52,7 +52,7 @@ impl Show {
         let interval = interval(arguments)?;
         let count = arguments.number("count")?;
         if count == Some(0) {
-            bail!("--count: at least 1");
+            bail!("--count must be at least 1");
         }
         let sort = arguments.text("sort").unwrap_or_default().parse().map_err(anyhow::Error::msg)?;
         Ok(Show {
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let show = Show::new(arguments)?;
     let all = Watching::new(&pids, arguments)?;
     if all.is_empty() {
-        bail!("which process: '-p PID'");
+        bail!("no process named: add '-p PID'");
     }
     let switches: Vec<Switches> = pids.iter().map(|pid| Switches::new(*pid)).collect();
     let (sender, receiver) = mpsc::channel();
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             scope.spawn(move || {
                 let outcome = look_at(&one.options, (at, &sender), switches, show.interval);
                 // The table's thread may have ended.
-                let _ = sender.send((at, Came::Ended));
+                let _ = sender.send((at, Message::Ended));
                 outcome
             })
         });
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Watches a process until the display ends.
 fn look_at(
     options: &Options,
-    intervals: (usize, &mpsc::Sender<(usize, Came)>),
+    intervals: (usize, &mpsc::Sender<(usize, Message)>),
     switches: &Switches,
     interval: Duration,
 ) -> Result<SessionOutcome> {
@@ -124,7 +124,7 @@ fn look_at(
 pub fn interval(arguments: &Arguments) -> Result<Duration> {
     let interval = values::time(&arguments.text("interval").unwrap_or_default())?;
     if interval < SHORTEST {
-        bail!("--interval: at least {}ms", SHORTEST.as_millis());
+        bail!("--interval must be at least {}ms", SHORTEST.as_millis());
     }
     Ok(interval)
 }

@@ -59,7 +59,7 @@ pub(super) fn look(intervals: &mut Intervals, switches: &[Switches], show: &Show
         let event = match keys.recv_timeout(PAUSE) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => bail!("no keys come from the terminal any more"),
+            Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys from the terminal: it was closed"),
         };
         let Event::Key(key) = event else { continue };
         if key.kind == KeyEventKind::Release {

@@ -49,18 +49,20 @@ pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome
     let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
     for (watching, joined) in all.iter().zip(joined) {
         let Watching { pid, was_there, of, .. } = watching;
-        let result = joined.unwrap_or_else(|_| Err(anyhow!("watching process {pid} failed")));
+        let result = joined.unwrap_or_else(|_| {
+            Err(anyhow!("the thread that watches process {pid} failed: this is a bug of calltap"))
+        });
         if let Ok(outcome) = &result {
             say(outcome, of);
             if !outcome.whole {
-                failed.push(anyhow!("something was left behind in process {pid}"));
+                failed.push(anyhow!("calltap could not remove all of its code from process {pid}: 'calltap detach -p {pid}' tries again"));
             }
         }
         outcomes.push(match result {
             Ok(outcome) => Some(outcome),
             // A listed process may have ended meanwhile.
             Err(error) if is_several && *was_there && many::is_of_ended(&error) => {
-                tell!("calltap: {error:#}: it had ended before");
+                tell!("calltap: {error:#}: skipped, as it ended meanwhile");
                 None
             }
             Err(error) => {
@@ -70,7 +72,7 @@ pub fn tell(all: &[Watching], joined: Vec<Joined>) -> (Vec<Option<SessionOutcome
         });
     }
     if failed.is_empty() && outcomes.iter().all(Option::is_none) {
-        failed.push(anyhow!("all of these processes had ended"));
+        failed.push(anyhow!("nothing to do: all named processes had ended"));
     }
     let last = failed.pop();
     failed.iter().for_each(|error| tell!("calltap: {error:#}"));

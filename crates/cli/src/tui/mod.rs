@@ -42,10 +42,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let pids = crate::command_line::processes::all(arguments)?;
     let path = arguments.shown();
     if !pids.is_empty() && path.is_some() {
-        bail!("a trace, or a process with -p: not both");
+        bail!("a trace and '-p PID' exclude each other: name one of them");
     }
     if !screen::is_there() {
-        bail!("this is no terminal: see 'calltap report', 'calltap top' and 'calltap view'");
+        bail!("explore needs a terminal: without one use 'calltap report', 'calltap top' or 'calltap view'");
     }
     match &pids[..] {
         [] if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
@@ -159,7 +159,7 @@ fn turn<S: Source + Sync>(
     match keys.recv_timeout(PAUSE) {
         Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Ok(app.key(key, shown)),
         Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(Act::Nothing),
-        Err(RecvTimeoutError::Disconnected) => bail!("no keys come from the terminal any more"),
+        Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys from the terminal: it was closed"),
     }
 }
 

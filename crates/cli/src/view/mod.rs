@@ -41,11 +41,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(page) = arguments.path("save") {
         return match pids.first() {
             None => save(&arguments.shown().unwrap_or_else(|| "calltap.data".into()), &page),
-            Some(pid) => bail!("--save is of a trace: 'calltap record -p {pid}' makes one"),
+            Some(pid) => bail!("--save needs a trace: 'calltap record -p {pid}' makes one"),
         };
     }
     match (arguments.shown(), &pids[..]) {
-        (Some(_), [_, ..]) => bail!("a trace, or a process with -p: not both"),
+        (Some(_), [_, ..]) => bail!("a trace and '-p PID' exclude each other: name one of them"),
         (_, []) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
         (path, []) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
         (None, pids) => all_of(pids, port, arguments),
@@ -74,7 +74,9 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
         }
     });
     if reading.is_finished() && !subject.is_read() {
-        return reading.join().map_err(|_| anyhow!("reading the events failed"))?;
+        return reading
+            .join()
+            .map_err(|_| anyhow!("the thread that reads the events failed: this is a bug of calltap"))?;
     }
     Ok(())
 }
@@ -154,11 +156,11 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
             // The last events of an ended process remain visible.
             if has_ended && shown.is_ok() && outcomes.iter().any(Option::is_some) {
                 let what = if pids.len() > 1 {
-                    "all processes have ended; what was seen of them"
+                    "all processes have ended; the page with their calls"
                 } else {
-                    "the process has ended; what was seen of it"
+                    "the process has ended; the page with its calls"
                 };
-                tell!("calltap: {what} last stays until Ctrl-C");
+                tell!("calltap: {what} stays until Ctrl-C");
                 while !over.load(Acquire) && !server.is_forgotten(idle) {
                     thread::sleep(PAUSE);
                 }
@@ -183,5 +185,5 @@ fn end_flag() -> Result<Arc<AtomicBool>> {
 /// Writes a line to standard output, for the process that started calltap.
 fn say(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say where the page is")
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot print the address of the page")
 }

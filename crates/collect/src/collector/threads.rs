@@ -105,8 +105,8 @@ impl Collector<'_> {
             return tid;
         };
         let host = proc::pid_of(entry);
-        let is_it = |task: &u32| proc::inner_id(host, *task) == Some(tid);
-        proc::threads(host).into_iter().find(is_it).filter(|_| host != pid).unwrap_or(tid)
+        let is_task = |task: &u32| proc::inner_id(host, *task) == Some(tid);
+        proc::threads(host).into_iter().find(is_task).filter(|_| host != pid).unwrap_or(tid)
     }
 
     /// Returns the process of the session that began the followed process `pid`, or that executed

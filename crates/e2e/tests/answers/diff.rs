@@ -93,11 +93,11 @@ fn repeated_recordings_are_evidence() {
 fn a_run_that_fails_is_the_last() {
     let program = compile(GCC, &["paced_work.c"], &[]);
     let failed = repeated(&program, "failing", &[]);
-    check(&failed, 2, &["run 1 of 5 failed: the others are not made"]);
+    check(&failed, 2, &["run 1 of 5 failed: calltap does not make the other runs"]);
     let exists = |n: u32| program.directory().join(format!("failing.{n}")).exists();
     assert_eq!([exists(1), exists(2)], [true, false]);
     let attached = calltap_run(&["record", "--repeat", "2", "-p", "1"]);
-    check(&attached, 1, &["--repeat is for '-- PROGRAM' only"]);
+    check(&attached, 1, &["--repeat needs '-- PROGRAM'"]);
 }
 
 #[test]

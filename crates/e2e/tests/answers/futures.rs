@@ -188,5 +188,5 @@ fn where_there_are_none_this_is_said_in_one_line() {
     let run = calltap_run(&["futures", "-i", &trace]);
     one_line(&run, &["without --async"]);
     let run = calltap_run(&["record", "--async", "--tracer", "profile", "--", &path]);
-    one_line(&run, &["--async and the profile tracer"]);
+    one_line(&run, &["--async and '--tracer profile'"]);
 }

@@ -38,6 +38,9 @@ fn completions_are_installed_once_for_the_shell_that_is_used() {
 fn a_shell_without_completions_is_said_in_one_line() {
     let home = tempfile::tempdir().expect("a directory");
     let run = install(home.path(), "/bin/dash", &[]);
-    assert_eq!(run.stderr, "calltap: SHELL is '/bin/dash': which shell? --shell bash, zsh or fish\n");
+    assert_eq!(
+        run.stderr,
+        "calltap: SHELL is '/bin/dash', for which calltap has no completions: --shell bash, zsh or fish\n"
+    );
     assert!(!run.status.success() && std::fs::read_dir(home.path()).expect("a directory").next().is_none());
 }

@@ -232,7 +232,7 @@ fn the_exit_status_is_the_programs() {
     let missing = calltap_run(&["count", "leaf", "--", "./no-such-program"]);
     assert_eq!(missing.status.code(), Some(127));
     one_line(&missing, &["no such file"]);
-    one_line(&calltap_run(&["count", "leaf"]), &["what to look at"]);
+    one_line(&calltap_run(&["count", "leaf"]), &["no subject"]);
     one_line(&calltap_run(&["count", "leaf", "-p", "1", "--", "true"]), &["one of"]);
     let trace = program.directory().join("one.data").to_string_lossy().into_owned();
     calltap_run(&["record", "-o", &trace, "--", &path, "10", "15"]);
@@ -240,5 +240,5 @@ fn the_exit_status_is_the_programs() {
     one_line(&calltap_run(&["count", "leaf", &trace, &trace]), &[&trace, "one of"]);
     one_line(&calltap_run(&["count", "leaf", &trace, "--", "true"]), &[&trace, "one of"]);
     one_line(&calltap_run(&["slower", "soon", "--", &path]), &["not a time"]);
-    one_line(&calltap_run(&["latency", "leaf", "--linear", "0ms", "--", &path]), &["no width"]);
+    one_line(&calltap_run(&["latency", "leaf", "--linear", "0ms", "--", &path]), &["is not a width"]);
 }

@@ -221,9 +221,12 @@ fn a_call_of_a_function_takes_a_snapshot() {
     };
     refused(&["--on", "finish:stop"], "actions are trace_on, trace_off, snapshot and depth=N");
     refused(&["--on", "nosuch:trace_on"], "no traceable function matches 'nosuch'");
-    refused(&["--on", "begin:trace_on", "--clock", "coarse"], "which of two threads' calls was first");
-    refused(&["--on", "begin:trace_on", "--slow", "main>1ms"], "do not go with --slow");
-    refused(&["--on", "begin:trace_on", "--on", "finish:snapshot"], "goes with no other action");
+    refused(
+        &["--on", "begin:trace_on", "--clock", "coarse"],
+        "does not order the calls of different threads",
+    );
+    refused(&["--on", "begin:trace_on", "--slow", "main>1ms"], "and --on exclude --slow");
+    refused(&["--on", "begin:trace_on", "--on", "finish:snapshot"], "excludes other actions");
 }
 
 #[test]
@@ -243,7 +246,7 @@ fn a_recording_of_a_subtree_has_its_calls_and_counts_the_others() {
     assert!(info.contains("only calls of all functions, 2 levels deep were kept"), "{info}");
     assert!(info.contains(" 0 lost") && info.contains("dropped on purpose"), "{info}");
     let both = calltap_run(&["record", "--graph", "front", "--slow", "front>1ms", "--", &path]);
-    assert!(both.stderr.contains("do not go with --slow"), "{}", both.stderr);
+    assert!(both.stderr.contains("and --on exclude --slow"), "{}", both.stderr);
 }
 
 /// Returns the calls of a trace by function.

@@ -248,7 +248,7 @@ fn two_at_once_are_told_of_each_other() {
     let resident = Resident::start(&program, &["counted"]);
     let mut first = resident.attach_beside(&[]);
     resident.await_recorder();
-    one_line(&attach(resident.pid, &[]), &[&format!("already being attached to by PID {}", first.id())]);
+    one_line(&attach(resident.pid, &[]), &[&format!("PID {} (calltap) is attaching to it", first.id())]);
     kill(first.id(), libc::SIGINT);
     succeeds(&mut first);
     assert!(resident.end().0.success());
@@ -285,8 +285,7 @@ fn those_who_attach_again_and_again_are_told_of_each_other() {
         let record = || calltap_run(&["record", "-q", "-p", &pid, "-o", &trace, "--duration", "1ms"]);
         for _ in 0..30 {
             let run = record();
-            let is_told =
-                run.stderr.lines().count() == 1 && run.stderr.contains("already being attached to by");
+            let is_told = run.stderr.lines().count() == 1 && run.stderr.contains("is attaching to it");
             assert!(run.status.success() || is_told, "{}", run.stderr);
         }
     };
@@ -386,7 +385,11 @@ fn a_process_of_a_list_that_has_ended_does_not_fail_the_others() {
     let (pid, trace) = (resident.pid.to_string(), resident.trace().to_string_lossy().into_owned());
     let recorded = calltap_run(&["record", "-p", &pid, "--children", "--duration", "0.5", "-o", &trace]);
     assert!(recorded.status.success(), "{}", recorded.stderr);
-    assert!(recorded.stderr.contains("it has ended (a zombie): it had ended before"), "{}", recorded.stderr);
+    assert!(
+        recorded.stderr.contains("it has ended (a zombie): skipped, as it ended meanwhile"),
+        "{}",
+        recorded.stderr
+    );
     let counted = calltap_run(&["count", "step", &format!("{trace}.{pid}")]);
     assert!(
         counted.status.success() && counted.stdout.contains("step"),
@@ -396,7 +399,11 @@ fn a_process_of_a_list_that_has_ended_does_not_fail_the_others() {
     );
     for command in ["attach", "detach"] {
         let done = calltap_run(&[command, "-p", &pid, "--children"]);
-        assert!(done.status.success() && done.stderr.contains("it had ended before"), "{}", done.stderr);
+        assert!(
+            done.status.success() && done.stderr.contains("skipped, as it ended meanwhile"),
+            "{}",
+            done.stderr
+        );
     }
     let none = calltap_run(&["record", "-p", &format!("{pid},4194305"), "--duration", "0.1", "-o", &trace]);
     assert_eq!(none.status.code(), Some(1), "a process that never was: {}", none.stderr);

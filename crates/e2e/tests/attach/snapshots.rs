@@ -116,7 +116,7 @@ fn how_many_threads_the_rings_have_room_for_is_said() {
     let (said, kept) = newest_of_each(&mut resident, &["--buffer-size", "8M"]);
     // There are a hundred threads with the first one.
     let before = said.split("calltap: attached to").next().unwrap_or_default();
-    assert!(before.contains("calltap: the rings have room for the calls of 64 of 100 threads"), "{said}");
+    assert!(before.contains("calltap: the rings have room for 64 of 100 threads"), "{said}");
     assert!(before.contains("--buffer-size 13M"), "{said}");
     // There are 128 chunks: a thread has two, or one if another thread took its first one in
     // between.

@@ -206,7 +206,7 @@ fn look(target: &Target) -> Result<(ProcessText, Vec<Region>, Vec<Place>), Error
 
 /// Returns the executable mapping of the program itself.
 pub(super) fn program<'r>(target: &Target, regions: &'r [Region]) -> Option<&'r Region> {
-    let path = std::fs::read_link(proc::place(target.pid).join("exe")).ok()?;
+    let path = proc::program(target.pid)?;
     regions.iter().find(|region| region.executable && region.path == path)
 }
 

@@ -41,7 +41,10 @@ impl fmt::Display for Obstacle {
                 )
             }
             Obstacle::Unwinds { thread } => {
-                write!(out, "thread {thread} unwinds its stack, to calltap's code perhaps")
+                write!(
+                    out,
+                    "thread {thread} unwinds its stack, and may be about to return into calltap's code"
+                )
             }
             Obstacle::UnwindsStopped { thread } => {
                 write!(
@@ -52,10 +55,12 @@ impl fmt::Display for Obstacle {
             Obstacle::StackNotSearched => {
                 out.write_str("a thread's stack is too large to be searched for calltap's code")
             }
-            Obstacle::OtherThreads => out.write_str("threads begin and end whenever all are stopped"),
+            Obstacle::OtherThreads => {
+                out.write_str("threads begin and end faster than calltap can stop them")
+            }
             Obstacle::NoRoom => out.write_str("no thread's stack has room for a call"),
             Obstacle::WillReturn => {
-                out.write_str("a thread comes back into instructions that calltap has moved")
+                out.write_str("a thread will return into instructions that calltap has moved")
             }
         }
     }

@@ -329,7 +329,7 @@ impl<'a> Detaching<'a> {
             _ => TRY,
         };
         let leads = if self.whole { "nothing new leads to it" } else { "nothing leads to it any more" };
-        (self.since.elapsed() > limit).then(|| format!("{last}: what is mapped stays, and {leads}"))
+        (self.since.elapsed() > limit).then(|| format!("{last}: calltap's mappings stay, and {leads}"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A module of a process: its sites, their states, and the stubs they lead to.
 
 mod found;
-mod placed;
+mod process_site;
 mod recalled;
 mod requested;
 
@@ -15,7 +15,7 @@ use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
 use calltap_sites::{Binary, Function, NonlocalExit, SiteForm, SiteKind};
 use calltap_trace::{Module, Record};
-use placed::Placed;
+use process_site::ProcessSite;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Loaded {
     binary: Arc<Binary>,
     bias: Bias,
     /// All sites that were ever selected, in the order of addresses.
-    sites: Vec<Placed>,
+    sites: Vec<ProcessSite>,
     /// For each function, the index of its site plus one.
     places: Vec<u32>,
     veneers: Vec<VeneerRange>,
@@ -185,7 +185,7 @@ impl Loaded {
     }
 
     /// Returns the name of a site's function, for messages.
-    fn name(&self, placed: &Placed) -> String {
+    fn name(&self, placed: &ProcessSite) -> String {
         let named = self.binary.functions.get(placed.function);
         named.map_or_else(|| format!("{:#x}", placed.site.address().0), |function| function.name.clone())
     }
@@ -202,7 +202,7 @@ impl Loaded {
             return Some(place as usize);
         }
         let site = site(self.bias)?;
-        self.sites.push(Placed::new(function, site));
+        self.sites.push(ProcessSite::new(function, site));
         self.places[function] = self.sites.len() as u32;
         Some(self.sites.len() - 1)
     }
@@ -266,8 +266,8 @@ impl Loaded {
                 size: function.size,
                 module: self.mapped.name(),
                 library,
-                known: placed.is_some_and(Placed::is_traced),
-                on: placed.is_some_and(Placed::is_on),
+                known: placed.is_some_and(ProcessSite::is_traced),
+                on: placed.is_some_and(ProcessSite::is_on),
                 failed: placed.is_some_and(|placed| placed.refused),
             });
         }
@@ -304,7 +304,7 @@ impl Loaded {
 
     /// Returns the changes that bring its sites to their desired states.
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> + Clone {
-        self.sites.iter().filter_map(Placed::change)
+        self.sites.iter().filter_map(ProcessSite::change)
     }
 
     /// Returns where sites are breakpoints while they are switched through one.
@@ -328,7 +328,7 @@ impl Loaded {
     /// Counts the permanent breakpoints that are selected.
     pub fn wanted_traps(&self) -> usize {
         let is_wanted =
-            |placed: &&Placed| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
+            |placed: &&ProcessSite| placed.site.is_trap() && !placed.refused && placed.stub().is_some();
         self.sites.iter().filter(is_wanted).count()
     }
 
@@ -371,7 +371,7 @@ impl Loaded {
     /// Returns the stubs of functions that match a set.
     pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
         let module = self.mapped.name();
-        let is_in_set = move |placed: &&Placed| {
+        let is_in_set = move |placed: &&ProcessSite| {
             let Some(function) = self.binary.functions.get(placed.function) else { return false };
             let symbols = function.aliases.iter().chain([&function.name]).map(String::as_str);
             set.has(&FunctionNames::new(symbols, Some(&module)))
@@ -409,14 +409,14 @@ impl Loaded {
         self.waiting().map(|placed| &placed.site)
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &Placed> {
-        let meant = |placed: &Placed| placed.hook_set.is_some() || placed.quiet || placed.lead.is_some();
+    fn waiting(&self) -> impl Iterator<Item = &ProcessSite> {
+        let meant = |placed: &ProcessSite| placed.hook_set.is_some() || placed.quiet || placed.lead.is_some();
         // Code made at run time is changed only while all threads are stopped: the program may
         // unmap it.
         let stops = |change: Change<'_>| {
             self.is_made() || change.site.demand(change.from, change.to) == Demand::Stopped
         };
-        let waiting = move |placed: &&Placed| {
+        let waiting = move |placed: &&ProcessSite| {
             !placed.refused && (meant(placed) && !placed.drained || placed.change().is_some_and(stops))
         };
         self.sites.iter().filter(waiting)

@@ -387,7 +387,7 @@ impl<'a> Planner<'a> {
     /// libraries in the order of addresses.
     pub fn list(&self) -> Vec<Listed> {
         let pid = self.shared.process(0).map_or(0, proc::pid_of);
-        let program = std::fs::read_link(proc::place(pid).join("exe")).unwrap_or_default();
+        let program = proc::program(pid).unwrap_or_default();
         // The path of a deleted program still identifies the program.
         let plain = |path: &Path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
         let program = plain(&program);
@@ -418,7 +418,7 @@ impl<'a> Planner<'a> {
             }
             Err(error) => records.push(Metadata::Record(Record::Note {
                 text: format!(
-                    "the mappings of process {pid} could not be read, what it has loaded is not traced: {error}"
+                    "cannot read the mappings of process {pid}: its modules are not traced: {error}"
                 ),
             })),
         }

@@ -86,7 +86,7 @@ impl Program {
             return match made {
                 Some((command, left)) => Program::find_in(&command, left),
                 None => Err(refuse(
-                    "a script whose interpreter is not known: record that, with the script as argument",
+                    "a script without a known interpreter: record the interpreter, with the script as its argument",
                     126,
                 )),
             };

@@ -34,6 +34,13 @@ pub(crate) enum Origin {
     Unclear,
 }
 
+impl Origin {
+    /// Whether the target may be a pointer in memory.
+    pub fn is_pointer(self) -> bool {
+        matches!(self, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
+    }
+}
+
 /// Origin of a jump's target, and the instructions that it was derived from.
 pub(crate) struct Found {
     pub origin: Origin,

@@ -104,11 +104,6 @@ fn all_frames(image: &Image<'_>, scope: Option<&Scope>) -> BTreeMap<u64, bool> {
     some.filter(|some| !some.is_empty()).unwrap_or_else(|| read(&|_| false))
 }
 
-/// End of a function, at the latest the beginning of the next one.
-fn end(function: &Function, next: u64) -> u64 {
-    if function.size == 0 { next } else { next.min(function.address.0.saturating_add(function.size)) }
-}
-
 impl<'a, 'd> FileFacts<'a, 'd> {
     /// Gathers the facts of a file, with only the code that matters decoded.
     pub fn gather(
@@ -139,7 +134,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             n,
             address,
             at: self.sites[n],
-            end: end(function, next),
+            end: lookup::end(functions, n),
             next,
         }
     }
@@ -213,8 +208,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             if is_known || function.is_part() || self.members.as_ref().is_some_and(|all| !all.contains(&n)) {
                 continue;
             }
-            let next = functions.get(n + 1).map_or(u64::MAX, |next| next.address.0);
-            match stack_depth::follow(self.image, start, end(function, next), is_start) {
+            match stack_depth::follow(self.image, start, lookup::end(functions, n), is_start) {
                 Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
                 Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
                 Finding::PassedOn(jumps) => {

@@ -257,7 +257,7 @@ impl Links {
         let jumps = branches.indirect.iter();
         let is_leaf = |n: &usize| !branches.calls(functions[*n].address.0);
         let through_pointers: Vec<(usize, bool)> = jumps
-            .filter(|jump| goes_through_pointer(jump.origin))
+            .filter(|jump| jump.origin.is_pointer())
             .filter_map(|jump| Some((index_at(functions, jump.at)?, rows.is_bare(jump.at))))
             .collect();
         let jumping = self.with_sources(through_pointers.iter().map(|(n, _)| *n).collect());
@@ -381,9 +381,4 @@ pub(crate) fn listed(tables: &Tables<'_, '_>, branches: &Branches, jump: &Indire
         Origin::Addresses(table) => tables.addresses(table).map(|(_, to)| to).collect(),
         Origin::Stored | Origin::Spilled | Origin::Computed => Vec::new(),
     }
-}
-
-/// Whether an indirect jump may take its target from a pointer in memory.
-fn goes_through_pointer(origin: Origin) -> bool {
-    matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
 }

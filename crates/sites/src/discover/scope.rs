@@ -23,7 +23,6 @@ use crate::code::branches::{Branches, Leaving, Places, To, between};
 use crate::code::nops;
 use crate::code::padding;
 use crate::code::search::{Areas, By, Reference, references};
-use crate::code::switches::Origin;
 use crate::code::tables::{self, Tables};
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
@@ -429,8 +428,7 @@ impl Growing<'_, '_> {
             let is_left = own.leavings.iter().any(|leaving| leaving.to == To::Caller);
             if self.is_part(*n) && (is_left || !own.indirect.is_empty())
                 || !between(self.pointers, start, end, |pointer| pointer.at).is_empty()
-                || own.indirect.iter().any(|jump| goes_through_pointer(jump.origin))
-                    && self.has_labels(*n, own)
+                || own.indirect.iter().any(|jump| jump.origin.is_pointer()) && self.has_labels(*n, own)
             {
                 return None;
             }
@@ -477,8 +475,4 @@ fn target(leaving: &Leaving) -> Option<u64> {
         To::If(target) | To::Address(target) => Some(target),
         _ => None,
     }
-}
-
-fn goes_through_pointer(origin: Origin) -> bool {
-    matches!(origin, Origin::Stored | Origin::Spilled | Origin::Addresses(_) | Origin::Unclear)
 }

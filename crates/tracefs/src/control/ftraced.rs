@@ -29,7 +29,7 @@ impl Model<'_> {
         match &mut self.words.ftraced {
             Some(ftraced) => ftraced.write(enabled),
             None if enabled => {
-                let why = "all sites were found at load: there is nothing for a daemon to do (see record --discovery first-call)";
+                let why = "all sites were found at load: the daemon has no sites to convert (see record --discovery first-call)";
                 return Err(Refusal::new(Errno::NODEV, why));
             }
             None => {}

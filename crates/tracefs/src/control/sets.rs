@@ -109,7 +109,7 @@ pub fn add(set: &mut Vec<String>, word: &str, functions: &[Listed]) -> Result<()
         None => (false, word),
     };
     if pattern.contains(':') && !pattern.contains("::") {
-        return Err(Refusal::invalid(format!("'{word}': triggers and modules are not known here")));
+        return Err(Refusal::invalid(format!("'{word}': this file takes no triggers and modules")));
     }
     let pattern = match pattern.starts_with(|c: char| c.is_ascii_digit()) {
         true => by_number(pattern, functions)?,

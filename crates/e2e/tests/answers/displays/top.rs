@@ -180,8 +180,8 @@ fn what_makes_no_sense_is_refused_in_a_line_and_the_process_untouched() {
     };
     refused(&["-F", "naps"], "no traceable function matches 'naps'; nearest: nap");
     refused(&["--interval", "soon"], "'soon' is not a time");
-    refused(&["--interval", "1ms"], "--interval: at least 10ms");
-    refused(&["--count", "0"], "--count: at least 1");
+    refused(&["--interval", "1ms"], "--interval must be at least 10ms");
+    refused(&["--count", "0"], "--count must be at least 1");
     refused(&["--max-overhead", "little"], "'little' is not a percentage");
     let absent = calltap_run(&["top", "-p", "4194305"]);
     assert_eq!(absent.stderr, "calltap: process 4194305: no such process\n");

@@ -258,11 +258,11 @@ fn what_cannot_be_shown_is_said_in_a_line() {
     let text = program.directory().join("text");
     fs::write(&text, "this is no trace").expect("a file");
     one_line(&calltap_run(&["view", &text.display().to_string()]), &["text"]);
-    one_line(&calltap_run(&["view", &path, "-p", "1"]), &["not both"]);
+    one_line(&calltap_run(&["view", &path, "-p", "1"]), &["exclude each other"]);
     one_line(&calltap_run(&["view", "-p", "1", "--save", "x.html"]), &["--save", "calltap record -p 1"]);
     one_line(&calltap_run(&["view", &path, "--save", "/no/such/place"]), &["/no/such/place"]);
     one_line(&calltap_run(&["view", "-p", "4194305"]), &["process 4194305: no such process"]);
-    one_line(&calltap_run(&["tui", &path]), &["no terminal"]);
+    one_line(&calltap_run(&["tui", &path]), &["needs a terminal"]);
     // A truncated file is shown up to its end.
     let bytes = fs::read(&path).expect("the trace");
     fs::write(&text, &bytes[..bytes.len() - 40]).expect("a file");

@@ -157,8 +157,8 @@ fn a_session_that_cannot_have_python_functions_says_so_in_one_line_and_stays_as_
     let Some((mut interpreters, directory)) = interpreters() else { return };
     let Some(Interpreter { path, .. }) = interpreters.pop() else { return };
     for (flags, says) in [
-        (&["--tracer", "function"][..], "it needs the function_graph tracer"),
-        (&["--clock", "sparse"], "there is no room for with '--clock sparse'"),
+        (&["--tracer", "function"][..], "add '--tracer function_graph'"),
+        (&["--clock", "sparse"], "no room for the values that identify Python functions"),
     ] {
         let mut turns = Turns::start(Command::new(&path), directory.path().to_owned());
         let mut calltap = turns.resident.attach_beside(&[&["-F", "PyObject_GetIter"], flags].concat());

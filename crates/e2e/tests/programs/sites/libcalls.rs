@@ -80,7 +80,7 @@ fn calls_without_stubs_are_said_not_to_be_recorded() {
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("x.data").to_string_lossy().into_owned();
     let run = calltap_run(&["record", "--libcalls", "-o", &trace, "--", &path]);
-    let said = "--libcalls: calls of labs, strlen that go by their addresses";
+    let said = "--libcalls: calls of labs, strlen through pointers";
     assert!(run.stderr.contains(said), "{}", run.stderr);
     assert!(calltap_run(&["info", &trace]).stdout.contains(said));
     let report = calltap_run(&["report", "--json", &trace]).stdout;

@@ -1,7 +1,7 @@
 //! Calls of the profiling function that are found at their first execution and then redirected.
 
 use super::Loaded;
-use super::placed::Placed;
+use super::process_site::ProcessSite;
 use crate::plan::stubs::Stubs;
 use calltap_collect::metadata::Metadata;
 use calltap_patch::{Avma, Demand, Site, State, Text, calls_out};
@@ -80,7 +80,7 @@ impl Loaded {
             };
             self.note_site(site, target, stubs);
             let (lead, drained, apart) = (Some(target), self.fresh, true);
-            self.sites.push(Placed { lead, drained, apart, ..Placed::new(function, site) });
+            self.sites.push(ProcessSite { lead, drained, apart, ..ProcessSite::new(function, site) });
         }
         self.put_in_order();
     }
@@ -155,12 +155,12 @@ impl Loaded {
             let Some(site) = site else { continue };
             let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
             self.note_site(site, Avma(0), stubs);
-            self.sites.push(Placed {
+            self.sites.push(ProcessSite {
                 quiet: true,
                 drained,
                 apart,
                 seen: true,
-                ..Placed::new(function, site)
+                ..ProcessSite::new(function, site)
             });
             if !apart {
                 self.places[function] = self.sites.len() as u32;
@@ -170,7 +170,7 @@ impl Loaded {
     }
 
     /// Forgets sites.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Placed) -> bool) {
+    pub(super) fn forget(&mut self, gone: impl Fn(&ProcessSite) -> bool) {
         if !self.sites.iter().any(&gone) {
             return;
         }

@@ -1,7 +1,7 @@
 //! State of a module that earlier controllers have changed, from the journal and its text.
 
 use super::Loaded;
-use super::placed::{Placed, Stub};
+use super::process_site::{ProcessSite, Stub};
 use crate::plan::journal::Entry;
 use crate::plan::read_ahead::ReadAhead;
 use crate::plan::stubs::Stubs;
@@ -82,7 +82,7 @@ impl Loaded {
         let (lead, apart) = (Some(target), true);
         let function = self.function_at(site.address().0).map_or(usize::MAX, |(function, ..)| function);
         self.sites.retain(|placed| placed.site.address() != site.address());
-        self.sites.push(Placed { lead, apart, ..Placed::new(function, *site) });
+        self.sites.push(ProcessSite { lead, apart, ..ProcessSite::new(function, *site) });
     }
 
     /// Reads the current states of the sites.
@@ -95,7 +95,7 @@ impl Loaded {
 
     /// Numbers the module if a function of it was ever selected.
     pub fn number(&mut self, stubs: &mut Stubs<'_>) {
-        self.recorded = self.sites.iter().any(Placed::is_traced);
+        self.recorded = self.sites.iter().any(ProcessSite::is_traced);
         if self.recorded {
             self.record.id = stubs.number_module();
         }

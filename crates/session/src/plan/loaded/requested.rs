@@ -1,7 +1,7 @@
 //! Requests of the tracers for a module's functions: creates the sites and stubs.
 
 use super::Loaded;
-use super::placed::{Placed, Stub};
+use super::process_site::{ProcessSite, Stub};
 use crate::plan::journal::Entry;
 use crate::plan::stubs::{Added, Batch, BatchRoom, Displaced, Stubs};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 /// A function that needs a stub.
-struct New {
+struct NewStub {
     function: usize,
     tracers: u32,
     hook_set: HookSet,
@@ -23,7 +23,7 @@ struct New {
 
 /// Results of a batch of stubs.
 #[derive(Default)]
-struct Made {
+struct StubResults {
     sites: Vec<NewSite>,
     /// Exits of functions: function, site, and stub.
     exits: Vec<(usize, Site, Stub)>,
@@ -79,7 +79,7 @@ impl Loaded {
             placed.hook_set = Some(hook_set);
             match placed.stubs.of_mut(hook_set) {
                 Some(stub) => stub.captured = captured,
-                None => new.push(New { function, tracers, hook_set, captured }),
+                None => new.push(NewStub { function, tracers, hook_set, captured }),
             }
         }
         self.put_in_order();
@@ -90,7 +90,7 @@ impl Loaded {
     /// Creates stubs for the sites of functions.
     fn create_stubs(
         &mut self,
-        new: &[New],
+        new: &[NewStub],
         binary: &Arc<Binary>,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
@@ -109,7 +109,7 @@ impl Loaded {
         if new.is_empty() {
             return;
         }
-        let mut all = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
+        let mut all = StubResults { sites: Vec::with_capacity(new.len()), ..StubResults::default() };
         for (new, room) in self.batches(new, binary) {
             let (mut made, count) =
                 (self.create_batch((new, &room), binary, stubs, regions, &mut all), new.len());
@@ -121,7 +121,9 @@ impl Loaded {
                 let batches = self.batches(&new, binary);
                 let mut give =
                     |(new, room)| self.create_batch((new, &room), binary, stubs, regions, &mut all);
-                made = batches.into_iter().try_for_each(|(new, room): (&[New], BatchRoom)| give((new, room)));
+                made = batches
+                    .into_iter()
+                    .try_for_each(|(new, room): (&[NewStub], BatchRoom)| give((new, room)));
             }
             if let Err(why) = made {
                 note(format!("{count} functions of {name} are not traced: {why}"));
@@ -143,11 +145,11 @@ impl Loaded {
     /// Creates the stubs of a batch of functions, or returns why not.
     fn create_batch(
         &mut self,
-        (new, room): (&[New], &BatchRoom),
+        (new, room): (&[NewStub], &BatchRoom),
         binary: &Binary,
         stubs: &mut Stubs<'_>,
         regions: &[Region],
-        all: &mut Made,
+        all: &mut StubResults,
     ) -> Result<(), String> {
         let (process, range) = (self.record.process, self.mapped.range);
         // The veneers are taken out meanwhile: the batch borrows them while the module takes the
@@ -163,9 +165,9 @@ impl Loaded {
 
     /// Requests only entries of Go functions whose exits lead to addresses without free memory.
     /// Returns the functions of the batch that have no stub for entries alone.
-    fn without_returns(&mut self, new: &[New]) -> Vec<New> {
+    fn without_returns(&mut self, new: &[NewStub]) -> Vec<NewStub> {
         let mut without = Vec::with_capacity(new.len());
-        for New { function, tracers, hook_set, captured } in new {
+        for NewStub { function, tracers, hook_set, captured } in new {
             let hook_set = match hook_set.knows_goroutine() {
                 true => hook_set.on_goroutine(false),
                 false => *hook_set,
@@ -174,16 +176,16 @@ impl Loaded {
             placed.hook_set = Some(hook_set);
             if placed.stubs.of(hook_set).is_none() {
                 let (function, tracers, captured) = (*function, *tracers, captured.clone());
-                without.push(New { function, tracers, hook_set, captured });
+                without.push(NewStub { function, tracers, hook_set, captured });
             }
         }
         without
     }
 
     /// Divides functions into batches that fit, with the space that each needs.
-    fn batches<'n>(&self, new: &'n [New], binary: &Binary) -> Vec<(&'n [New], BatchRoom)> {
+    fn batches<'n>(&self, new: &'n [NewStub], binary: &Binary) -> Vec<(&'n [NewStub], BatchRoom)> {
         let (mut batches, mut room, mut start) = (Vec::new(), BatchRoom::default(), 0);
-        for (n, New { function, hook_set, .. }) in new.iter().enumerate() {
+        for (n, NewStub { function, hook_set, .. }) in new.iter().enumerate() {
             let Some(form) = self.form(*function) else { continue };
             let displaced = Displaced::new(form, &binary.functions[*function].returns, *hook_set);
             if !room.add(&displaced, self.bias) {
@@ -198,15 +200,15 @@ impl Loaded {
     /// Creates the stubs of a batch, and records in the journal which site each belongs to.
     fn make_stubs(
         &mut self,
-        new: &[New],
+        new: &[NewStub],
         binary: &Binary,
         mut batch: Batch<'_, '_>,
-        all: &mut Made,
+        all: &mut StubResults,
     ) -> io::Result<()> {
         let process = self.record.process;
         let (inode, base) = (self.mapped.file.1, self.mapped.base());
-        let mut made = Made { sites: Vec::with_capacity(new.len()), ..Made::default() };
-        for New { function, tracers, hook_set, captured } in new {
+        let mut made = StubResults { sites: Vec::with_capacity(new.len()), ..StubResults::default() };
+        for NewStub { function, tracers, hook_set, captured } in new {
             let known = &binary.functions[*function];
             let found = self.found.get(function);
             let kind = found.map_or(known.kind(), |(kind, _)| *kind);
@@ -246,7 +248,7 @@ impl Loaded {
     /// Adds sites of functions' exits with their stubs.
     pub(super) fn add_exits(&mut self, mut exits: Vec<(usize, Site, Stub)>) {
         exits.sort_by_key(|(_, site, _)| site.address());
-        let (known, mut new) = (&mut self.sites, Vec::<Placed>::new());
+        let (known, mut new) = (&mut self.sites, Vec::<ProcessSite>::new());
         for (function, site, stub) in exits {
             let place = known.binary_search_by_key(&site.address(), |placed| placed.site.address());
             let again = new.last_mut().filter(|last| last.site.address() == site.address());
@@ -255,7 +257,7 @@ impl Loaded {
                 continue;
             }
             let drained = site.demand(State::Original, State::Disabled) == Demand::Nothing;
-            let mut placed = Placed { apart: true, drained, ..Placed::new(function, site) };
+            let mut placed = ProcessSite { apart: true, drained, ..ProcessSite::new(function, site) };
             placed.stubs.add(stub);
             new.push(placed);
         }

@@ -25,8 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Warning about another tracer in the process.
-const OWN_XRAY: &str =
-    "XRAY_OPTIONS has the program's own XRay take its sleds at its start: what it takes is not traced";
+const OWN_XRAY: &str = "XRAY_OPTIONS lets the program's own XRay patch its sleds at its start: functions whose sleds it has patched are not traced";
 
 /// Number of functions that a message names; others are counted.
 const NAMED: usize = 5;
@@ -277,7 +276,7 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
     };
     (!named.is_empty()).then(|| {
         format!(
-            "--libcalls: calls of {}{more} that go by their addresses, without a stub (pointers, -fno-plt), are not recorded",
+            "--libcalls: calls of {}{more} through pointers (-fno-plt), without a stub, are not recorded",
             named.join(", ")
         )
     })
@@ -285,5 +284,5 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
 
 /// Returns the inode of a process's program.
 fn program_of(pid: u32) -> Option<u64> {
-    std::fs::metadata(proc::place(pid).join("exe")).ok().map(|meta| meta.ino())
+    std::fs::metadata(proc::program_link(pid)).ok().map(|meta| meta.ino())
 }

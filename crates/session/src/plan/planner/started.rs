@@ -5,6 +5,7 @@ use super::Planner;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
 use calltap_names::{FunctionNames, Word, demangle, printable};
+use calltap_process::proc;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -112,7 +113,7 @@ impl Planner<'_> {
     /// Returns the library with the most code, if the program is a stub for it.
     pub(crate) fn largest_library(&self) -> Option<LargestLibrary> {
         let (on, _) = self.count();
-        let program = std::fs::read_link(calltap_process::proc::place(self.pid_of(0)).join("exe")).ok()?;
+        let program = proc::program(self.pid_of(0))?;
         let (own, libraries): (Vec<&Mapped>, Vec<&Mapped>) =
             self.files.iter().partition(|file| file.path == program);
         let program = own.first()?;
@@ -140,8 +141,8 @@ impl Planner<'_> {
 /// Returns the file names of a process's program and of the symbolic link through which it was
 /// started, if there was one.
 fn linked(pid: u32) -> Option<(String, String)> {
-    let place = calltap_process::proc::place(pid);
-    let program = fs::read_link(place.join("exe")).ok()?;
+    let place = proc::place(pid);
+    let program = proc::program(pid)?;
     let (directory, file) = (program.parent()?, program.file_name()?.to_string_lossy());
     // Programs overwrite their arguments, and the kernel keeps 15 bytes of the name.
     let name = fs::read_to_string(place.join("comm")).ok()?;
@@ -156,7 +157,7 @@ fn linked(pid: u32) -> Option<(String, String)> {
     }
     let identity = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let link = place.join("root").join(directory.strip_prefix("/").ok()?).join(called);
-    (identity(&link)? == identity(&place.join("exe"))?)
+    (identity(&link)? == identity(&proc::program_link(pid))?)
         .then(|| (printable(&file).into_owned(), printable(called).into_owned()))
 }
 

@@ -61,7 +61,7 @@ impl Planner<'_> {
         let asked = entry.is_some_and(|entry| entry.phase.load(Acquire) == Phase::Writing as u32);
         let _kept = if let (Some(entry), false) = (entry, asked) {
             let Some(kept) = KeepMapped::new(entry, text) else {
-                return note("the dynamic linker is at it all the time: nothing was changed".into());
+                return note("the dynamic linker was loading or unloading libraries all the time: calltap changed nothing; try again".into());
             };
             let session = self.directory.agent();
             let regions = maps::read(pid).unwrap_or_default();

@@ -138,6 +138,6 @@ fn by_default_there_is_no_daemon() {
     assert_eq!(get("dyn_ftrace_total_info").lines().count(), 1);
     assert!(get("available_filter_functions").contains("late"), "found at load");
     let refused = calltap_run(&["put", "ftraced_enabled", "1", "-p", &pid]);
-    assert!(refused.stderr.contains("nothing for a daemon to do"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the daemon has no sites to convert"), "{}", refused.stderr);
     assert!(calltap.end().0.success());
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A site that was selected at some time.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct ProcessSite {
     /// Index of the function.
     pub function: usize,
     pub site: Site,
@@ -21,7 +21,7 @@ pub(super) struct Placed {
     /// Whether no thread is inside, so that it may be switched.
     pub drained: bool,
     /// Its stubs.
-    pub stubs: Given,
+    pub stubs: SiteStubs,
     /// The hooks that it should lead to.
     pub hook_set: Option<HookSet>,
     /// Whether it stays disabled: by the overhead limit or by the user.
@@ -55,12 +55,12 @@ pub(super) struct Stub {
 
 /// The stubs of a site, one for each hook set that was ever requested: nearly always one.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Given {
+pub(super) struct SiteStubs {
     pub first: Option<Stub>,
     pub more: Vec<Stub>,
 }
 
-impl Given {
+impl SiteStubs {
     pub fn all(&self) -> impl Iterator<Item = &Stub> {
         self.first.iter().chain(&self.more)
     }
@@ -86,17 +86,17 @@ impl Given {
     }
 }
 
-impl Placed {
-    pub fn new(function: usize, site: Site) -> Placed {
+impl ProcessSite {
+    pub fn new(function: usize, site: Site) -> ProcessSite {
         let (torn, refused, drained, hook_set) = (Vec::new(), false, false, None);
-        Placed {
+        ProcessSite {
             function,
             site,
             state: State::Original,
             torn,
             refused,
             drained,
-            stubs: Given::default(),
+            stubs: SiteStubs::default(),
             hook_set,
             disabled: false,
             quiet: false,
