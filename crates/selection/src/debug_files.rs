@@ -164,15 +164,13 @@ fn unnamed(binary: &Binary) -> usize {
     binary.functions.iter().filter(|function| is_unnamed(function)).count()
 }
 
-/// Returns the file in which a function that is not found is most likely: the one with most
-/// functions without a name. Also returns where their names are.
-pub fn most_missing_names<'a>(
-    files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
-) -> Option<(&'a str, String)> {
+/// Returns a hint to the file in which a function that is not found is most likely: the one with
+/// most functions without a name.
+pub fn most_missing_names<'a>(files: impl Iterator<Item = (&'a Binary, &'a Path)>) -> Option<String> {
     // Some functions of the C compiler itself never have a name.
-    let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
-    let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
-    Some((name, where_names_are(binary, path)?))
+    let lacks = |(binary, _): &(&Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
+    let (binary, path) = files.filter(lacks).max_by_key(|(binary, _)| unnamed(binary))?;
+    lacks_names(binary).then(|| how_to_get_names(binary, path))
 }
 
 /// Describes to the user where the names of a file's functions are, if most have none.
@@ -200,17 +198,21 @@ fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
 /// Message at the start of a recording: most functions of a file have no names, and how to get
 /// them.
 pub fn hint(binary: &Binary, path: &Path) -> Option<String> {
+    let are_most = unnamed(binary) * 2 >= binary.functions.len();
+    (are_most && lacks_names(binary)).then(|| how_to_get_names(binary, path))
+}
+
+/// Returns the number of functions without a name, and the command that says where the names are.
+/// The package lists, which that command reads, would take seconds.
+fn how_to_get_names(binary: &Binary, path: &Path) -> String {
     let unnamed = unnamed(binary);
-    if unnamed * 2 < binary.functions.len() || !lacks_names(binary) {
-        return None;
-    }
     let what = if servers().is_empty() || binary.build_id.is_none() {
         format!("'calltap sites {}' says where they are", path.display())
     } else {
         format!("'calltap tools debuginfo {}' asks DEBUGINFOD_URLS for them", path.display())
     };
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    Some(format!("{unnamed} of {} functions of {name} have no names: {what}", binary.functions.len()))
+    format!("{unnamed} of {} functions of {name} have no names: {what}", binary.functions.len())
 }
 
 /// Debian's package of the debugging file, if the package lists have one. A file of /usr/bin may be

@@ -1,5 +1,6 @@
 //! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
+use super::started::note_link;
 use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
@@ -46,7 +47,7 @@ impl<'a> Planner<'a> {
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
             let root = proc::place(pid).join("root");
-            let selector = self.selector.filter(|_| !self.futures);
+            let selector = self.selector.filter(|_| !(self.futures || is_program && self.whole_program));
             let may_choose =
                 selector.map(|selector| move |named: Named<'_>| selector.may_choose(named, !is_program));
             let is_of_use = may_choose.as_ref().is_none_or(|may_choose| {
@@ -95,6 +96,10 @@ impl<'a> Planner<'a> {
             return binary;
         }
         self.passed_over |= passed_over;
+        if binary.is_none() && passed_over {
+            let root = proc::place(pid).join("root");
+            self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
+        }
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
             self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
@@ -119,15 +124,27 @@ impl<'a> Planner<'a> {
     pub(crate) fn decode_all(&mut self, pid: u32) {
         self.selector = None;
         if std::mem::take(&mut self.passed_over) {
-            self.read_again(pid);
-            let known: Vec<u32> = self.processes.keys().copied().collect();
-            for index in known {
-                let pid = self.pid_of(index);
-                if let Ok(regions) = maps::read(pid) {
-                    self.see_modules(index, pid, false, &regions, &mut Vec::new());
-                }
+            self.read_all_again(pid);
+        }
+    }
+
+    /// Reads the files of all known processes again.
+    fn read_all_again(&mut self, pid: u32) {
+        self.read_again(pid);
+        let known: Vec<u32> = self.processes.keys().copied().collect();
+        for index in known {
+            let pid = self.pid_of(index);
+            if let Ok(regions) = maps::read(pid) {
+                self.see_modules(index, pid, false, &regions, &mut Vec::new());
             }
         }
+    }
+
+    /// Decodes the program as a whole, for a message about a word that matches nothing. What was
+    /// passed over in libraries has no name that matches.
+    pub(super) fn decode_program(&mut self, pid: u32) {
+        self.whole_program = true;
+        self.read_all_again(pid);
     }
 
     /// Reads the files that a new selection reaches, before it is checked.
@@ -210,6 +227,9 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
+        if !self.processes.contains_key(&index) {
+            note_link(pid);
+        }
         if index == 0 {
             self.files.clone_from(&now);
         }
