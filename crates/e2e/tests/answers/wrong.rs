@@ -12,7 +12,7 @@ fn a_wrong_usage_is_told_in_one_line() {
     std::fs::write(&text, "no trace\n").expect("a file");
     let (p, t, x, d) = (pid.as_str(), text.as_str(), path.as_str(), directory.as_str());
     // The words of a command line, and the texts that the message must contain.
-    let cases: [(&[&str], &[&str]); 43] = [
+    let cases: [(&[&str], &[&str]); 49] = [
         (&["record", "-F", "naps", "--", x], &["no traceable function matches 'naps'", "nearest: nap"]),
         (&["record", "-F", "libc:nosuch", "--", x], &["no traceable function matches 'libc:nosuch'"]),
         (&["record", "--follw", "--", x], &["--follw: no option of record", "--follow"]),
@@ -39,6 +39,12 @@ fn a_wrong_usage_is_told_in_one_line() {
         (&["record", "--tracer", "functon", "--", x], &["no tracer named 'functon'", "function_graph"]),
         (&["report", "/no/such/trace"], &["/no/such/trace", "No such file"]),
         (&["report", d], &[d]),
+        (&["report", t, "-i", t], &["cannot be used with", "--input"]),
+        (&["report", t, "--json", "--format", "csv"], &["--json", "cannot be used with", "--format"]),
+        (&["graph", "nap"], &["nap: cannot open", "-F nap names a function"]),
+        (&["replay", "nap"], &["nap: cannot open", "--graph nap names a function"]),
+        (&["export", "chrome"], &["chrome: cannot open", "--to chrome a format"]),
+        (&["count", "-F", "nap", "-p", p], &["-F: no option of count", "calltap count GLOB"]),
         (&["report", t], &[t, "not a calltap trace"]),
         (&["report", "-p", p], &["--profile", "calltap top"]),
         (&["report", "-s", "speed", t], &["speed", "total"]),

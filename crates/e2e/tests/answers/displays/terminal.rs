@@ -67,7 +67,7 @@ fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("narrow.data").to_string_lossy().into_owned();
     assert!(calltap_run(&["record", "-o", &trace, "--", &path]).status.success());
-    for words in [&["report", &trace][..], &["diff", &trace, &trace, "--all"]] {
+    for words in [&["report", &trace][..], &["graph", &trace], &["diff", &trace, &trace, "--all"]] {
         let terminal = Terminal::start(&[words, &["--no-pager"]].concat());
         terminal.wait_for("FUNCTION\r\n");
         terminal.wait_for("  handle_request");
