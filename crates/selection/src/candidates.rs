@@ -81,8 +81,8 @@ impl Candidates {
         let near: Vec<String> = near.into_iter().map(in_message).collect();
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         let files = self.modules.iter().zip(&self.files).take(asked);
-        let files = files.map(|((_, binary), (_, path))| (&**binary, path.as_path()));
-        let missing = most_missing_names(files).map(|place| format!(" ({place})"));
+        let files = files.map(|((name, binary), (_, path))| (name.as_str(), &**binary, path.as_path()));
+        let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
         near + &missing.unwrap_or_default()
     }
 

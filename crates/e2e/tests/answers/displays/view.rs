@@ -2,14 +2,13 @@
 //! its effect on a running process.
 
 use calltap_e2e::{
-    GCC, Resident, Run, State, Terminal, calltap, calltap_run, changed_text, compile, end_of, have, jumps,
-    one_line, run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
+    GCC, Resident, Run, State, calltap, calltap_run, changed_text, compile, end_of, have, jumps, one_line,
+    run_timeout, skipped, source, succeeds, trace_of_naps, wait_until,
 };
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -483,38 +482,4 @@ fn the_page_shows_each_of_several_processes() {
     for resident in residents {
         assert!(resident.end().0.success());
     }
-}
-
-#[test]
-fn a_browser_opens_the_page_for_a_user_at_a_terminal() {
-    let (program, trace) = trace_of_naps();
-    let seen = program.directory().join("seen");
-    let (script, seen_path) = (program.directory().join("browser"), seen.to_string_lossy());
-    fs::write(
-        &script,
-        format!("#!/bin/sh\necho \"$*\" > {seen_path}.part && mv {seen_path}.part {seen_path}\n"),
-    )
-    .and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)))
-    .expect("a browser");
-    let script = script.to_string_lossy().into_owned();
-    let shown = |browser: &str, more: &[&str]| {
-        let _ = fs::remove_file(&seen);
-        let terminal = Terminal::whole(&[&["view", &trace], more].concat(), &[("BROWSER", browser)]);
-        terminal.wait_for("/\r\n");
-        let address = terminal.shown().lines().next().expect("an address").to_owned();
-        if more.is_empty() {
-            wait_until("the browser", || seen.exists());
-        }
-        // SAFETY: a signal to a child of this process.
-        unsafe { libc::kill(terminal.child.id() as i32, libc::SIGINT) };
-        assert!(end_of(terminal.child).success());
-        (address, fs::read_to_string(&seen).unwrap_or_default())
-    };
-    let (address, opened) = shown(&format!("{script}:other"), &[]);
-    assert_eq!(opened, format!("{address}\n"));
-    let (address, opened) = shown(&format!("{script} --page=%s"), &[]);
-    assert_eq!(opened, format!("--page={address}\n"));
-    assert_eq!(shown(&script, &["--no-browser"]).1, "");
-    // A browser that cannot be started leaves the address.
-    assert!(shown("/no/such/browser", &["--port", "0"]).0.starts_with("http://127.0.0.1:"));
 }

@@ -91,21 +91,31 @@ impl<'a> Planner<'a> {
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
         let binary = read(&mut passed_over).map(Arc::new);
-        if self.interrupted.load(Acquire) {
-            // An interrupted search is not kept, as it says nothing.
-            return binary;
+        // An interrupted search is not kept, as it says nothing.
+        if !self.interrupted.load(Acquire) {
+            self.keep(mapped, pid, identity, binary.clone(), passed_over);
         }
+        binary
+    }
+
+    /// Keeps what was found in a file, and what was not decoded.
+    fn keep(
+        &mut self,
+        mapped: &Mapped,
+        pid: u32,
+        identity: Identity,
+        binary: Option<Arc<Binary>>,
+        passed_over: bool,
+    ) {
         self.passed_over |= passed_over;
-        if binary.is_none() && passed_over {
-            let root = proc::place(pid).join("root");
-            self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
-        }
+        let root = proc::place(pid).join("root");
         if let Some(binary) = &binary {
             self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
-            self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
+            self.candidates.files.push((root, mapped.path.clone()));
+        } else if passed_over {
+            self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
         }
-        self.binaries.insert(identity, binary.clone());
-        binary
+        self.binaries.insert(identity, binary);
     }
 
     /// Adds a file that was already read.
