@@ -16,14 +16,24 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     (0..titles.len()).map(width).collect()
 }
 
-/// Writes a table as [`write`](fn@write) does, in lines of `width` characters. Where names do not
-/// fit, columns are left out, the first group of `leavable` first, and a last line names them.
+/// The lines of a table on a terminal.
+pub(crate) struct Fitting<'a> {
+    /// Characters of a line; None: no limit.
+    pub(crate) width: Option<usize>,
+    /// Groups of columns that are left out where names do not fit, the first one first.
+    pub(crate) leavable: &'a [Vec<usize>],
+    /// Flags that show all columns.
+    pub(crate) flags: &'a str,
+}
+
+/// Writes a table as [`write`](fn@write) does. Where names do not fit, columns are left out, and a
+/// last line names them.
 pub(crate) fn write_fitting(
     out: &mut dyn Write,
     titles: &[&str],
     numbers: usize,
     rows: Vec<Vec<String>>,
-    (width, leavable): (Option<usize>, &[Vec<usize>]),
+    Fitting { width, leavable, flags }: Fitting<'_>,
 ) -> io::Result<()> {
     let mut widths = widths(titles, &rows);
     if let Some(names) = widths.last_mut() {
@@ -48,7 +58,7 @@ pub(crate) fn write_fitting(
     write(out, &kept, (0..numbers).filter(stays).count(), &rows)?;
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().map(|at| titles[*at].to_lowercase()).collect();
-        writeln!(out, "# no room for {} (--columns, --full-names)", names.join(", "))?;
+        writeln!(out, "# no room for {} ({flags})", names.join(", "))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::common::{output, recording, same};
 use calltap_analysis::MemorySource;
 use calltap_analysis::replay::{Layout, Options, write};
-use calltap_trace::{SlowRule, ThreadId};
+use calltap_trace::{Meta, SiteId, SlowRule, ThreadId};
 
 fn replay(source: &MemorySource, options: &Options) -> String {
     output(|out| write(source, options, out, None).map(drop))
@@ -319,6 +319,28 @@ fn where_the_time_of_slow_calls_went() {
            main-100    | + 29.000 us   |      g();
            main-100    | + 100.000 us  |    } /* 60.0 % h, 30.0 % g (2 calls), 10.0 % itself */
            main-100    | ! 101.000 us  |  }
+    ",
+    );
+}
+
+#[test]
+fn source_lines_follow_the_calls() {
+    let source =
+        recording("main: E main @0; E f @10us; X f @14060; E g @20us; C h @21us; X g @1ms; X main @2s");
+    let line = |meta: &Meta, site: SiteId| {
+        let name = &meta.sites[site.0 as usize].name;
+        (name != "g").then(|| format!("app.c:{}", name.len()))
+    };
+    let options = Options { no_header: true, source_line: Some(line), ..Options::default() };
+    same(
+        &replay(&source, &options),
+        "
+           main-100    |               |  main() { /* app.c:4 */
+           main-100    |   4.060 us    |    f(); /* app.c:1 */
+           main-100    |               |    g() {
+           main-100    |               |      /* h */ /* app.c:1 */
+           main-100    | ! 980.000 us  |    }
+           main-100    | $ 2000000 us  |  }
     ",
     );
 }

@@ -37,12 +37,22 @@ fn refuse_option(command: &[std::ffi::OsString]) -> Result<()> {
     bail!("{said} ('calltap help record' lists them; a program of this name is ./{word})")
 }
 
+/// Whether no overhead limit is wanted.
+fn keeps_all(arguments: &Arguments) -> bool {
+    arguments.text("max-overhead").as_deref() == Some("none")
+}
+
 /// Returns the program or the process to record.
 fn subject(arguments: &Arguments) -> Result<Subject> {
     let (command, pid) = (arguments.words("operand"), crate::command_line::processes::one(arguments)?);
     match (command.is_empty(), pid) {
         (false, None) if arguments.text("duration").is_some() => {
             bail!("--duration needs '-p PID': a program that calltap starts is recorded until it ends")
+        }
+        (false, None) if arguments.is_given("max-overhead") && !keeps_all(arguments) => {
+            bail!(
+                "--max-overhead is for '-p PID' only: of a program that calltap starts, nothing is switched off"
+            )
         }
         (false, None) => Ok(Subject::Program(command)),
         (true, Some(pid)) => {

@@ -18,6 +18,7 @@ use std::io::{Write, stderr};
 
 /// Writes the line of [`tell`].
 pub fn write_line(line: Arguments<'_>) {
-    // A failure to write must not leave a process traced.
-    let _ = writeln!(stderr().lock(), "{line}");
+    // One write, so that output of the traced program does not come between its parts. A failure
+    // to write must not leave a process traced.
+    let _ = stderr().lock().write_all(format!("{line}\n").as_bytes());
 }

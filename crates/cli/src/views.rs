@@ -9,11 +9,12 @@ use crate::command_line::view_flags::{list, must_match, table_format};
 use crate::stat;
 use crate::terminal::output::{self, Lines, Output};
 use crate::terminal::progress::Progress;
-use anyhow::{Result, bail};
+use crate::view::source;
+use anyhow::{Result, anyhow, bail};
 use calltap_analysis::paths::By;
 use calltap_analysis::{Names, Part, Source, Totals, Word, graph, info, limited, replay, report, units};
 use calltap_export as export;
-use calltap_trace::{Meta, TraceReader};
+use calltap_trace::{Meta, SiteId, TraceReader};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
@@ -28,7 +29,8 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
         );
     }
     let path = arguments.shown().unwrap_or_default();
-    let reader = TraceReader::open(&path)?;
+    let reader =
+        TraceReader::open(&path).map_err(|error| anyhow!("{error}{}", instead_of_file(name, &path)))?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
     }
@@ -60,6 +62,19 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<()> {
     }
     progress.finish();
     out.finish()
+}
+
+/// Returns a hint for a word that is no file, and may be a format or a function.
+fn instead_of_file(command: &str, path: &Path) -> String {
+    let word = path.to_string_lossy();
+    if path.exists() || word.contains(['/', '.']) {
+        return String::new();
+    }
+    match command {
+        "export" => format!("; FILE is a trace, and --to {word} a format"),
+        "replay" => format!("; FILE is a trace, and --graph {word} names a function"),
+        _ => format!("; FILE is a trace, and -F {word} names a function"),
+    }
 }
 
 /// Export formats that are not text.
@@ -111,6 +126,7 @@ impl View<'_> {
             short_names: output::is_short(self.arguments),
             no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
+            source_line: self.arguments.is_set("lines").then_some(source_line),
             ..replay::Options::default()
         };
         let mut lines = Lines::new(out, self.arguments.number("limit")?);
@@ -134,6 +150,7 @@ impl View<'_> {
             min_percent: self.arguments.number("min-percent")?.unwrap_or(0.0),
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
+            width: output::line_width(self.arguments),
             ..graph::Options::default()
         };
         graph::write(self.source, &options, out, Some(&mut |done| progress.set(done)))?;
@@ -210,6 +227,15 @@ impl View<'_> {
         }
         Ok(by)
     }
+}
+
+/// Returns the source line of a function, with the path as seen from the working directory.
+fn source_line(meta: &Meta, site: SiteId) -> Option<String> {
+    let found = source::of(meta, site)?;
+    let path = Path::new(&found.file);
+    let here = std::env::current_dir().ok();
+    let path = here.and_then(|here| path.strip_prefix(here).ok()).unwrap_or(path);
+    Some(format!("{}:{}", path.display(), found.line))
 }
 
 /// Tells that only a part of a trace is shown, for outputs without a line for it.

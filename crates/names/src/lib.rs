@@ -21,8 +21,8 @@ pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
-pub use short::ShortNames;
-pub use word::{Word, split_list};
+pub use short::{ShortNames, in_message, last_parts};
+pub use word::{Word, add_link, known_links, split_list};
 
 /// Whether a word names a function with these linker symbols in a file of this name.
 pub fn is_named<'a>(word: &Word, symbols: impl Iterator<Item = &'a str>, module: Option<&'a str>) -> bool {

@@ -51,6 +51,34 @@ impl<'n> FromIterator<&'n str> for ShortNames {
     }
 }
 
+/// Characters of a name in a message of one line, at most.
+const IN_MESSAGE: usize = 100;
+
+/// Returns the demangled name of a linker symbol for a message of one line: without template
+/// arguments and argument lists if it is long, and cut if it is still long.
+pub fn in_message(symbol: &str) -> String {
+    let name = crate::demangle(symbol);
+    if name.chars().count() <= IN_MESSAGE {
+        return name;
+    }
+    let short = fold(&name, Detail::Path);
+    match short.char_indices().nth(IN_MESSAGE - 1) {
+        Some((end, last)) if end + last.len_utf8() < short.len() => format!("{}\u{2026}", &short[..end]),
+        _ => short,
+    }
+}
+
+/// Returns the last parts of a demangled name, as many as a user's word has, without template
+/// arguments and argument lists. A word with brackets is compared with whole names.
+pub fn last_parts(name: &str, word: &str) -> String {
+    if word.contains(['<', '(']) {
+        return name.to_owned();
+    }
+    let (short, count) = (fold(name, Detail::Path), word.split("::").count());
+    let parts: Vec<&str> = short.split("::").collect();
+    parts[parts.len().saturating_sub(count)..].join("::")
+}
+
 fn fold(name: &str, detail: Detail) -> String {
     if !name.contains(['<', '(']) {
         return name.to_owned();
@@ -99,7 +127,30 @@ fn fold_type(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ShortNames;
+    use super::{IN_MESSAGE, ShortNames, in_message, last_parts};
+
+    #[test]
+    fn names_end_as_the_word_does() {
+        let check = |name: &str, word: &str, expected: &str| {
+            assert_eq!(last_parts(name, word), expected, "{name} {word}");
+        };
+        check("net::Srv::handle(int)", "handel", "handle");
+        check("net::Srv::handle(int)", "Srv::handel", "Srv::handle");
+        check("net::Srv::handle(int)", "a::b::c::d", "net::Srv::handle");
+        check("net::Srv::handle(int)", "handel(int)", "net::Srv::handle(int)");
+        check("std::vector<int>::push_back(int const&)", "pushback", "push_back");
+        check("malloc", "mallok", "malloc");
+    }
+
+    #[test]
+    fn a_name_in_a_message_is_short() {
+        let check = |name: &str, expected: &str| assert_eq!(in_message(name), expected, "{name}");
+        check("_ZN3Srv6handleEi", "Srv::handle(int)");
+        let long = format!("std::map<{}>::~map()", "std::less<int>, ".repeat(20));
+        check(&long, "std::map<..>::~map");
+        check(&"f".repeat(IN_MESSAGE), &"f".repeat(IN_MESSAGE));
+        check(&"\u{e4}".repeat(IN_MESSAGE + 1), &("\u{e4}".repeat(IN_MESSAGE - 1) + "\u{2026}"));
+    }
 
     #[test]
     fn names_keep_what_tells_them_apart() {

@@ -2,6 +2,23 @@
 
 use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
+
+/// Names of files, each with the name of a symbolic link by which a program was started from it.
+static LINKS: RwLock<BTreeSet<(String, String)>> = RwLock::new(BTreeSet::new());
+
+/// Adds the name of a symbolic link to a program's file. From then on words may have it as the name
+/// of the file.
+pub fn add_link(file: &str, link: &str) {
+    let mut links = LINKS.write().unwrap_or_else(PoisonError::into_inner);
+    links.insert((file.to_owned(), link.to_owned()));
+}
+
+/// Returns the names of files and links that were added, in order.
+pub fn known_links() -> Vec<(String, String)> {
+    LINKS.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
 
 /// Separates a function from its module, as in ftrace.
 const MOD: &str = ":mod:";
@@ -31,6 +48,16 @@ struct Module {
 /// Whether a pattern names everything. A `?` selects names by their length.
 fn is_for_all(pattern: &str) -> bool {
     pattern.bytes().all(|byte| byte == b'*')
+}
+
+impl Module {
+    /// Whether a file has a name that matches: its own, or that of a link to it.
+    fn is_called(&self, file: &str) -> bool {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let links = LINKS.read().unwrap_or_else(PoisonError::into_inner);
+        let mut linked = links.iter().filter(|(file, _)| file == name);
+        spellings(file).any(|name| self.glob.matches(name)) || linked.any(|(_, link)| self.glob.matches(link))
+    }
 }
 
 impl Word {
@@ -110,7 +137,7 @@ impl Word {
     /// Whether the word may name functions of a file with this name.
     pub fn may_be_in(&self, file: Option<&str>) -> bool {
         let Some(module) = &self.module else { return true };
-        file.is_some_and(|file| spellings(file).any(|name| module.glob.matches(name)) != module.not)
+        file.is_some_and(|file| module.is_called(file) != module.not)
     }
 
     /// Whether the word may name a function with this linker symbol. False only if demangling can

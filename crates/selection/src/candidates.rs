@@ -2,9 +2,10 @@
 
 use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
-use calltap_names::{Word, demangle, is_named, nearest_names};
+use calltap_names::{Word, demangle, in_message, is_named, last_parts, nearest_names};
 use calltap_sites::{Binary, Function, Inlined, Reason};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The functions from which a selection can choose, kept for messages.
@@ -14,6 +15,9 @@ pub struct Candidates {
     pub modules: Vec<(String, Arc<Binary>)>,
     /// Files of the modules: root directory of the mount namespace, and path in it.
     pub files: Vec<(PathBuf, PathBuf)>,
+    /// Files that were not decoded, as none of their names matches: module, root directory and path
+    /// as above.
+    pub undecoded: Vec<(String, PathBuf, PathBuf)>,
 }
 
 impl Candidates {
@@ -27,6 +31,12 @@ impl Candidates {
     /// Returns the traceable functions.
     pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
         self.functions().filter(|(function, _)| function.is_traceable())
+    }
+
+    /// Whether a word names a traceable function of a module.
+    pub fn can_be_traced(&self, word: &Word, module: &str) -> bool {
+        let mut of_module = self.traceable().filter(|(_, other)| *other == module);
+        of_module.any(|(function, module)| word.matches(&names_of(function, module)))
     }
 
     /// Returns the functions that a word names and that cannot be traced, each with its module and
@@ -53,20 +63,36 @@ impl Candidates {
         if let Some((function, reason)) =
             exists.and_then(|(function, _)| Some((function, function.reason()?)))
         {
-            return format!(" ({} cannot be traced: {reason})", demangle(&function.name));
+            return format!(" ({} cannot be traced: {reason})", in_message(&function.name));
         }
         if let Some(hint) = self.inlined(word) {
             return hint;
         }
-        let names: Vec<String> = self.traceable().map(|(function, _)| demangle(&function.name)).collect();
+        let all_names = |function: &Function| {
+            let aliases = function.aliases.iter().map(|alias| demangle(alias));
+            [demangle(&function.name)].into_iter().chain(aliases).collect::<Vec<_>>()
+        };
+        let decoded = self.traceable().flat_map(|(function, _)| all_names(function));
+        let names: BTreeSet<String> =
+            decoded.chain(self.undecoded_names()).map(|name| last_parts(&name, word.pattern())).collect();
         let near = nearest_names(word.pattern(), names.iter().map(String::as_str), 3);
         // If a name is similar, a library without names is not the reason.
         let asked = if near.is_empty() { self.modules.len() } else { 1 };
+        let near: Vec<String> = near.into_iter().map(in_message).collect();
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         let files = self.modules.iter().zip(&self.files).take(asked);
         let files = files.map(|((name, binary), (_, path))| (name.as_str(), &**binary, path.as_path()));
         let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
         near + &missing.unwrap_or_default()
+    }
+
+    /// Returns the names of functions in the symbol tables of files that were not decoded.
+    fn undecoded_names(&self) -> impl Iterator<Item = String> {
+        let open = |root: &Path, path: &Path| {
+            calltap_sites::open(&root.join(path.strip_prefix("/").unwrap_or(path))).ok()
+        };
+        let files = self.undecoded.iter().filter_map(move |(_, root, path)| open(root, path));
+        files.flat_map(|file| calltap_sites::function_names(&file, |_| true)).map(|name| demangle(&name))
     }
 
     /// Explains that the function was inlined everywhere, according to a file's debugging
@@ -75,11 +101,14 @@ impl Candidates {
         let is_it = |(found, module): &(Inlined, &str)| {
             !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some(module))
         };
-        let all = self.files.iter().zip(&self.modules).filter_map(|((root, path), (module, _))| {
+        let decoded = self.files.iter().zip(&self.modules);
+        let decoded = decoded.map(|((root, path), (module, _))| (module, root, path));
+        let undecoded = self.undecoded.iter().map(|(module, root, path)| (module, root, path));
+        let all = decoded.chain(undecoded).filter_map(|(module, root, path)| {
             Some(inlined_functions(path, root)?.into_iter().map(move |found| (found, module.as_str())))
         });
         let (found, _) = all.flatten().find(is_it)?;
-        let (name, places) = (demangle(&found.name), found.places);
+        let (name, places) = (in_message(&found.name), found.places);
         Some(format!(" ({name} was inlined wherever it is called, in {places} places: it cannot be traced)"))
     }
 }

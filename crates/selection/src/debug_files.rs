@@ -165,26 +165,27 @@ fn unnamed(binary: &Binary) -> usize {
 }
 
 /// Returns the file in which a function that is not found is most likely: the one with most
-/// functions without a name. Also returns where their names are.
+/// functions without a name. Also returns where their names are, without a package: to read the
+/// package lists would take seconds.
 pub fn most_missing_names<'a>(
     files: impl Iterator<Item = (&'a str, &'a Binary, &'a Path)>,
 ) -> Option<(&'a str, String)> {
     // Some functions of the C compiler itself never have a name.
     let lacks = |(_, binary, _): &(&str, &Binary, &Path)| unnamed(binary) * 10 >= binary.functions.len();
     let (name, binary, path) = files.filter(lacks).max_by_key(|(_, binary, _)| unnamed(binary))?;
-    Some((name, where_names_are(binary, path)?))
+    Some((name, where_names_are(binary, path, None)?))
 }
 
 /// Describes to the user where the names of a file's functions are, if most have none.
 pub fn missing_names(binary: &Binary, path: &Path) -> Option<String> {
-    (unnamed(binary) * 2 >= binary.functions.len()).then(|| where_names_are(binary, path))?
+    (unnamed(binary) * 2 >= binary.functions.len()).then(|| where_names_are(binary, path, package(path)))?
 }
 
-fn where_names_are(binary: &Binary, path: &Path) -> Option<String> {
+fn where_names_are(binary: &Binary, path: &Path, package: Option<String>) -> Option<String> {
     let id = binary.build_id.as_deref().filter(|_| lacks_names(binary))?;
     let unnamed = unnamed(binary);
     let file = Path::new("/").join(of_build(id)?);
-    let package = package(path).map_or(String::new(), |name| format!(" (apt install {name})"));
+    let package = package.map_or(String::new(), |name| format!(" (apt install {name})"));
     let server = if servers().is_empty() {
         String::new()
     } else {
@@ -204,10 +205,10 @@ pub fn hint(binary: &Binary, path: &Path) -> Option<String> {
     if unnamed * 2 < binary.functions.len() || !lacks_names(binary) {
         return None;
     }
-    let what = if servers().is_empty() || binary.build_id.is_none() {
-        format!("'calltap sites {}' says where they are", path.display())
-    } else {
-        format!("'calltap tools debuginfo {}' asks DEBUGINFOD_URLS for them", path.display())
+    let what = match (&binary.build_id, servers().is_empty()) {
+        (None, _) => "it has no build-id, by which a debugging file is found".to_owned(),
+        (_, true) => format!("'calltap sites {}' says where they are", path.display()),
+        (_, false) => format!("'calltap tools debuginfo {}' asks DEBUGINFOD_URLS for them", path.display()),
     };
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     Some(format!("{unnamed} of {} functions of {name} have no names: {what}", binary.functions.len()))

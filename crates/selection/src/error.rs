@@ -26,7 +26,9 @@ pub enum Error {
     )]
     NoLibraryCalls,
     /// Python functions were requested, but there is no interpreter.
-    #[error("--python: the program is no CPython interpreter, and has loaded none")]
+    #[error(
+        "--python: the program is no CPython interpreter, and has loaded none; if it starts one, as a script does: --follow"
+    )]
     NoInterpreter,
     /// No value can be read in any of the requested functions; the program was not run.
     #[error("{name}: {why}")]

@@ -4,7 +4,7 @@ use crate::candidates::Candidates;
 use crate::error::Error;
 use crate::named::{Named, names_of};
 use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is_go_wait};
-use calltap_names::{FunctionNames, GlobSet, Word};
+use calltap_names::{FunctionNames, GlobSet, Word, known_links};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Reason, Rules, Trouble};
@@ -202,10 +202,15 @@ impl Selector {
     /// words choose the same functions.
     pub fn choosing_words(&self, library: bool) -> Vec<Vec<String>> {
         let words = |set: &GlobSet| set.words().map(|word| word.text().to_owned()).collect();
-        match self.reached.get().filter(|_| library) {
+        let mut all: Vec<Vec<String>> = match self.reached.get().filter(|_| library) {
             Some(reached) => reached.filters.iter().map(words).collect(),
             None => self.filters.iter().map(|(filter, _)| words(filter)).collect(),
+        };
+        // A word with a module chooses by the links to a file, too.
+        if self.filters.iter().any(|(filter, _)| filter.words().any(Word::has_module)) {
+            all.extend(known_links().into_iter().map(|(file, link)| vec![file, link]));
         }
+        all
     }
 
     /// Returns the words of filters that name functions, without wildcards.

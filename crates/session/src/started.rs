@@ -12,7 +12,11 @@ pub(crate) fn tell(options: &Options, planner: &mut Planner<'_>) {
         return;
     }
     let selector = &options.selection.selector;
-    (options.started)(&planner.started(&selector.own_words(), &selector.names()));
+    let mut started = planner.started(&selector.own_words(), &selector.names());
+    let words = &options.selection.words;
+    let excludes = !words.notrace.is_empty() || words.tracers.iter().any(|tracer| !tracer.notrace.is_empty());
+    started.all_excluded = started.modules.is_empty() && excludes;
+    (options.started)(&started);
 }
 
 /// Returns the largest library of a program with next to no code of its own. None if a filter names

@@ -51,6 +51,13 @@ impl Binary {
     pub fn is_bare(&self) -> bool {
         self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
+
+    /// Whether its functions are nonlocal exits, and no other was searched for.
+    pub fn is_for_exits_alone(&self) -> bool {
+        let is_exit =
+            |function: &Function| self.nonlocal_exits.iter().any(|exit| exit.address == function.address);
+        !self.functions.is_empty() && self.functions.iter().all(is_exit)
+    }
 }
 
 /// The profiling function that compiled functions call.

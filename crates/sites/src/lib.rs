@@ -39,7 +39,7 @@ pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open, open_itself};
 pub use quick::{
     build_id_of_file, count_functions, file_defines_profiler, file_may_define, file_may_have_sites,
-    may_have_sites,
+    function_names, may_have_sites,
 };
 pub use read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
 pub use reason::Reason;

@@ -82,6 +82,12 @@ pub fn file_may_define(file: &File, mut passes: impl FnMut(&str) -> bool) -> boo
 /// Counts the different names of functions in a file's symbol tables that pass. Returns 0 for a
 /// file that cannot be read.
 pub fn count_functions(file: &File, passes: impl Fn(&str) -> bool) -> usize {
+    function_names(file, passes).len()
+}
+
+/// Returns the different names of functions in a file's symbol tables that pass. Returns none for a
+/// file that cannot be read.
+pub fn function_names(file: &File, passes: impl Fn(&str) -> bool) -> HashSet<String> {
     let (cache, mut found) = (ReadCache::new(file), HashSet::new());
     let mut note = |name: &str| {
         if passes(name) {
@@ -90,7 +96,7 @@ pub fn count_functions(file: &File, passes: impl Fn(&str) -> bool) -> usize {
         false
     };
     let read = ElfFile64::<Le, _>::parse(&cache).and_then(|file| any_function(&file, &cache, &mut note));
-    if read.is_ok() { found.len() } else { 0 }
+    if read.is_ok() { found } else { HashSet::new() }
 }
 
 /// Whether any name of a function in the symbol tables passes.

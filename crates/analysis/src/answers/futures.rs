@@ -2,7 +2,7 @@
 //! waited, how they ended.
 
 use super::{EndedCall, Function, Known, Question};
-use crate::columns;
+use crate::columns::{self, Fitting};
 use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
@@ -11,6 +11,9 @@ use calltap_names::Glob;
 use calltap_trace::ThreadId;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+
+/// Columns of the table left out where names do not fit, in this order.
+const LEAVABLE: [usize; 6] = [9, 5, 4, 3, 7, 1];
 
 /// How much later than the events of other threads those of a thread may arrive, nanoseconds.
 const LATE: u64 = 2_000_000_000;
@@ -24,6 +27,8 @@ pub struct Futures {
     lines: Option<super::Form>,
     text: String,
     limit: Option<usize>,
+    /// Characters of a line of the table; `None`: no limit.
+    width: Option<usize>,
     /// Globs of the types shown; empty: all types.
     types: Vec<Glob>,
     /// Ticks by which events of a thread may arrive later than those of other threads. `None`:
@@ -47,12 +52,19 @@ impl Futures {
             lines,
             text: String::new(),
             limit,
+            width: None,
             types,
             late: live.then_some(LATE),
             made: Vec::new(),
             tids: HashMap::new(),
             newest: [0; 2],
         }
+    }
+
+    /// Makes a table of such lines: columns are left out where names have no room.
+    pub fn fitting(mut self, width: Option<usize>) -> Futures {
+        self.width = width;
+        self
     }
 
     /// Returns the whole lines made since the last call.
@@ -222,7 +234,9 @@ impl Question for Futures {
             "Future",
         ];
         let mut text = Vec::new();
-        let _ = columns::write(&mut text, &titles, titles.len() - 1, &shown);
+        let leavable = LEAVABLE.map(|at| vec![at]);
+        let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--full-names" };
+        let _ = columns::write_fitting(&mut text, &titles, titles.len() - 1, shown, fitting);
         String::from_utf8_lossy(&text).into_owned()
     }
 

@@ -1,7 +1,7 @@
 //! The comparison as text.
 
 use super::{Diff, Measure, Row, Verdict, evidence, rule};
-use crate::columns;
+use crate::columns::{self, Fitting};
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
@@ -94,7 +94,8 @@ impl Diff {
         let mut leavable: Vec<Vec<usize>> = (numbers..titles.len() - 1).rev().map(|at| vec![at]).collect();
         leavable.extend((3..numbers).step_by(3).rev().map(|at| (at..at + 3).collect()));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-        columns::write_fitting(out, &titles, numbers, cells, (width, &leavable))
+        let fitting = Fitting { width, leavable: &leavable, flags: "--columns, --full-names" };
+        columns::write_fitting(out, &titles, numbers, cells, fitting)
     }
 
     /// Formats the margin of the change in percent of A: ` ±1.2`; empty if it is unknown or the

@@ -36,6 +36,8 @@ pub struct Options {
     pub linker_names: bool,
     /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
+    /// Characters of a line: columns for which names leave no room are left out. None: no limit.
+    pub width: Option<usize>,
 }
 
 /// Reads all events and writes the graph as text.
@@ -80,6 +82,10 @@ pub fn write(
             writeln!(text, "\n{} and what it calls:", crate::units::one_line(title))?;
             table.write(&found.callees, false, found.total, &mut text)?;
         }
+    }
+    if !table.left_out.is_empty() {
+        let names: Vec<&str> = table.left_out.iter().map(|by| by.name()).collect();
+        writeln!(text, "# no room for {} (--full-names)", names.join(", "))?;
     }
     if table.hidden > 0 {
         writeln!(

@@ -7,11 +7,20 @@ use crate::sources::source::Source;
 use crate::units::{count, duration, one_line, percent};
 use std::io::{self, Write};
 
+/// Characters of names and their indentation for which columns of states are left out.
+const NAMES: usize = 36;
+
+/// Columns of states in the order in which they are left out where names have no room.
+const LEAVABLE: [By; 3] = [By::Runnable, By::Cpu, By::Blocked];
+
 pub(super) struct Table<'a> {
     source: &'a dyn Source,
     names: &'a Names<'a>,
     depth: u32,
     min_percent: f64,
+    width: Option<usize>,
+    /// Columns that were left out in some table.
+    pub(super) left_out: Vec<By>,
     /// Number of hidden paths so far, without those below them.
     pub(super) hidden: u64,
 }
@@ -19,7 +28,8 @@ pub(super) struct Table<'a> {
 impl<'a> Table<'a> {
     pub(super) fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &Options) -> Self {
         let depth = if options.depth == 0 { u32::MAX } else { options.depth };
-        Self { source, names, depth, min_percent: options.min_percent, hidden: 0 }
+        let Options { min_percent, width, .. } = *options;
+        Self { source, names, depth, min_percent, width, left_out: Vec::new(), hidden: 0 }
     }
 
     /// Writes everything below the root; `whole` ticks are 100 %. Times are shown if there are any.
@@ -31,8 +41,8 @@ impl<'a> Table<'a> {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         let timed = self.source.has_time() && whole > 0;
-        let states =
-            if timed && paths.off(0).is_some() { "         CPU    RUNNABLE     BLOCKED" } else { "" };
+        let shown = if timed && paths.off(0).is_some() { self.fitting(callers) } else { Vec::new() };
+        let states: String = shown.iter().map(|by| format!(" {:>11}", by.name().to_uppercase())).collect();
         match (timed, callers) {
             (true, false) => writeln!(out, "      TOTAL        SELF{states}       %       CALLS  FUNCTION")?,
             (true, true) => writeln!(out, "      TOTAL{states}       %       CALLS  FUNCTION")?,
@@ -53,7 +63,7 @@ impl<'a> Table<'a> {
                 if !callers {
                     write!(out, " {:>11}", duration(self.source.duration_ns(numbers.own)))?;
                 }
-                self.states(paths, node, out)?;
+                self.states(paths, node, &shown, out)?;
                 write!(out, " {share:>7.2}")?;
             }
             let gap = if timed { " " } else { "" };
@@ -76,11 +86,27 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// Returns the columns of states that leave room for names, and notes the others.
+    fn fitting(&mut self, callers: bool) -> Vec<By> {
+        let mut shown = vec![By::Cpu, By::Runnable, By::Blocked];
+        let numbers = if callers { 34 } else { 46 };
+        for by in LEAVABLE {
+            if self.width.is_none_or(|width| numbers + 12 * shown.len() + NAMES <= width) {
+                break;
+            }
+            shown.retain(|other| *other != by);
+            if !self.left_out.contains(&by) {
+                self.left_out.push(by);
+            }
+        }
+        shown
+    }
+
     /// Writes how much of the total time the threads ran, were runnable and blocked, if that was
     /// recorded.
-    fn states(&self, paths: &Paths, node: u32, out: &mut Vec<u8>) -> io::Result<()> {
+    fn states(&self, paths: &Paths, node: u32, shown: &[By], out: &mut Vec<u8>) -> io::Result<()> {
         let Some(NodeOff { total: off, .. }) = paths.off(node) else { return Ok(()) };
-        for by in [By::Cpu, By::Runnable, By::Blocked] {
+        for by in shown {
             let known = (off.unknown == 0).then(|| by.of(paths.nodes[node as usize].total, &off));
             let text = known.map_or("?".to_owned(), |ticks| duration(self.source.duration_ns(ticks)));
             write!(out, " {text:>11}")?;

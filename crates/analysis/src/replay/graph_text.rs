@@ -2,7 +2,7 @@
 
 use super::spent::Share;
 use super::waits::Wait;
-use super::{Closed, Effect, Options};
+use super::{Closed, Effect, Options, SourceLine};
 use crate::bytes::push_decimal;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -38,6 +38,9 @@ pub(super) struct GraphText<'a> {
     tasks: Vec<String>,
     /// Name of each function with parentheses, and the length of the name alone, made on first use.
     functions: Vec<OnceCell<(String, usize)>>,
+    source_line: Option<SourceLine>,
+    /// Comment with the source line of each function, made on first use.
+    lines: Vec<OnceCell<String>>,
     last: Option<ThreadId>,
     tail: bool,
     time: Option<Stamp>,
@@ -53,6 +56,8 @@ impl<'a> GraphText<'a> {
             tasks: vec![String::new(); source.meta().threads.len()],
             // The last entry stands for all undescribed functions.
             functions: vec![OnceCell::new(); source.meta().sites.len() + 1],
+            source_line: options.source_line,
+            lines: vec![OnceCell::new(); source.meta().sites.len()],
             last: None,
             tail: options.tail,
             time: options.time.filter(|_| source.has_time()),
@@ -145,6 +150,7 @@ impl<'a> GraphText<'a> {
             buffer.extend_from_slice(b" /* resumed */");
         }
         self.caller(buffer, thread, enter);
+        self.line_of(buffer, enter.site);
     }
 
     fn close(&mut self, buffer: &mut Vec<u8>, thread: ThreadId, call: &Closed, details: &EventDetails<'_>) {
@@ -180,6 +186,17 @@ impl<'a> GraphText<'a> {
             buffer.extend_from_slice(one_line(caller).as_bytes());
         }
         buffer.extend_from_slice(b" */");
+        self.line_of(buffer, enter.site);
+    }
+
+    /// Prints the source line of a function, if it is wanted and known.
+    fn line_of(&self, buffer: &mut Vec<u8>, site: SiteId) {
+        let Some((of, cell)) = self.source_line.zip(self.lines.get(site.0 as usize)) else { return };
+        let text = cell.get_or_init(|| match of(self.source.meta(), site) {
+            Some(line) => format!(" /* {} */", one_line(&line)),
+            None => String::new(),
+        });
+        buffer.extend_from_slice(text.as_bytes());
     }
 
     fn banner(&mut self, buffer: &mut Vec<u8>, thread: ThreadId) {

@@ -17,7 +17,7 @@ use crate::sources::drive::{Progress, checked_site, tell};
 use crate::sources::source::Source;
 use crate::stamp::Stamp;
 use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
-use calltap_trace::{Event, EventKind, SiteId, ThreadId, TracerKind};
+use calltap_trace::{Event, EventKind, Meta, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{EventDetails, GraphText};
 use merge::{Merge, Next};
@@ -46,7 +46,12 @@ pub struct Options {
     pub linker_names: bool,
     /// Whether names are shortened to what distinguishes them.
     pub short_names: bool,
+    /// Returns the source line of a function, which the graph layout shows behind each call.
+    pub source_line: Option<SourceLine>,
 }
+
+/// Returns the source line of a function of a trace, as text. `None`: unknown.
+pub type SourceLine = fn(&Meta, SiteId) -> Option<String>;
 
 /// Layout of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::{Column, Format, Report, Row};
 use crate::bytes::push_csv;
-use crate::columns;
+use crate::columns::{self, Fitting};
 use crate::units::{count, counted, duration, one_line};
 use std::io::{self, Write};
 
@@ -46,7 +46,8 @@ impl Report {
             .filter(|title| *title != sort)
             .filter_map(|title| Some(vec![titles.iter().position(|other| *other == title)?]))
             .collect();
-        columns::write_fitting(out, &titles, shown.len(), cells, (self.width, &leavable))?;
+        let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--columns, --full-names" };
+        columns::write_fitting(out, &titles, shown.len(), cells, fitting)?;
         if self.cut > 0 {
             writeln!(out, "# {} not shown", counted(self.cut, "function"))?;
         }

@@ -5,6 +5,7 @@ use super::read::{self, Read};
 use crate::command_line::arguments::Arguments;
 use crate::command_line::select;
 use crate::command_line::values;
+use crate::terminal::output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
 use calltap_analysis::answers::{
@@ -33,6 +34,8 @@ pub struct Kind {
     pub json: bool,
     query: Query,
     limit: Option<usize>,
+    /// Characters of a line of a table on a terminal.
+    width: Option<usize>,
     /// Globs of the types of futures.
     types: Vec<String>,
     /// Bytes of the stack that callers are unwound from; `None` if they are not unwound.
@@ -132,7 +135,8 @@ impl Kind {
         };
         let into = arguments.path("output").is_some_and(|path| path != Path::new("-"));
         let sorted = into || of_file;
-        Ok(Kind { name, functions, python, json, query, limit, types, stack_bytes, read, sorted })
+        let width = output::line_width(arguments);
+        Ok(Kind { name, functions, python, json, query, limit, width, types, stack_bytes, read, sorted })
     }
 
     /// Returns the globs of the functions that are asked about, of C or of Python; none if every
@@ -168,7 +172,7 @@ impl Kind {
             Query::Futures(each) => {
                 let types = self.types.iter().map(|glob| Glob::new(glob)).collect();
                 let lines = each.then(|| form("calltap_future"));
-                Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live)))
+                Asked::Futures(Box::new(Futures::new(types, self.limit, lines, live).fitting(self.width)))
             }
         }
     }

@@ -18,6 +18,12 @@ impl Arguments {
         self.0.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false)
     }
 
+    /// Whether the user gave a flag, and its value is not the default.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.0.ids().any(|id| id == name)
+            && self.0.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
+    }
+
     /// Whether the command has a switch of this name.
     pub fn has_switch(&self, name: &str) -> bool {
         // A switch that was not given has the value false. `try_contains_id` detects unknown names

@@ -70,8 +70,11 @@ fn command(from: &Command) -> clap::Command {
     if !from.details.is_empty() {
         command = command.after_long_help(from.details);
     }
+    let has_input = flags().any(|flag| flag.long == "input");
     let Some(from) = &from.operand else { return command };
-    command = command.arg(operand(from));
+    let arg = operand(from);
+    let is_input = has_input && matches!(from.takes, Takes::One);
+    command = command.arg(if is_input { arg.conflicts_with("input") } else { arg });
     match from.takes {
         Takes::ManyAndProgram => command.arg(program()),
         Takes::ManyAndMore => command.arg(more(from)),
@@ -81,7 +84,8 @@ fn command(from: &Command) -> clap::Command {
 
 /// Returns `--json`, for commands whose `--format` may be `json`.
 fn json() -> Arg {
-    Arg::new("json").long("json").help("The same as --format json.").action(ArgAction::SetTrue)
+    let json = Arg::new("json").long("json").help("The same as --format json.");
+    json.action(ArgAction::SetTrue).conflicts_with("format")
 }
 
 fn flag(from: &Flag) -> Arg {
@@ -153,6 +157,11 @@ pub fn no_option(word: &str, command: &str) -> String {
     let flags = commands().filter(is_meant).flat_map(|command| command.flags).copied().flatten();
     let flags: Vec<String> = flags.map(|flag| format!("--{}", flag.long)).collect();
     let name = word.split('=').next().unwrap_or_default();
+    let operand = commands().filter(is_meant).find_map(|command| command.operand.as_ref());
+    let names_functions = operand.is_some_and(|operand| operand.name.contains("FUNCTION"));
+    if names_functions && ["-F", "--filter", "--function"].contains(&name) {
+        return format!("{word}: no option of {command}; its functions need none: calltap {command} GLOB");
+    }
     let near = nearest_names(name, flags.iter().map(String::as_str), 1);
     let near = near.first().map_or(String::new(), |near| format!("; is it {near}?"));
     format!("{word}: no option of {command}{near}")

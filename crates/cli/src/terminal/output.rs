@@ -85,10 +85,10 @@ pub struct Output {
     file: Option<(PathBuf, PathBuf)>,
 }
 
-/// Returns standard output; on a terminal with cut lines and a pager.
-fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
+/// Returns standard output; on a terminal with lines cut at `width`, and a pager.
+fn to_stdout(arguments: &Arguments, width: Option<usize>) -> Box<dyn Write> {
     let to = BufWriter::with_capacity(1 << 16, io::stdout());
-    let plain: Box<dyn Write> = match line_width(arguments) {
+    let plain: Box<dyn Write> = match width {
         Some(width) => Box::new(Fit { to, width, at: 0, held: None }),
         None => Box::new(to),
     };
@@ -102,8 +102,17 @@ fn to_stdout(arguments: &Arguments) -> Box<dyn Write> {
 impl Output {
     /// Opens the file that `--output` names, or standard output.
     pub fn create(arguments: &Arguments) -> Result<Output> {
+        Output::with_lines(arguments, line_width(arguments))
+    }
+
+    /// Opens the output for lines that are not cut, as they end with explanations.
+    pub fn whole(arguments: &Arguments) -> Result<Output> {
+        Output::with_lines(arguments, None)
+    }
+
+    fn with_lines(arguments: &Arguments, width: Option<usize>) -> Result<Output> {
         let Some(path) = arguments.path("output").filter(|path| path != Path::new("-")) else {
-            return Ok(Output { to: to_stdout(arguments), file: None });
+            return Ok(Output { to: to_stdout(arguments, width), file: None });
         };
         // A device or a pipe is written to directly.
         if fs::metadata(&path).is_ok_and(|meta| !meta.is_file()) {

@@ -38,6 +38,7 @@ fn sentence(started: &Started) -> String {
     };
     let shown = |(module, on): &(String, usize)| format!("{} in {}", units::count(*on as u64), name(module));
     let modules = match &started.modules[..] {
+        [] if started.all_excluded => ": -N takes away all that is selected".to_owned(),
         [] => String::new(),
         [(module, _)] => format!(", in {}", name(module)),
         [first @ .., last] if first.len() < SHOWN => {
@@ -110,6 +111,7 @@ mod tests {
                 untraceable: None,
                 linked: Some(("redis-check-rdb".to_owned(), "redis-server".to_owned())),
                 nameless: None,
+                all_excluded: false,
                 modules: modules.iter().map(module).collect(),
                 elsewhere: elsewhere.iter().map(found).collect(),
             };

@@ -1,10 +1,10 @@
 //! `calltap sites`: every function of a binary, traceable or not.
 
 use crate::command_line::arguments::Arguments;
-use crate::terminal::output::Output;
+use crate::terminal::output::{self, Output};
 use anyhow::{Context, Result, bail};
-use calltap_analysis::demangle;
 use calltap_analysis::units::one_line;
+use calltap_analysis::{ShortNames, demangle};
 use calltap_selection::debug_files::missing_names;
 use calltap_sites::{Binary, Function, Inlined, Reason, Returns, SiteForm};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let linker_names = arguments.is_set("linker-names");
     let row = |function: &'_ Function| (function.is_traceable(), row_name(function, linker_names));
-    let mut out = Output::create(arguments)?;
+    let mut out = Output::whole(arguments)?;
     if arguments.format().as_deref() == Some("json") {
         let rows: Vec<Row<'_>> = binary
             .functions
@@ -103,7 +103,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         serde_json::to_writer(&mut out, &rows)?;
         writeln!(out)?;
     } else {
-        text(&mut out, &binary, &path, linker_names)?;
+        let is_short = output::is_short(arguments) && !linker_names;
+        let names = ListedNames::new(&binary, linker_names, is_short);
+        text(&mut out, &binary, &path, &names)?;
     }
     out.finish()
 }
@@ -192,7 +194,40 @@ fn inlined(arguments: &Arguments, path: &Path) -> Result<()> {
     out.finish()
 }
 
-fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -> Result<()> {
+/// The names in the list as text.
+struct ListedNames {
+    linker_names: bool,
+    /// The names that a terminal shows; `None`: full names.
+    short: Option<ShortNames>,
+}
+
+impl ListedNames {
+    fn new(binary: &Binary, linker_names: bool, is_short: bool) -> ListedNames {
+        let names = || binary.functions.iter().map(|function| demangle(&function.name));
+        let short = || {
+            let mut short = ShortNames::default();
+            names().for_each(|name| short.add(&name));
+            short
+        };
+        ListedNames { linker_names, short: is_short.then(short) }
+    }
+
+    fn of(&self, function: &Function) -> String {
+        let name = row_name(function, self.linker_names);
+        self.short.as_ref().map_or_else(|| name.clone(), |short| short.of(&name))
+    }
+
+    /// Returns a function's other names: with short names only those that differ in more than the
+    /// symbol, as the constructors of a class do not.
+    fn aliases(&self, function: &Function) -> Vec<String> {
+        let Some(short) = &self.short else { return function.aliases.clone() };
+        let own = demangle(&function.name);
+        let others = function.aliases.iter().map(|alias| demangle(alias)).filter(|alias| *alias != own);
+        others.map(|alias| short.of(&alias)).collect()
+    }
+}
+
+fn text(out: &mut dyn Write, binary: &Binary, path: &Path, names: &ListedNames) -> Result<()> {
     let functions = &binary.functions;
     let traceable = functions.iter().filter(|function| function.is_traceable()).count();
     // Cold parts are listed, as they have addresses of their own, but no call can enter them.
@@ -212,12 +247,12 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         1 => writeln!(out, "; and 1 cold part of a function")?,
         parts => writeln!(out, "; and {parts} cold parts of functions")?,
     }
-    if let Some(names) = missing_names(binary, &fs::canonicalize(path)?) {
-        writeln!(out, "# {names}")?;
+    if let Some(missing) = missing_names(binary, &fs::canonicalize(path)?) {
+        writeln!(out, "# {missing}")?;
     }
     writeln!(out, "# {:>14}  {:>7}  {:<10}  {:<8}  function", "address", "size", "kind", "returns")?;
     for function in functions {
-        let name = row_name(function, linker_names);
+        let (name, aliases) = (names.of(function), names.aliases(function));
         write!(out, "{:>16x}  {:>7}  {:<10}  ", function.address.0, function.size, function.kind())?;
         write!(out, "{:<8}  {name}", returns(function))?;
         match function.form() {
@@ -228,8 +263,8 @@ fn text(out: &mut dyn Write, binary: &Binary, path: &Path, linker_names: bool) -
         if function.is_on_demand() {
             write!(out, "  (if a filter names it)")?;
         }
-        if !function.aliases.is_empty() {
-            write!(out, "  = {}", function.aliases.join(", "))?;
+        if !aliases.is_empty() {
+            write!(out, "  = {}", aliases.join(", "))?;
         }
         let choices = choices(binary, function).count();
         if choices > 0 {

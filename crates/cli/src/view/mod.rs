@@ -5,10 +5,11 @@
 //! in a thread of its own.
 
 mod api;
+mod browser;
 mod connections;
 mod save;
 mod server;
-mod source;
+pub mod source;
 mod subject;
 
 use crate::command_line::arguments::Arguments;
@@ -47,12 +48,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     match (arguments.shown(), &pids[..]) {
         (Some(_), [_, ..]) => bail!("a trace and '-p PID' exclude each other: name one of them"),
         (_, []) if keep::subtree(arguments)?.is_some() => bail!("{}", keep::OF_PROCESS),
-        (path, []) => file(path.unwrap_or_else(|| "calltap.data".into()), port),
+        (path, []) => file(path.unwrap_or_else(|| "calltap.data".into()), port, arguments),
         (None, pids) => all_of(pids, port, arguments),
     }
 }
 
-fn file(path: PathBuf, port: u16) -> Result<()> {
+fn file(path: PathBuf, port: u16, arguments: &Arguments) -> Result<()> {
     let reader = TraceReader::open(&path)?;
     for complaint in reader.complaints() {
         tell!("calltap: {complaint}");
@@ -67,7 +68,7 @@ fn file(path: PathBuf, port: u16) -> Result<()> {
         let subject = Arc::clone(&subject);
         thread::spawn(move || read(&subject, reader))
     };
-    server.announce()?;
+    server.announce(arguments)?;
     server.serve(&*subject, || {
         while !over.load(Acquire) && (!reading.is_finished() || subject.is_read()) {
             thread::sleep(PAUSE);
@@ -142,7 +143,7 @@ fn all_of(pids: &[u32], port: u16, arguments: &Arguments) -> Result<()> {
             drop(leave);
             return (Ok(()), join().1);
         }
-        let shown = server.announce();
+        let shown = server.announce(arguments);
         // A single server runs until the end, so that a request that arrives while a process ends
         // is answered.
         let result = server.serve(&subjects, || {

@@ -1,8 +1,9 @@
 //! The page's server: it listens on this machine only, and answers clients that know its token.
 
-use super::api;
 use super::connections::{self, Answer};
 use super::subject::{self, Subject};
+use super::{api, browser};
+use crate::command_line::arguments::Arguments;
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -67,9 +68,14 @@ impl Server {
         Ok(Server { listener, port, token, asked: Mutex::new(Instant::now()) })
     }
 
-    /// Prints the address of the page.
-    pub fn announce(&self) -> Result<()> {
-        super::say(&format!("http://127.0.0.1:{}/{}/", self.port, self.token))
+    /// Prints the address of the page, and has a browser open it where the user expects that.
+    pub fn announce(&self, arguments: &Arguments) -> Result<()> {
+        let address = format!("http://127.0.0.1:{}/{}/", self.port, self.token);
+        super::say(&address)?;
+        if let Some(browser) = browser::wanted(arguments) {
+            browser::open(&browser, &address);
+        }
+        Ok(())
     }
 
     /// Whether no request has arrived for `idle`.

@@ -1,7 +1,7 @@
 //! Debugging files from a server: fetched on request, checked, cached, used; and the messages of
 //! failures.
 
-use calltap_e2e::{BARE, Program, calltap, compile, have, output_of};
+use calltap_e2e::{BARE, GCC, Program, calltap, calltap_run, compile, have, output_of, source};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -106,4 +106,31 @@ fn names_come_from_a_server_when_asked_for() {
     assert!(listed.contains("  lap") && !listed.contains("have no names"), "{listed}");
     let (_, said, done) = record("");
     assert!(done && said.contains("1 function on"), "{said}");
+}
+
+#[test]
+fn replay_shows_source_lines() {
+    let program = compile(GCC, &["paced.c"], &["-g"]);
+    let (path, trace) = (program.path.to_string_lossy(), program.directory().join("t"));
+    let trace = trace.to_string_lossy().into_owned();
+    assert!(calltap_run(&["record", "-q", "-o", &trace, "--", &path]).status.success());
+    let text = fs::read_to_string(source("paced.c")).expect("the source");
+    let line_of = |start: &str| 1 + text.lines().position(|line| line.starts_with(start)).expect("a line");
+    let replayed = calltap_run(&["replay", &trace, "--lines"]).stdout;
+    let check = |call: &str, start: &str| {
+        let comment = format!("paced.c:{} */", line_of(start));
+        let is_it = |line: &&str| line.contains(call);
+        let shown: Vec<&str> = replayed.lines().filter(is_it).collect();
+        assert!(!shown.is_empty() && shown.iter().all(|line| line.contains(&comment)), "{call}: {shown:#?}");
+    };
+    check(" main() {", "int main");
+    check(" lap() {", "TRACED long lap");
+    check(" leaf();", "TRACED long leaf");
+    let plain = calltap_run(&["replay", &trace]).stdout;
+    assert!(!plain.contains("paced.c:"), "{plain}");
+    // Debugging information of another build says nothing about this trace.
+    let other = compile(GCC, &["paced.c"], &["-g", "-O2"]);
+    fs::copy(&other.path, &program.path).expect("another build");
+    let replayed = calltap_run(&["replay", &trace, "--lines"]).stdout;
+    assert!(replayed.contains("lap()") && !replayed.contains("paced.c:"), "{replayed}");
 }

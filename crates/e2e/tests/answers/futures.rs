@@ -1,7 +1,7 @@
 //! Futures of Rust programs: the results are those that the program has counted, for each build.
 
 use calltap_e2e::{
-    Expect, GCC, HANGS, Program, calltap_run, compile, compile_cargo, one_line, record, succeeds,
+    Expect, GCC, HANGS, Program, Terminal, calltap_run, compile, compile_cargo, one_line, record, succeeds,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,7 +71,16 @@ fn what_is_shown_is_what_the_program_counted() {
         let spans: Vec<Value> = lines.lines().map(json).filter(|span| span["calltap_future"] == 1).collect();
         check_spans(&spans, &program.name);
         check_chrome(&trace, &spans, &program.name);
+        check_narrow(&trace);
     }
+}
+
+/// Checks the table on a terminal that has no room for all its columns.
+fn check_narrow(trace: &str) {
+    let terminal = Terminal::start(&["futures", trace]);
+    terminal.wait_for("  Future\r\n");
+    terminal.wait_for("  futures::yielding");
+    terminal.wait_for("# no room for ");
 }
 
 /// Checks that every future begins and ends in Chrome's format, as an asynchronous event with its

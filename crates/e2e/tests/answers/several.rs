@@ -113,3 +113,29 @@ fn a_function_without_a_name_has_that_of_its_file_however_the_program_was_called
     let again = calltap_run(&["record", "-o", &trace, "-F", &name, "--", &link]);
     assert!(again.status.success() && again.stderr.contains("1 function on"), "{}", again.stderr);
 }
+
+#[test]
+fn a_program_has_the_name_of_the_link_by_which_it_was_started() {
+    let mut program = compile(GCC, &["paced.c"], &[]);
+    let link = program.directory().join("paced-server");
+    std::os::unix::fs::symlink(&program.path, &link).expect("a link");
+    program.path.clone_from(&link);
+    let trace = program.directory().join("t").to_string_lossy().into_owned();
+    let resident = Resident::start(&program, &[]);
+    let (link, pid) = (link.to_string_lossy().into_owned(), resident.pid.to_string());
+    let check = |words: &[&str]| {
+        let run = calltap_run(words);
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+        let start = "1 function on, in paced (paced-server is a link to it)";
+        assert!(run.stderr.contains(start), "{words:?}: {}", run.stderr);
+    };
+    for word in ["paced-server:nap", "nap:mod:paced-server", "paced:nap", "paced-*:nap"] {
+        check(&["record", "-o", &trace, "-F", word, "--", &link]);
+        check(&["record", "-o", &trace, "-F", word, "-p", &pid, "--duration", "0.1"]);
+        check(&["count", word, "-p", &pid, "--duration", "0.1"]);
+    }
+    check(&["record", "-o", &trace, "--slow", "paced-server:nap>1us", "-F", "nap", "--", &link]);
+    let other = calltap_run(&["record", "-o", &trace, "-F", "paced-client:nap", "--", &link]);
+    assert!(!other.status.success() && other.stderr.contains("'paced-client:nap'"), "{}", other.stderr);
+    assert!(resident.end().0.success());
+}

@@ -142,13 +142,6 @@ impl Loaded {
         self.found.get(&function).map_or(self.binary.functions[function].kind(), |(kind, _)| *kind)
     }
 
-    /// Whether none of its functions is known but nonlocal exits: the selection does not reach it.
-    fn is_for_exits_alone(&self) -> bool {
-        let is_exit =
-            |function: &Function| self.nonlocal_exits().iter().any(|exit| exit.address == function.address);
-        !self.is_made() && self.binary.functions.iter().all(is_exit)
-    }
-
     /// Returns its functions through which threads leave calls without their returns.
     pub fn nonlocal_exits(&self) -> &[NonlocalExit] {
         &self.binary.nonlocal_exits
@@ -252,7 +245,7 @@ impl Loaded {
 
     /// Lists the traceable functions, in the order of addresses.
     pub fn list(&self, library: bool, listed: &mut Vec<Listed>) {
-        if self.is_for_exits_alone() {
+        if self.binary.is_for_exits_alone() {
             return;
         }
         let mut functions: Vec<(usize, &Function)> = self.traceable().collect();

@@ -108,6 +108,8 @@ pub struct Planner<'a> {
     selector: Option<&'a Selector>,
     /// Whether some functions were not decoded.
     passed_over: bool,
+    /// Whether the program is decoded as a whole, whatever is selected.
+    whole_program: bool,
     check: &'a Check<'a>,
     /// Called once the selection and the requested values are valid.
     accepted: &'a (dyn Fn() + Send + Sync),
@@ -179,6 +181,7 @@ impl<'a> Planner<'a> {
             reach: Box::new(|_| false),
             selector: None,
             passed_over: false,
+            whole_program: false,
             check,
             accepted: &|| {},
             checked: false,
@@ -326,15 +329,15 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Checks the selection against the candidates, once; decodes everything if a part does not
-    /// suffice. Returns true if files were decoded for that: the process has to be looked at again.
+    /// Checks the selection against the candidates, once; decodes the whole program if a part does
+    /// not suffice. Returns true if it was decoded for that: the process has to be looked at again.
     pub(crate) fn check_once(&mut self, pid: u32) -> Result<bool, Refusal> {
         if std::mem::replace(&mut self.checked, true) {
             return Ok(false);
         }
         let mut again = false;
         if (self.check)(&self.candidates).is_err() && self.passed_over {
-            self.decode_all(pid);
+            self.decode_program(pid);
             again = true;
         }
         (self.check)(&self.candidates)?;

@@ -107,6 +107,9 @@ impl Program {
         let file = Identity::of(&(file, meta.ino()), &meta);
         let path = fs::canonicalize(&path).unwrap_or(path);
         let data = Arc::new(data);
+        if let Some(own) = path.file_name().and_then(|own| own.to_str()).filter(|own| *own != short) {
+            calltap_names::add_link(own, &short);
+        }
         Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
     }
 

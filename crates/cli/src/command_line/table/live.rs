@@ -283,6 +283,11 @@ pub const LIVE: &[Command] = &[
                     "Write the page into a file that any browser opens without calltap, and serve nothing; what it does not have of the trace is said.",
                 ),
                 value("port", None, "PORT", "Serve at this port; else at any that is free."),
+                switch(
+                    "no-browser",
+                    None,
+                    "Only print the address. On a terminal of a desktop a browser opens the page: the one that BROWSER names, else xdg-open's.",
+                ),
                 or(
                     value(
                         "idle",

@@ -1,6 +1,6 @@
 //! Commands for binaries, object files, the log of code changes, and shells.
 
-use super::flags::{ALLOW_INT3, CHILDREN, LINKER_NAMES, NO_PAGER, OUTPUT, PIDS};
+use super::flags::{ALLOW_INT3, CHILDREN, FULL_NAMES, LINKER_NAMES, NO_PAGER, OUTPUT, PIDS};
 use super::{Command, Flag, Operand, Takes, choice, or, switch, value};
 
 /// The commands.
@@ -14,6 +14,7 @@ pub const TOOLS: &[Command] = &[
             NO_PAGER,
             choice(value("format", None, "FORMAT", "Form of the list."), &["text", "json"], "text"),
             LINKER_NAMES,
+            FULL_NAMES,
             ALLOW_INT3,
             switch(
                 "inlined",

@@ -135,6 +135,11 @@ pub const TRACES: &[Command] = &[
                 ),
                 DEPTH,
                 value("limit", Some('n'), "LINES", "At most so many lines."),
+                switch(
+                    "lines",
+                    None,
+                    "Show the source line of each function, where debugging information of the same build is at hand.",
+                ),
                 switch("no-sched", None, "Leave out when threads were blocked, or waited for a processor."),
                 LINKER_NAMES,
                 FULL_NAMES,

@@ -1,6 +1,10 @@
 //! Messages that calltap prints on a terminal only.
 
-use calltap_e2e::{GCC, Program, Resident, Terminal, calltap_run, compile, end_of, have, skipped};
+use calltap_e2e::{
+    GCC, Program, Resident, Terminal, calltap_run, compile, end_of, have, skipped, trace_of_naps, wait_until,
+};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 /// Escape sequence that clears the current line.
 const CLEARED: &str = "\r\x1b[K";
@@ -47,6 +51,7 @@ fn names_are_short_wherever_a_terminal_shows_them() {
     let (short, full) = ("handle_request", "handle_request(Request&)");
     check(&["replay", &trace], short, full);
     check(&["diff", &trace, &trace, "--all"], short, full);
+    check(&["sites", &path], short, full);
     let words = ["watch", "handle_request,Srv::handle", &trace];
     let terminal = Terminal::whole(&words, &[]);
     terminal.wait_for("  handle_request\r\n");
@@ -67,7 +72,7 @@ fn narrow_terminals_show_names_and_say_which_columns_they_do_not() {
     let path = program.path.to_string_lossy().into_owned();
     let trace = program.directory().join("narrow.data").to_string_lossy().into_owned();
     assert!(calltap_run(&["record", "-o", &trace, "--", &path]).status.success());
-    for words in [&["report", &trace][..], &["diff", &trace, &trace, "--all"]] {
+    for words in [&["report", &trace][..], &["graph", &trace], &["diff", &trace, &trace, "--all"]] {
         let terminal = Terminal::start(&[words, &["--no-pager"]].concat());
         terminal.wait_for("FUNCTION\r\n");
         terminal.wait_for("  handle_request");
@@ -150,4 +155,38 @@ fn cpp() -> Option<Program> {
         skipped("g++");
     }
     is_there.then(|| compile(GCC, &["names.cpp"], &[]))
+}
+
+#[test]
+fn a_browser_opens_the_page_for_a_user_at_a_terminal() {
+    let (program, trace) = trace_of_naps();
+    let seen = program.directory().join("seen");
+    let (script, seen_path) = (program.directory().join("browser"), seen.to_string_lossy());
+    fs::write(
+        &script,
+        format!("#!/bin/sh\necho \"$*\" > {seen_path}.part && mv {seen_path}.part {seen_path}\n"),
+    )
+    .and_then(|()| fs::set_permissions(&script, fs::Permissions::from_mode(0o755)))
+    .expect("a browser");
+    let script = script.to_string_lossy().into_owned();
+    let shown = |browser: &str, more: &[&str]| {
+        let _ = fs::remove_file(&seen);
+        let terminal = Terminal::whole(&[&["view", &trace], more].concat(), &[("BROWSER", browser)]);
+        terminal.wait_for("/\r\n");
+        let address = terminal.shown().lines().next().expect("an address").to_owned();
+        if more.is_empty() {
+            wait_until("the browser", || seen.exists());
+        }
+        // SAFETY: a signal to a child of this process.
+        unsafe { libc::kill(terminal.child.id() as i32, libc::SIGINT) };
+        assert!(end_of(terminal.child).success());
+        (address, fs::read_to_string(&seen).unwrap_or_default())
+    };
+    let (address, opened) = shown(&format!("{script}:other"), &[]);
+    assert_eq!(opened, format!("{address}\n"));
+    let (address, opened) = shown(&format!("{script} --page=%s"), &[]);
+    assert_eq!(opened, format!("--page={address}\n"));
+    assert_eq!(shown(&script, &["--no-browser"]).1, "");
+    // A browser that cannot be started leaves the address.
+    assert!(shown("/no/such/browser", &["--port", "0"]).0.starts_with("http://127.0.0.1:"));
 }

@@ -1,5 +1,6 @@
 //! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
+use super::started::note_link;
 use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
@@ -39,15 +40,15 @@ impl<'a> Planner<'a> {
         if self.interrupted.load(Acquire) {
             return None;
         }
-        let (mut passed_over, mut is_candidate) = (false, true);
+        let mut passed_over = false;
         let records_returns = self.discovery == Discovery::AtLoad
             && self.selector.is_none_or(|selector| selector.records_returns());
-        let mut read = |passed_over: &mut bool| {
+        let read = |passed_over: &mut bool| {
             let file = mapped.open(pid)?;
             let is_program = program == Some(mapped.file.1);
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
             let root = proc::place(pid).join("root");
-            let selector = self.selector.filter(|_| !self.futures);
+            let selector = self.selector.filter(|_| !(self.futures || is_program && self.whole_program));
             let may_choose =
                 selector.map(|selector| move |named: Named<'_>| selector.may_choose(named, !is_program));
             let is_of_use = may_choose.as_ref().is_none_or(|may_choose| {
@@ -87,7 +88,6 @@ impl<'a> Planner<'a> {
             if records_returns && calltap_sites::file_may_define(&file, |name| NONLOCAL_EXITS.contains(&name))
             {
                 let found = nonlocal_exits(&Contents::of(&file), &mapped.name(), &self.interrupted);
-                is_candidate = false;
                 return found.ok()?;
             }
             // A module that defines the profiling function for others is needed to redirect it.
@@ -97,17 +97,33 @@ impl<'a> Planner<'a> {
                 .then(|| calltap_sites::profilers(&calltap_sites::load(&file).ok()?, &mapped.name()).ok())?
         };
         let binary = read(&mut passed_over).map(Arc::new);
-        if self.interrupted.load(Acquire) {
-            // An interrupted search is not kept, as it says nothing.
-            return binary;
+        // An interrupted search is not kept, as it says nothing.
+        if !self.interrupted.load(Acquire) {
+            self.keep(mapped, pid, identity, binary.clone(), passed_over);
         }
-        self.passed_over |= passed_over;
-        if let Some(binary) = binary.as_ref().filter(|_| is_candidate) {
-            self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
-            self.candidates.files.push((proc::place(pid).join("root"), mapped.path.clone()));
-        }
-        self.binaries.insert(identity, binary.clone());
         binary
+    }
+
+    /// Keeps what was found in a file, and what was not decoded.
+    fn keep(
+        &mut self,
+        mapped: &Mapped,
+        pid: u32,
+        identity: Identity,
+        binary: Option<Arc<Binary>>,
+        passed_over: bool,
+    ) {
+        self.passed_over |= passed_over;
+        let root = proc::place(pid).join("root");
+        if let Some(binary) = &binary
+            && !binary.is_for_exits_alone()
+        {
+            self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
+            self.candidates.files.push((root, mapped.path.clone()));
+        } else if passed_over {
+            self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
+        }
+        self.binaries.insert(identity, binary);
     }
 
     /// Adds a file that was already read.
@@ -126,15 +142,27 @@ impl<'a> Planner<'a> {
     pub(crate) fn decode_all(&mut self, pid: u32) {
         self.selector = None;
         if std::mem::take(&mut self.passed_over) {
-            self.read_again(pid);
-            let known: Vec<u32> = self.processes.keys().copied().collect();
-            for index in known {
-                let pid = self.pid_of(index);
-                if let Ok(regions) = maps::read(pid) {
-                    self.see_modules(index, pid, false, &regions, &mut Vec::new());
-                }
+            self.read_all_again(pid);
+        }
+    }
+
+    /// Reads the files of all known processes again.
+    fn read_all_again(&mut self, pid: u32) {
+        self.read_again(pid);
+        let known: Vec<u32> = self.processes.keys().copied().collect();
+        for index in known {
+            let pid = self.pid_of(index);
+            if let Ok(regions) = maps::read(pid) {
+                self.see_modules(index, pid, false, &regions, &mut Vec::new());
             }
         }
+    }
+
+    /// Decodes the program as a whole, for a message about a word that matches nothing. What was
+    /// passed over in libraries has no name that matches.
+    pub(super) fn decode_program(&mut self, pid: u32) {
+        self.whole_program = true;
+        self.read_all_again(pid);
     }
 
     /// Reads the files that a new selection reaches, before it is checked.
@@ -217,6 +245,9 @@ impl<'a> Planner<'a> {
         let session = self.directory.agent();
         let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
+        if !self.processes.contains_key(&index) {
+            note_link(pid);
+        }
         if index == 0 {
             self.files.clone_from(&now);
         }

@@ -121,6 +121,7 @@ impl<'a> Planner<'a> {
         }
         match self.values.trouble.take() {
             Some((name, why)) if !self.values.read => {
+                let name = calltap_names::in_message(&name);
                 Err(calltap_selection::Error::Values { name, why }.into())
             }
             _ => {

@@ -4,7 +4,7 @@
 use super::Planner;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
-use calltap_names::{FunctionNames, Word, demangle, printable};
+use calltap_names::{FunctionNames, Word, in_message, known_links, printable};
 use calltap_process::proc;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,6 +27,8 @@ pub struct Started {
     pub untraceable: Option<UntraceableFunctions>,
     /// Advice if the functions of the first module have no names.
     pub nameless: Option<String>,
+    /// Whether nothing is enabled, and the selection excludes functions.
+    pub all_excluded: bool,
 }
 
 /// Functions that a word names in a file where none are enabled.
@@ -88,7 +90,9 @@ impl Planner<'_> {
             for (module, file) in
                 self.opened.iter().filter(|(file, _)| !modules.iter().any(|(on, _)| on == file))
             {
-                let count = count_in(module, file, word);
+                // The selection excludes functions that could be traced and are not.
+                let is_excluded = self.candidates.can_be_traced(word, module);
+                let count = if is_excluded { 0 } else { count_in(module, file, word) };
                 let (word, module) = (word.text().to_owned(), module.clone());
                 elsewhere.extend((count > 0).then_some(MatchesElsewhere { word, module, count }));
             }
@@ -99,14 +103,18 @@ impl Planner<'_> {
         let nameless = loaded.find(|loaded| Some(&loaded.mapped.name()) == first).and_then(Loaded::hint);
         let untraceable = self.untraceable(names, &modules);
         let pid = self.pid_of(0);
-        Started { untraceable, pid, linked: linked(pid), modules, elsewhere, nameless }
+        let all_excluded = false;
+        // The process may have ended.
+        let is_on = |(file, _): &(String, String)| modules.iter().any(|(on, _)| on == file);
+        let linked = linked(pid).or_else(|| known_links().into_iter().find(is_on));
+        Started { untraceable, pid, linked, modules, elsewhere, nameless, all_excluded }
     }
 
     fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
         let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
         let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module));
         let (function, _, reason) = found.next()?;
-        let (function, reason) = (demangle(&function.name), reason.to_string());
+        let (function, reason) = (in_message(&function.name), reason.to_string());
         Some(UntraceableFunctions { count: 1 + found.count(), function, reason })
     }
 
@@ -135,6 +143,13 @@ impl Planner<'_> {
             let open = |file: &Mapped| Some((file.name(), file.open(pid)?));
             self.opened = self.files.iter().filter_map(open).collect();
         }
+    }
+}
+
+/// Lets words name a process's program by the symbolic link through which it was started.
+pub(super) fn note_link(pid: u32) {
+    if let Some((file, link)) = linked(pid) {
+        calltap_names::add_link(&file, &link);
     }
 }
 
