@@ -27,8 +27,10 @@ use nix::libc::user_regs_struct;
 use std::arch::global_asm;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
+use zerocopy::{Immutable, IntoBytes};
 
 /// The data block behind the code.
+#[derive(IntoBytes, Immutable)]
 #[repr(C)]
 struct Block {
     function: u64,
@@ -218,11 +220,6 @@ impl Block {
             flags: back.eflags,
         }
     }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: a struct of u64s has no padding; the slice covers it.
-        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Block>()) }
-    }
 }
 
 /// A call for a thread to make.
@@ -386,7 +383,7 @@ impl Place {
         let (blocked, interrupted) = (thread.blocked_signals()?, thread.interruption());
         let handled = thread.handled_signals() & !blocked;
         let block = Block::new(call, blocked, handled, 0, interrupted, &back);
-        let all = [code(), block.bytes(), call.string, &[0]].concat();
+        let all = [code(), block.as_bytes(), call.string, &[0]].concat();
         text.write(Avma(self.at), &all).map_err(|_| Failed::Memory)?;
         let mut regs = back;
         (regs.rip, regs.eflags) = (self.at, plain(back.eflags));
@@ -456,7 +453,7 @@ impl Place {
         let back = thread.resumption();
         let nothing = Call { function: 0, arguments: [0; 2], string: &[], complaint: 0, let_in: 0 };
         let block = Block::new(&nothing, 0, 0, LINGER, [back.rip, back.rax], &back);
-        text.write(Avma(self.at), &[code(), block.bytes()].concat()).map_err(|_| Failed::Memory)?;
+        text.write(Avma(self.at), &[code(), block.as_bytes()].concat()).map_err(|_| Failed::Memory)?;
         // The registers as of code that ran up to the wait: no signal is pending, and the stack
         // pointer is below the red zone.
         let rip = self.at + lingering().start;

@@ -4,9 +4,6 @@
 //! Writing to `/proc/PID/mem` changes read-only text without changing its protection, so also under
 //! W^X policies, and splits no mapping. It works as long as the process's memory exists, even if
 //! the process changes its privileges after the file was opened.
-//!
-//! Unsafe because membarrier has no safe wrapper; the call changes no memory.
-#![allow(unsafe_code)]
 
 use crate::memory::patch_log;
 use crate::proc;
@@ -16,15 +13,12 @@ use calltap_patch::{Avma, Change, Demand, Text, Transition};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use rustix::io::Errno;
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::fs::{File, OpenOptions};
 use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-/// MEMBARRIER_CMD_GLOBAL_EXPEDITED: interrupts every processor that runs a thread of a process that
-/// registered for it.
-const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
 /// How other processors are made to see a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,11 +167,8 @@ impl Text for ProcessText {
         if self.sync == Sync::Quiet {
             return Ok(());
         }
-        // SAFETY: a memory barrier; no pointers.
-        match unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) } {
-            0 => Ok(()),
-            _ => Err(errno(std::io::Error::last_os_error())),
-        }
+        // Interrupts every processor that runs a thread of a process that registered for it.
+        membarrier(MembarrierCommand::GlobalExpedited)
     }
 
     fn transition(&self) -> Transition {
@@ -238,6 +229,7 @@ impl Drop for KeepMapped<'_> {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests {
     use super::*;
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
