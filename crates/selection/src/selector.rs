@@ -105,6 +105,11 @@ impl Selector {
         self.tracers.iter().any(|tracer| tracer.kind == TracerKind::FunctionGraph)
     }
 
+    /// Whether Python functions are traced.
+    pub fn traces_python(&self) -> bool {
+        self.python
+    }
+
     /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
     pub fn choose(&self, function: &Function, module: &str) -> u32 {
         if function.kind() == SiteKind::Plt {

@@ -337,7 +337,11 @@ impl<'a> Planner<'a> {
         }
         let mut again = false;
         if (self.check)(&self.candidates).is_err() && self.passed_over {
-            self.decode_program(pid);
+            // An interpreter of an old version is known by functions of its library.
+            match self.selector.is_some_and(Selector::traces_python) {
+                true => self.decode_all(pid),
+                false => self.decode_program(pid),
+            }
             again = true;
         }
         (self.check)(&self.candidates)?;
