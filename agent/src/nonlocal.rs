@@ -18,9 +18,9 @@ pub extern "C" fn exits(_: u32, object: u64, stub: u64, _: u64) -> u8 {
     let Some(program) = session.program_of(stub) else { return 0 };
     let (offset, is_mangled) = (program[OFFSET].load(Relaxed), program[IS_MANGLED].load(Relaxed));
     let kept = object.wrapping_add(offset) as *const u64;
-    // SAFETY: the function, which has just been entered with this object, reads the same word: the
-    // recorder found the offset in its code. Volatile and unaligned reads make no claim about other
-    // accesses to it.
+    // SAFETY: the function has just been entered with this object and reads the same word, or has
+    // it written by the unwinder that calls it: the recorder found the offset in their code. The
+    // object is this thread's, so no other thread writes to it meanwhile.
     let kept = unsafe { kept.read_unaligned() };
     let stack_pointer = if is_mangled == 0 { kept } else { kept.rotate_right(ROTATED) ^ key() };
     // A call pushes its return address below the stack pointer.

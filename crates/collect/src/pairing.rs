@@ -344,9 +344,9 @@ impl OpenCalls {
         PairedEvent { left, resumed, kind }
     }
 
-    /// Removes the frames that an entry or a nonlocal exit shows to have ended or to lie on another stack, and opens
-    /// those again whose stack the thread is back on. Returns the number of the former and the
-    /// functions of the latter.
+    /// Removes the frames that an entry or a nonlocal exit shows to have ended or to lie on another
+    /// stack, and opens those again whose stack the thread is back on. Returns the number of the
+    /// former and the functions of the latter.
     fn leave_before(&mut self, frame: Frame, code: u32) -> (u32, Vec<SiteId>) {
         let muted = self.muted();
         self.depth -= muted;
