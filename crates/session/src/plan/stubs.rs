@@ -38,6 +38,9 @@ pub struct Stubs<'a> {
     /// The process's agent.
     pub agent: Agent,
     next: u32,
+    /// End of the numbers that are free. Nonlocal exits take theirs from here downwards: a trace
+    /// describes every number below the greatest that it uses, and has none of these.
+    end: u32,
     next_veneer: u64,
     /// Number of modules that have an id in the trace; the ids are consecutive.
     modules: u32,
@@ -66,6 +69,7 @@ impl<'a> Stubs<'a> {
             shared,
             agent,
             next: 0,
+            end: stub::COUNT as u32,
             next_veneer: stub::REGION as u64,
             modules: 0,
             to_map: Vec::new(),
@@ -84,6 +88,9 @@ impl<'a> Stubs<'a> {
     pub fn recall(&mut self, entries: &[Entry]) {
         for entry in entries {
             match entry {
+                Entry::Site { stub: Some((stub, hook_set)), .. } if hook_set.is_nonlocal() => {
+                    self.end = self.end.min(*stub);
+                }
                 Entry::Site { stub: Some((stub, _)), .. } => {
                     self.next = self.next.max(stub.saturating_add(1)).min(stub::COUNT as u32);
                 }
@@ -105,12 +112,13 @@ impl<'a> Stubs<'a> {
 
     /// Returns the bytes in use.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.next) * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
+        let stubs = u64::from(self.next) + (stub::COUNT as u64 - u64::from(self.end));
+        stubs * stub::SIZE as u64 + self.next_veneer - stub::REGION as u64
     }
 
     /// Returns the number of stubs that are left.
     pub fn room(&self) -> usize {
-        stub::COUNT - self.next.max(self.next_site()) as usize
+        self.end.saturating_sub(self.next.max(self.next_site())) as usize
     }
 
     /// Returns the next site number, if Python functions have none.
@@ -238,8 +246,13 @@ impl<'a> Stubs<'a> {
         if bytes > 0 {
             self.provide_veneers(process, module, (bytes, room.window.as_ref()), regions, veneers)?;
         }
-        self.take_numbers(count as u32);
-        let first = self.next;
+        let first = if room.is_nonlocal {
+            self.end = self.end.saturating_sub(count as u32);
+            self.end
+        } else {
+            self.take_numbers(count as u32);
+            self.next
+        };
         let range = veneers.last_mut().filter(|_| bytes > 0);
         let first_veneer = range.as_ref().map_or(0, |range| range.used);
         self.to_note.reserve(count);
@@ -247,7 +260,9 @@ impl<'a> Stubs<'a> {
         let end = first.saturating_add(count as u32);
         Ok(Batch {
             first,
+            next: first,
             end,
+            is_nonlocal: room.is_nonlocal,
             first_veneer,
             near,
             range,
@@ -266,6 +281,8 @@ pub struct BatchRoom {
     copies: usize,
     /// Addresses where these have to be, if exits of the batch only reach some.
     window: Option<Range<u64>>,
+    /// Whether its functions are nonlocal exits.
+    is_nonlocal: bool,
 }
 
 impl BatchRoom {
@@ -275,14 +292,15 @@ impl BatchRoom {
     }
 
     /// Adds a function. Returns false, and adds nothing, if the copies of all would have too little
-    /// space.
-    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias) -> bool {
+    /// space, or if only this one, or only the others, are nonlocal exits.
+    pub fn add(&mut self, displaced: &Displaced<'_>, bias: Bias, is_nonlocal: bool) -> bool {
         let copies = self.copies + displaced.room();
         let window = displaced.window(bias, self.window.clone());
         let bytes = (copies + (self.stubs + 1) * stub::VENEER_SIZE) as u64 + WINDOW_MARGIN;
-        let fits = window.as_ref().is_none_or(|window| window.end.saturating_sub(window.start) >= bytes);
+        let fits = window.as_ref().is_none_or(|window| window.end.saturating_sub(window.start) >= bytes)
+            && self.is_nonlocal == is_nonlocal;
         if fits || self.stubs == 0 {
-            *self = BatchRoom { stubs: self.stubs + 1, copies, window };
+            *self = BatchRoom { stubs: self.stubs + 1, copies, window, is_nonlocal };
         }
         fits || self.stubs == 0
     }
@@ -347,6 +365,10 @@ pub struct Added {
 pub struct Batch<'s, 'a> {
     owner: &'s mut Stubs<'a>,
     first: u32,
+    /// Number of its next stub.
+    next: u32,
+    /// Whether its functions are nonlocal exits.
+    is_nonlocal: bool,
     /// End, exclusive, of the numbers that were taken for it.
     end: u32,
     first_veneer: u64,
@@ -366,7 +388,7 @@ impl Batch<'_, '_> {
         bias: Bias,
         hook_set: HookSet,
     ) -> Option<Added> {
-        let id = Some(self.owner.next).filter(|id| *id < stub::COUNT as u32)?;
+        let id = Some(self.next).filter(|id| *id < stub::COUNT as u32)?;
         let style = calltap_patch::style(form, returns);
         let site = bias.apply(form.address());
         let at = self.owner.agent.stub(id);
@@ -407,7 +429,10 @@ impl Batch<'_, '_> {
             return None;
         }
         self.stubs.extend_from_slice(&bytes);
-        self.owner.next += 1;
+        self.next += 1;
+        if !self.is_nonlocal {
+            self.owner.next = self.next;
+        }
         let reaches = (!jumps || reaches(site, target))
             && exits.iter().all(|(site, copy)| reaches(site.address(), *copy));
         reaches.then_some(Added { id, target, copy, exits })
@@ -441,7 +466,9 @@ impl Batch<'_, '_> {
     /// Writes the batch to the code file.
     pub fn finish(self) -> io::Result<()> {
         let code = self.owner.code;
-        self.owner.return_numbers(self.end);
+        if !self.is_nonlocal {
+            self.owner.return_numbers(self.end);
+        }
         code.write_all_at(&self.stubs, u64::from(self.first) * stub::SIZE as u64)?;
         match self.range {
             Some(range) => code.write_all_at(&self.veneers, range.offset + self.first_veneer),
@@ -466,7 +493,7 @@ mod tests {
         let (hook_set, bias) = (HookSet::GRAPH.on_goroutine(true), Bias(0x5555_0000_0000));
         let mut room = BatchRoom::default();
         let mut add = |at, keeps_pop| {
-            room.add(&Displaced::new(&check, &returns(at, keeps_pop), hook_set), bias)
+            room.add(&Displaced::new(&check, &returns(at, keeps_pop), hook_set), bias, false)
                 .then(|| (room.stubs, room.window.clone().map(|window| window.end - window.start)))
         };
         assert_eq!(add(0x1000, false), Some((1, None)));

@@ -188,9 +188,9 @@ impl Loaded {
         for (n, NewStub { function, hook_set, .. }) in new.iter().enumerate() {
             let Some(form) = self.form(*function) else { continue };
             let displaced = Displaced::new(form, &binary.functions[*function].returns, *hook_set);
-            if !room.add(&displaced, self.bias) {
+            if !room.add(&displaced, self.bias, hook_set.is_nonlocal()) {
                 batches.push((&new[start..n], std::mem::take(&mut room)));
-                (start, _) = (n, room.add(&displaced, self.bias));
+                (start, _) = (n, room.add(&displaced, self.bias, hook_set.is_nonlocal()));
             }
         }
         batches.push((&new[start..], room));
