@@ -4,8 +4,8 @@
 //! The function's first argument points to an object with the stack pointer of the frame in which
 //! the thread will continue.
 
-/// First word of the program, with no steps to run.
-const NO_STEPS: u64 = 0;
+use crate::values;
+
 /// Index of the word with the stack pointer's offset in the object, in bytes.
 pub const OFFSET: usize = 1;
 /// Index of the word that is 1 if the C library has mangled the stack pointer.
@@ -17,5 +17,5 @@ pub const KEY_AT: u64 = 0x30;
 
 /// Returns the words of a program.
 pub fn words(offset: u64, is_mangled: bool) -> [u64; 3] {
-    [NO_STEPS, offset, u64::from(is_mangled)]
+    [values::without_steps(3), offset, u64::from(is_mangled)]
 }

@@ -74,17 +74,18 @@ pub mod state {
 /// The agent's knowledge of an interpreter: the program of its evaluator's stub
 /// ([`crate::values`]), which the evaluator's hook reads. No hook runs it.
 pub mod program {
+    use crate::values;
+
     /// Index of the word with the version: 8 for CPython 3.8, perhaps with [`WAITS`]. The addresses
     /// follow it.
     pub const VERSION: usize = 1;
     /// Flag: the function is not the evaluator, but one that releases the interpreter's lock.
     pub const WAITS: u64 = 1 << 8;
-    /// First word of the program, with no steps to run.
-    const NO_STEPS: u64 = 0;
 
     /// Returns the words of the program, given the version and addresses in the process.
     pub fn words(version: u64, addresses: &[u64]) -> impl Iterator<Item = u64> {
-        [NO_STEPS, version].into_iter().chain(addresses.iter().copied())
+        let first = values::without_steps(2 + addresses.len());
+        [first, version].into_iter().chain(addresses.iter().copied())
     }
 
     /// Index of the address of the current thread state, CPython 3.11.

@@ -43,6 +43,11 @@ pub const VALUES: usize = 16;
 /// A program.
 pub type Program = [AtomicU64; WORDS];
 
+/// Returns the first word of a program of `words` words that no hook runs: it has no steps.
+pub fn without_steps(words: usize) -> u64 {
+    (words as u64) << 16
+}
+
 /// First byte of a step. `value` is the 64-bit result of the step before.
 pub mod step {
     /// value = general register n, by its number in [`register`](super::register).

@@ -149,6 +149,9 @@ pub fn run(
 ) -> Result<(Binary, bool), Failure> {
     let (name, listed) = (name.to_owned(), Arc::clone(&data));
     let (binary, decodes) = run_until(interrupted, move || search.list(&listed, &name))??;
+    if !decodes && search.first_call {
+        return Ok((binary, true));
+    }
     if !decodes {
         return Ok((run_until(interrupted, move || decode_exits(&data, binary))??, true));
     }
