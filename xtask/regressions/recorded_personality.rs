@@ -1,5 +1,5 @@
 // rustc -Copt-level=s
-// the unwinder and its personality routine are recorded, and return before the thread continues where the panic is caught
+// the recorded personality routine returns before the thread continues
 #![allow(non_camel_case_types, dead_code, unused, improper_ctypes_definitions, unused_must_use)]
 use std::{cell::Cell, hint::black_box, panic::{AssertUnwindSafe, catch_unwind}};
 type word = u64;

@@ -81,8 +81,8 @@ pub mod code {
     pub const GOROUTINE: u32 = 24;
     /// Address of that goroutine's record, or the top of the stack.
     pub const GOROUTINE_AT: u32 = 25;
-    /// The thread is about to leave calls without their returns, by longjmp or for an exception. The
-    /// slot is the one that the next call of the frame where it continues will have.
+    /// The thread is about to leave calls without their returns, by longjmp or for an exception.
+    /// The slot is the one that the next call of the frame where it continues will have.
     pub const NONLOCAL: u32 = 11;
     /// Arguments, in front of the entry with the same site and tag.
     pub const ARGUMENTS: u32 = 8;

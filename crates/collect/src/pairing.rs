@@ -35,7 +35,7 @@ use crate::raw::RawEvent;
 use calltap_abi::event::code;
 use calltap_trace::{Event, EventKind, GraphEnd, GraphEvent, SiteId, ThreadEncoder};
 use fit::Fit;
-use stacks::SuspendedStacks;
+use stacks::{SuspendedStacks, push_switch};
 use std::collections::{BTreeSet, HashSet};
 
 /// An open frame: its site, `TAIL`, `MUTED`, and from bit `SLOT` on its slot in units of 8 bytes,
@@ -132,16 +132,6 @@ fn site_of(frame: Frame) -> SiteId {
 /// Whether an event of this code enters a function by a jump.
 fn is_tail(code: u32) -> bool {
     matches!(code, code::TAIL_ENTRY | code::TAIL_ENTRY_FROM)
-}
-
-/// Encodes that frames were left, and others opened again.
-fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
-    if left > 0 {
-        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
-    }
-    for site in resumed {
-        encoder.push(Event { ticks, site, kind: EventKind::Resumed });
-    }
 }
 
 /// Whether [`OpenCalls::pair_graph`] encodes events of this code.

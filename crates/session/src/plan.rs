@@ -9,6 +9,7 @@ pub mod journal;
 pub mod journaled_changes;
 pub mod loaded;
 pub mod modules;
+pub mod nonlocal;
 pub mod planner;
 pub mod program;
 pub mod read_ahead;

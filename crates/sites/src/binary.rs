@@ -1,9 +1,9 @@
 //! Properties of an ELF file, and its functions with their sites.
 
 use crate::address::Svma;
-use crate::discover::nonlocal::NonlocalExit;
 use crate::elf::image::Segment;
 use crate::function::Function;
+use crate::nonlocal::NonlocalExit;
 use crate::site::JUMP;
 use serde::{Deserialize, Serialize};
 
@@ -52,11 +52,14 @@ impl Binary {
         self.is_program && self.functions.iter().all(|function| !function.is_traceable())
     }
 
+    /// Whether a function is a nonlocal exit.
+    pub fn is_nonlocal_exit(&self, function: &Function) -> bool {
+        self.nonlocal_exits.iter().any(|exit| exit.address == function.address)
+    }
+
     /// Whether its functions are nonlocal exits, and no other was searched for.
     pub fn is_for_exits_alone(&self) -> bool {
-        let is_exit =
-            |function: &Function| self.nonlocal_exits.iter().any(|exit| exit.address == function.address);
-        !self.functions.is_empty() && self.functions.iter().all(is_exit)
+        !self.functions.is_empty() && self.functions.iter().all(|function| self.is_nonlocal_exit(function))
     }
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod function;
 mod inlined;
 mod load;
+mod nonlocal;
 mod quick;
 mod read;
 pub mod reason;
@@ -28,7 +29,6 @@ pub use decide::unmodified::{find_landings, find_prologues, find_prologues_of};
 pub use discover::landings::{Contradiction, Landings};
 pub use discover::libcalls::add_library_calls;
 pub use discover::names::{add_names, add_packed_names, build_id_of, debug_link, is_unnamed, lacks_names};
-pub use discover::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit};
 pub use discover::polls::find_polls;
 pub use discover::profilers::beginning;
 pub use elf::image::Segment;
@@ -37,6 +37,7 @@ pub use error::Error;
 pub use function::{Exit, Function, Poll, PollKind, Returns, Role, StateByte, Verdict};
 pub use inlined::{Inlined, inlined};
 pub use load::{load, load_all, open, open_itself};
+pub use nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit};
 pub use quick::{
     build_id_of_file, count_functions, file_defines_profiler, file_may_define, file_may_have_sites,
     function_names, may_have_sites,

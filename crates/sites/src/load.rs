@@ -46,7 +46,7 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
 }
 
-/// Reads an ELF file for [`crate::read`]. Its debugging information, which may be many times as
+/// Reads an ELF file for [`crate::read()`]. Its debugging information, which may be many times as
 /// large as the program, is replaced by zeros.
 pub fn load(file: &File) -> io::Result<Vec<u8>> {
     load_but(file, |length| for_debuggers(file, length).unwrap_or_default())

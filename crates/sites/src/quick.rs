@@ -35,8 +35,8 @@ struct Found {
     defines: bool,
 }
 
-/// Returns false only if [`crate::read`] would find no site, or if this is a C library without site
-/// sections. A file without section headers is not checked, and may have sites.
+/// Returns false only if [`crate::read()`] would find no site, or if this is a C library without
+/// site sections. A file without section headers is not checked, and may have sites.
 pub fn may_have_sites(data: &[u8]) -> bool {
     look(data).map_or(true, |found| found.may_have_sites)
 }

@@ -76,3 +76,6 @@ impl OpenCalls {
         self.suspended.put(frames, None);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,3 +43,6 @@ impl OpenCalls {
         Some(self.leave_before(slot, code::NONLOCAL))
     }
 }
+
+#[cfg(test)]
+mod tests;

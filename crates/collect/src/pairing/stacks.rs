@@ -16,7 +16,7 @@
 //! stack corrects that.
 
 use super::{Frame, NEAR, SLOT, TAIL, distance_below, place_of, site_of, slot_of};
-use calltap_trace::SiteId;
+use calltap_trace::{Event, EventKind, SiteId, ThreadEncoder};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Most stacks that are remembered.
@@ -204,5 +204,15 @@ mod tests {
         assert_eq!((open.depth, open.muted()), (1, 1));
         let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
         assert_eq!((open.depth, left), (1, 1));
+    }
+}
+
+/// Encodes that frames were left, and others opened again.
+pub(super) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
+    if left > 0 {
+        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
+    }
+    for site in resumed {
+        encoder.push(Event { ticks, site, kind: EventKind::Resumed });
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 /// `~f@N` by a jump, `+f@N` nested in an open frame; `/f@N` returns. `expected` lists how many
 /// calls each return closes, and in front of an entry `-n`, if it proves n frames dead or left, and
 /// `=f` for each frame that is open again.
-fn check(calls: &str, expected: &str) {
+pub(super) fn check(calls: &str, expected: &str) {
     let mut open = OpenCalls::new(true);
     let mut got = Vec::new();
     for word in calls.split_whitespace() {
@@ -39,7 +39,7 @@ fn check(calls: &str, expected: &str) {
 }
 
 /// Passes a nonlocal exit, or an event behind one.
-fn pass(open: &mut OpenCalls, code: u32, frame: Frame) -> (u32, Vec<SiteId>) {
+pub(super) fn pass(open: &mut OpenCalls, code: u32, frame: Frame) -> (u32, Vec<SiteId>) {
     let raw =
         RawEvent { ticks: 0, low: code | (frame as u32 & 0xfffff) << 5, slot: frame >> SLOT, parent: 0 };
     open.pass_nonlocal_exit(raw).unwrap_or_default()
@@ -61,32 +61,6 @@ fn a_return_closes_the_tail_calls_that_share_its_frame() {
 fn frames_left_by_longjmp_are_closed_by_the_frame_below() {
     check("m@1 f@2 g@3 h@4 /m@1", "4");
     check("m@1 f@2 g@3 f@4 g@5 /m@1", "5");
-}
-
-#[test]
-fn a_nonlocal_exit_ends_the_frames_below_the_one_where_the_thread_continues() {
-    check("m@1 f@2 g@3 h@4 !@3 h@9 /h@9 /f@2 /m@1", "-2 1 1 1");
-    check("m@1 f@2 !@2 h@9 /h@9 /m@1", "-1 1 1");
-    check("m@1 f@2 !@3 g@3 /g@3 /f@2", "1 1");
-    check("m@1 f@2 ~g@2 !@2 h@9 /h@9 /m@1", "-2 1 1");
-    // The function where the thread continues is not recorded.
-    check("f@3 g@4 !@2 h@9 /h@9", "-2 1");
-    // No function is entered before the catching one returns.
-    check("m@1 f@2 g@3 !@2 /m@1 h@9 /h@9", "3 1");
-}
-
-#[test]
-fn frames_of_the_unwinder_return_before_the_thread_continues() {
-    check("m@1 f@2 u@3 p@9 !@2 /p@9 h@5 /h@5 /m@1", "1 -2 1 1");
-    // A landing pad that cleans up throws and catches another exception.
-    check("m@1 f@2 u@3 p@9 !@2 /p@9 !@30 h@40 /h@40 /m@1", "1 -2 1 1");
-    check("m@1 f@8 u@9 p@12 !@8 /p@12 !@2 h@40 /h@40 /m@1", "1 -2 1 1");
-}
-
-#[test]
-fn a_nonlocal_exit_to_another_stack_leaves_the_frames_there_and_here_open() {
-    check("m@1 f@2 g@100000 !@100001 h@100002 /h@100002 /g@100000 /f@2", "1 1 1");
-    check("m@1 f@2 g@100000 !@3 h@3 /h@3 /f@2 /m@1", "-1 1 1 1");
 }
 
 #[test]
@@ -293,67 +267,6 @@ proptest! {
     }
 }
 
-/// A step of a random program of which not all functions are recorded.
-#[derive(Clone, Debug)]
-enum Partly {
-    Call { site: u32, frame: u64, is_recorded: bool },
-    Return,
-    Jump { to: usize },
-}
-
-fn partly() -> impl Strategy<Value = Vec<Partly>> {
-    let step = prop_oneof![
-        6 => (0..5_u32, 1..100_u64, any::<bool>())
-            .prop_map(|(site, frame, is_recorded)| Partly::Call { site, frame, is_recorded }),
-        3 => Just(Partly::Return),
-        1 => (0..30_usize).prop_map(|to| Partly::Jump { to }),
-    ];
-    prop::collection::vec(step, 0..300)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// With the events of nonlocal exits, every recorded call has as many calls around it as are
-    /// open and recorded, whatever other functions lie in between or catch.
-    #[test]
-    fn with_nonlocal_exits_calls_that_are_not_recorded_hide_nothing(steps in partly()) {
-        // The slot, the slot of the next callee, and the site of each frame, if it is recorded.
-        let mut stack: Vec<(u64, u64, Option<u32>)> = vec![(1 << 40, (1 << 40) - 2, None)];
-        let mut open = OpenCalls::new(true);
-        let frame = |slot: u64, site: u32| (slot & (SLOTS - 1)) << SLOT | u64::from(site);
-        for step in steps {
-            let (_, next, _) = *stack.last().expect("the outermost one never returns");
-            match step {
-                Partly::Call { site, frame: size, is_recorded } => {
-                    stack.push((next, next - size, is_recorded.then_some(site)));
-                    if is_recorded {
-                        pass(&mut open, code::ENTRY, frame(next, site));
-                        open.pair_event(code::ENTRY, frame(next, site), 0);
-                        let depth = stack.iter().filter(|(.., site)| site.is_some()).count();
-                        prop_assert_eq!(open.depth, depth);
-                    }
-                }
-                Partly::Return if stack.len() > 1 => {
-                    if let Some((slot, _, Some(site))) = stack.pop() {
-                        let kind = open.pair_event(code::EXIT, frame(slot, site), 0).kind;
-                        // Frames that were left end with the first frame around them that returns.
-                        let closes = matches!(kind, EventKind::Exit { pops: 1.. });
-                        prop_assert!(closes);
-                        prop_assert_eq!(open.depth, stack.iter().filter(|(.., site)| site.is_some()).count());
-                    }
-                }
-                Partly::Return => {}
-                Partly::Jump { to } => {
-                    stack.truncate(1 + to);
-                    let (_, next, _) = *stack.last().expect("the outermost one");
-                    pass(&mut open, code::NONLOCAL, frame(next, 9));
-                }
-            }
-        }
-    }
-}
-
 /// A step of a thread with several stacks.
 #[derive(Clone, Debug)]
 enum Turn {
@@ -554,49 +467,4 @@ fn rows_are_paired_like_single_events() {
         };
         assert!(trace("many", &many) == trace("one", &one));
     }
-}
-
-/// Parses an event as `check` writes it, of code ENTRY or EXIT.
-fn raw(word: &str) -> RawEvent {
-    let call = word.trim_start_matches('/');
-    let (name, at) = call.split_once('@').expect("f@N");
-    let slot = (0x7fff_0000_0000 - 8 * at.parse::<u64>().expect("a number")) >> 3;
-    let code = if call == word { code::ENTRY } else { code::EXIT };
-    RawEvent { ticks: 0, low: u32::from(name.as_bytes()[0]) << 5 | code, slot, parent: 0 }
-}
-
-/// Checks which frames `event` of the thread `other` takes from the thread `one`, and how many open
-/// calls `one` leaves by that. The two threads have recorded the events in `one` and `other`
-/// before.
-fn check_move(one: &str, other: &str, event: &str, taken: &str, left: u32) {
-    let after = |events: &str| {
-        let mut open = OpenCalls::new(true);
-        events.split_whitespace().for_each(|word| open.follow(raw(word)));
-        open
-    };
-    let (mut one, mut other, event) = (after(one), after(other), raw(event));
-    let own = other.distance_above(event).unwrap_or(u64::MAX);
-    let is_elsewhere = other.seeks_stack(event) && one.distance_above(event).is_some_and(|above| above < own);
-    let (frames, count) = if is_elsewhere { one.give_stack(event) } else { (Vec::new(), 0) };
-    let names: String = frames.iter().map(|frame| site_of(*frame).0 as u8 as char).collect();
-    assert_eq!((&*names, count), (taken, left), "{event:?}");
-    other.take_stack(&frames);
-    let shown = other.pair_event(event.code(), frame_of(event), 0);
-    let resumed: String = shown.resumed.iter().map(|site| site.0 as u8 as char).collect();
-    assert_eq!(resumed, taken, "all that is taken is open again");
-    assert!(one.distance_above(event).is_none() || taken.is_empty(), "one thread alone has them");
-}
-
-#[test]
-fn frames_go_with_their_stack_to_another_thread() {
-    // In the first case the first thread has recorded that it has left the coroutine's stack, in
-    // the second it has not.
-    check_move("w@1 r@2 b@900001 y@900002 /r@2", "w@500001 r@500002", "l@900003", "by", 0);
-    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@900003", "by", 2);
-    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "/y@900002", "by", 2);
-    // A call on the thread's own stack, or on a new one, takes no frames from the other thread.
-    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "l@500003", "", 0);
-    check_move("w@1 r@2 b@900001 y@900002", "w@500001 r@500002", "b@1900001", "", 0);
-    // Frames below the event have ended.
-    check_move("w@1 r@2 b@900001 /b@900001", "w@500001 r@500002", "l@900003", "", 0);
 }

@@ -1,7 +1,6 @@
 //! The search for functions in a file that a process has loaded.
 
-use crate::plan::cache;
-use crate::plan::contents::{Contents, Failure, run_until};
+use crate::plan::contents::{Failure, run_until};
 use calltap_sites::{
     Binary, Discovery, Error, Function, SiteKind, Svma, add_packed_names, find_prologues, find_prologues_of,
     read_by,
@@ -121,21 +120,6 @@ pub struct Few<'a> {
     pub chosen_by: ChosenBy,
     /// Chooses the functions by address; None for all.
     pub choose: &'a dyn Fn(&Binary) -> Option<BTreeSet<Svma>>,
-}
-
-/// Returns the functions of a library through which threads leave calls without their returns. None
-/// if it has none that can be patched.
-pub fn nonlocal_exits(
-    contents: &Contents<'_>,
-    name: &str,
-    interrupted: &Arc<AtomicBool>,
-) -> Result<Option<Binary>, Failure> {
-    let search = Search { first_call: false, decode: Decode::Everything, int3: false };
-    let few = Few { chosen_by: ChosenBy::default(), choose: &|_| Some(BTreeSet::new()) };
-    let (mut binary, _) = cache::analyse(contents, name, search, Some(few), interrupted)?;
-    let exits = exits_of(&binary);
-    binary.functions.retain(|function| function.is_traceable() && exits.contains(&function.address));
-    Ok((!binary.functions.is_empty()).then_some(binary))
 }
 
 /// Searches the bytes of a file, which is called `name`. Fails when interrupted. Returns also

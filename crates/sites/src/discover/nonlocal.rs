@@ -9,23 +9,11 @@
 use crate::address::Svma;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
+use crate::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit, SET_IP};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Names of the functions.
-pub const NONLOCAL_EXITS: [&str; 8] = [
-    SET_IP,
-    "longjmp",
-    "_longjmp",
-    "siglongjmp",
-    "__libc_longjmp",
-    "__libc_siglongjmp",
-    "__longjmp_chk",
-    "__siglongjmp_chk",
-];
-const SET_IP: &str = "_Unwind_SetIP";
 /// Function of the unwinder that returns the stack pointer of a frame, from the same object.
 const GET_CFA: &[u8] = b"_Unwind_GetCFA";
 /// Most bytes that are decoded of a function.
@@ -34,25 +22,6 @@ const LONGEST: u64 = 512;
 /// thread's control block.
 const ROTATED: u64 = 17;
 const KEY_AT: u64 = 0x30;
-
-/// A function through which a thread leaves calls without their returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NonlocalExit {
-    /// Entry address.
-    pub address: Svma,
-    /// Position of the stack pointer in the object that the first argument points to.
-    pub stack_pointer: KeptPointer,
-}
-
-/// Position of a stack pointer in an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct KeptPointer {
-    /// Bytes from the beginning of the object.
-    pub offset: u16,
-    /// Whether the C library has mangled it: exclusive or with the key in the thread's control
-    /// block, then rotated to the left by 17.
-    pub is_mangled: bool,
-}
 
 /// Finds the functions among a file's symbols, in address order.
 pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExit> {

@@ -6,7 +6,8 @@ use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
-use crate::plan::search::{ChosenBy, Decode, Few, Search, nonlocal_exits};
+use crate::plan::nonlocal::nonlocal_exits;
+use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::memory::maps::{self, Region};
@@ -41,8 +42,6 @@ impl<'a> Planner<'a> {
             return None;
         }
         let mut passed_over = false;
-        let records_returns = self.discovery == Discovery::AtLoad
-            && self.selector.is_none_or(|selector| selector.records_returns());
         let read = |passed_over: &mut bool| {
             let file = mapped.open(pid)?;
             let is_program = program == Some(mapped.file.1);
@@ -85,7 +84,8 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
-            if records_returns && calltap_sites::file_may_define(&file, |name| NONLOCAL_EXITS.contains(&name))
+            if self.records_returns()
+                && calltap_sites::file_may_define(&file, |name| NONLOCAL_EXITS.contains(&name))
             {
                 let found = nonlocal_exits(&Contents::of(&file), &mapped.name(), &self.interrupted);
                 return found.ok()?;
@@ -102,6 +102,12 @@ impl<'a> Planner<'a> {
             self.keep(mapped, pid, identity, binary.clone(), passed_over);
         }
         binary
+    }
+
+    /// Whether returns may be recorded, so that nonlocal exits matter.
+    fn records_returns(&self) -> bool {
+        let may_record = self.selector.is_none_or(|selector| selector.records_returns());
+        self.discovery == Discovery::AtLoad && may_record
     }
 
     /// Keeps what was found in a file, and what was not decoded.

@@ -49,7 +49,7 @@ pub(super) struct Values {
 
 impl Values {
     fn note(&mut self, site_request: &SiteRequest, function: &Function) {
-        self.read |= site_request.program.is_some();
+        self.read |= site_request.program.is_some() && site_request.purpose != Purpose::LeaveCalls;
         self.cut.0 |= site_request.cut;
         let left_out = site_request.program.as_ref().and_then(|program| program.left_out.first());
         if let (Some(why), None) = (left_out, &self.left_out) {
@@ -69,12 +69,20 @@ fn can_enter(function: &Function, hooks: HookSet) -> bool {
         && !(hooks.returns() && unrecorded_end)
 }
 
-/// Returns the program by which the stub of a nonlocal exit finds the frame where the thread
-/// continues. None if the function is none of a module's exits.
-fn nonlocal_program(exits: &[NonlocalExit], function: &Function) -> Option<Program> {
-    let exit = exits.iter().find(|exit| exit.address == function.address)?;
-    let words = nonlocal::words(exit.stack_pointer.offset.into(), exit.stack_pointer.is_mangled).to_vec();
-    Some(Program { words, captured: Arc::default(), left_out: Vec::new() })
+/// Adds the program by which the stub of a nonlocal exit finds the frame where the thread
+/// continues. Returns None if the function is none of a module's exits.
+fn add_nonlocal_program(
+    site_request: &mut SiteRequest,
+    exits: &[NonlocalExit],
+    function: &Function,
+) -> Option<()> {
+    if site_request.purpose == Purpose::LeaveCalls {
+        let exit = exits.iter().find(|exit| exit.address == function.address)?;
+        let words = nonlocal::words(exit.stack_pointer.offset.into(), exit.stack_pointer.is_mangled).to_vec();
+        let program = Program { words, captured: Arc::default(), left_out: Vec::new() };
+        site_request.program = Some(Arc::new(program));
+    }
+    Some(())
 }
 
 impl<'a> Planner<'a> {
@@ -147,8 +155,7 @@ impl<'a> Planner<'a> {
         index: u32,
         mut act: impl FnMut(&mut Loaded, &dyn Fn(&Function) -> Option<SiteRequest>, &mut Stubs<'a>),
     ) {
-        let pid = self.pid_of(index);
-        let orders_threads = self.orders_threads();
+        let (pid, orders_threads) = (self.pid_of(index), self.orders_threads());
         let Some(process) = self.processes.get_mut(&index) else { return };
         for module in &mut process.modules {
             let (types, values) = (RefCell::new(&mut self.types), RefCell::new(&mut self.values));
@@ -167,10 +174,7 @@ impl<'a> Planner<'a> {
             };
             let site_request = |function: &Function| {
                 let mut site_request = (self.choose)(function, &module_name, &typed)?;
-                if site_request.purpose == Purpose::LeaveCalls {
-                    site_request.program = Some(Arc::new(nonlocal_program(&exits, function)?));
-                    return Some(site_request);
-                }
+                add_nonlocal_program(&mut site_request, &exits, function)?;
                 if site_request.purpose == Purpose::Evaluate {
                     let interpreter = match mapped.identity(pid) {
                         None => Err(python::Reason::Unreadable),

@@ -1,0 +1,92 @@
+//! Nonlocal exits in calls written as texts, and in random programs.
+
+use super::super::tests::{check, pass};
+use super::super::*;
+use proptest::prelude::*;
+
+#[test]
+fn a_nonlocal_exit_ends_the_frames_below_the_one_where_the_thread_continues() {
+    check("m@1 f@2 g@3 h@4 !@3 h@9 /h@9 /f@2 /m@1", "-2 1 1 1");
+    check("m@1 f@2 !@2 h@9 /h@9 /m@1", "-1 1 1");
+    check("m@1 f@2 !@3 g@3 /g@3 /f@2", "1 1");
+    check("m@1 f@2 ~g@2 !@2 h@9 /h@9 /m@1", "-2 1 1");
+    // The function where the thread continues is not recorded.
+    check("f@3 g@4 !@2 h@9 /h@9", "-2 1");
+    // No function is entered before the catching one returns.
+    check("m@1 f@2 g@3 !@2 /m@1 h@9 /h@9", "3 1");
+}
+
+#[test]
+fn frames_of_the_unwinder_return_before_the_thread_continues() {
+    check("m@1 f@2 u@3 p@9 !@2 /p@9 h@5 /h@5 /m@1", "1 -2 1 1");
+    // A landing pad that cleans up throws and catches another exception.
+    check("m@1 f@2 u@3 p@9 !@2 /p@9 !@30 h@40 /h@40 /m@1", "1 -2 1 1");
+    check("m@1 f@8 u@9 p@12 !@8 /p@12 !@2 h@40 /h@40 /m@1", "1 -2 1 1");
+}
+
+#[test]
+fn a_nonlocal_exit_to_another_stack_leaves_the_frames_there_and_here_open() {
+    check("m@1 f@2 g@100000 !@100001 h@100002 /h@100002 /g@100000 /f@2", "1 1 1");
+    check("m@1 f@2 g@100000 !@3 h@3 /h@3 /f@2 /m@1", "-1 1 1 1");
+}
+
+/// A step of a random program of which not all functions are recorded.
+#[derive(Clone, Debug)]
+enum Partly {
+    Call { site: u32, frame: u64, is_recorded: bool },
+    Return,
+    Jump { to: usize },
+}
+
+fn partly() -> impl Strategy<Value = Vec<Partly>> {
+    let step = prop_oneof![
+        6 => (0..5_u32, 1..100_u64, any::<bool>())
+            .prop_map(|(site, frame, is_recorded)| Partly::Call { site, frame, is_recorded }),
+        3 => Just(Partly::Return),
+        1 => (0..30_usize).prop_map(|to| Partly::Jump { to }),
+    ];
+    prop::collection::vec(step, 0..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// With the events of nonlocal exits, every recorded call has as many calls around it as are
+    /// open and recorded, whatever other functions lie in between or catch.
+    #[test]
+    fn with_nonlocal_exits_calls_that_are_not_recorded_hide_nothing(steps in partly()) {
+        // The slot, the slot of the next callee, and the site of each frame, if it is recorded.
+        let mut stack: Vec<(u64, u64, Option<u32>)> = vec![(1 << 40, (1 << 40) - 2, None)];
+        let mut open = OpenCalls::new(true);
+        let frame = |slot: u64, site: u32| (slot & (SLOTS - 1)) << SLOT | u64::from(site);
+        for step in steps {
+            let (_, next, _) = *stack.last().expect("the outermost one never returns");
+            match step {
+                Partly::Call { site, frame: size, is_recorded } => {
+                    stack.push((next, next - size, is_recorded.then_some(site)));
+                    if is_recorded {
+                        pass(&mut open, code::ENTRY, frame(next, site));
+                        open.pair_event(code::ENTRY, frame(next, site), 0);
+                        let depth = stack.iter().filter(|(.., site)| site.is_some()).count();
+                        prop_assert_eq!(open.depth, depth);
+                    }
+                }
+                Partly::Return if stack.len() > 1 => {
+                    if let Some((slot, _, Some(site))) = stack.pop() {
+                        let kind = open.pair_event(code::EXIT, frame(slot, site), 0).kind;
+                        // Frames that were left end with the first frame around them that returns.
+                        let closes = matches!(kind, EventKind::Exit { pops: 1.. });
+                        prop_assert!(closes);
+                        prop_assert_eq!(open.depth, stack.iter().filter(|(.., site)| site.is_some()).count());
+                    }
+                }
+                Partly::Return => {}
+                Partly::Jump { to } => {
+                    stack.truncate(1 + to);
+                    let (_, next, _) = *stack.last().expect("the outermost one");
+                    pass(&mut open, code::NONLOCAL, frame(next, 9));
+                }
+            }
+        }
+    }
+}
