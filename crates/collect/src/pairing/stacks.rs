@@ -191,6 +191,16 @@ impl SuspendedStacks {
     }
 }
 
+/// Encodes that frames were left, and others opened again.
+pub(super) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
+    if left > 0 {
+        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
+    }
+    for site in resumed {
+        encoder.push(Event { ticks, site, kind: EventKind::Resumed });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::pairing::{FAR, MUTED, OpenCalls, PairedEvent, SLOT};
@@ -204,15 +214,5 @@ mod tests {
         assert_eq!((open.depth, open.muted()), (1, 1));
         let PairedEvent { left, .. } = open.pair_event(code::ENTRY, 0x1230 << SLOT | 8, 0);
         assert_eq!((open.depth, left), (1, 1));
-    }
-}
-
-/// Encodes that frames were left, and others opened again.
-pub(super) fn push_switch(ticks: u64, left: u32, resumed: Vec<SiteId>, encoder: &mut ThreadEncoder) {
-    if left > 0 {
-        encoder.push(Event { ticks, site: SiteId(0), kind: EventKind::Left { pops: left } });
-    }
-    for site in resumed {
-        encoder.push(Event { ticks, site, kind: EventKind::Resumed });
     }
 }
