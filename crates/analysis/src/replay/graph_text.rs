@@ -57,7 +57,10 @@ impl<'a> GraphText<'a> {
             // The last entry stands for all undescribed functions.
             functions: vec![OnceCell::new(); source.meta().sites.len() + 1],
             source_line: options.source_line,
-            lines: vec![OnceCell::new(); source.meta().sites.len()],
+            lines: vec![
+                OnceCell::new();
+                if options.source_line.is_some() { source.meta().sites.len() } else { 0 }
+            ],
             last: None,
             tail: options.tail,
             time: options.time.filter(|_| source.has_time()),
