@@ -5,7 +5,7 @@
 //! a controller, this calltap opens the session itself.
 
 use crate::command_line::arguments::Arguments;
-use crate::live::{self, say};
+use crate::live::{self, say, unexpected};
 use crate::stat;
 use crate::terminal::output::Output;
 use anyhow::{Context, Result, bail};
@@ -32,10 +32,7 @@ enum Session {
 fn find(pid: u32) -> Result<(Session, Selection, Vec<Listed>)> {
     match ask(pid, &Request::Selection)? {
         Some(Answer::Selection(words, functions)) => Ok((Session::Theirs, words, functions)),
-        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!(
-            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
-        ),
+        Some(answer) => Err(unexpected(pid, answer)),
         None => {
             let attached = live::find(pid)?;
             let (words, functions) = (attached.settings.words.clone(), attached.list()?);
@@ -84,8 +81,8 @@ fn put(arguments: &Arguments) -> Result<()> {
     match session {
         Session::Theirs => match ask(pid, &Request::Select(model.words))? {
             Some(Answer::Set { notes, .. }) => say(&notes),
-            Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-            _ => bail!("process {pid}: the calltap that controlled it has ended: repeat the command"),
+            Some(answer) => return Err(unexpected(pid, answer)),
+            None => bail!("process {pid}: the calltap that controlled it has ended: repeat the command"),
         },
         Session::Ours(mut attached) => {
             if effect.resets_profile {

@@ -14,7 +14,7 @@ use crate::terminal::output::Output;
 use crate::terminal::progress::tell;
 use crate::terminal::started;
 use crate::terminal::units::{bytes, ms};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use calltap_analysis::units;
 use calltap_selection::{Ftraced, ParsedSelection};
 use calltap_session::{
@@ -111,6 +111,17 @@ fn attach(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Returns the error for an answer of a process's controller that is not the expected one: its
+/// refusal, or an answer of another version.
+pub fn unexpected(pid: u32, answer: Answer) -> anyhow::Error {
+    match answer {
+        Answer::Refused(why) => anyhow!("{}", units::one_line(&why)),
+        _ => anyhow!(
+            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
+        ),
+    }
+}
+
 fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
     let (given, later) = (select::words(arguments)?, arguments.is_set("later"));
     let kept = keep::kept(arguments)?;
@@ -120,30 +131,25 @@ fn set(pid: u32, of: &str, arguments: &Arguments) -> Result<()> {
         (_, true) => Some(false),
         _ => None,
     };
-    let (on, off, written, stopped, notes) = match ask(
-        pid,
-        &Request::Set { given: given.clone(), kept: kept.clone(), on, later },
-    )? {
-        Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
-            (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
-        }
-        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!(
-            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
-        ),
-        None => {
-            let mut attached = find(pid)?;
-            if !kept.is_empty() {
-                return Err(attached.refuse_kept().into());
+    let (on, off, written, stopped, notes) =
+        match ask(pid, &Request::Set { given: given.clone(), kept: kept.clone(), on, later })? {
+            Some(Answer::Set { on, off, written_ns, stopped_ns, notes }) => {
+                (on, off, Duration::from_nanos(written_ns), Duration::from_nanos(stopped_ns), notes)
             }
-            let mut words = attached.settings.words.clone();
-            let later = later || words.ftraced.is_some();
-            let changed = words.change(given);
-            let on = on.unwrap_or(changed || attached.settings.on);
-            let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
-            (tally.on, tally.off, tally.written, tally.stopped, notes)
-        }
-    };
+            Some(answer) => return Err(unexpected(pid, answer)),
+            None => {
+                let mut attached = find(pid)?;
+                if !kept.is_empty() {
+                    return Err(attached.refuse_kept().into());
+                }
+                let mut words = attached.settings.words.clone();
+                let later = later || words.ftraced.is_some();
+                let changed = words.change(given);
+                let on = on.unwrap_or(changed || attached.settings.on);
+                let (tally, notes) = attached.set(ParsedSelection::new(&words, later)?, on)?;
+                (tally.on, tally.off, tally.written, tally.stopped, notes)
+            }
+        };
     say(&notes);
     let took = |what: &str, time: Duration| match time.is_zero() {
         true => String::new(),

@@ -3,10 +3,10 @@
 use crate::command_line::arguments::Arguments;
 use crate::command_line::processes;
 use crate::command_line::view_flags;
-use crate::live;
+use crate::live::{self, unexpected};
 use crate::terminal::output::{self, Output};
 use anyhow::{Result, bail};
-use calltap_analysis::{Word, stat, units};
+use calltap_analysis::{Word, stat};
 use calltap_selection::Profiled;
 use calltap_session::{Answer, Request, ask};
 use calltap_trace::{TraceReader, TracerKind};
@@ -44,10 +44,7 @@ fn of_process(pid: u32) -> Result<Vec<stat::Row>> {
 pub fn profiled(pid: u32) -> Result<Vec<Profiled>> {
     match ask(pid, &Request::Profile)? {
         Some(Answer::Profile(profiled)) => Ok(profiled),
-        Some(Answer::Refused(why)) => bail!("{}", units::one_line(&why)),
-        Some(_) => bail!(
-            "process {pid}: the calltap that controls it answered in an unknown way: use the version that attached"
-        ),
+        Some(answer) => Err(unexpected(pid, answer)),
         None => Ok(live::find(pid)?.profile()?),
     }
 }

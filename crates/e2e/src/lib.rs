@@ -38,7 +38,7 @@ pub use naps::trace_of_naps;
 pub use run::{HANGS, Run, Server, calltap, calltap_run, run, run_timeout};
 pub use skipped::skipped;
 pub use terminal::{Terminal, jumps};
-pub use wait::{end_of, kill, wait_until};
+pub use wait::{end_of, interrupt, kill, wait_until};
 
 const TRACERS: [&[&str]; 6] = [
     &["--tracer", "function_graph"],

@@ -29,6 +29,12 @@ pub fn end_of(mut child: Child) -> ExitStatus {
     }
 }
 
+/// Interrupts a child, and returns its status.
+pub fn interrupt(child: Child) -> ExitStatus {
+    kill(child.id(), 2);
+    end_of(child)
+}
+
 /// Sends a signal.
 pub fn kill(pid: u32, signal: i32) {
     // SAFETY: a signal to a process of this test.

@@ -1,6 +1,7 @@
 //! The names by which a function can be selected.
 
 use crate::demangle;
+use crate::module::ModuleNames;
 use crate::path::{Part, Path, paths};
 use std::cell::OnceCell;
 
@@ -9,13 +10,13 @@ const CLONES: [&str; 4] = [".isra.", ".constprop.", ".lto_priv.", ".llvm."];
 /// Suffixes of outlined pieces of a function.
 const PIECES: [&str; 3] = [".cold", ".part.", ".warm"];
 
-/// The names of a function: linker symbols, demangled names, and the name of its file.
+/// The names of a function: linker symbols, demangled names, and the names of its module.
 #[derive(Debug)]
 pub struct FunctionNames<'a> {
     symbols: Vec<&'a str>,
     /// Demangled symbols, if different, and symbols of clones without the suffix.
     readable: Vec<String>,
-    module: Option<&'a str>,
+    module: Option<ModuleNames<'a>>,
     /// Paths of the demangled names, each with the index of the name that its spans refer to.
     paths: OnceCell<Vec<(usize, Path)>>,
 }
@@ -31,8 +32,11 @@ pub(crate) struct Shape {
 }
 
 impl<'a> FunctionNames<'a> {
-    /// Makes the names of a function with these linker symbols, in a file of this name.
-    pub fn new(symbols: impl IntoIterator<Item = &'a str>, module: Option<&'a str>) -> FunctionNames<'a> {
+    /// Makes the names of a function with these linker symbols in a module.
+    pub fn new(
+        symbols: impl IntoIterator<Item = &'a str>,
+        module: Option<ModuleNames<'a>>,
+    ) -> FunctionNames<'a> {
         let symbols: Vec<&str> = symbols.into_iter().collect();
         let mut readable: Vec<String> = Vec::new();
         for symbol in &symbols {
@@ -46,8 +50,8 @@ impl<'a> FunctionNames<'a> {
         FunctionNames { symbols, readable, module, paths: OnceCell::new() }
     }
 
-    /// Returns the file name of the function's module, if known.
-    pub fn module(&self) -> Option<&str> {
+    /// Returns the names of the function's module, if known.
+    pub fn module(&self) -> Option<ModuleNames<'a>> {
         self.module
     }
 

@@ -4,6 +4,7 @@
 mod demangle;
 mod function;
 mod glob;
+mod module;
 mod nearest;
 mod path;
 mod polls;
@@ -17,14 +18,15 @@ mod word;
 pub use demangle::demangle;
 pub use function::FunctionNames;
 pub use glob::Glob;
+pub use module::ModuleNames;
 pub use nearest::nearest_names;
 pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
 pub use short::{ShortNames, in_message, last_parts};
-pub use word::{Word, add_link, known_links, split_list};
+pub use word::{Word, split_list};
 
 /// Whether a word names a function with these linker symbols in a file of this name.
 pub fn is_named<'a>(word: &Word, symbols: impl Iterator<Item = &'a str>, module: Option<&'a str>) -> bool {
-    word.matches(&FunctionNames::new(symbols, module))
+    word.matches(&FunctionNames::new(symbols, module.map(ModuleNames::from)))
 }

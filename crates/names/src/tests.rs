@@ -29,7 +29,8 @@ const SYMBOLS: [&str; 17] = [
 #[track_caller]
 fn check(word: &str, expected: &[&str]) {
     let compiled = Word::new(word);
-    let named = |symbol: &&&str| compiled.matches(&FunctionNames::new([**symbol], Some("libapp-2.1.so.3")));
+    let named =
+        |symbol: &&&str| compiled.matches(&FunctionNames::new([**symbol], Some("libapp-2.1.so.3".into())));
     let found: Vec<&str> = SYMBOLS.iter().filter(named).copied().collect();
     assert_eq!(found, expected, "{word}");
 }
@@ -104,7 +105,7 @@ fn modules_in_front_and_behind() {
     check("libap:*", &[]);
     check("other:anon", &[]);
     check("other:mod:x", &[]);
-    let go = FunctionNames::new(["type:.eq.main.T"], Some("prog"));
+    let go = FunctionNames::new(["type:.eq.main.T"], Some("prog".into()));
     assert!(Word::new("type:.eq.main.T").matches(&go) && Word::new("type:.eq.*").matches(&go));
     assert!(Word::new("prog:type*").matches(&go) && !Word::new("libc:type*").matches(&go));
     assert!(!Word::new("prog:f").matches(&FunctionNames::new(["f"], None)));
@@ -165,7 +166,7 @@ proptest! {
             picked.iter().map(|(takes, n)| format!("{}{}", if *takes { "!" } else { "" }, WORDS[*n])).collect();
         let set = GlobSet::new(&words);
         for symbol in SYMBOLS {
-            let function = FunctionNames::new([symbol], Some("libapp.so"));
+            let function = FunctionNames::new([symbol], Some("libapp.so".into()));
             let last = words.iter().rev().find(|word| Word::new(word.trim_start_matches('!')).matches(&function));
             let begins = words.first().is_some_and(|word| word.starts_with('!'));
             let expected = last.map_or(begins, |word| !word.starts_with('!'));
@@ -176,7 +177,7 @@ proptest! {
     /// Any text is a word and a list, and may be a name.
     #[test]
     fn any_text_is_a_word(text in "[a-z:<>()\\[\\]{}* ,&-]{0,24}|.{0,12}", name in "[a-zé:<>(){} &-]{0,24}") {
-        let _ = Word::new(&text).matches(&FunctionNames::new([name.as_str()], Some(&text)));
+        let _ = Word::new(&text).matches(&FunctionNames::new([name.as_str()], Some(text.as_str().into())));
         let _ = crate::path::paths(&text);
         let _ = split_list(&text);
     }

@@ -2,23 +2,7 @@
 
 use crate::function::{FunctionNames, Shape};
 use crate::glob::Glob;
-use std::collections::BTreeSet;
-use std::sync::{PoisonError, RwLock};
-
-/// Names of files, each with the name of a symbolic link by which a program was started from it.
-static LINKS: RwLock<BTreeSet<(String, String)>> = RwLock::new(BTreeSet::new());
-
-/// Adds the name of a symbolic link to a program's file. From then on words may have it as the name
-/// of the file.
-pub fn add_link(file: &str, link: &str) {
-    let mut links = LINKS.write().unwrap_or_else(PoisonError::into_inner);
-    links.insert((file.to_owned(), link.to_owned()));
-}
-
-/// Returns the names of files and links that were added, in order.
-pub fn known_links() -> Vec<(String, String)> {
-    LINKS.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-}
+use crate::module::ModuleNames;
 
 /// Separates a function from its module, as in ftrace.
 const MOD: &str = ":mod:";
@@ -48,16 +32,6 @@ struct Module {
 /// Whether a pattern names everything. A `?` selects names by their length.
 fn is_for_all(pattern: &str) -> bool {
     pattern.bytes().all(|byte| byte == b'*')
-}
-
-impl Module {
-    /// Whether a file has a name that matches: its own, or that of a link to it.
-    fn is_called(&self, file: &str) -> bool {
-        let name = file.rsplit('/').next().unwrap_or(file);
-        let links = LINKS.read().unwrap_or_else(PoisonError::into_inner);
-        let mut linked = links.iter().filter(|(file, _)| file == name);
-        spellings(file).any(|name| self.glob.matches(name)) || linked.any(|(_, link)| self.glob.matches(link))
-    }
 }
 
 impl Word {
@@ -134,10 +108,10 @@ impl Word {
         self.may_be_in(function.module())
     }
 
-    /// Whether the word may name functions of a file with this name.
-    pub fn may_be_in(&self, file: Option<&str>) -> bool {
-        let Some(module) = &self.module else { return true };
-        file.is_some_and(|file| module.is_called(file) != module.not)
+    /// Whether the word may name functions of a module.
+    pub fn may_be_in(&self, module: Option<ModuleNames<'_>>) -> bool {
+        let Some(Module { glob, not }) = &self.module else { return true };
+        module.is_some_and(|names| names.spelled().any(|name| glob.matches(name)) != *not)
     }
 
     /// Whether the word may name a function with this linker symbol. False only if demangling can
@@ -162,22 +136,6 @@ impl From<&str> for Word {
     fn from(text: &str) -> Word {
         Word::new(text)
     }
-}
-
-/// Returns the spellings of a file name: `libssl.so.3` is also `libssl.so`, `libssl` and `ssl`;
-/// `libc-2.31.so` also `libc` and `c`.
-fn spellings(file: &str) -> impl Iterator<Item = &str> {
-    let name = file.rsplit('/').next().unwrap_or(file);
-    let stem = name.find(".so").filter(|at| name[at + 3..].is_empty() || name[at + 3..].starts_with('.'));
-    let stem = stem.map(|at| &name[..at]);
-    let linked = stem.map(|stem| &name[..stem.len() + 3]);
-    let unversioned = stem.and_then(|stem| {
-        let (start, version) = stem.rsplit_once('-')?;
-        version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then_some(start)
-    });
-    let names = [Some(name), linked, stem, unversioned];
-    let bare = [stem, unversioned].map(|name| name?.strip_prefix("lib").filter(|name| !name.is_empty()));
-    names.into_iter().chain(bare).flatten()
 }
 
 /// Splits a word into its module and its pattern of names: `MODULE:PATTERN`, or

@@ -2,7 +2,7 @@
 
 use crate::debug_files::{inlined_functions, most_missing_names};
 use crate::named::names_of;
-use calltap_names::{Word, demangle, in_message, is_named, last_parts, nearest_names};
+use calltap_names::{ModuleNames, Word, demangle, in_message, is_named, last_parts, nearest_names};
 use calltap_sites::{Binary, Function, Inlined, Reason};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// The functions from which a selection can choose, kept for messages.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// Modules by name, with the functions of their files.
-    pub modules: Vec<(String, Arc<Binary>)>,
+    /// The modules whose files were read.
+    pub modules: Vec<ReadModule>,
     /// Files of the modules: root directory of the mount namespace, and path in it.
     pub files: Vec<(PathBuf, PathBuf)>,
     /// Files that were not decoded, as none of their names matches: module, root directory and path
@@ -20,22 +20,40 @@ pub struct Candidates {
     pub undecoded: Vec<(String, PathBuf, PathBuf)>,
 }
 
+/// A module whose file was read.
+#[derive(Clone, Debug)]
+pub struct ReadModule {
+    /// Name of the file.
+    pub name: String,
+    /// Name of the symbolic link through which a program was started from it.
+    pub link: Option<String>,
+    /// Its functions.
+    pub binary: Arc<Binary>,
+}
+
+impl ReadModule {
+    /// Returns the names by which words select it.
+    pub fn names(&self) -> ModuleNames<'_> {
+        ModuleNames { file: &self.name, link: self.link.as_deref() }
+    }
+}
+
 impl Candidates {
-    /// Returns all functions, each with the name of its module.
-    pub fn functions(&self) -> impl Iterator<Item = (&Function, &str)> {
+    /// Returns all functions, each with the names of its module.
+    pub fn functions(&self) -> impl Iterator<Item = (&Function, ModuleNames<'_>)> {
         self.modules
             .iter()
-            .flat_map(|(name, binary)| binary.functions.iter().map(|function| (function, name.as_str())))
+            .flat_map(|module| module.binary.functions.iter().map(move |function| (function, module.names())))
     }
 
     /// Returns the traceable functions.
-    pub fn traceable(&self) -> impl Iterator<Item = (&Function, &str)> {
+    pub fn traceable(&self) -> impl Iterator<Item = (&Function, ModuleNames<'_>)> {
         self.functions().filter(|(function, _)| function.is_traceable())
     }
 
     /// Whether a word names a traceable function of a module.
     pub fn can_be_traced(&self, word: &Word, module: &str) -> bool {
-        let mut of_module = self.traceable().filter(|(_, other)| *other == module);
+        let mut of_module = self.traceable().filter(|(_, other)| other.file == module);
         of_module.any(|(function, module)| word.matches(&names_of(function, module)))
     }
 
@@ -44,12 +62,12 @@ impl Candidates {
     pub fn untraceable<'a>(
         &'a self,
         words: &'a [&Word],
-    ) -> impl Iterator<Item = (&'a Function, &'a str, &'a Reason)> {
+    ) -> impl Iterator<Item = (&'a Function, ModuleNames<'a>, &'a Reason)> {
         let not = self.functions().filter(|(function, _)| !words.is_empty() && !function.is_traceable());
         let reasoned = not.filter_map(|(function, module)| Some((function, module, function.reason()?)));
         let is_function = |reason: &Reason| !matches!(reason, Reason::ColdPart | Reason::ColdPartOf { .. });
         reasoned.filter(move |(function, module, reason)| {
-            is_function(reason) && words.iter().any(|word| word.matches(&names_of(function, module)))
+            is_function(reason) && words.iter().any(|word| word.matches(&names_of(function, *module)))
         })
     }
 
@@ -59,7 +77,7 @@ impl Candidates {
         let exists = self
             .functions()
             .filter(|(function, _)| !function.is_traceable())
-            .find(|(function, module)| word.matches(&names_of(function, module)));
+            .find(|(function, module)| word.matches(&names_of(function, *module)));
         if let Some((function, reason)) =
             exists.and_then(|(function, _)| Some((function, function.reason()?)))
         {
@@ -81,7 +99,7 @@ impl Candidates {
         let near: Vec<String> = near.into_iter().map(in_message).collect();
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
         let files = self.modules.iter().zip(&self.files).take(asked);
-        let files = files.map(|((name, binary), (_, path))| (name.as_str(), &**binary, path.as_path()));
+        let files = files.map(|(module, (_, path))| (module.name.as_str(), &*module.binary, path.as_path()));
         let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
         near + &missing.unwrap_or_default()
     }
@@ -102,7 +120,7 @@ impl Candidates {
             !found.remains && is_named(word, [found.name.as_str()].into_iter(), Some(module))
         };
         let decoded = self.files.iter().zip(&self.modules);
-        let decoded = decoded.map(|((root, path), (module, _))| (module, root, path));
+        let decoded = decoded.map(|((root, path), module)| (&module.name, root, path));
         let undecoded = self.undecoded.iter().map(|(module, root, path)| (module, root, path));
         let all = decoded.chain(undecoded).filter_map(|(module, root, path)| {
             Some(inlined_functions(path, root)?.into_iter().map(move |found| (found, module.as_str())))

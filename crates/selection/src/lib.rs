@@ -17,7 +17,7 @@ mod words;
 
 pub use calltap_values::words::STACK_SIZE as DEFAULT_STACK_SIZE;
 pub use calltap_values::{Program, Reason as ValueReason};
-pub use candidates::Candidates;
+pub use candidates::{Candidates, ReadModule};
 pub use error::Error;
 pub use ftraced::{Alarm, Ftraced, OVERFLOW};
 pub use listed::{Listed, Profiled};

@@ -1,6 +1,6 @@
 //! The names by which functions are chosen.
 
-use calltap_names::FunctionNames;
+use calltap_names::{FunctionNames, ModuleNames};
 use calltap_sites::Function;
 
 /// Identification of functions before their file is decoded.
@@ -15,8 +15,8 @@ pub enum Named<'a> {
 /// Whether functions may be chosen.
 pub type MayChoose<'a> = dyn Fn(Named<'_>) -> bool + 'a;
 
-/// Returns the names of a function in a file of this name.
-pub(crate) fn names_of<'a>(function: &'a Function, module: &'a str) -> FunctionNames<'a> {
+/// Returns the names of a function in a module.
+pub(crate) fn names_of<'a>(function: &'a Function, module: ModuleNames<'a>) -> FunctionNames<'a> {
     let aliases = function.aliases.iter().map(String::as_str);
     FunctionNames::new([function.name.as_str()].into_iter().chain(aliases), Some(module))
 }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::named::names_of;
 use crate::selector::Selector;
 use crate::words::{EVALUATOR, SAVE_THREAD, Selection};
-use calltap_names::Word;
+use calltap_names::{ModuleNames, Word};
 use calltap_patch::HookSet;
 use calltap_sites::types::Types;
 use calltap_sites::{Function, NONLOCAL_EXITS, Returns, SiteForm};
@@ -73,7 +73,12 @@ impl ParsedSelection {
     }
 
     /// Returns the combined request of the tracers for a function; None if none wants it.
-    pub fn site_request(&self, function: &Function, module: &str, typed: Typed<'_>) -> Option<SiteRequest> {
+    pub fn site_request(
+        &self,
+        function: &Function,
+        module: ModuleNames<'_>,
+        typed: Typed<'_>,
+    ) -> Option<SiteRequest> {
         let is_added = || function.name == SAVE_THREAD && !self.is_filtered(function, module);
         if !self.words.python.is_empty() && (function.name == EVALUATOR || is_added()) {
             return self.evaluator();
@@ -129,7 +134,7 @@ impl ParsedSelection {
     }
 
     /// Whether a filter given by the user selects the function.
-    fn is_filtered(&self, function: &Function, module: &str) -> bool {
+    fn is_filtered(&self, function: &Function, module: ModuleNames<'_>) -> bool {
         self.words
             .given_filter()
             .map(|word| Word::new(word))
@@ -172,7 +177,7 @@ impl ParsedSelection {
     /// read.
     fn entry(
         &self,
-        (function, module): (&Function, &str),
+        (function, module): (&Function, ModuleNames<'_>),
         tracers: u32,
         hook_set: HookSet,
         why: Reason,

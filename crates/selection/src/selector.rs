@@ -4,7 +4,7 @@ use crate::candidates::Candidates;
 use crate::error::Error;
 use crate::named::{Named, names_of};
 use crate::words::{EVALUATOR, KINDS, SAVE_THREAD, Selection, TracerSelection, is_go_wait};
-use calltap_names::{FunctionNames, GlobSet, Word, known_links};
+use calltap_names::{FunctionNames, GlobSet, ModuleNames, Word};
 use calltap_sites::{Function, SiteKind};
 use calltap_trace::{TracerInfo, TracerKind};
 use calltap_values::{Known, Program, Reason, Rules, Trouble};
@@ -111,7 +111,7 @@ impl Selector {
     }
 
     /// Returns the tracers that want a function (bit mask of [`TracerInfo::id`]s).
-    pub fn choose(&self, function: &Function, module: &str) -> u32 {
+    pub fn choose(&self, function: &Function, module: ModuleNames<'_>) -> u32 {
         if function.kind() == SiteKind::Plt {
             return self.choose_library_call(function, module);
         }
@@ -141,7 +141,7 @@ impl Selector {
 
     /// Returns the tracers that want a linker's stub: all or none, except those whose notrace set
     /// has it.
-    fn choose_library_call(&self, function: &Function, module: &str) -> u32 {
+    fn choose_library_call(&self, function: &Function, module: ModuleNames<'_>) -> u32 {
         let names = names_of(function, module);
         let tracers = self.tracers.iter().zip(&self.filters).filter(|(_, (_, notrace))| !notrace.has(&names));
         tracers.filter(|_| self.libcalls).fold(0, |mask, (info, _)| mask | 1 << info.id)
@@ -152,7 +152,7 @@ impl Selector {
     pub fn values(
         &self,
         function: &Function,
-        module: &str,
+        module: ModuleNames<'_>,
         known: &dyn Fn() -> Option<Known>,
     ) -> Result<Option<Arc<Program>>, Trouble> {
         if self.rules.is_empty() {
@@ -166,9 +166,9 @@ impl Selector {
     /// functions of libraries that were not built for tracing.
     pub fn reach(&self, candidates: &Candidates) -> bool {
         let reached = self.reached.get_or_init(|| {
-            let own: Vec<(&Function, &str)> =
+            let own: Vec<(&Function, ModuleNames<'_>)> =
                 candidates.traceable().filter(|(function, _)| !function.is_on_demand()).collect();
-            let built: Vec<(&Function, &str)> =
+            let built: Vec<(&Function, ModuleNames<'_>)> =
                 own.iter().copied().filter(|(function, _)| function.kind() != SiteKind::Prologue).collect();
             let is_built = !built.is_empty();
             let first = if is_built { built } else { own };
@@ -186,14 +186,17 @@ impl Selector {
     }
 
     /// Whether functions so identified may be chosen, if they can be traced. Called before a file
-    /// is decoded. `library`: whether they are in a library that was not built for tracing.
-    pub fn may_choose(&self, named: Named<'_>, library: bool) -> bool {
+    /// is decoded. `link`: as in [`ModuleNames`]. `library`: whether they are in a library that was
+    /// not built for tracing.
+    pub fn may_choose(&self, named: Named<'_>, link: Option<&str>, library: bool) -> bool {
         let may_be_in = |set: &GlobSet| match named {
             Named::By(names, file) => {
-                names.iter().any(|name| set.has(&FunctionNames::new([*name], Some(file))))
+                let module = ModuleNames { file, link };
+                names.iter().any(|name| set.has(&FunctionNames::new([*name], Some(module))))
             }
             Named::ByPlace(file) => {
-                set.words().any(|word| word.may_be_in(Some(file)) && may_be_place(word.pattern(), file))
+                let module = ModuleNames { file, link };
+                set.words().any(|word| word.may_be_in(Some(module)) && may_be_place(word.pattern(), file))
             }
         };
         if !library {
@@ -203,18 +206,18 @@ impl Selector {
         self.reached.get().is_none_or(|reached| reached.filters.iter().any(may_be_in))
     }
 
-    /// Returns the words by which functions may be chosen, of libraries or of the program. The same
-    /// words choose the same functions.
-    pub fn choosing_words(&self, library: bool) -> Vec<Vec<String>> {
+    /// Returns the words by which functions of a file may be chosen, and its link if they depend on
+    /// it. The same words choose the same functions. `link` and `library`: as for
+    /// [`Selector::may_choose`].
+    pub fn choosing_words(&self, link: Option<&str>, library: bool) -> Vec<Vec<String>> {
         let words = |set: &GlobSet| set.words().map(|word| word.text().to_owned()).collect();
         let mut all: Vec<Vec<String>> = match self.reached.get().filter(|_| library) {
             Some(reached) => reached.filters.iter().map(words).collect(),
             None => self.filters.iter().map(|(filter, _)| words(filter)).collect(),
         };
-        // A word with a module chooses by the links to a file, too.
-        if self.filters.iter().any(|(filter, _)| filter.words().any(Word::has_module)) {
-            all.extend(known_links().into_iter().map(|(file, link)| vec![file, link]));
-        }
+        let has_modules = self.filters.iter().any(|(filter, _)| filter.words().any(Word::has_module));
+        // The empty word, which no filter contains, sets the link apart.
+        all.extend(link.filter(|_| has_modules).map(|link| vec![String::new(), link.to_owned()]));
         all
     }
 
@@ -276,8 +279,11 @@ impl Selector {
         // Python functions become known only when they are called.
         let about = self.about.iter().filter(|_| !self.python);
         for word in about.chain(self.rules.globs()) {
-            let known = |(function, module): &(&Function, &str)| word.matches(&names_of(function, module));
-            let is_chosen = |(function, module): (&Function, &str)| self.choose(function, module) != 0;
+            let known = |(function, module): &(&Function, ModuleNames<'_>)| {
+                word.matches(&names_of(function, *module))
+            };
+            let is_chosen =
+                |(function, module): (&Function, ModuleNames<'_>)| self.choose(function, module) != 0;
             if !candidates.traceable().filter(known).any(is_chosen) {
                 let excluded = candidates.traceable().any(|function| known(&function));
                 let hint = if excluded { " (-N takes it away)".to_owned() } else { candidates.hint(word) };

@@ -20,6 +20,7 @@ use calltap_collect::kept::keeping::{Change, Subtree};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
+use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::ptrace::stops::Stops;
@@ -443,7 +444,7 @@ impl<'a> Controller<'a> {
         let tracers = selection.tracers.clone();
         let (before, mut records) = (planner.tally, Vec::new());
         let (recording, began) = (planner.sites_on(), planner.event_ticks());
-        let choose = move |function: &Function, module: &str, typed: Typed<'_>| {
+        let choose = move |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
         };
         planner.choose_other(Box::new(choose), &words, &self.settings.words)?;

@@ -17,6 +17,7 @@ use calltap_collect::profile::{self, Sums};
 use calltap_collect::shm::{self, Shared};
 use calltap_collect::snapshot;
 use calltap_collect::trace_file::TraceFile;
+use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::launch;
@@ -176,7 +177,7 @@ impl Attached {
 
     fn with_planner<'a, T>(
         &'a self,
-        choose: impl Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + Sync + 'a,
+        choose: impl Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + Sync + 'a,
         work: impl FnOnce(&mut Planner<'a>) -> Result<T, Error> + Send,
     ) -> Result<T, Error>
     where
@@ -202,7 +203,7 @@ impl Attached {
         let selection = ParsedSelection::new(&self.settings.words, true)
             .map_err(|why| self.target.refuse(Reason::Selection { why: why.to_string() }))?;
         let on = self.settings.on;
-        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
         };
         let mut records = Vec::new();
@@ -222,7 +223,7 @@ impl Attached {
 
     /// Changes what is traced. Writes only the sites that differ.
     pub fn set(&mut self, selection: ParsedSelection, on: bool) -> Result<(Tally, Vec<String>), Error> {
-        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
             if on { selection.site_request(function, module, typed) } else { None }
         };
         let (mut ftraced, before) = (self.settings.words.ftraced.clone(), &self.settings.words);
@@ -289,7 +290,7 @@ impl Attached {
         let system = |what| move |source| Error::system(what, source);
         let file = TraceFile::new(output);
         let (sender, records) = mpsc::channel();
-        let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+        let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
             if self.settings.on { selection.site_request(function, module, typed) } else { None }
         };
         self.with_planner(choose, |planner| {

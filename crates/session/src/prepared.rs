@@ -276,7 +276,7 @@ impl Planning<'_, '_> {
         let options = session.options;
         let words = &options.selection.words;
         let read = program.read(options.discovery, words, &options.selection.selector)?;
-        planner.know(program.file.clone(), &program.file_name(), &program.path, read);
+        planner.know(program, read);
         if !self.is_held {
             return Ok(());
         }

@@ -3,11 +3,9 @@
 
 use calltap_abi::python::program;
 use calltap_patch::{Bias, HookSet};
-use calltap_selection::Candidates;
-use calltap_sites::Binary;
+use calltap_selection::{Candidates, ReadModule};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::fs::File;
-use std::sync::Arc;
 
 /// Offset of the address of the current thread state in `_PyRuntime`, CPython 3.11.
 const CURRENT_STATE: u64 = 576;
@@ -147,14 +145,13 @@ impl Interpreter {
 
 /// Returns an interpreter among the candidates whose evaluator has the old name, with its version.
 pub(crate) fn find_old(candidates: &Candidates) -> Option<(String, Reason)> {
-    let is_old = |(_, binary): &&(String, Arc<Binary>)| {
-        binary.functions.iter().any(|function| function.name == OLD_EVALUATOR)
-    };
+    let is_old =
+        |module: &ReadModule| module.binary.functions.iter().any(|function| function.name == OLD_EVALUATOR);
     let old = candidates.modules.iter().zip(&candidates.files).find(|(module, _)| is_old(module));
-    let ((interpreter, _), (root, path)) = old?;
+    let (interpreter, (root, path)) = old?;
     let file = File::open(root.join(path.strip_prefix("/").unwrap_or(path))).ok();
     let number = file.and_then(|file| number_in(&calltap_sites::load_all(&file).ok()?));
-    Some((interpreter.clone(), Reason::Older(number)))
+    Some((interpreter.name.clone(), Reason::Older(number)))
 }
 
 /// Returns the version in an interpreter's strings, as `3.7.16`.

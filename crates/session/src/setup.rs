@@ -13,6 +13,7 @@ use calltap_collect::collector::Totals;
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
 use calltap_collect::waits::kernel::Tracepoints;
+use calltap_names::ModuleNames;
 use calltap_process::Reason;
 use calltap_process::clock;
 use calltap_process::proc;
@@ -270,7 +271,7 @@ pub fn with_planner<T>(
     work: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let _answering = Answering(shared);
-    let choose = |function: &Function, module: &str, typed: Typed<'_>| {
+    let choose = |function: &Function, module: ModuleNames<'_>, typed: Typed<'_>| {
         options.selection.site_request(function, module, typed)
     };
     let check = |candidates: &Candidates| {

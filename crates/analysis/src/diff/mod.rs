@@ -195,7 +195,7 @@ pub fn collect(
 
 fn passes(function: &Function, options: &Options) -> bool {
     options.filter.is_empty() || {
-        let names = FunctionNames::new([function.name.as_str()], Some(&function.module));
+        let names = FunctionNames::new([function.name.as_str()], Some(function.module.as_str().into()));
         options.filter.iter().any(|word| word.matches(&names))
     }
 }

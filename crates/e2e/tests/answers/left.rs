@@ -2,8 +2,8 @@
 
 use calltap_e2e::{
     BARE, BARE_PLACED, Build, Expect, Flags, GCC, PLACED, Program, Recording, Resident, await_that,
-    calltap_run, changed_text, check, compile, compile_rust, compile_rust_as_it_is, have, installed, jumps,
-    kill, matrix,
+    calltap_run, changed_text, check, compile, compile_rust, compile_rust_as_it_is, have, installed,
+    interrupt, jumps, matrix,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -155,9 +155,7 @@ fn a_recorded_call_is_left_at_once_in_an_unmodified_program_that_is_attached_to(
         resident.await_recorder();
         resident.tell();
         resident.wait_for("ended");
-        kill(recorder.id(), 2);
-        let output = recorder.wait_with_output().expect("the recorder");
-        assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+        assert!(interrupt(recorder).success(), "{}", build.name);
         assert_eq!(changed_text(resident.pid), Vec::<String>::new(), "{}", build.name);
         check_depths(build.name, &resident.output, &resident.trace().to_string_lossy());
         assert!(resident.end().0.success());
@@ -177,9 +175,7 @@ fn check_switched_off(build: &Build, end: &str) {
     assert!(set.status.success(), "{}: {}", build.name, set.stderr);
     resident.tell();
     resident.wait_for("left");
-    kill(recorder.id(), 2);
-    let output = recorder.wait_with_output().expect("the recorder");
-    assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+    assert!(interrupt(recorder).success(), "{}", build.name);
     let trace = resident.trace().to_string_lossy().into_owned();
     let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     let calls: Vec<&str> = replay
@@ -217,9 +213,7 @@ fn check_threads_end(build: &Build) {
     resident.await_recorder();
     resident.tell();
     resident.wait_for("ended");
-    kill(recorder.id(), 2);
-    let output = recorder.wait_with_output().expect("the recorder");
-    assert!(output.status.success(), "{}: {}", build.name, String::from_utf8_lossy(&output.stderr));
+    assert!(interrupt(recorder).success(), "{}", build.name);
     let trace = resident.trace().to_string_lossy().into_owned();
     let watch = calltap_run(&["watch", "*", "-i", &trace, "--json"]);
     assert!(watch.status.success(), "{}: {}", build.name, watch.stderr);
@@ -264,8 +258,7 @@ fn a_function_that_was_called_too_often_for_a_while_is_recorded_again() {
     await_that("it is switched on again", || jumps(resident.pid) == all);
     resident.tell();
     resident.wait_for("left");
-    kill(recorder.id(), 2);
-    assert!(recorder.wait_with_output().expect("the recorder").status.success());
+    assert!(interrupt(recorder).success());
     let trace = resident.trace().to_string_lossy().into_owned();
     let replay = calltap_run(&["replay", "--no-sched", "-i", &trace]).stdout;
     assert_eq!(replay.matches("|    hot();").count(), 100, "{replay}");

@@ -1,7 +1,7 @@
 //! Tail calls: a call lasts until its caller continues, whatever functions it has jumped to.
 
 use calltap_e2e::{
-    BARE, Build, Expect, GCC, Resident, XRAY, calltap_run, changed_text, compile, have, installed, kill,
+    BARE, Build, Expect, GCC, Resident, XRAY, calltap_run, changed_text, compile, have, installed, interrupt,
     record,
 };
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
     let program = compile(build, &["tail_waits.c"], &[]);
     let mut resident = Resident::start(&program, &[]);
     let pid = resident.pid.to_string();
-    let mut recorder = resident.attach_beside(&[]);
+    let recorder = resident.attach_beside(&[]);
     resident.await_recorder();
     resident.tell();
     resident.wait_for("inside");
@@ -87,8 +87,7 @@ fn check_left(build: &Build, off: Option<&str>, expected: &[&str]) {
         resident.tell();
         assert_eq!(resident.wait_for("left"), "6", "{}", build.name);
     }
-    kill(recorder.id(), 2);
-    assert!(recorder.wait().expect("the recorder").success(), "{}", build.name);
+    assert!(interrupt(recorder).success(), "{}", build.name);
     assert_eq!(changed_text(resident.pid), [""; 0], "{}", build.name);
     if off.is_none() {
         resident.tell();

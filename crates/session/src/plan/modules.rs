@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Mapped {
     /// Path in the process's view.
     pub path: PathBuf,
+    /// Name of the symbolic link through which the program was started from the file.
+    pub link: Option<String>,
     /// Device and inode.
     pub file: (String, u64),
     /// Start, and end exclusive, of all its mappings.
@@ -36,6 +38,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Returns device and inode.
+    pub fn inode(&self) -> &(String, u64) {
+        &self.file
+    }
+
     /// Returns the version of a file with device and inode as in `/proc/PID/maps`.
     pub fn of(file: &(String, u64), meta: &fs::Metadata) -> Identity {
         Identity { file: file.clone(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
@@ -71,7 +78,7 @@ pub fn mapped(regions: &[Region], session: &Path) -> Vec<Mapped> {
                 let text = if region.executable { (region.offset, region.start) } else { (0, 0) };
                 let (range, text_end) = ((region.start, region.end), region.end);
                 let (path, file) = (region.path.clone(), region.file.clone());
-                found.push(Mapped { path, file, range, text, text_end });
+                found.push(Mapped { path, link: None, file, range, text, text_end });
             }
         }
     }
@@ -84,7 +91,8 @@ impl Mapped {
     pub fn made(region: &Region) -> Mapped {
         let path = if region.path.as_os_str().is_empty() { MADE.into() } else { region.path.clone() };
         let range = (region.start, region.end);
-        Mapped { path, file: (String::new(), NO_FILE), range, text: (0, region.start), text_end: region.end }
+        let (file, text) = ((String::new(), NO_FILE), (0, region.start));
+        Mapped { path, link: None, file, range, text, text_end: region.end }
     }
 
     /// Returns the address that corresponds to the file's first byte, according to its text.

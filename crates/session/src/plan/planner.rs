@@ -30,7 +30,7 @@ use calltap_abi::plan::Phase;
 use calltap_abi::{Image, remote};
 use calltap_collect::metadata::Metadata;
 use calltap_collect::shm::{self, Shared};
-use calltap_names::GlobSet;
+use calltap_names::{GlobSet, ModuleNames};
 use calltap_patch::Avma;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::memory::text::ProcessText;
@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the request of the tracers for a function.
 pub type Choose<'a> =
-    dyn Fn(&Function, &str, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
+    dyn Fn(&Function, ModuleNames<'_>, Typed<'_>) -> Option<SiteRequest> + Send + std::marker::Sync + 'a;
 
 /// Whether the selection, given the candidates, reaches functions of libraries that were not built
 /// for tracing.
@@ -160,6 +160,8 @@ pub struct Planner<'a> {
     pub(crate) interrupted: Arc<AtomicBool>,
     /// Warnings for the user at the end.
     pub(crate) warnings: Vec<String>,
+    /// Symbolic links through which programs were started, by device and inode of the file.
+    links: HashMap<(String, u64), String>,
     /// The candidates of the selection, for messages.
     pub candidates: Candidates,
     /// Counts of switched sites.
@@ -210,6 +212,7 @@ impl<'a> Planner<'a> {
             pending: false,
             interrupted: Arc::default(),
             warnings: Vec::new(),
+            links: HashMap::new(),
             candidates: Candidates::default(),
             tally: Tally::default(),
         }

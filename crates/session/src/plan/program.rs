@@ -25,6 +25,8 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// Name as given by the user, without directories.
     pub name: String,
+    /// The name, if it is that of a symbolic link.
+    pub link: Option<String>,
     /// Path without symbolic links.
     pub path: PathBuf,
     /// Identity of the file.
@@ -107,10 +109,9 @@ impl Program {
         let file = Identity::of(&(file, meta.ino()), &meta);
         let path = fs::canonicalize(&path).unwrap_or(path);
         let data = Arc::new(data);
-        if let Some(own) = path.file_name().and_then(|own| own.to_str()).filter(|own| *own != short) {
-            calltap_names::add_link(own, &short);
-        }
-        Ok(Program { command: command.to_vec(), name: short, path, file, is_static, is_alone, data, version })
+        let link = path.file_name().filter(|own| *own != short.as_str()).map(|_| short.clone());
+        let command = command.to_vec();
+        Ok(Program { command, name: short, link, path, file, is_static, is_alone, data, version })
     }
 
     /// Returns the name of its file as in mappings: the module of functions without names.
@@ -133,7 +134,8 @@ impl Program {
         let read = || {
             let is_bare = discovery == Discovery::AtLoad;
             let (root, file) = (Path::new("/"), fs::File::open(&self.path));
-            let may_choose = |named: Named<'_>| selector.may_choose(named, false);
+            let link = self.link.as_deref();
+            let may_choose = |named: Named<'_>| selector.may_choose(named, link, false);
             let is_of_use = !is_bare
                 || futures
                 || file.as_ref().map_or(true, |file| may_choose_in(file, &self.path, root, &may_choose));
@@ -144,7 +146,7 @@ impl Program {
             let choose =
                 |binary: &Binary| chosen_in(binary, file.as_ref().ok()?, (&self.path, root), &may_choose);
             let chosen_by = || ChosenBy {
-                words: selector.choosing_words(false),
+                words: selector.choosing_words(link, false),
                 has_debugging_file: file
                     .as_ref()
                     .map_or(true, |file| has_debugging_file(file, &self.path, root)),

@@ -10,6 +10,7 @@ use crate::address::Svma;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use crate::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit, SET_IP};
+use calltap_abi::nonlocal::{KEY_AT, ROTATED};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,10 +19,6 @@ use std::collections::btree_map::Entry;
 const GET_CFA: &[u8] = b"_Unwind_GetCFA";
 /// Most bytes that are decoded of a function.
 const LONGEST: u64 = 512;
-/// Bits by which glibc rotates a stack pointer that it keeps, and the place of its key in a
-/// thread's control block.
-const ROTATED: u64 = 17;
-const KEY_AT: u64 = 0x30;
 
 /// Finds the functions among a file's symbols, in address order.
 pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExit> {
@@ -115,7 +112,7 @@ fn restores_stack_pointer(code: impl Iterator<Item = Instruction>) -> Option<Kep
                 && instruction.memory_base() == Register::None
                 && instruction.memory_displacement64() == KEY_AT;
             *undone = match (instruction.mnemonic(), *undone) {
-                (Mnemonic::Ror, Undone::Nothing) if instruction.immediate8() == ROTATED as u8 => {
+                (Mnemonic::Ror, Undone::Nothing) if u32::from(instruction.immediate8()) == ROTATED => {
                     Undone::Rotation
                 }
                 (Mnemonic::Xor, Undone::Rotation) if is_key => Undone::All,

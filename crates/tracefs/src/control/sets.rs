@@ -21,7 +21,7 @@ pub enum Which {
 /// Whether a set contains a function.
 pub fn has(set: &GlobSet, function: &Listed) -> bool {
     let linker = function.aliases.iter().chain([&function.function]).map(String::as_str);
-    set.has(&FunctionNames::new(linker, Some(&function.module)))
+    set.has(&FunctionNames::new(linker, Some(function.module.as_str().into())))
 }
 
 /// Whether a glob matches a function's linker symbol, another name of it, or its demangled name.

@@ -1,23 +1,23 @@
 //! Modules of processes: finds them, reads their files, and keeps the list up to date.
 
-use super::started::note_link;
+use super::started::link_to_program;
 use super::{Planner, Reach};
 use crate::plan::cache;
 use crate::plan::contents::Contents;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::{Identity, Mapped, mapped};
 use crate::plan::nonlocal::nonlocal_exits;
+use crate::plan::program::Program;
 use crate::plan::search::{ChosenBy, Decode, Few, Search};
 use calltap_collect::metadata::Metadata;
 use calltap_process::clock;
 use calltap_process::memory::maps::{self, Region};
 use calltap_process::proc;
 use calltap_process::target::Target;
-use calltap_selection::Candidates;
-use calltap_selection::Named;
 use calltap_selection::debug_files::{
     chosen_in, debug_link_of, has_debugging_file, may_choose_in, name_functions,
 };
+use calltap_selection::{Candidates, Named, ReadModule};
 use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind};
 use calltap_trace::{Module, Record};
 use std::mem;
@@ -48,8 +48,9 @@ impl<'a> Planner<'a> {
             let may_be_bare = self.discovery == Discovery::AtLoad && (is_program || self.reaches_all);
             let root = proc::place(pid).join("root");
             let selector = self.selector.filter(|_| !(self.futures || is_program && self.whole_program));
-            let may_choose =
-                selector.map(|selector| move |named: Named<'_>| selector.may_choose(named, !is_program));
+            let link = mapped.link.as_deref();
+            let may_choose = selector
+                .map(|selector| move |named: Named<'_>| selector.may_choose(named, link, !is_program));
             let is_of_use = may_choose.as_ref().is_none_or(|may_choose| {
                 !may_be_bare || may_choose_in(&file, &mapped.path, &root, may_choose)
             });
@@ -66,7 +67,7 @@ impl<'a> Planner<'a> {
                 let choose =
                     |binary: &Binary| chosen_in(binary, &file, (&mapped.path, &root), may_choose.as_ref()?);
                 let few = selector.map(|selector| {
-                    let words = selector.choosing_words(!is_program);
+                    let words = selector.choosing_words(link, !is_program);
                     let has_debugging_file = has_debugging_file(&file, &mapped.path, &root);
                     Few { chosen_by: ChosenBy { words, has_debugging_file }, choose: &choose }
                 });
@@ -124,7 +125,8 @@ impl<'a> Planner<'a> {
         if let Some(binary) = &binary
             && !binary.is_for_exits_alone()
         {
-            self.candidates.modules.push((mapped.name(), Arc::clone(binary)));
+            let (name, link) = (mapped.name(), mapped.link.clone());
+            self.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(binary) });
             self.candidates.files.push((root, mapped.path.clone()));
         } else if passed_over {
             self.candidates.undecoded.push((mapped.name(), root, mapped.path.clone()));
@@ -132,16 +134,18 @@ impl<'a> Planner<'a> {
         self.binaries.insert(identity, binary);
     }
 
-    /// Adds a file that was already read.
-    pub fn know(&mut self, file: Identity, name: &str, path: &Path, (binary, is_whole): (Binary, bool)) {
+    /// Adds the file of a program that was already read.
+    pub(crate) fn know(&mut self, program: &Program, (binary, is_whole): (Binary, bool)) {
         let binary = Arc::new(binary);
         // The list is leaked instead of freed function by function: this process ends when it is no
         // longer needed.
         mem::forget(Arc::clone(&binary));
         self.passed_over |= !is_whole;
-        self.candidates.modules.push((name.to_owned(), Arc::clone(&binary)));
-        self.candidates.files.push(("/".into(), path.to_owned()));
-        self.binaries.insert(file, Some(binary));
+        let (name, link) = (program.file_name(), program.link.clone());
+        self.links.extend(link.clone().map(|link| (program.file.inode().clone(), link)));
+        self.candidates.modules.push(ReadModule { name, link, binary: Arc::clone(&binary) });
+        self.candidates.files.push(("/".into(), program.path.clone()));
+        self.binaries.insert(program.file.clone(), Some(binary));
     }
 
     /// Decodes everything that was passed over.
@@ -240,6 +244,12 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Notes the symbolic link through which a process's program was started.
+    fn note_link(&mut self, pid: u32, program: Option<u64>, mapped: &[Mapped]) {
+        let Some(file) = mapped.iter().find(|mapped| program == Some(mapped.file.1)) else { return };
+        self.links.extend(link_to_program(pid).map(|link| (file.file.clone(), link)));
+    }
+
     fn see_modules_once(
         &mut self,
         index: u32,
@@ -249,11 +259,13 @@ impl<'a> Planner<'a> {
         records: &mut Vec<Metadata>,
     ) {
         let session = self.directory.agent();
-        let now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
+        let mut now = mapped(regions, session.parent().unwrap_or(Path::new("/")));
         let program = program_of(pid);
         if !self.processes.contains_key(&index) {
-            note_link(pid);
+            self.note_link(pid, program, &now);
         }
+        // A forked child changes its name, by which its link would be found.
+        now.iter_mut().for_each(|mapped| mapped.link = self.links.get(&mapped.file).cloned());
         if index == 0 {
             self.files.clone_from(&now);
         }

@@ -4,7 +4,7 @@
 use super::Planner;
 use crate::plan::loaded::Loaded;
 use crate::plan::modules::Mapped;
-use calltap_names::{FunctionNames, Word, in_message, known_links, printable};
+use calltap_names::{FunctionNames, Word, in_message, printable};
 use calltap_process::proc;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -104,15 +104,14 @@ impl Planner<'_> {
         let untraceable = self.untraceable(names, &modules);
         let pid = self.pid_of(0);
         let all_excluded = false;
-        // The process may have ended.
-        let is_on = |(file, _): &(String, String)| modules.iter().any(|(on, _)| on == file);
-        let linked = linked(pid).or_else(|| known_links().into_iter().find(is_on));
+        let mut loaded = self.processes.get(&0).into_iter().flat_map(|process| &process.modules);
+        let linked = loaded.find_map(|loaded| Some((loaded.mapped.name(), loaded.mapped.link.clone()?)));
         Started { untraceable, pid, linked, modules, elsewhere, nameless, all_excluded }
     }
 
     fn untraceable(&self, names: &[&Word], on: &[(String, usize)]) -> Option<UntraceableFunctions> {
         let is_on = |module: &str| on.iter().any(|(name, _)| name == module);
-        let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module));
+        let mut found = self.candidates.untraceable(names).filter(|(_, module, _)| is_on(module.file));
         let (function, _, reason) = found.next()?;
         let (function, reason) = (in_message(&function.name), reason.to_string());
         Some(UntraceableFunctions { count: 1 + found.count(), function, reason })
@@ -146,16 +145,9 @@ impl Planner<'_> {
     }
 }
 
-/// Lets words name a process's program by the symbolic link through which it was started.
-pub(super) fn note_link(pid: u32) {
-    if let Some((file, link)) = linked(pid) {
-        calltap_names::add_link(&file, &link);
-    }
-}
-
-/// Returns the file names of a process's program and of the symbolic link through which it was
-/// started, if there was one.
-fn linked(pid: u32) -> Option<(String, String)> {
+/// Returns the name of the symbolic link through which a process's program was started, if there
+/// was one.
+pub(super) fn link_to_program(pid: u32) -> Option<String> {
     let place = proc::place(pid);
     let program = proc::program(pid)?;
     let (directory, file) = (program.parent()?, program.file_name()?.to_string_lossy());
@@ -172,13 +164,13 @@ fn linked(pid: u32) -> Option<(String, String)> {
     }
     let identity = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let link = place.join("root").join(directory.strip_prefix("/").ok()?).join(called);
-    (identity(&link)? == identity(&proc::program_link(pid))?)
-        .then(|| (printable(&file).into_owned(), printable(called).into_owned()))
+    (identity(&link)? == identity(&proc::program_link(pid))?).then(|| printable(called).into_owned())
 }
 
 /// Counts the functions that a word names in a file's symbol tables.
 fn count_in(module: &str, file: &File, word: &Word) -> usize {
-    let is_named =
-        |symbol: &str| word.may_name(symbol) && word.matches(&FunctionNames::new([symbol], Some(module)));
+    let is_named = |symbol: &str| {
+        word.may_name(symbol) && word.matches(&FunctionNames::new([symbol], Some(module.into())))
+    };
     calltap_sites::count_functions(file, is_named)
 }
