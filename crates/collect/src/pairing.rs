@@ -1,5 +1,5 @@
-//! Pairs the event words of a thread into events that say which calls end; here frames are proven
-//! dead.
+//! Pairs the event words of a thread into events that say which calls end, by which each view keeps
+//! its [`Calls`](calltap_trace::Calls); here frames are proven dead.
 //!
 //! Every event of a call that returns tells where its return address lies, its *slot*. Stacks grow
 //! down, so the slots of open frames on one stack strictly decrease, and a frame is dead as soon as
@@ -318,7 +318,7 @@ impl OpenCalls {
     /// Updates the open calls by an event and returns its meaning.
     fn pair_event(&mut self, code: u32, frame: Frame, parent: u64) -> PairedEvent {
         let (left, resumed) = match code {
-            code::EXIT => return self.close(frame),
+            code::EXIT => return self.pair_return(frame),
             code::CALL => {
                 return PairedEvent { left: 0, resumed: Vec::new(), kind: EventKind::Call { parent } };
             }
@@ -458,8 +458,9 @@ impl OpenCalls {
         self.frames[1..=self.depth].iter().rev().take_while(|open| **open & MUTED != 0).count()
     }
 
-    /// Closes the newest open call of the frame and all its inner calls.
-    fn close(&mut self, frame: Frame) -> PairedEvent {
+    /// Pairs a return with the newest open call with its slot and site, which ends with all calls
+    /// above it. A suspended stack may have that call. If none has, the return ends no call.
+    fn pair_return(&mut self, frame: Frame) -> PairedEvent {
         let paired = |left, resumed, pops: usize| PairedEvent {
             left,
             resumed,

@@ -3,6 +3,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod branches;
+pub(crate) mod decode;
 pub(crate) mod kept;
 pub(crate) mod landing;
 pub(crate) mod movable;

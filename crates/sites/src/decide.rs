@@ -16,12 +16,15 @@
 //! | [`RETURN_STUB`] | those for which a return stub is left | `unmodified.rs` | not traced; of Go functions, entries |
 //! | [`FIRST_CALL`] | functions that are found when they first call the profiling function | `first_call.rs` | the call becomes a NOP |
 //!
-//! Without a search for prologues, the first two rows are all. The linker's stubs
+//! The tables are asked in this order, and a later one replaces the verdict of an earlier one: a
+//! function that [`ROOM`] refuses has no site, so [`GO`] or [`FUNCTION`] is asked again. Without a
+//! search for prologues, only [`ROOM`] and `tail_jumps.rs` are asked. The linker's stubs
 //! (`discover/libcalls.rs`) come with their sites. `polls.rs` marks functions that poll futures and
 //! decides nothing.
 //!
-//! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in a table
-//! here, and a test.
+//! To add a reason: a row in `reason.rs`, a rule in the file of its subject, its place in the table
+//! of the functions that it concerns, and a test. A rule about all functions has a place in
+//! [`ROOM`], [`GO`], [`FUNCTION`] and [`FIRST_CALL`].
 
 pub(crate) mod exits;
 pub(crate) mod facts;

@@ -115,7 +115,8 @@ impl Function {
     }
 }
 
-/// Whether a function can be traced. The passes of `decide.rs` replace the verdict as a whole.
+/// Whether a function can be traced. The passes of `decide.rs` replace the verdict as a whole: the
+/// last one that concerns the function decides.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Verdict {
     /// No pass has decided: the file was not searched, or the code was made at run time.

@@ -9,7 +9,7 @@ use crate::plan::journal::Entry;
 use crate::plan::modules::Mapped;
 use crate::plan::stubs::{Stubs, VeneerRange};
 use calltap_collect::metadata::{Metadata, NewSite, NewSites};
-use calltap_names::{FunctionNames, GlobSet, ModuleNames};
+use calltap_names::{FunctionNames, GlobSet};
 use calltap_patch::{Avma, Bias, Change, ChangeError, Demand, Site, State};
 use calltap_process::memory::maps::Region;
 use calltap_selection::{Listed, SiteRequest};
@@ -364,11 +364,11 @@ impl Loaded {
     /// Returns the stubs of functions that match a set.
     pub fn stubs_of(&self, set: &GlobSet) -> impl Iterator<Item = u32> {
         let name = self.mapped.name();
-        let link = self.mapped.link.clone();
+        let mapped = self.mapped.clone();
         let is_in_set = move |placed: &&ProcessSite| {
             let Some(function) = self.binary.functions.get(placed.function) else { return false };
             let symbols = function.aliases.iter().chain([&function.name]).map(String::as_str);
-            set.has(&FunctionNames::new(symbols, Some(ModuleNames { file: &name, link: link.as_deref() })))
+            set.has(&FunctionNames::new(symbols, Some(mapped.names(&name))))
         };
         self.sites.iter().filter(is_in_set).flat_map(|placed| placed.stubs.all().map(|stub| stub.id))
     }

@@ -2,7 +2,7 @@
 
 use crate::plan::directory::is_session_file;
 use crate::plan::journal::NO_FILE;
-use calltap_names::printable;
+use calltap_names::{ModuleNames, printable};
 use calltap_patch::{Avma, Bias};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
@@ -138,6 +138,11 @@ impl Mapped {
     /// Returns the file name without directories.
     pub fn name(&self) -> String {
         printable(&self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy()).into_owned()
+    }
+
+    /// Returns the names by which words select it. `file`: its [file name](Mapped::name).
+    pub fn names<'n>(&'n self, file: &'n str) -> ModuleNames<'n> {
+        ModuleNames { file, link: self.link.as_deref() }
     }
 
     /// Opens the file: the mapped one where permitted, even if it was deleted or replaced since.

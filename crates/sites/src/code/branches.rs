@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::LittleEndian as Le;
 use object::elf;
 
@@ -16,6 +16,7 @@ use super::addresses;
 use super::nops::ENDBR64;
 use super::switches::{self, Indirect};
 use super::workers;
+use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::pointers::Pointer;
 
@@ -46,7 +47,7 @@ pub(crate) struct Branches {
     /// Functions that call something, in order.
     calling: Vec<u64>,
     /// Addresses of returns that remove arguments from the stack (`ret n`), in order.
-    pub pops: Vec<u64>,
+    pub argument_pops: Vec<u64>,
     /// Indirect jumps that may lead to any instruction of their function, in order.
     pub unresolved: Vec<u64>,
     /// Functions whose last instruction continues into the code behind them, in order.
@@ -231,7 +232,7 @@ impl Branches {
         self.data.extend(behind.data);
         self.called.extend(behind.called);
         self.calling.extend(behind.calling);
-        self.pops.extend(behind.pops);
+        self.argument_pops.extend(behind.argument_pops);
         self.open_ended.extend(behind.open_ended);
     }
 
@@ -325,7 +326,7 @@ impl Function {
         self.indirect.clear();
         self.trail.clear();
         let code = image.tail(start, end - start);
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let mut decoder = decoder(code, start);
         let mut instruction = Instruction::default();
         let is_fixed = image.header.e_type.get(Le) == elf::ET_EXEC;
         let (mut run, mut goes_on, mut calls) = (Run::default(), false, false);
@@ -414,7 +415,7 @@ impl Function {
             }
             FlowControl::Return => {
                 if instruction.op_count() > 0 && instruction.immediate16() != 0 {
-                    found.pops.push(instruction.ip());
+                    found.argument_pops.push(instruction.ip());
                 }
                 Some(To::Caller)
             }

@@ -1,24 +1,20 @@
 //! Addresses of labels that a function forms: decides whether such an address is only stored, or
 //! another address may be computed from it.
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
+use crate::code::decode::{LONGEST, decoder};
 use crate::elf::image::Image;
 
 /// Number of instructions behind the forming one that are followed.
 const FOLLOWED: usize = 64;
-/// Bytes of the longest instruction.
-const LONGEST: u64 = 15;
 
 /// Whether a sum may be made of the address that the instruction at `at` forms. It cannot be where
 /// control falls through from there to an instruction that overwrites the register, and every
 /// instruction between that uses it only stores or compares it.
 pub(crate) fn may_be_summed(image: &Image<'_>, at: u64) -> bool {
     let code = image.tail(at, LONGEST * FOLLOWED as u64);
-    let mut instructions = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    let mut instructions = decoder(code, at);
     let Some(register) = instructions.iter().next().map(|first| formed_in(&first)) else { return true };
     let register = match register {
         Formed::Memory => return false,

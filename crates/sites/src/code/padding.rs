@@ -1,11 +1,10 @@
 //! Jumps in the padding in front of functions whose first instruction only has room for a short
 //! jump.
 
-use iced_x86::{Decoder, DecoderOptions};
-
 use super::movable::{check_movable, ends};
 use super::nops;
 use crate::address::Svma;
+use crate::code::decode::{LONGEST, decoder};
 use crate::elf::image::Image;
 use crate::function::Function;
 use crate::site::{JUMP, SiteForm};
@@ -15,8 +14,6 @@ use calltap_abi::PAGE;
 const SHORT: u64 = 2;
 /// Largest distance from the end of the long jump to the function.
 const FARTHEST: usize = 10;
-/// Bytes of the longest instruction.
-const LONGEST: u64 = 15;
 /// Bytes in front of a function that the long jump and its distance may occupy.
 pub(crate) const ROOM: u64 = JUMP + FARTHEST as u64;
 
@@ -30,7 +27,7 @@ pub(crate) fn jump(
     before: Option<&Function>,
 ) -> Option<SiteForm> {
     let code = image.tail(at, end.saturating_sub(at).min(LONGEST));
-    let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
+    let first = decoder(code, at).decode();
     let length = first.len() as u64;
     if first.is_invalid() || !(SHORT..JUMP).contains(&length) || check_movable(&first, length).is_err() {
         return None;
@@ -40,7 +37,7 @@ pub(crate) fn jump(
     let between = image.bytes(start, address.checked_sub(start)?)?;
     let is_filler = between.iter().all(|byte| matches!(byte, 0xCC | 0x00)) || nops::all(between);
     let code = image.bytes(before.address.0, before.size)?;
-    let last = Decoder::with_ip(64, code, before.address.0, DecoderOptions::NONE).into_iter().last()?;
+    let last = decoder(code, before.address.0).into_iter().last()?;
     // A thread that falls through the padding must still execute a NOP: the jump has to lie in the
     // operand of one.
     let gap = if ends(&last) { Some(0) } else { nops::behind_operand(between) };

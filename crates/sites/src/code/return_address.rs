@@ -13,11 +13,12 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext,
     UnwindSection, X86_64,
 };
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use object::elf;
 
 use super::landing;
 use super::search::Areas;
+use crate::code::decode::decoder;
 use crate::elf::entries::Common;
 use crate::elf::image::Image;
 
@@ -25,7 +26,7 @@ use crate::elf::image::Image;
 #[derive(Default)]
 pub(crate) struct Rows {
     /// Functions that read their own return address, each with the first instruction that does.
-    pub users: BTreeMap<u64, u64>,
+    pub readers: BTreeMap<u64, u64>,
     /// Ranges in which the stack is as at a function's entry, in order: first address and the one
     /// behind.
     bare: Vec<(u64, u64)>,
@@ -109,9 +110,9 @@ fn read(image: &Image<'_>, areas: Option<&Areas>, found: &mut Rows) {
             if !slot.may_be_used(code) {
                 continue;
             }
-            let mut decoder = Decoder::with_ip(64, code, row.start_address(), DecoderOptions::NONE);
-            if let Some(user) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
-                found.users.entry(fde.initial_address()).or_insert(user.ip());
+            let mut decoder = decoder(code, row.start_address());
+            if let Some(reader) = decoder.iter().find(|instruction| slot.is_used(instruction)) {
+                found.readers.entry(fde.initial_address()).or_insert(reader.ip());
             }
         }
     }
@@ -211,8 +212,7 @@ mod tests {
         encode(Instruction::with1(Code::Pop_r64, Register::RAX).unwrap());
         encode(Instruction::with1(Code::Pop_r64, Register::R12).unwrap());
         let code = encoder.take_buffer();
-        let instructions: Vec<Instruction> =
-            Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE).into_iter().collect();
+        let instructions: Vec<Instruction> = decoder(&code, 0x1000).into_iter().collect();
         let mut used = 0;
         for register in [Register::RSP, Register::RBP] {
             for offset in [0, 8, 0x78, -8, 0x80, 0x1234] {

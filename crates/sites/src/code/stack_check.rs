@@ -1,8 +1,7 @@
 //! The check with which most Go functions begin: whether their stack has room for their frame.
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
-};
+use crate::code::decode::decoder;
+use iced_x86::{Code, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
 /// Most instructions of a check, without the load of `g`.
 const CHECK: usize = 6;
@@ -14,10 +13,6 @@ const TAIL: usize = 64;
 const GUARDS: [u64; 2] = [0x10, 0x18];
 /// Offset of a thread's `g` from its thread pointer. Newer code has `g` in a register.
 const G: u64 = -8i64 as u64;
-
-pub(crate) fn decoder(code: &[u8], address: u64) -> Decoder<'_> {
-    Decoder::with_ip(64, code, address, DecoderOptions::NONE)
-}
 
 /// The stack check at a function's beginning.
 pub(crate) struct Check {

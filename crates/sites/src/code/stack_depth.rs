@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions,
-    Mnemonic, OpAccess, OpKind, Register,
+    Decoder, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 use super::return_address::Slot;
+use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::plt;
 
@@ -40,7 +41,7 @@ pub(crate) fn follow(image: &Image<'_>, start: u64, end: u64, is_start: impl Fn(
     let code = image.tail(start, end.saturating_sub(start));
     let range = (start, start + code.len() as u64);
     let mut walk = Walk {
-        decoder: Decoder::with_ip(64, code, start, DecoderOptions::NONE),
+        decoder: decoder(code, start),
         factory: InstructionInfoFactory::new(),
         range,
         seen: BTreeMap::new(),

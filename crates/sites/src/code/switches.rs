@@ -1,10 +1,10 @@
 //! Indirect jumps: the origin of each jump's target, as far as the instructions in front tell.
 
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
-    OpKind, Register,
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
 
+use crate::code::decode::decoder;
 use crate::elf::image::Image;
 
 /// An indirect jump.
@@ -206,7 +206,7 @@ impl Trail<'_, '_> {
             let length = u64::from(*length);
             self.at -= length;
             let code = self.image.tail(self.at, length);
-            let instruction = Decoder::with_ip(64, code, self.at, DecoderOptions::NONE).decode();
+            let instruction = decoder(code, self.at).decode();
             let info = self.factory.info_options(&instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
             let writes = |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
             let is_wanted = |register: Register| registers.contains(&register.full_register());

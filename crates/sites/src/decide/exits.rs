@@ -8,12 +8,13 @@
 //! happens in another function, so it gets a return stub. Where its return address must not be
 //! replaced, the jump stays as it is, and the end of a call that leaves by it is unknown.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::FlowControl;
 
 use super::facts::FileFacts;
 use super::{EXITS, refusal};
 use crate::address::Svma;
 use crate::code::branches::{Leaving, To};
+use crate::code::decode::decoder;
 use crate::code::nops;
 use crate::discover::go_exits::{self, Room};
 use crate::discover::lookup;
@@ -301,7 +302,7 @@ impl<'a, 'd> Exits<'a, 'd> {
     /// Whether the last instruction of a region is a call, which returns behind it.
     fn last_is_call(&self, region: &Region) -> bool {
         let code = self.file.image.tail(region.start, region.end - region.start);
-        let last = Decoder::with_ip(64, code, region.start, DecoderOptions::NONE).into_iter().last();
+        let last = decoder(code, region.start).into_iter().last();
         last.is_none_or(|last| matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
     }
 

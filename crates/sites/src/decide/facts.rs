@@ -4,11 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::Instruction;
 use object::LittleEndian as Le;
 
 use crate::address::Svma;
 use crate::code::branches::{Branches, Places};
+use crate::code::decode::{LONGEST, decoder};
 use crate::code::movable::ends;
 use crate::code::nops::skip_endbr;
 use crate::code::return_address::{self, Rows};
@@ -23,9 +24,6 @@ use crate::elf::{frames, machines};
 use crate::function::Function;
 use crate::reason::Reason;
 use crate::site::{JUMP, SiteForm};
-
-/// Bytes of the longest instruction.
-pub(super) const LONGEST: u64 = 15;
 
 /// All that rules look at in a file.
 pub(crate) struct FileFacts<'a, 'd> {
@@ -47,7 +45,7 @@ pub(crate) struct FileFacts<'a, 'd> {
     pub lost: BTreeMap<u64, u64>,
     /// Functions that remove arguments from the stack when they return, each with the instruction
     /// that does.
-    pub pops: BTreeMap<u64, u64>,
+    pub argument_pops: BTreeMap<u64, u64>,
     /// The program's entry point.
     pub entry: u64,
     /// The virtual machine in the file.
@@ -117,9 +115,11 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         let (functions, starts) = functions;
         let mut file = FileFacts::decode(image, (functions, starts), pointers, scope);
         file.int3 = int3;
-        file.find_users(functions, code_of_go);
+        file.follow_return_addresses(functions, code_of_go);
         file.resolve(functions, pointers);
-        file.find_tail_callers(functions);
+        file.find_argument_pops(functions);
+        file.find_jumps_to_readers(functions);
+        file.spread_to_tail_callers(functions);
         file
     }
 
@@ -170,7 +170,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         };
         let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
         let ranges = starts.iter().copied().zip(ends).collect();
-        let (lost, pops) = (BTreeMap::new(), BTreeMap::new());
+        let (lost, argument_pops) = (BTreeMap::new(), BTreeMap::new());
         let entry = image.header.e_entry.get(Le);
         FileFacts {
             image,
@@ -183,7 +183,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
             wanted,
             members,
             lost,
-            pops,
+            argument_pops,
             entry,
             machine: machines::inside(image),
             int3: false,
@@ -197,9 +197,11 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         jumps::resolve(image, branches, (functions, parts), (&places, rows), pointers);
     }
 
-    /// Finds the functions that read their return address, or may move it. If a file has no
-    /// unwinding information at all, its functions are taken to be ordinary compiled ones.
-    fn find_users(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
+    /// Follows the return address through functions without unwinding information: finds those that
+    /// read or may move it, and their jumps at which it is on top of the stack. If a file has no
+    /// unwinding information at all, its functions are taken to be ordinary compiled ones, which do
+    /// not move it.
+    fn follow_return_addresses(&mut self, functions: &[Function], code_of_go: &Range<u64>) {
         let is_start =
             |at: u64| functions.binary_search_by_key(&Svma(at), |function| function.address).is_ok();
         for (n, function) in functions.iter().enumerate() {
@@ -209,7 +211,7 @@ impl<'a, 'd> FileFacts<'a, 'd> {
                 continue;
             }
             match stack_depth::follow(self.image, start, lookup::end(functions, n), is_start) {
-                Finding::Touched(pc) => drop(self.rows.users.insert(start, pc)),
+                Finding::Touched(pc) => drop(self.rows.readers.insert(start, pc)),
                 Finding::Lost(pc) if !self.frames.is_empty() => drop(self.lost.insert(start, pc)),
                 Finding::PassedOn(jumps) => {
                     if !self.frames.is_empty() {
@@ -222,32 +224,40 @@ impl<'a, 'd> FileFacts<'a, 'd> {
         }
     }
 
-    /// Passes properties of a function on to the functions that jump to it, as their return address
-    /// becomes its own.
-    fn find_tail_callers(&mut self, functions: &[Function]) {
-        for at in &self.branches.pops {
+    /// Finds the functions that remove arguments from the stack when they return.
+    fn find_argument_pops(&mut self, functions: &[Function]) {
+        for at in &self.branches.argument_pops {
             if let Some(n) = lookup::index_at(functions, *at) {
                 for member in self.parts.group(n) {
-                    self.pops.entry(functions[member].address.0).or_insert(*at);
+                    self.argument_pops.entry(functions[member].address.0).or_insert(*at);
                 }
             }
         }
+    }
+
+    /// Finds the functions that jump to one of another file that reads its return address.
+    fn find_jumps_to_readers(&mut self, functions: &[Function]) {
         for at in return_address_readers::jumps(self.image, &self.branches) {
             if let Some(n) = lookup::index_at(functions, at) {
                 for member in self.parts.group(n) {
-                    self.rows.users.entry(functions[member].address.0).or_insert(at);
+                    self.rows.readers.entry(functions[member].address.0).or_insert(at);
                 }
             }
         }
-        for found in [&mut self.rows.users, &mut self.lost, &mut self.pops] {
+    }
+
+    /// Passes these properties on to the functions that jump to one that has them, as their return
+    /// address becomes its own.
+    fn spread_to_tail_callers(&mut self, functions: &[Function]) {
+        for found in [&mut self.rows.readers, &mut self.lost, &mut self.argument_pops] {
             let mut open: Vec<u64> = found.keys().copied().collect();
-            while let Some(user) = open.pop() {
-                let Ok(n) = functions.binary_search_by_key(&Svma(user), |function| function.address) else {
+            while let Some(callee) = open.pop() {
+                let Ok(n) = functions.binary_search_by_key(&Svma(callee), |function| function.address) else {
                     continue;
                 };
-                for function in self.branches.from(user, self.sites[n] - user + 1) {
+                for function in self.branches.from(callee, self.sites[n] - callee + 1) {
                     if let Entry::Vacant(new) = found.entry(function) {
-                        new.insert(user);
+                        new.insert(callee);
                         open.push(function);
                     }
                 }
@@ -261,7 +271,7 @@ impl<'f> PrologueFacts<'f> {
     pub fn decode(of: FunctionFacts<'f>) -> PrologueFacts<'f> {
         let at = of.at;
         let code = of.file.image.tail(at, of.end.saturating_sub(at).min(JUMP + LONGEST));
-        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        let mut decoder = decoder(code, at);
         let mut decoded = [Instruction::default(); JUMP as usize];
         let (mut count, mut length, mut runs_out) = (0, 0, false);
         for instruction in &mut decoded {

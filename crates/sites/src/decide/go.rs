@@ -24,7 +24,8 @@ use iced_x86::{FlowControl, Register};
 
 use super::{GO, refusal};
 use crate::address::Svma;
-use crate::code::stack_check::{Check, decoder};
+use crate::code::decode::decoder;
+use crate::code::stack_check::Check;
 use crate::discover::goid;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;

@@ -1,11 +1,10 @@
 //! A jump over the prologue of a function without room, and the sites that take its place: a jump
 //! in the padding in front of the function, and a breakpoint.
 
-use iced_x86::{Decoder, DecoderOptions};
-
-use super::facts::{FunctionFacts, LONGEST, PrologueFacts};
+use super::facts::{FunctionFacts, PrologueFacts};
 use super::{JUMP as RULES, refusal};
 use crate::address::Svma;
+use crate::code::decode::{LONGEST, decoder};
 use crate::code::movable::check_movable;
 use crate::code::{nops, padding};
 use crate::reason::Reason;
@@ -65,7 +64,7 @@ pub(super) fn is_not_in_file(prologue: &PrologueFacts<'_>) -> Option<Reason> {
 /// An indirect jump that may lead to any instruction may lead to one of several displaced ones.
 pub(super) fn is_landed_in_by_unresolved_jump(prologue: &PrologueFacts<'_>) -> Option<Reason> {
     let FunctionFacts { at, n, file, .. } = prologue.of;
-    let first = Decoder::with_ip(64, file.image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
+    let first = decoder(file.image.tail(at, LONGEST), at).decode();
     if first.len() as u64 >= JUMP {
         return None;
     }
@@ -102,7 +101,7 @@ fn padding_jump(facts: &FunctionFacts<'_>) -> Option<SiteForm> {
 fn breakpoint(facts: &FunctionFacts<'_>) -> Option<SiteForm> {
     let FunctionFacts { at, end, file, .. } = *facts;
     let code = file.image.tail(at, end.saturating_sub(at).min(LONGEST));
-    let first = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
+    let first = decoder(code, at).decode();
     check_movable(&first, JUMP).ok()?;
     Some(SiteForm::Trap { at: Svma(at), old: file.image.bytes(at, first.len() as u64)?.to_vec() })
 }

@@ -4,7 +4,7 @@ use super::facts::FunctionFacts;
 use crate::reason::Reason;
 
 pub(super) fn reads_return_address(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    let at = *facts.file.rows.users.get(&facts.address)?;
+    let at = *facts.file.rows.readers.get(&facts.address)?;
     Some(Reason::ReadsReturnAddress { at })
 }
 
@@ -14,7 +14,7 @@ pub(super) fn moves_return_address(facts: &FunctionFacts<'_>) -> Option<Reason> 
 }
 
 pub(super) fn pops_arguments(facts: &FunctionFacts<'_>) -> Option<Reason> {
-    let at = *facts.file.pops.get(&facts.address)?;
+    let at = *facts.file.argument_pops.get(&facts.address)?;
     Some(Reason::PopsArguments { at })
 }
 

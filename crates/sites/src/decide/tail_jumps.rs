@@ -7,9 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use iced_x86::{Decoder, DecoderOptions};
-
 use crate::address::Svma;
+use crate::code::decode::decoder;
 use crate::code::stack_depth::{self, Finding};
 use crate::code::workers;
 use crate::discover::{lookup, return_address_readers};
@@ -156,7 +155,7 @@ impl TailJumpFinder<'_, '_> {
     /// Whether an instruction begins at the bytes of a jump, as far as the function can be decoded.
     fn is_instruction(&self, jump: Jump) -> bool {
         let (start, _, code) = self.code(jump.from);
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let mut decoder = decoder(code, start);
         decoder.iter().any(|instruction| instruction.ip() == jump.at || instruction.is_invalid())
     }
 }

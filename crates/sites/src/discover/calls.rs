@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 use crate::address::Svma;
 use crate::binary::Hook;
+use crate::code::decode::decoder;
 use crate::code::nops::{hex, skip_endbr};
 use crate::code::prologue::Prologue;
 use crate::elf::dynamic::Dynamic;
@@ -154,7 +155,7 @@ fn site(image: &Image<'_>, hook: Hook, at: u64, entry: u64, end: u64, prologue: 
 
 /// Decodes `length` bytes from `address`, up to the first invalid instruction.
 fn decode<'d>(image: &Image<'d>, address: u64, length: u64) -> impl Iterator<Item = Instruction> + use<'d> {
-    let mut decoder = Decoder::with_ip(64, image.tail(address, length), address, DecoderOptions::NONE);
+    let mut decoder = decoder(image.tail(address, length), address);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
         .take_while(|instruction| !instruction.is_invalid())
 }

@@ -20,8 +20,9 @@
 //! tables. The runtime takes it for foreign code, which it neither preempts nor unwinds, as in a
 //! hook.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use crate::code::decode::decoder;
 use crate::site::{JUMP, POP};
 
 /// The function that the runtime calls when a goroutine's first function has returned. It never
@@ -32,7 +33,7 @@ pub(crate) const LAST: &str = "runtime.goexit1";
 /// code does. Assembly first loads it into r14, and may use the register for another value behind
 /// the check.
 pub(crate) fn keeps_g(check: &[u8]) -> bool {
-    let first = Decoder::with_ip(64, check, 0, DecoderOptions::NONE).decode();
+    let first = decoder(check, 0).decode();
     !(first.mnemonic() == Mnemonic::Mov && first.op0_register() == Register::R14)
 }
 
@@ -49,8 +50,7 @@ pub(crate) enum Room {
 /// Returns the room for a jump at a return with these instructions in front, if they may be
 /// displaced.
 pub(crate) fn room(code: &[u8]) -> Option<Room> {
-    let instructions: Vec<Instruction> =
-        Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
+    let instructions: Vec<Instruction> = decoder(code, 0).into_iter().collect();
     let keeps_pop = || code.get(JUMP as usize - 1) == Some(&POP) && instructions[1].len() == 1;
     let room = match instructions.first().map(|first| first.len() as u64) {
         None => Room::Jump,

@@ -7,11 +7,12 @@
 //! whose code has another form is left alone.
 
 use crate::address::Svma;
+use crate::code::decode::decoder;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
 use crate::nonlocal::{KeptPointer, NONLOCAL_EXITS, NonlocalExit, SET_IP};
 use calltap_abi::nonlocal::{KEY_AT, ROTATED};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -44,7 +45,7 @@ pub(crate) fn find(image: &Image<'_>, symbols: &[Symbol<'_>]) -> Vec<NonlocalExi
 /// Decodes a function's instructions up to the first one after which the next never executes.
 fn decode(image: &Image<'_>, at: u64) -> impl Iterator<Item = Instruction> {
     let mut ended = false;
-    let decoder = Decoder::with_ip(64, image.tail(at, LONGEST), at, DecoderOptions::NONE);
+    let decoder = decoder(image.tail(at, LONGEST), at);
     decoder.into_iter().take_while(move |instruction| {
         let flow = instruction.flow_control();
         let ends =

@@ -9,9 +9,10 @@
 use std::collections::{HashMap, HashSet};
 
 use calltap_names::{self as names, demangle};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::binary::Binary;
+use crate::code::decode::decoder;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::error::Error;
@@ -81,8 +82,7 @@ impl PollFinder<'_, '_> {
     fn poll(&self, function: &Function, named: names::Polled) -> Option<Poll> {
         let (start, end) = (function.address.0, function.address.0.saturating_add(function.size));
         let code = self.image.tail(start, function.size.min(LONGEST));
-        let code: Vec<Instruction> =
-            Decoder::with_ip(64, code, start, DecoderOptions::NONE).into_iter().collect();
+        let code: Vec<Instruction> = decoder(code, start).into_iter().collect();
         let passes_on = || {
             let leaves = |one: &Instruction| match one.flow_control() {
                 FlowControl::IndirectBranch => true,
@@ -154,7 +154,7 @@ impl PollFinder<'_, '_> {
         let Some(distance) = entry().map(i32::from_le_bytes) else { return false };
         let target = table.wrapping_add_signed(distance.into());
         let code = self.image.tail(target, 64);
-        let mut decoder = Decoder::with_ip(64, code, target, DecoderOptions::NONE);
+        let mut decoder = decoder(code, target);
         decoder.iter().take(CASE).any(|one| self.is_resumed(&one))
     }
 }

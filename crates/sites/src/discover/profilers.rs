@@ -1,9 +1,10 @@
 //! Profiling functions that a file defines, and the beginnings of functions that call one.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::FlowControl;
 
 use crate::address::Svma;
 use crate::binary::{Hook, Profiler};
+use crate::code::decode::instructions;
 use crate::code::nops::skip_endbr;
 use crate::code::prologue;
 use crate::code::prologue::Prologue;
@@ -49,12 +50,6 @@ fn place(image: &Image<'_>, symbol: &Symbol<'_>, next: u64) -> Result<(Svma, [u8
     } else {
         Ok((Svma(at), bytes))
     }
-}
-
-pub(crate) fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + use<'_> {
-    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
-    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
-        .take_while(|instruction| !instruction.is_invalid())
 }
 
 /// Finds the beginning of a function without a symbol from the bytes in front of its call, which is

@@ -2,10 +2,11 @@
 //! address of a resolver, which takes the addresses of the functions that it may choose. A user who
 //! names the symbol means those functions.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use crate::address::Svma;
 use crate::binary::Resolver;
+use crate::code::decode::decoder;
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::symbols::Symbol;
@@ -60,7 +61,7 @@ fn name(functions: &mut [Function], address: u64, names: &[String]) -> bool {
 /// Returns the addresses of code that the instructions of a range take.
 fn taken(image: &Image<'_>, dynamic: &Dynamic<'_>, start: u64, length: u64) -> Vec<u64> {
     let code = image.tail(start, length.min(LONGEST));
-    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut decoder = decoder(code, start);
     let address = |instruction: Instruction| {
         if instruction.is_ip_rel_memory_operand() {
             let at = instruction.ip_rel_memory_address();

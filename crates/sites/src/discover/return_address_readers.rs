@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Decoder, DecoderOptions};
-
 use crate::code::branches::{Branches, To};
+use crate::code::decode::{LONGEST, decoder};
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
 use crate::elf::plt;
@@ -29,8 +28,6 @@ const NAMES: [&[u8]; 13] = [
 ];
 /// Length of the longest of these names.
 const LONGEST_NAME: usize = 15;
-/// Bytes of the longest instruction.
-const LONGEST: u64 = 15;
 
 /// Returns the words of a file that the loader fills with the addresses of these functions.
 pub(crate) fn slots(dynamic: &Dynamic<'_>) -> BTreeSet<u64> {
@@ -48,7 +45,7 @@ pub(crate) fn jumps(image: &Image<'_>, branches: &Branches) -> Vec<u64> {
     let slot = |at: u64, to: To| match to {
         To::If(target) | To::Address(target) => plt::slot(image, target),
         To::Pointer | To::PointerOrWithin => {
-            let jump = Decoder::with_ip(64, image.tail(at, LONGEST), at, DecoderOptions::NONE).decode();
+            let jump = decoder(image.tail(at, LONGEST), at).decode();
             jump.is_ip_rel_memory_operand().then(|| jump.ip_rel_memory_address())
         }
         To::Caller | To::Oddly => None,

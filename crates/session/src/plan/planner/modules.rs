@@ -20,6 +20,7 @@ use calltap_selection::debug_files::{
 use calltap_selection::{Candidates, Named, ReadModule};
 use calltap_sites::{Binary, Discovery, NONLOCAL_EXITS, SiteKind};
 use calltap_trace::{Module, Record};
+use std::fs::File;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -85,9 +86,7 @@ impl<'a> Planner<'a> {
                 }
                 return Some(binary);
             }
-            if self.records_returns()
-                && calltap_sites::file_may_define(&file, |name| NONLOCAL_EXITS.contains(&name))
-            {
+            if self.records_returns() && may_exit_nonlocally(&file) {
                 let found = nonlocal_exits(&Contents::of(&file), &mapped.name(), &self.interrupted);
                 return found.ok()?;
             }
@@ -329,6 +328,11 @@ fn calls_without_stub(functions: &[String]) -> Option<String> {
             named.join(", ")
         )
     })
+}
+
+/// Whether a file may define a function through which threads leave calls without their returns.
+fn may_exit_nonlocally(file: &File) -> bool {
+    calltap_sites::file_may_define(file, |name| NONLOCAL_EXITS.contains(&name))
 }
 
 /// Returns the inode of a process's program.

@@ -9,7 +9,6 @@ use calltap_abi::Clock;
 use calltap_abi::nonlocal;
 use calltap_abi::stub::Style;
 use calltap_collect::metadata::Metadata;
-use calltap_names::ModuleNames;
 use calltap_patch::{Agent, Avma, Bias, HookSet};
 use calltap_process::memory::maps::Region;
 use calltap_process::proc;
@@ -164,7 +163,6 @@ impl<'a> Planner<'a> {
             let (mapped, build_id) = (module.mapped.clone(), module.record.build_id.clone());
             let bias = Bias(module.record.bias);
             let (file, exits) = (mapped.name(), module.nonlocal_exits().to_vec());
-            let names = ModuleNames { file: &file, link: mapped.link.as_deref() };
             let typed = || {
                 let identity = mapped.identity(pid)?;
                 let mut types = types.borrow_mut();
@@ -175,7 +173,7 @@ impl<'a> Planner<'a> {
                 types.entry(identity).or_insert_with(read).clone()
             };
             let site_request = |function: &Function| {
-                let mut site_request = (self.choose)(function, names, &typed)?;
+                let mut site_request = (self.choose)(function, mapped.names(&file), &typed)?;
                 add_nonlocal_program(&mut site_request, &exits, function)?;
                 if site_request.purpose == Purpose::Evaluate {
                     let interpreter = match mapped.identity(pid) {
