@@ -125,22 +125,26 @@ pub fn limited(source: &dyn Source) -> String {
     limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
-/// Returns a line about forked processes whose calls are recorded, if there are any: calls open in
-/// the parent at the fork have no entries in them.
-pub(crate) fn forked(source: &dyn Source) -> String {
+/// Counts the forked processes whose calls are recorded, but not their callers from before the fork.
+pub(crate) fn forked_processes(source: &dyn Source) -> usize {
     let meta = source.meta();
     let is_forked = |process: u32| {
         meta.processes.get(process as usize).is_some_and(|process| process.forked && !process.resumed)
     };
     let forked: HashSet<u32> =
         meta.threads.iter().map(|thread| thread.process).filter(|process| is_forked(*process)).collect();
-    if forked.is_empty() {
-        return String::new();
+    forked.len()
+}
+
+/// Returns a line about these processes, if there are any.
+pub(crate) fn forked(source: &dyn Source) -> String {
+    match forked_processes(source) {
+        0 => String::new(),
+        n => format!(
+            "# callers from before the fork are not known in {}: first calls are drawn at depth 0\n",
+            counted(n as u64, "forked process")
+        ),
     }
-    format!(
-        "# callers from before the fork are not known in {}: first calls are drawn at depth 0\n",
-        counted(forked.len() as u64, "forked process")
-    )
 }
 
 /// Returns a line about parts of the file that could not be read, if there are any.

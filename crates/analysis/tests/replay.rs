@@ -344,3 +344,32 @@ fn source_lines_follow_the_calls() {
     ",
     );
 }
+
+#[test]
+fn json_has_an_object_for_each_event() {
+    let source = recording("main: E main @0; E f @10us; X f @14060; L 2/1 @20us; E g @1ms; X main @2ms");
+    let options = Options { layout: Layout::Json, ..Options::default() };
+    let lines = replay(&source, &options);
+    let objects: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let told = |object: &serde_json::Value| {
+        let keys = ["event", "function", "depth", "duration_ns", "self_ns", "end", "entries", "exits"];
+        let told = keys.iter().map(|key| &object[key]).filter(|value| !value.is_null());
+        told.map(|value| value.to_string().replace('"', "")).collect::<Vec<_>>().join(" ")
+    };
+    let expected = [
+        "begin",
+        "entry main 0",
+        "entry f 1",
+        "exit f 1 4060 4060 returned",
+        "lost 2 1",
+        "entry g 1",
+        "exit g 1 left",
+        "exit main 0 2000000 1995940 returned",
+        "finish",
+    ];
+    assert_eq!(objects.iter().map(told).collect::<Vec<_>>(), expected);
+    let exit = &objects[3];
+    assert_eq!((&exit["tid"], &exit["thread"]), (&100.into(), &"main-100".into()));
+    assert_eq!((&exit["at_ns"], &exit["at_epoch_ns"]), (&14_060.into(), &serde_json::Value::Null));
+}

@@ -127,6 +127,10 @@ impl View<'_> {
             no_sched: self.arguments.is_set("no-sched"),
             time: part::stamp(self.source, self.arguments)?,
             source_line: self.arguments.is_set("lines").then_some(source_line),
+            layout: match self.arguments.format().as_deref() {
+                Some("json") => replay::Layout::Json,
+                _ => replay::Layout::Auto,
+            },
             ..replay::Options::default()
         };
         let mut lines = Lines::new(out, self.arguments.number("limit")?);

@@ -1,4 +1,4 @@
-//! Prints the events of a trace one by one, as ftrace does.
+//! Prints the events of a trace one by one, as ftrace does, or as JSON objects.
 //!
 //! The function_graph layout has the thread (`comm-tid`) where the kernel has the processor; the
 //! function layout is `comm-tid  time: function <-caller`. Threads are merged by time, with a
@@ -6,6 +6,7 @@
 
 mod function_text;
 mod graph_text;
+mod json_text;
 mod merge;
 mod spent;
 mod waits;
@@ -20,6 +21,7 @@ use crate::tree::{Call, Ending, Enter, Stack, Totals, Visitor};
 use calltap_trace::{Event, EventKind, Meta, SiteId, ThreadId, TracerKind};
 use function_text::FunctionText;
 use graph_text::{EventDetails, GraphText};
+use json_text::JsonText;
 use merge::{Merge, Next};
 use spent::{Rules, Spent};
 use std::collections::BTreeMap;
@@ -63,6 +65,8 @@ pub enum Layout {
     Graph,
     /// The layout of the kernel's function tracer.
     Function,
+    /// A JSON object for each event.
+    Json,
 }
 
 /// The printable effects of an event.
@@ -131,6 +135,7 @@ impl Replayed {
 enum Text<'a> {
     Graph(GraphText<'a>),
     Function(FunctionText<'a>),
+    Json(JsonText<'a>),
 }
 
 /// Properties of the recording that all lines depend on.
@@ -141,12 +146,36 @@ struct Recording<'a> {
     sites: u32,
 }
 
-impl Text<'_> {
-    fn header(&self, buffer: &mut Vec<u8>) {
+impl<'a> Text<'a> {
+    /// Makes the text of a source, in the layout that the options name.
+    fn new(source: &'a dyn Source, names: &'a Names<'a>, options: &Options) -> Text<'a> {
+        match layout(source, options.layout) {
+            Layout::Function => Text::Function(FunctionText::new(source, names, options.time)),
+            Layout::Json => Text::Json(JsonText::new(source, names, options.source_line)),
+            _ => Text::Graph(GraphText::new(source, names, options)),
+        }
+    }
+
+    fn header(&self, source: &dyn Source, buffer: &mut Vec<u8>) {
+        if !matches!(self, Text::Json(_)) {
+            buffer.extend_from_slice(limited(source).as_bytes());
+            buffer.extend_from_slice(part(source).as_bytes());
+        }
         match self {
             Text::Graph(text) => text.header(buffer),
             Text::Function(text) => text.header(buffer),
+            Text::Json(text) => text.header(buffer),
         }
+    }
+
+    /// Writes what is known after the last event.
+    fn finish(&self, source: &dyn Source, buffer: &mut Vec<u8>, totals: &Totals) -> Result<(), Error> {
+        if let Text::Json(text) = self {
+            text.totals(buffer, totals);
+            return Ok(());
+        }
+        buffer.extend_from_slice(forked(source).as_bytes());
+        write_totals(buffer, totals)
     }
 
     /// Prints that a thread did not run.
@@ -154,6 +183,7 @@ impl Text<'_> {
         match self {
             Text::Graph(text) => text.wait(buffer, thread, wait),
             Text::Function(text) => text.wait(buffer, thread, wait),
+            Text::Json(text) => text.wait(buffer, thread, wait),
         }
     }
 
@@ -172,6 +202,12 @@ impl Text<'_> {
         let now = replayed.stack.now();
         let text = match self {
             Text::Function(text) => {
+                for effect in effects.0.drain(..) {
+                    text.line(buffer, *thread, now, &effect, values);
+                }
+                return;
+            }
+            Text::Json(text) => {
                 for effect in effects.0.drain(..) {
                     text.line(buffer, *thread, now, &effect, values);
                 }
@@ -209,10 +245,7 @@ pub fn write(
 ) -> Result<Totals, Error> {
     let names = if options.short_names { Names::short } else { Names::new };
     let names = names(source.meta(), options.linker_names);
-    let mut text = match layout(source, options.layout) {
-        Layout::Function => Text::Function(FunctionText::new(source, &names, options.time)),
-        _ => Text::Graph(GraphText::new(source, &names, options)),
-    };
+    let mut text = Text::new(source, &names, options);
     let mut merge = Merge::new(source, &options.threads);
     let mut totals = Totals { threads: merge.threads() as u64, ..Totals::default() };
     let mut threads: Vec<Option<Box<Replayed>>> = Vec::new();
@@ -222,9 +255,7 @@ pub fn write(
     let mut effects = Effects::default();
     let mut buffer = Vec::new();
     if !options.no_header {
-        buffer.extend_from_slice(limited(source).as_bytes());
-        buffer.extend_from_slice(part(source).as_bytes());
-        text.header(&mut buffer);
+        text.header(source, &mut buffer);
     }
     // Waits that begin before the next event of their thread, by time.
     let mut waits: BTreeMap<(u64, ThreadId), Wait> = BTreeMap::new();
@@ -260,8 +291,7 @@ pub fn write(
     }
     waits.iter().for_each(|((_, thread), wait)| text.wait(&mut buffer, *thread, wait));
     merge.damage.report(&mut totals);
-    buffer.extend_from_slice(forked(source).as_bytes());
-    write_totals(&mut buffer, &totals)?;
+    text.finish(source, &mut buffer, &totals)?;
     crate::bytes::drain(&mut buffer, out, true)?;
     tell(&mut progress, totals.events);
     Ok(totals)

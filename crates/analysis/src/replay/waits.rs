@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) from: u64,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// Number of open calls.
     pub(super) depth: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     /// State of the thread, and the end of the interval.
     Off(RunState, u64),
     Incident(IncidentKind),

@@ -133,6 +133,11 @@ pub const TRACES: &[Command] = &[
                     &["relative", "wall", "none"],
                     "none",
                 ),
+                choice(
+                    value("format", None, "FORMAT", "Form: of JSON an object for each event, one per line."),
+                    &["text", "json"],
+                    "text",
+                ),
                 DEPTH,
                 value("limit", Some('n'), "LINES", "At most so many lines."),
                 switch(
