@@ -5,6 +5,7 @@ use super::waits::{Kind, Wait};
 use super::{Closed, Effect, SourceLine};
 use crate::head::forked_processes;
 use crate::names::Names;
+use crate::sources::part::Part;
 use crate::sources::source::Source;
 use crate::symbols::Symbols;
 use crate::tree::{Ending, Enter, Totals};
@@ -21,8 +22,10 @@ pub(super) struct JsonText<'a> {
     names: &'a Names<'a>,
     symbols: Symbols<'a>,
     source_line: Option<SourceLine>,
-    /// Beginning of the recording on CLOCK_MONOTONIC, and its distance from the epoch.
-    start: Option<(u64, u64)>,
+    /// Beginning of the trace on CLOCK_MONOTONIC.
+    start: u64,
+    /// Offset from CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64, if the trace has the time of day.
+    apart: Option<u64>,
 }
 
 type Object = Map<String, Value>;
@@ -33,11 +36,10 @@ impl<'a> JsonText<'a> {
         names: &'a Names<'a>,
         source_line: Option<SourceLine>,
     ) -> JsonText<'a> {
-        let start = source.meta().session.as_ref().map(|session| {
-            let start = session.start_monotonic_ns;
-            (start, session.start_realtime_ns.wrapping_sub(start))
-        });
-        JsonText { source, names, symbols: Symbols::new(source.meta(), names), source_line, start }
+        let session = source.meta().session.as_ref().filter(|session| session.start_realtime_ns != 0);
+        let apart = session.map(|session| session.start_realtime_ns.wrapping_sub(session.start_monotonic_ns));
+        let (symbols, start) = (Symbols::new(source.meta(), names), Part::beginning(source));
+        JsonText { source, names, symbols, source_line, start, apart }
     }
 
     /// Writes the first object: properties of the whole replay.
@@ -122,8 +124,8 @@ impl<'a> JsonText<'a> {
     /// Makes the object of an event, with its time and its thread.
     fn event(&self, name: &str, thread: ThreadId, ticks: u64) -> Object {
         let ns = self.source.has_time().then(|| self.source.to_ns(ticks));
-        let since = ns.map(|ns| ns.saturating_sub(self.start.map_or(0, |(start, _)| start)));
-        let epoch = ns.zip(self.start).map(|(ns, (_, apart))| ns.wrapping_add(apart));
+        let since = ns.map(|ns| ns.saturating_sub(self.start));
+        let epoch = ns.zip(self.apart).map(|(ns, apart)| ns.wrapping_add(apart));
         let mut object = Object::new();
         object.insert("event".to_owned(), name.into());
         object.insert("at_ns".to_owned(), since.into());
