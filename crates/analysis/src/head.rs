@@ -125,7 +125,8 @@ pub fn limited(source: &dyn Source) -> String {
     limited::of_trace(source.meta(), &names).map(|line| format!("# {line}\n")).unwrap_or_default()
 }
 
-/// Counts the forked processes whose calls are recorded, but not their callers from before the fork.
+/// Counts the forked processes whose calls are recorded, but not their callers from before the
+/// fork.
 pub(crate) fn forked_processes(source: &dyn Source) -> usize {
     let meta = source.meta();
     let is_forked = |process: u32| {

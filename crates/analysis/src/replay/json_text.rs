@@ -24,7 +24,8 @@ pub(super) struct JsonText<'a> {
     source_line: Option<SourceLine>,
     /// Beginning of the trace on CLOCK_MONOTONIC.
     start: u64,
-    /// Offset from CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64, if the trace has the time of day.
+    /// Offset from CLOCK_MONOTONIC to CLOCK_REALTIME, modulo 2^64, if the trace has the time of
+    /// day.
     apart: Option<u64>,
 }
 
