@@ -1,4 +1,4 @@
-//! `calltap why`, `calltap locks`: the waits of slow calls, and the threads that ended them.
+//! `calltap why`, `calltap locks`: the waits of slow calls and futures, and who ended them.
 //!
 //! A program or a process is first recorded into a temporary trace, with context switches, wakings
 //! and system calls. The question is then answered from that trace, or from the one that the user
@@ -30,6 +30,7 @@ use std::process::ExitCode;
 /// The question of the command line.
 enum Question {
     Why(Why),
+    Futures(Why),
     Locks { linker_names: bool, limit: Option<usize>, json: bool },
 }
 
@@ -48,20 +49,26 @@ impl Question {
             bail!("no calls named: 'calltap why handle>10ms'");
         }
         let rules = words.iter().map(rule).collect::<Result<Vec<Rule>>>()?;
-        Ok(Question::Why(Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names }))
+        let why = Why { rules, limit, summary: arguments.is_set("summary"), json, linker_names };
+        match arguments.is_set("async") {
+            true if why.summary => bail!("--async and --summary exclude each other"),
+            true => Ok(Question::Futures(why)),
+            false => Ok(Question::Why(why)),
+        }
     }
 
     /// Returns the functions that have to be traced.
     fn functions(&self) -> Vec<String> {
         match self {
             Question::Why(why) => why.rules.iter().map(|rule| rule.function.clone()).collect(),
-            Question::Locks { .. } => Vec::new(),
+            Question::Futures(_) | Question::Locks { .. } => Vec::new(),
         }
     }
 
     fn answer(&self, reader: &TraceReader) -> Result<String> {
         Ok(match self {
             Question::Why(question) => why::why(reader, question)?,
+            Question::Futures(question) => why::why_futures(reader, question)?,
             Question::Locks { linker_names, limit, json } => {
                 why::locks(reader, *linker_names, *limit, *json)?
             }
@@ -117,6 +124,7 @@ fn options(subject: Subject, question: &Question, output: PathBuf, arguments: &A
         filter: arguments.texts("filter"),
         notrace: arguments.texts("notrace"),
         int3: arguments.is_set("allow-int3"),
+        futures: matches!(question, Question::Futures(_)),
         ..Selection::default()
     };
     let python = select::python(arguments)?;
@@ -152,6 +160,9 @@ fn of_file(question: &Question, path: &Path, arguments: &Arguments) -> Result<()
         return Err(anyhow::Error::msg(why)).context(path.display().to_string());
     }
     reader.complaints().iter().for_each(|complaint| tell!("calltap: {complaint}"));
+    if matches!(question, Question::Futures(_)) {
+        view_flags::must_have_futures(reader.meta())?;
+    }
     question.functions().iter().try_for_each(|glob| view_flags::must_match(reader.meta(), glob))?;
     let mut out = Output::create(arguments)?;
     out.write_all(question.answer(&reader)?.as_bytes())?;

@@ -20,7 +20,7 @@ pub use function::FunctionNames;
 pub use glob::Glob;
 pub use module::ModuleNames;
 pub use nearest::nearest_names;
-pub use polls::{Polled, dropped, first_parameter, is_type, poll, without_parameters};
+pub use polls::{Polled, dropped, first_parameter, is_type, poll, wakes, without_parameters};
 pub use printable::{printable, printable_bytes};
 pub use set::GlobSet;
 pub use short::{ShortNames, in_message, last_parts};

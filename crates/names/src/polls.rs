@@ -44,6 +44,12 @@ fn is_closure(name: &str) -> bool {
     last == "{{closure}}" || last.starts_with("{closure#") && last.ends_with('}')
 }
 
+/// Whether a function wakes the task of tokio that its first argument points to.
+pub fn wakes(name: &str) -> bool {
+    let by = name.strip_prefix(TASKS).and_then(|rest| rest.strip_prefix("waker::"));
+    by.is_some_and(|by| ["wake_by_val", "wake_by_ref"].contains(&by.split("::<").next().unwrap_or(by)))
+}
+
 /// Returns the type that a function drops in place.
 pub fn dropped(name: &str) -> Option<&str> {
     let of = name.strip_prefix("core::ptr::drop_in_place")?;
@@ -106,6 +112,13 @@ mod tests {
         check(inner, Some((Closure, Some(inner))));
         check("app::closure", None);
         check("<app::Wait as core::fmt::Debug>::fmt", None);
+    }
+
+    #[test]
+    fn what_wakes_a_task_is_known_by_its_name() {
+        assert!(wakes("tokio::runtime::task::waker::wake_by_val"));
+        assert!(wakes("tokio::runtime::task::waker::wake_by_ref::<T, S>"));
+        assert!(!wakes("tokio::runtime::task::waker::clone_waker") && !wakes("app::waker::wake_by_val"));
     }
 
     #[test]

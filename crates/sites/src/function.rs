@@ -190,7 +190,7 @@ pub struct Poll {
     pub state: Option<StateByte>,
 }
 
-/// Kind of a function that polls or drops a future.
+/// Kind of a function that polls or drops a future, or wakes its task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PollKind {
     /// The body of an `async fn` or an `async` block.
@@ -204,6 +204,8 @@ pub enum PollKind {
     Inlined,
     /// A function that does not poll, but drops a polled type.
     Drop,
+    /// A function that wakes a task of tokio.
+    Wake,
 }
 
 /// Position of a future's state byte: 0 before the first poll, 1 when finished, 2 after a panic,

@@ -234,6 +234,8 @@ pub enum FutureValues {
     TaskState,
     /// A drop of a future: its address.
     Dropped,
+    /// A waking of a task of tokio: its address.
+    Woken,
 }
 
 /// A value of a call.

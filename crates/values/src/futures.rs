@@ -20,7 +20,8 @@ pub fn about_future(
     let whole = |values: &mut Vec<Value>, steps: &mut Vec<u64>, name: &str, from: Vec<u64>| {
         values.push(value(name, store(Form::Hex(WORD), from, steps)));
     };
-    let first = if poll.kind == PollKind::Task { "task" } else { "future" };
+    let is_of_task = matches!(poll.kind, PollKind::Task | PollKind::Wake);
+    let first = if is_of_task { "task" } else { "future" };
     let values = match (poll.kind, poll.state) {
         (PollKind::Written | PollKind::Body | PollKind::Inlined, None) => {
             whole(&mut captured.arguments, entry, "arg1", argument(0));
@@ -54,6 +55,10 @@ pub fn about_future(
         (PollKind::Task, None) => {
             whole(&mut captured.arguments, entry, first, argument(0));
             FutureValues::Task
+        }
+        (PollKind::Wake, None) => {
+            whole(&mut captured.arguments, entry, first, argument(0));
+            FutureValues::Woken
         }
         (PollKind::Drop, None) => {
             whole(&mut captured.arguments, entry, first, argument(0));

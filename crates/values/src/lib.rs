@@ -71,7 +71,7 @@ impl Rules {
         if own && poll.is_none() {
             return Ok(None);
         }
-        let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop);
+        let tells = |poll: &Poll| !matches!(poll.kind, PollKind::Body | PollKind::Drop | PollKind::Wake);
         // A rule that applies to every function should not make calltap read all debugging
         // information.
         let plain = |rule: &&Rule| {

@@ -3,7 +3,7 @@
 
 use super::{EndedCall, Function, Known, Question};
 use crate::columns::{self, Fitting};
-use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span};
+use crate::futures::{End, Joiner, Role, Row, Rows, Seen, Span, Waking};
 use crate::tree::Ending;
 use crate::units::{count, duration, one_line};
 use crate::values::FormattedValue;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Columns of the table left out where names do not fit, in this order.
-const LEAVABLE: [usize; 6] = [9, 5, 4, 3, 7, 1];
+const LEAVABLE: [usize; 7] = [9, 5, 4, 3, 7, 1, 10];
 
 /// How much later than the events of other threads those of a thread may arrive, nanoseconds.
 const LATE: u64 = 2_000_000_000;
@@ -83,6 +83,32 @@ impl Futures {
         rows
     }
 
+    /// Formats who ended the longest time between two polls.
+    fn woken_by(&self, known: &Known, span: &Span) -> String {
+        let Some(waking) = span.waking else { return String::new() };
+        let tid = self.tids.get(&waking.thread).copied().unwrap_or(0);
+        let waker = match (waking.future, waking.caller) {
+            (Some((_, kind)), _) => self.joiner.type_name(kind).to_owned(),
+            (None, Some(caller)) => known.name(known.function_of(caller).0).to_owned(),
+            (None, None) => "no future".to_owned(),
+        };
+        format!(", woken by {waker} in thread {tid}")
+    }
+
+    /// Returns who ended the longest time between two polls, and when; null if unknown.
+    fn waking_object(&self, known: &Known, span: &Span) -> Value {
+        let object = |waking: Waking| {
+            json!({
+                "at_ns": known.since_start(waking.at),
+                "tid": self.tids.get(&waking.thread),
+                "future": waking.future.map(|(_, kind)| self.joiner.type_name(kind)),
+                "future_id": waking.future.map(|(id, _)| id),
+                "caller": waking.caller.map(|caller| known.name(known.function_of(caller).0)),
+            })
+        };
+        span.waking.map(object).into()
+    }
+
     fn end(&mut self, known: &Known, span: &Span) {
         if !self.is_wanted(span) {
             return;
@@ -92,9 +118,12 @@ impl Futures {
         let tid = |thread: &ThreadId| self.tids.get(thread).copied().unwrap_or(0);
         let tids: Vec<u32> = span.threads.iter().map(tid).collect();
         let line = match form {
-            super::Form::Text => one_line(&line(known, &tids, span)).into_owned(),
+            super::Form::Text => {
+                one_line(&line(known, &tids, span, &self.woken_by(known, span))).into_owned()
+            }
             super::Form::Json(version) => {
                 let mut object = object(known, &tids, span);
+                object["woken_by"] = self.waking_object(known, span);
                 object[version] = 1.into();
                 object.to_string()
             }
@@ -108,15 +137,15 @@ impl Futures {
 ///
 /// ```text
 /// NAME at 0x7f12: ready after 3 polls in 12.1 ms, busy 81.2 us (longest 40.1 us), idle 12.0 ms
-/// (longest 11.0 ms), threads 12, 13
+/// (longest 11.0 ms, woken by OTHER in thread 12), runnable 1.2 ms, threads 12, 13
 /// ```
-fn line(known: &Known, tids: &[u32], span: &Span) -> String {
+fn line(known: &Known, tids: &[u32], span: &Span, woken_by: &str) -> String {
     let time = |ticks| duration(known.ns(ticks));
     let threads: Vec<String> = tids.iter().map(u32::to_string).collect();
     let task = span.task.map(|task| format!(", task {task:#x}")).unwrap_or_default();
     let earlier = if span.began_earlier { " (polled before)" } else { "" };
     format!(
-        "{} at {:#x}{task}{earlier}: {} after {} polls in {}, busy {} (longest {}), idle {} (longest {}), threads {}",
+        "{} at {:#x}{task}{earlier}: {} after {} polls in {}, busy {} (longest {}), idle {} (longest {}{woken_by}), {}, threads {}",
         span.name,
         span.address,
         span.how.name(),
@@ -126,6 +155,11 @@ fn line(known: &Known, tids: &[u32], span: &Span) -> String {
         time(span.longest_poll),
         time(span.idle),
         time(span.longest_idle),
+        match (span.runnable, span.unknown) {
+            (runnable, 0) => format!("runnable {}", time(runnable)),
+            (0, _) => "not known how long runnable".to_owned(),
+            (runnable, unknown) => format!("runnable {} (not known for {})", time(runnable), time(unknown)),
+        },
         threads.join(", ")
     )
 }
@@ -147,6 +181,8 @@ fn object(known: &Known, tids: &[u32], span: &Span) -> Value {
         "longest_poll_ns": known.ns(span.longest_poll),
         "idle_ns": known.ns(span.idle),
         "longest_idle_ns": known.ns(span.longest_idle),
+        "runnable_ns": known.ns(span.runnable),
+        "unknown_idle_ns": known.ns(span.unknown),
         "threads": tids,
     })
 }
@@ -170,6 +206,7 @@ pub(crate) fn seen(known: &Known, ended: &EndedCall<'_>, role: u32) -> Seen {
         before: [argument(0), argument(1)],
         after: ended.results.first().and_then(number),
         told: ended.results.get(1).and_then(number),
+        caller: ended.call.caller,
     }
 }
 
@@ -216,6 +253,7 @@ impl Question for Futures {
                 time(row.longest_poll),
                 time(row.idle),
                 time(row.longest_idle),
+                if row.unknown > 0 && row.runnable == 0 { "?".to_owned() } else { time(row.runnable) },
                 one_line(&row.name).into_owned(),
             ]
         };
@@ -231,6 +269,7 @@ impl Question for Futures {
             "Longest poll",
             "Idle",
             "Longest idle",
+            "Runnable",
             "Future",
         ];
         let mut text = Vec::new();
@@ -257,6 +296,8 @@ impl Question for Futures {
                 "longest_poll_ns": known.ns(row.longest_poll),
                 "idle_ns": known.ns(row.idle),
                 "longest_idle_ns": known.ns(row.longest_idle),
+                "runnable_ns": known.ns(row.runnable),
+                "unknown_idle_ns": known.ns(row.unknown),
                 "longest_life_ns": known.ns(row.longest_life),
             })
         };

@@ -1,6 +1,6 @@
 //! The joiner: turns single polls into spans of futures.
 
-use super::{End, NEW, PANICKED, READY, Role, Seen, Span};
+use super::{End, NEW, PANICKED, READY, Role, Seen, Span, Wait, Waking};
 use calltap_names::is_type;
 use calltap_trace::{FutureValues, ThreadId};
 use std::cmp::Reverse;
@@ -40,6 +40,8 @@ struct Level {
     span: Option<Id>,
     /// Whether it is the poll of a task in which no future has been seen yet.
     bare: bool,
+    /// The waking after which its task is polled.
+    waking: Option<Waking>,
 }
 
 /// Identity of a span: process and address, and the span's number.
@@ -62,6 +64,8 @@ pub struct Joiner {
     lanes: HashMap<ThreadId, Vec<Level>>,
     endings: BinaryHeap<Ending>,
     open: HashMap<(u32, u64), Vec<Open>>,
+    /// The first waking of each task since its last poll began, by process and address.
+    wakings: HashMap<(u32, u64), Waking>,
     next: u64,
     /// Whether every poll is kept with its span.
     keeps_polls: bool,
@@ -85,7 +89,13 @@ impl Joiner {
         self.roles.len() as u32 - 1
     }
 
-    /// Takes a poll or a drop.
+    /// Returns the name of a type.
+    pub fn type_name(&self, kind: u32) -> &str {
+        let role = self.kind_of.iter().position(|of| *of == kind);
+        role.map_or("", |role| &self.roles[role].name)
+    }
+
+    /// Takes a poll, a drop or a waking.
     pub fn seen(&mut self, seen: Seen) {
         self.waiting.push(seen);
     }
@@ -169,9 +179,20 @@ impl Joiner {
             self.dropped(&seen, ended);
             return;
         }
+        if values == FutureValues::Woken {
+            self.woken(&seen);
+            return;
+        }
+        let task_woken = match values {
+            FutureValues::Task | FutureValues::TaskState => {
+                Some(seen.before[0].and_then(|task| self.wakings.remove(&(seen.process, task))))
+            }
+            _ => None,
+        };
         let lane = self.lanes.entry(seen.thread).or_default();
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
+        let waking = task_woken.unwrap_or_else(|| below.as_ref().and_then(|level| level.waking));
         let parent = below.as_ref().and_then(|level| level.span);
         // The first future polled in a task is the spawned one.
         let spawned = below.and_then(|level| {
@@ -179,16 +200,26 @@ impl Joiner {
             level.seen.before[0].filter(|_| is_first)
         });
         let task = if values == FutureValues::TaskState { seen.before[0] } else { spawned };
-        let span = if bare { None } else { self.polled(&seen, parent, task, ended) };
+        let span = if bare { None } else { self.polled(&seen, parent, task, waking, ended) };
         self.endings.push(Ending(Reverse(seen.ticks.1), seen.depth, seen.thread));
-        self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare });
+        self.lanes.entry(seen.thread).or_default().push(Level { seen, span, bare, waking });
+    }
+
+    /// Notes who woke a task first.
+    fn woken(&mut self, seen: &Seen) {
+        let Some(task) = seen.before[0] else { return };
+        let lane = self.lanes.get(&seen.thread).into_iter().flatten();
+        let polled = lane.rev().find_map(|level| Some((level.span?.1, level.seen.role)));
+        let future = polled.map(|(id, role)| (id, self.kind_of[role as usize]));
+        let Seen { thread, caller, ticks, .. } = *seen;
+        self.wakings.entry((seen.process, task)).or_insert(Waking { at: ticks.0, thread, future, caller });
     }
 
     /// Ends a poll. A task in which no future was seen is a future itself.
     fn end(&mut self, level: Level, ended: &mut dyn FnMut(Span)) {
-        let Level { seen, mut span, bare } = level;
+        let Level { seen, mut span, bare, waking } = level;
         if bare {
-            span = self.polled(&seen, None, seen.before[0], ended);
+            span = self.polled(&seen, None, seen.before[0], waking, ended);
         }
         let (Some((place, id)), Some((_, _, ready))) = (span, self.read(&seen)) else { return };
         let keeps_polls = self.keeps_polls;
@@ -233,7 +264,7 @@ impl Joiner {
                 (first?, second.map(|state| state == NEW), ready)
             }
             FutureValues::TaskState => (first?, second.map(|state| state == NEW), None),
-            FutureValues::Task | FutureValues::Dropped => (first?, None, None),
+            FutureValues::Task | FutureValues::Dropped | FutureValues::Woken => (first?, None, None),
         })
     }
 
@@ -243,6 +274,7 @@ impl Joiner {
         seen: &Seen,
         parent: Option<Id>,
         task: Option<u64>,
+        waking: Option<Waking>,
         ended: &mut dyn FnMut(Span),
     ) -> Option<Id> {
         let (address, new, _) = self.read(seen)?;
@@ -263,7 +295,7 @@ impl Joiner {
         };
         open.left = None;
         let span = &mut open.span;
-        until(span, seen.ticks.0);
+        polled_again(span, seen.ticks.0, waking, self.keeps_polls);
         span.polls += 1;
         span.task = span.task.or(task);
         if !span.threads.contains(&seen.thread) {
@@ -298,7 +330,11 @@ impl Joiner {
             idle: 0,
             longest_idle: 0,
             threads: Vec::new(),
+            runnable: 0,
+            unknown: 0,
+            waking: None,
             all_polls: Vec::new(),
+            waits: Vec::new(),
         };
         let kind = self.kind_of[seen.role as usize];
         Open { kind, span, children: Vec::new(), left: None, waits: false }
@@ -355,6 +391,25 @@ fn poll_ends(span: &mut Span, start: u64, end: u64, thread: ThreadId, keep: bool
     span.longest_poll = span.longest_poll.max(time);
     if keep {
         span.all_polls.push((start, end, thread));
+    }
+}
+
+/// Adds the time between the last poll and a new one.
+fn polled_again(span: &mut Span, now: u64, waking: Option<Waking>, keep: bool) {
+    let (from, longest) = (span.end, span.longest_idle);
+    until(span, now);
+    if now <= from {
+        return;
+    }
+    match waking {
+        Some(waking) => span.runnable += now.saturating_sub(waking.at.max(from)),
+        None => span.unknown += now - from,
+    }
+    if span.longest_idle > longest {
+        span.waking = waking;
+    }
+    if keep {
+        span.waits.push(Wait { from, to: now, waking });
     }
 }
 

@@ -14,7 +14,7 @@ pub use join::Joiner;
 pub use rows::{Row, Rows};
 
 use calltap_names::{dropped, poll};
-use calltap_trace::{FutureValues, Site, ThreadId};
+use calltap_trace::{FutureValues, Site, SiteId, ThreadId};
 
 /// State of an async body that was not polled yet.
 const NEW: u64 = 0;
@@ -59,7 +59,7 @@ impl Role {
 /// The name of a task whose type is unknown.
 const TASK: &str = "[tokio task]";
 
-/// A poll or a drop of a future.
+/// A poll or a drop of a future, or a waking of its task.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The process.
@@ -80,6 +80,8 @@ pub struct Seen {
     pub after: Option<u64>,
     /// Second value captured at its end: the number of [`FutureValues::Told`].
     pub told: Option<u64>,
+    /// The traced function that called it, if any did.
+    pub caller: Option<SiteId>,
 }
 
 /// How a future ended.
@@ -145,6 +147,39 @@ pub struct Span {
     pub longest_idle: u64,
     /// The threads that polled it, in the order of their first polls.
     pub threads: Vec<ThreadId>,
+    /// Part of the time between polls in which the task had been woken, and no worker polled it yet.
+    pub runnable: u64,
+    /// Part of the time between polls after which it is unknown who woke the task, and when.
+    pub unknown: u64,
+    /// The waking that ended the longest time between polls, if known.
+    pub waking: Option<Waking>,
     /// Beginning, end and thread of each poll, if polls are kept.
     pub all_polls: Vec<(u64, u64, ThreadId)>,
+    /// The times between polls, if polls are kept.
+    pub waits: Vec<Wait>,
+}
+
+/// A time between two polls of a future, ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// End of the poll before.
+    pub from: u64,
+    /// Beginning of the next poll.
+    pub to: u64,
+    /// The first waking of the task since its poll before began, if known.
+    pub waking: Option<Waking>,
+}
+
+/// A waking of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waking {
+    /// Time, ticks.
+    pub at: u64,
+    /// The waking thread.
+    pub thread: ThreadId,
+    /// The innermost future that the thread polled then: numbers of its span and its
+    /// [type](Joiner::type_name).
+    pub future: Option<(u64, u32)>,
+    /// The traced function that called the waker, if any did.
+    pub caller: Option<SiteId>,
 }

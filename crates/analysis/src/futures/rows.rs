@@ -26,6 +26,10 @@ pub struct Row {
     pub idle: u64,
     /// Longest time between polls.
     pub longest_idle: u64,
+    /// Time between polls in which tasks had been woken, as far as it is known.
+    pub runnable: u64,
+    /// Time between polls after which it is unknown who woke the task.
+    pub unknown: u64,
     /// Longest time from the first poll of a future to its end.
     pub longest_life: u64,
 }
@@ -59,6 +63,8 @@ impl Rows {
         row.longest_poll = row.longest_poll.max(span.longest_poll);
         row.idle += span.idle;
         row.longest_idle = row.longest_idle.max(span.longest_idle);
+        row.runnable += span.runnable;
+        row.unknown += span.unknown;
         row.longest_life = row.longest_life.max(span.end - span.start);
     }
 

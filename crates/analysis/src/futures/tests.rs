@@ -6,6 +6,8 @@ const STATE: u32 = 0;
 const DROP: u32 = 1;
 const OUTER: u32 = 2;
 const WRITTEN: u32 = 3;
+const TASK: u32 = 4;
+const WOKEN: u32 = 5;
 
 fn joiner() -> Joiner {
     let mut joiner = Joiner::default();
@@ -14,6 +16,8 @@ fn joiner() -> Joiner {
         (FutureValues::Dropped, "drop", vec!["inner".to_owned()]),
         (FutureValues::State, "outer", vec![]),
         (FutureValues::Written, "written", vec![]),
+        (FutureValues::Task, "task", vec![]),
+        (FutureValues::Woken, "waker", vec![]),
     ] {
         joiner.role(&Role { values, key: key.into(), name: key.into(), drops });
     }
@@ -23,32 +27,72 @@ fn joiner() -> Joiner {
 /// Thread, role, depth, times, address, and the values captured before and after.
 type Line = (u32, u32, u32, (u64, u64), u64, Option<u64>, Option<u64>);
 
+/// Joins polls, of which the line with number `turn` arrives first, into spans in the order in
+/// which they began.
+fn join(lines: &[Line], turn: usize) -> Vec<Span> {
+    let (mut joiner, mut spans) = (joiner().keeping_polls(), Vec::new());
+    let rotated = lines.iter().cycle().skip(turn).take(lines.len());
+    for (thread, role, depth, ticks, address, before, after) in rotated.copied() {
+        joiner.seen(Seen {
+            process: 0,
+            thread: ThreadId(thread),
+            role,
+            ticks,
+            depth,
+            unwound: before == Some(9),
+            before: [Some(address), before.filter(|state| *state != 9).or(Some(3))],
+            after,
+            told: None,
+            caller: None,
+        });
+    }
+    joiner.finish(&mut |span| spans.push(span));
+    spans.sort_by_key(|span| span.id);
+    spans
+}
+
 /// Checks the spans joined from polls in every rotated order of arrival: name, polls, busy, idle,
-/// end, in the order in which they began.
+/// end.
 fn check(lines: &[Line], expected: &[(&str, u64, u64, u64, End)]) {
     for turn in 0..lines.len() {
-        let (mut joiner, mut spans) = (joiner(), Vec::new());
-        let rotated = lines.iter().cycle().skip(turn).take(lines.len());
-        for (thread, role, depth, ticks, address, before, after) in rotated.copied() {
-            joiner.seen(Seen {
-                process: 0,
-                thread: ThreadId(thread),
-                role,
-                ticks,
-                depth,
-                unwound: before == Some(9),
-                before: [Some(address), before.filter(|state| *state != 9).or(Some(3))],
-                after,
-                told: None,
-            });
-        }
-        joiner.finish(&mut |span| spans.push(span));
-        spans.sort_by_key(|span| span.id);
+        let spans = join(lines, turn);
         let found: Vec<_> = spans
             .iter()
             .map(|span| (span.name.as_str(), span.polls, span.busy, span.idle, span.how))
             .collect();
         assert_eq!(found, expected, "begun with line {turn}");
+    }
+}
+
+#[test]
+fn a_task_is_runnable_from_its_first_waking_on() {
+    let lines = [
+        (1, TASK, 0, (10, 20), 0x500, None, None),
+        (1, STATE, 1, (11, 19), 0x100, Some(0), Some(3)),
+        // Another task wakes it twice, the first time long before a worker polls it.
+        (2, TASK, 0, (30, 60), 0x600, None, None),
+        (2, OUTER, 1, (31, 59), 0x200, Some(0), Some(3)),
+        (2, WOKEN, 2, (40, 41), 0x500, None, None),
+        (2, WOKEN, 2, (50, 51), 0x500, None, None),
+        (1, TASK, 0, (70, 80), 0x500, None, None),
+        (1, STATE, 1, (71, 79), 0x100, Some(3), Some(4)),
+        // No future wakes it while it is polled, and no waking of the next poll is recorded.
+        (3, WOKEN, 0, (75, 76), 0x500, None, None),
+        (1, TASK, 0, (90, 95), 0x500, None, None),
+        (1, STATE, 1, (91, 94), 0x100, Some(4), Some(4)),
+        (1, TASK, 0, (100, 105), 0x500, None, None),
+        (1, STATE, 1, (101, 104), 0x100, Some(4), Some(1)),
+    ];
+    for turn in 0..lines.len() {
+        let spans = join(&lines, turn);
+        let inner = spans.iter().find(|span| span.name == "inner").expect("it is polled");
+        let outer = spans.iter().find(|span| span.name == "outer").expect("it is polled");
+        assert_eq!((inner.idle, inner.runnable, inner.unknown), (52 + 12 + 7, 31 + 12, 7), "{turn}");
+        let waking = inner.waking.expect("a waking");
+        assert_eq!((waking.at, waking.thread, waking.future), (40, ThreadId(2), Some((outer.id, 2))));
+        let wakings: Vec<Option<(u64, bool)>> =
+            inner.waits.iter().map(|wait| Some((wait.waking?.at, wait.waking?.future.is_some()))).collect();
+        assert_eq!(wakings, [Some((40, true)), Some((75, false)), None], "{turn}");
     }
 }
 

@@ -4,6 +4,7 @@
 mod chain;
 mod descriptions;
 mod explained;
+mod futures;
 mod json;
 mod lane;
 mod lit;
@@ -15,6 +16,7 @@ mod summary;
 mod system_calls;
 mod text;
 
+pub use futures::why_futures;
 pub use lit::{Asked, why_call};
 pub use locks::locks;
 pub use slow::Rule;

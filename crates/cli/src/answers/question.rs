@@ -12,7 +12,6 @@ use calltap_analysis::answers::{
     Buckets, By, Count, CountBy, EndedCall, Entered, Form, Futures, Histogram, Known, Latency, Lines,
     Question, Spans, Stacks, Widths,
 };
-use calltap_analysis::futures::Role;
 use calltap_selection::Selection;
 use calltap_trace::{Meta, Profile, TracerKind};
 use serde_json::Value;
@@ -267,9 +266,8 @@ impl Kind {
         if !kinds.is_empty() && !self.sums() && !kinds.contains(&TracerKind::FunctionGraph) {
             bail!("the trace was recorded without the function_graph tracer: it has no durations");
         }
-        let polls = || meta.sites.iter().any(|site| Role::of(site).is_some());
-        if matches!(self.query, Query::Futures(_)) && !polls() {
-            bail!("the trace was recorded without --async: it does not have the polled futures");
+        if matches!(self.query, Query::Futures(_)) {
+            view_flags::must_have_futures(meta)?;
         }
         self.read.check(meta)?;
         let timeless =

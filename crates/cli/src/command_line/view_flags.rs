@@ -3,6 +3,7 @@
 
 use crate::command_line::arguments::Arguments;
 use anyhow::{Result, anyhow, bail};
+use calltap_analysis::futures::Role;
 use calltap_analysis::{Names, Word, demangle, nearest_names, report};
 use calltap_trace::Meta;
 use std::str::FromStr;
@@ -17,6 +18,14 @@ pub fn must_match(meta: &Meta, pattern: &str) -> Result<()> {
     let near = nearest_names(word.pattern(), readable.iter().map(String::as_str), 3);
     let hint = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
     bail!("no function of the trace matches '{pattern}'{hint}")
+}
+
+/// Returns an error if the trace has no polled futures.
+pub fn must_have_futures(meta: &Meta) -> Result<()> {
+    if !meta.sites.iter().any(|site| Role::of(site).is_some()) {
+        bail!("the trace was recorded without --async: it does not have the polled futures");
+    }
+    Ok(())
 }
 
 /// Parses a list of columns.

@@ -141,6 +141,47 @@ fn check_spans(spans: &[Value], what: &str) {
 }
 
 #[test]
+fn a_slow_future_is_explained_by_those_that_woke_it_and_kept_its_worker() {
+    for program in programs() {
+        let what = &program.name;
+        let trace = program.directory().join("locked.data");
+        let (trace, path) =
+            (trace.to_string_lossy().into_owned(), program.path.to_string_lossy().into_owned());
+        let run = calltap_run(&["record", "-q", "--async", "-o", &trace, "--", &path, "locked"]);
+        assert!(run.status.success(), "{what}: {}", run.stderr);
+        let why = |question: &str| {
+            let run = calltap_run(&["why", "--async", "--json", question, &trace]);
+            assert!(run.status.success(), "{what}: {}", run.stderr);
+            json(&run.stdout)["futures"][0].clone()
+        };
+        let name = |future: &Value| future["future"].as_str().unwrap_or_default().to_owned();
+        let ms = |future: &Value, key: &str| future[key].as_u64().expect(key) / 1_000_000;
+
+        // The holder of its lock wakes it. It waited for a timer meanwhile, and then was polled.
+        let waiter = why("waiter>10ms");
+        assert!(is_of(&name(&waiter), "waiter") && waiter["end"] == "ready", "{what}: {waiter}");
+        let wait = &waiter["waits"][0];
+        assert!(is_of(&name(&wait["woken_by"]), "holder"), "{what}: {waiter}");
+        assert!(ms(wait, "waited_ns") >= 45, "{what}: {waiter}");
+        let holder = &wait["meanwhile"];
+        assert!(ms(holder, "polled_ns") >= 20, "{what}: {waiter}");
+        assert!(ms(&holder["waits"][0], "waited_ns") >= 25, "{what}: {waiter}");
+        assert!(holder["waits"][0]["woken_by"]["future"].is_null(), "{what}: {waiter}");
+
+        // A thread wakes it while its worker polls the holder.
+        let late = why("futures::late>10ms");
+        assert!(is_of(&name(&late), "late"), "{what}: {late}");
+        assert!(ms(&late, "runnable_ns") >= 20, "{what}: {late}");
+        assert!(is_of(&name(&late["workers_polled"][0]), "holder"), "{what}: {late}");
+        assert!(ms(&late["workers_polled"][0], "polled_ns") >= 20, "{what}: {late}");
+
+        let text = calltap_run(&["why", "--async", "waiter>10ms", &trace]).stdout;
+        let of_holder = text.lines().filter(|line| line.contains("until it was woken by futures::holder"));
+        assert_eq!(of_holder.count(), 1, "{what}: {text}");
+    }
+}
+
+#[test]
 fn answers_come_without_a_file_as_well() {
     for program in programs().take(1) {
         let place = program.directory().join("answer");

@@ -1,4 +1,4 @@
-//! Functions that poll futures, in Rust programs.
+//! Functions that poll futures or wake their tasks, in Rust programs.
 //!
 //! A hand-written future is polled by a function called `poll`. The body of an `async fn` or an
 //! `async` block has the name of a closure, but panics through a function of its own when it is
@@ -27,7 +27,8 @@ const CASE: usize = 4;
 /// Length of the longest import's name that is read.
 const NAME: usize = 256;
 
-/// Finds the functions that poll futures, and fills in [`Function::poll`].
+/// Finds the functions that poll or drop futures or wake their tasks, and fills in
+/// [`Function::poll`].
 pub fn find_polls(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     let image = Image::parse(data, &mut Vec::new())?;
     let dynamic = Dynamic::parse(&image, &mut Vec::new());
@@ -42,6 +43,10 @@ pub fn find_polls(data: &[u8], binary: &mut Binary) -> Result<(), Error> {
     };
     let (mut polled, mut generic) = (HashSet::new(), HashSet::new());
     for function in &mut binary.functions {
+        if all_names(function).any(|name| name.contains("waker") && names::wakes(&demangle(name))) {
+            function.poll = Some(Poll { kind: PollKind::Wake, state: None });
+            continue;
+        }
         let Some((kind, future)) = all_names(function).find_map(|name| names::poll(&demangle(name))) else {
             continue;
         };

@@ -13,12 +13,19 @@ pub const WHY: &[Command] = &[
                   Of each of the slowest calls: how long its thread ran, and in which functions; each wait, with the system call and the calls around it; who ended the wait, and in which \
                   calls that thread was then; and the same of that thread, for the time of the wait. All functions are traced, or those of -F; a call within a call of the kind is part of it. The program is recorded \
                   until its end, and the answer is made then, of the whole.\n\n\
+                  With --async the names are those of futures, or of the async functions whose bodies they are: how long each was polled; how long it waited, who woke its task, and what that future had done meanwhile; \
+                  and how long no worker polled it although it was woken. Only functions that poll futures are traced, and those of -F. A file needs 'record --async'.\n\n\
                   Who woke whom, and system calls, take root or CAP_PERFMON, and tracefs; without them the answer says so, and the rest. A file needs 'record --events sched,syscalls'. docs/why.md has more.",
         flags: &[
             ASKED,
             &[
                 value("limit", Some('n'), "N", "The N slowest calls (10), or the N largest causes."),
                 switch("summary", None, "The time of all slow calls together, by cause."),
+                switch(
+                    "async",
+                    None,
+                    "Futures of a program in Rust instead of calls, and which tasks woke them.",
+                ),
                 FILTER,
                 ANSWER_OVERHEAD,
             ],
@@ -28,7 +35,7 @@ pub const WHY: &[Command] = &[
             name: "CALL>TIME",
             takes: Takes::ManyAndProgram,
             optional: false,
-            help: "Calls of functions (a glob) that take longer, as in 'handle>10ms'; last a trace, as -i FILE.",
+            help: "Calls of functions (a glob), or futures, that take longer, as in 'handle>10ms'; last a trace, as -i FILE.",
         }),
     },
     Command {

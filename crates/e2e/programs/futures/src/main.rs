@@ -2,7 +2,8 @@
 //!
 //! It prints `future NAME FUTURES POLLS READY PANICKED`; a future that was neither ready nor has
 //! panicked was dropped. It also prints `least NAME NANOSECONDS`, the minimum time for which
-//! futures of that type waited, together. With `serve` it runs until its input ends.
+//! futures of that type waited, together. With `serve` it runs until its input ends. With `locked`
+//! its tasks wait for each other.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -160,7 +161,41 @@ fn serve() {
     println!("served");
 }
 
+/// Holds a lock for 50 ms, in the last 20 of which it keeps the only worker from other tasks.
+async fn holder(lock: Arc<tokio::sync::Mutex<()>>) {
+    let guard = lock.lock().await;
+    let (wake, woken) = tokio::sync::oneshot::channel();
+    let tasks = [tokio::spawn(waiter(Arc::clone(&lock))), tokio::spawn(late(woken))];
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    // Another thread wakes `late` while the worker is busy.
+    std::thread::spawn(move || wake.send(()).unwrap()).join().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    drop(guard);
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+async fn waiter(lock: Arc<tokio::sync::Mutex<()>>) {
+    drop(lock.lock().await);
+}
+
+async fn late(woken: tokio::sync::oneshot::Receiver<()>) {
+    woken.await.unwrap();
+}
+
+/// Runs tasks that wait for each other, on one worker.
+fn locked() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    let lock = Arc::new(tokio::sync::Mutex::new(()));
+    runtime.block_on(async { tokio::spawn(holder(lock)).await.unwrap() });
+}
+
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("locked") {
+        return locked();
+    }
     if std::env::args().nth(1).as_deref() == Some("serve") {
         return serve();
     }
