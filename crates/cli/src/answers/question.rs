@@ -296,7 +296,7 @@ fn buckets(arguments: &Arguments) -> Result<Buckets> {
 
 fn by(arguments: &Arguments) -> By {
     match arguments.text("by").as_deref() {
-        Some("thread") => By::Thread,
+        Some("thread" | "goroutine") => By::Thread,
         Some("caller") => By::Caller,
         Some("value") => By::Value,
         _ => By::Function,

@@ -348,6 +348,7 @@ mod tests {
             tid: 7,
             comm: "app".into(),
             goroutine: None,
+            started: None,
         });
         for (id, name) in (0..).zip(["main", "parse", "send"]) {
             let (name, kind) = (name.to_owned(), "nop".to_owned());
