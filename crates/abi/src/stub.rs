@@ -52,9 +52,9 @@ pub const RED_ZONE: usize = 128;
 /// Offset of the byte, in the stub of a Go function, with the offset of a goroutine's number in its
 /// `g`, in words.
 pub const GOID: usize = 21;
-/// Offset of the byte, in the stub of a Go function, with the offset in `g`, in words, of the number
-/// of the goroutine that started it; 0 if the offset is unknown. The address of the goroutine's
-/// first function is [`STARTED_AT`] words behind.
+/// Offset of the byte, in the stub of a Go function, with the offset in `g`, in words, of the
+/// number of the goroutine that started it; 0 if the offset is unknown. The address of the
+/// goroutine's first function is [`STARTED_AT`] words behind.
 pub const STARTED_BY: usize = 22;
 /// Distance in `g`, in words, between the number of a goroutine's starter and the address of its
 /// first function, in all versions of Go that have both.

@@ -95,8 +95,8 @@ fn a_wait_that_is_not_over_has_no_length() {
 
 #[test]
 fn what_is_unknown_is_not_guessed() {
-    // Neither a program of an old version, nor a goroutine of a thread of C, nor a circle of starters
-    // in a damaged trace has a root.
+    // A program of an old version, a goroutine of a thread of C, and a circle of starters in a
+    // damaged trace.
     let source =
         started(CALLS, &[("a", 1, 0, "-"), ("b", 5, 0, "0"), ("c", 7, 8, "work"), ("d", 8, 7, "leaf")]);
     let rows = json(&source, 9);

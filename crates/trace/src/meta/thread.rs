@@ -22,6 +22,13 @@ pub struct Thread {
     pub started: Option<GoStart>,
 }
 
+impl Thread {
+    /// Creates a thread, which is no goroutine.
+    pub fn new(id: ThreadId, process: u32, tid: u32, comm: String) -> Thread {
+        Thread { id, process, tid, comm, goroutine: None, started: None }
+    }
+}
+
 /// The start of a goroutine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GoStart {

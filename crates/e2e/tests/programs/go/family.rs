@@ -1,4 +1,5 @@
-//! Who started whom: the tree of goroutines, compared with the runtime's own backtraces.
+//! Starters of goroutines and the functions that they were started with, compared with
+//! the runtime's own backtraces.
 
 use calltap_e2e::*;
 use serde_json::Value;

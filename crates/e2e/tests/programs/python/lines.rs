@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Functions of the script, and the definitions that the script has of them.
 const DEFINED: [(&str, &str); 3] = [
     ("__main__.fib", "def fib("),
-    ("__main__.Base.twice", "def twice("),
+    ("__main__.Base.__lt__", "def __lt__("),
     ("__main__.gathers.<locals>.<genexpr>", " for "),
 ];
 
@@ -18,7 +18,16 @@ fn python_functions_have_their_files_and_lines() {
     let script = script("calls.py");
     let source = std::fs::read_to_string(&script).expect("the script");
     for Interpreter { minor, path } in interpreters {
-        let command = ["--python", "__main__.*", "-F", "PyObject_Repr", "--", path.to_str().expect("a path"), &script, "run"];
+        let command = [
+            "--python",
+            "__main__.*",
+            "-F",
+            "PyObject_Repr",
+            "--",
+            path.to_str().expect("a path"),
+            &script,
+            "run",
+        ];
         let run = calltap_run(&[&["record", "-q", "-o", &trace], &command[..]].concat());
         assert!(run.status.success(), "3.{minor}: {}", run.stderr);
         let shown = |what: &[&str]| {
@@ -29,7 +38,8 @@ fn python_functions_have_their_files_and_lines() {
         let rows: Vec<Value> = serde_json::from_str(&shown(&["report", "--format", "json"])).expect("JSON");
         let (replay, csv) = (shown(&["replay"]), shown(&["report", "--format", "csv"]));
         for (name, definition) in DEFINED {
-            let row = rows.iter().find(|row| row["function"] == name).unwrap_or_else(|| panic!("{name}: {rows:?}"));
+            let row =
+                rows.iter().find(|row| row["function"] == name).unwrap_or_else(|| panic!("{name}: {rows:?}"));
             let place = row["source"].as_str().expect("a place");
             let (file, line) = place.rsplit_once(':').expect("file and line");
             assert!(script.ends_with(file), "3.{minor} {name}: {place}");

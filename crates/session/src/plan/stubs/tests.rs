@@ -1,4 +1,5 @@
 use super::*;
+use calltap_sites::GOffsets;
 
 #[test]
 fn exits_of_a_batch_lead_to_a_common_place() {
