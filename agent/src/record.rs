@@ -9,7 +9,7 @@ use crate::ring::{self, Full};
 use crate::state::{NOWHERE, Session, Thread, exchange, in_data, reserve};
 use calltap_abi::event::{
     CLOCK_BITS, SPARSE_BLOCK, SPARSE_HIGH, WINDOW, code, epoch_word, event_word, goroutine_words, has_parent,
-    parent_halves, parent_word, stack_word,
+    parent_halves, parent_word, stack_word, start_words,
 };
 use calltap_abi::{Clock, Control, stub};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -75,7 +75,13 @@ struct Goroutine {
     number: u64,
     /// Beginning of its stack.
     top: u64,
+    /// Number of the goroutine that started it, and address of the function that it was started
+    /// with; `None` for the stacks of the thread itself, and where the offsets are unknown.
+    start: Option<[u64; 2]>,
 }
+
+/// Number of words about the start of a goroutine.
+const START_WORDS: u64 = 2;
 
 /// Offset in `runtime.g` of the end of its stack, in all versions of Go: it follows the beginning.
 pub const STACK_TOP: u64 = 8;
@@ -95,9 +101,14 @@ pub extern "C" fn record_goroutine(low: u32, parent: u64, reserved: u64, g: u64,
         unsafe { *(address as *const u64) }
     };
     let in_stub = word(frame + FRAME_RETURN) / stub::SIZE as u64 * stub::SIZE as u64;
-    // SAFETY: a byte of that stub.
-    let place = unsafe { *((in_stub + stub::GOID as u64) as *const u8) };
-    let goroutine = Goroutine { g, number: word(g + 8 * u64::from(place)), top: word(g + STACK_TOP) };
+    let place = |offset: usize| {
+        // SAFETY: a byte of that stub.
+        u64::from(unsafe { *((in_stub + offset as u64) as *const u8) })
+    };
+    let number = word(g + 8 * place(stub::GOID));
+    let started = Some(place(stub::STARTED_BY)).filter(|place| *place != 0 && number != 0);
+    let start = started.map(|place| [place, place + stub::STARTED_AT].map(|place| word(g + 8 * place)));
+    let goroutine = Goroutine { g, number, top: word(g + STACK_TOP), start };
     let slot = frame + if low & code::MASK == code::GO_EXIT { FRAME_SLOT_LEFT } else { FRAME_SLOT };
     finish(low, try_record(low, parent, reserved, slot.wrapping_sub(goroutine.top), Some(goroutine)))
 }
@@ -156,7 +167,7 @@ pub fn pad(address: u64, words: u64) {
 }
 
 /// Records an event behind its EPOCH word; in front of that a STACK word, if its slot is recorded,
-/// and first the GOROUTINE words.
+/// and first the GOROUTINE words, with those about the start of the goroutine.
 fn record_words(
     session: Session,
     thread: &Thread,
@@ -168,7 +179,9 @@ fn record_words(
 ) -> Result<(), Full> {
     let ticks = stamp(session.control());
     let placed = u64::from(slot != 0);
-    let ahead = 2 * u64::from(goroutine.is_some()) + placed;
+    let start = goroutine.and_then(|goroutine| goroutine.start);
+    let named = 2 * u64::from(goroutine.is_some());
+    let ahead = named + START_WORDS * u64::from(start.is_some()) + placed;
     // A value of this call only, which shows below whether a signal handler has written the window
     // meanwhile.
     let unplaced = NOWHERE | &raw const ticks as u64;
@@ -202,6 +215,11 @@ fn record_words(
         let [first, second] = goroutine_words(goroutine.number, at);
         store(address, first);
         store(address + 8, second);
+        if let Some([parent, function]) = start {
+            let [first, second] = start_words(parent, function);
+            store(address + 8 * named, first);
+            store(address + 8 * (named + 1), second);
+        }
         // They are set before the window: until that is set, no event relies on them.
         thread.goroutine.store(goroutine.number, Relaxed);
         thread.g.store(goroutine.g, Relaxed);

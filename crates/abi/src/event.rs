@@ -29,6 +29,10 @@
 //! +----------------------------------+------+
 //! | address of its `g`, or top of the stack |GOROUTINE_AT   a goroutine's record; for the thread's own stack, the address that positions count from
 //! +----------------------------------+------+
+//! | number of the goroutine that started it |STARTED_BY   where the program's version of Go has it; 0: code on a thread's own stack started it
+//! +----------------------------------+------+
+//! | address of its first function    |STARTED_AT   only behind STARTED_BY
+//! +----------------------------------+------+
 //! ```
 //!
 //! The position of such an event is counted from the top of that stack, so it stays the same when
@@ -81,6 +85,10 @@ pub mod code {
     pub const GOROUTINE: u32 = 24;
     /// Address of that goroutine's record, or the top of the stack.
     pub const GOROUTINE_AT: u32 = 25;
+    /// Number of the goroutine that started that goroutine.
+    pub const STARTED_BY: u32 = 12;
+    /// Address of the function that that goroutine was started with.
+    pub const STARTED_AT: u32 = 13;
     /// The thread is about to leave calls without their returns, by longjmp or for an exception.
     /// The slot is the one that the next call of the frame where it continues will have.
     pub const NONLOCAL: u32 = 11;
@@ -123,6 +131,11 @@ pub fn is_of_go(code: u32) -> bool {
 /// Returns the two words that identify the goroutine of the following events.
 pub fn goroutine_words(goroutine: u64, at: u64) -> [u64; 2] {
     [goroutine << 5 | code::GOROUTINE as u64, at << 5 | code::GOROUTINE_AT as u64]
+}
+
+/// Returns the two words about the start of a goroutine, which follow the words that identify it.
+pub fn start_words(parent: u64, function: u64) -> [u64; 2] {
+    [parent << 5 | code::STARTED_BY as u64, function << 5 | code::STARTED_AT as u64]
 }
 
 /// Bits of the clock in an event.

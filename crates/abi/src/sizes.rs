@@ -13,5 +13,5 @@ pub const CHUNK_SIZE: usize = 0x10000;
 pub const CHUNK_DATA: usize = 64;
 /// Offset in a chunk at or behind which no event starts. The bytes behind take the tail of the last
 /// event, and the cursor of a thread that found the chunk full: a failed reservation moves the
-/// cursor by up to 32 bytes, and signal handlers can nest some.
+/// cursor by up to 64 bytes, and signal handlers can nest some.
 pub const CHUNK_LIMIT: usize = 0xF800;

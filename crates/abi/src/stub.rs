@@ -20,8 +20,8 @@
 //! 24:  address of the body
 //! ```
 //!
-//! In the stub of a Go function, a byte behind the `ret 128` holds the offset of the goroutine's
-//! number in its `g`, in words.
+//! In the stub of a Go function, two bytes behind the `ret 128` hold the offset of the goroutine's
+//! number in its `g`, in words, and that of its starter's number.
 //!
 //! Stubs start at different offsets because the unwind table of all stubs is one rule over the
 //! offset of the pc.
@@ -52,6 +52,13 @@ pub const RED_ZONE: usize = 128;
 /// Offset of the byte, in the stub of a Go function, with the offset of a goroutine's number in its
 /// `g`, in words.
 pub const GOID: usize = 21;
+/// Offset of the byte, in the stub of a Go function, with the offset in `g`, in words, of the
+/// number of the goroutine that started it; 0 if the offset is unknown. The address of the
+/// goroutine's first function is [`STARTED_AT`] words behind.
+pub const STARTED_BY: usize = 22;
+/// Distance in `g`, in words, between the number of a goroutine's starter and the address of its
+/// first function, in all versions of Go that have both.
+pub const STARTED_AT: u64 = 3;
 /// Offset of the jump into the body that leaves the return address alone.
 pub const TAIL: usize = 17;
 /// Offset of the body's address.

@@ -16,6 +16,7 @@ mod error;
 pub mod explore;
 mod future_spans;
 pub mod futures;
+pub mod goroutines;
 pub mod graph;
 pub mod head;
 mod histogram;

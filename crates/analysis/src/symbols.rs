@@ -54,11 +54,11 @@ impl<'a> Symbols<'a> {
     /// Returns the name of the traced function that begins at `address`.
     pub fn code(&self, thread: ThreadId, ticks: u64, address: u64) -> Option<String> {
         let process = self.meta.threads.get(thread.0 as usize).map_or(0, |thread| thread.process);
-        let Place { module: Some(module), site: Some(site) } = self.place(process, ticks, address) else {
-            return None;
-        };
-        let begins = self.meta.sites.get(site.0 as usize)?.address.wrapping_add(module.bias) == address;
-        begins.then(|| self.names.function(site).to_owned())
+        let module = self.module(process, ticks, address)?;
+        let linked = address.wrapping_sub(module.bias);
+        let sites = self.sites.get(module.id as usize)?;
+        let at = sites.binary_search_by_key(&linked, |&(start, _)| start).ok()?;
+        Some(self.names.function(sites[at].1).to_owned())
     }
 
     /// Names the function that contains the return address `address` of a call by `thread` at

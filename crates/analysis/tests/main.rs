@@ -3,6 +3,7 @@
 mod answers;
 mod common;
 mod diff;
+mod goroutines;
 mod graph;
 mod info;
 mod limited;

@@ -3,6 +3,7 @@
 //! The trace is opened, its defects are told, and the part that the flags select is passed to the
 //! view or exporter, which writes to a file, a pager or standard output.
 
+use crate::answers::lookup::in_files;
 use crate::command_line::arguments::Arguments;
 use crate::command_line::part;
 use crate::command_line::view_flags::{list, must_match, table_format};
@@ -12,7 +13,9 @@ use crate::terminal::progress::Progress;
 use crate::view::source;
 use anyhow::{Result, anyhow, bail};
 use calltap_analysis::paths::By;
-use calltap_analysis::{Names, Part, Source, Totals, Word, graph, info, limited, replay, report, units};
+use calltap_analysis::{
+    Names, Part, Source, Totals, Word, goroutines, graph, info, limited, replay, report, units,
+};
 use calltap_export as export;
 use calltap_trace::{Meta, SiteId, TraceReader};
 use std::io::{IsTerminal, Write};
@@ -97,7 +100,29 @@ struct View<'a> {
 }
 
 impl View<'_> {
+    /// Shows the goroutines instead of functions.
+    fn goroutines(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        let given = ["sort", "columns", "function", "by-thread", "lines"]
+            .into_iter()
+            .find(|name| self.arguments.is_given(name));
+        if let Some(name) = given {
+            bail!("report --by goroutine: --{name} is about functions, of which this list has none");
+        }
+        let options = goroutines::Options {
+            limit: self.arguments.number("limit")?,
+            linker_names: self.linker_names,
+            width: output::line_width(self.arguments),
+            lookup: Some(in_files(String::new())),
+        };
+        let format = table_format(self.arguments);
+        goroutines::write(self.source, options, format, out, Some(&mut |done| progress.set(done)))?;
+        Ok(())
+    }
+
     fn report(&self, out: &mut dyn Write, progress: &mut Progress) -> Result<()> {
+        if self.arguments.text("by").is_some() {
+            return self.goroutines(out, progress);
+        }
         let globs = self.arguments.names("function");
         for glob in &globs {
             must_match(self.source.meta(), glob)?;
@@ -112,6 +137,7 @@ impl View<'_> {
             linker_names: self.linker_names,
             short_names: output::is_short(self.arguments),
             width: output::line_width(self.arguments),
+            source_line: self.arguments.is_set("lines").then_some(source_line),
             ..report::Options::default()
         };
         let format = table_format(self.arguments);

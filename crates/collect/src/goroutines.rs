@@ -17,7 +17,7 @@
 use crate::metadata::SwitchedOff;
 use crate::output::Output;
 use crate::pairing::OpenCalls;
-use crate::raw::{GoEvent, RawEvent, Sink};
+use crate::raw::{GoEvent, GoStart, RawEvent, Sink};
 use crate::reader::encode::Encode;
 use crate::reader::pairs::Pairs;
 use crate::reader::switching::Switching;
@@ -178,8 +178,11 @@ impl Goroutines {
                 let id = ThreadId(*next);
                 *next += 1;
                 let tid = goroutine.number as u32;
-                let goroutine = Some(goroutine.number);
-                output.record(&Record::Thread(Thread { id, process, tid, comm: NAME.to_owned(), goroutine }));
+                let started = goroutine
+                    .start
+                    .map(|GoStart { parent: by, function }| calltap_trace::GoStart { by, function });
+                let (comm, goroutine) = (NAME.to_owned(), Some(goroutine.number));
+                output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine, started }));
                 Lane::new(id, &self.off)
             });
             lane.g = goroutine.at;

@@ -3,6 +3,10 @@
 //! A word of 0 is reserved and not written yet: reading stops there and continues later. Words are
 //! cleared as they are read, so that an emptied chunk is ready for its next owner.
 
+mod goroutine;
+
+pub use goroutine::{GoEvent, GoStart, Goroutine};
+
 use calltap_abi::event::{
     Context, DATA_BYTES, SPARSE_BLOCK, SPARSE_HIGH, code, data_of_word, has_parent, is_of_go,
     parent_of_halves,
@@ -16,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Words of an event that may lie behind [`CHUNK_LIMIT`]: those that set its context except the
 /// first, and its own first one.
-const OWED: usize = 4;
+const OWED: usize = 6;
 /// Number of words that are fetched together.
 const FETCH: usize = 512;
 
@@ -31,25 +35,6 @@ pub struct RawEvent {
     pub slot: u64,
     /// Return address of the call; 0 if it was not recorded.
     pub parent: u64,
-}
-
-/// The goroutine of an event of a Go function.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Goroutine {
-    /// Number of the goroutine; 0: the event was on a stack of the thread's own.
-    pub number: u64,
-    /// Address of its `g`; without a number, the beginning of the thread's stack, from which slots
-    /// are counted.
-    pub at: u64,
-}
-
-/// An event of a Go function in a goroutine.
-#[derive(Clone, Copy, Debug)]
-pub struct GoEvent {
-    /// The event.
-    pub raw: RawEvent,
-    /// The goroutine of the event.
-    pub goroutine: Goroutine,
 }
 
 /// Receiver of events. The two functions that take many make reading fast: most events come in rows
@@ -202,6 +187,7 @@ impl Cursor {
                 code::EPOCH => context.high = word & !u64::from(code::MASK),
                 code::STACK => context.set_stack(word),
                 code::PAD | code::PARENT | code::DATA | code::GOROUTINE | code::GOROUTINE_AT => {}
+                code::STARTED_BY | code::STARTED_AT => {}
                 code::ARGUMENTS | code::RESULTS | code::FRAMES => {}
                 _ => {
                     let (ticks, slot) = (context.ticks(word), context.slot(word));
@@ -316,7 +302,17 @@ impl Cursor {
                 return 1;
             }
             code::GOROUTINE => {
-                self.goroutine.number = word >> 5;
+                self.goroutine = Goroutine { number: word >> 5, ..Goroutine::default() };
+                self.owed = true;
+                return 1;
+            }
+            code::STARTED_BY => {
+                self.goroutine.start = Some(GoStart { parent: word >> 5, function: 0 });
+                self.owed = true;
+                return 1;
+            }
+            code::STARTED_AT => {
+                self.goroutine.start.iter_mut().for_each(|start| start.function = word >> 5);
                 self.owed = true;
                 return 1;
             }

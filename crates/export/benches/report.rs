@@ -45,6 +45,7 @@ fn synthetic(threads: u32) -> MemorySource {
             tid: 1 + id,
             comm: format!("thread-{id}"),
             goroutine: None,
+            started: None,
         };
         source.meta.threads.push(thread);
     }

@@ -44,7 +44,14 @@ fn random(seed: u64, wild: bool) -> MemorySource {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
     for id in 0..3 {
-        let thread = Thread { id: ThreadId(id), process: 0, tid: id, comm: String::new(), goroutine: None };
+        let thread = Thread {
+            id: ThreadId(id),
+            process: 0,
+            tid: id,
+            comm: String::new(),
+            goroutine: None,
+            started: None,
+        };
         source.meta.threads.push(thread);
     }
     for id in 0..SITES {

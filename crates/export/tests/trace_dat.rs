@@ -335,6 +335,7 @@ fn two_programs_at_the_same_addresses_keep_their_names() {
         tid: 100,
         comm: "two words".into(),
         goroutine: None,
+        started: None,
     });
     let event = Event { ticks: 5, site: SiteId(1), kind: EventKind::Call { parent: 0x401010 } };
     source.batches.push(Batch { thread: ThreadId(1), events: vec![event], ..Batch::default() });

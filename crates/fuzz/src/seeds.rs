@@ -97,7 +97,14 @@ fn trace(scratch: &Path) -> Result<Vec<u8>> {
         resumed: false,
         comm: comm.clone(),
     }))?;
-    writer.record(&Record::Thread(Thread { id, process: 0, tid: 1, comm, goroutine: None }))?;
+    writer.record(&Record::Thread(Thread {
+        id,
+        process: 0,
+        tid: 1,
+        comm,
+        goroutine: None,
+        started: None,
+    }))?;
     let site = |n: u32| Site {
         id: SiteId(n),
         module: 0,

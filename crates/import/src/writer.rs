@@ -216,7 +216,14 @@ impl Writer {
             Key::Idle(cpu) => (0, format!("swapper/{cpu}")),
             Key::Processor(cpu) => (0, format!("[cpu {cpu}]")),
         };
-        self.trace.record(&Record::Thread(Thread { id, process: 0, tid, comm, goroutine: None }))?;
+        self.trace.record(&Record::Thread(Thread {
+            id,
+            process: 0,
+            tid,
+            comm,
+            goroutine: None,
+            started: None,
+        }))?;
         self.lanes.push(Lane::new(id));
         self.threads.insert(key, place);
         Ok(place)

@@ -30,7 +30,7 @@ pub(crate) fn original(directory: &Path) -> PathBuf {
     let process = Process { id: 0, pid: 7, parent: None, forked: false, resumed: false, comm: comm() };
     writer.record(&Record::Process(process)).unwrap();
     for id in 0..2 {
-        let thread = Thread { id: ThreadId(id), process: 0, tid: 7 + id, comm: comm(), goroutine: None };
+        let thread = Thread::new(ThreadId(id), 0, 7 + id, comm());
         writer.record(&Record::Thread(thread)).unwrap();
     }
     let module = Module {

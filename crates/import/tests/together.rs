@@ -27,8 +27,14 @@ fn write(
     let process = Process { id: 0, pid, parent: None, forked: false, resumed: false, comm: comm.into() };
     writer.record(&Record::Process(process)).unwrap();
     for (id, tid) in (0..).zip(tids) {
-        let thread =
-            Thread { id: ThreadId(id), process: 0, tid: *tid, comm: format!("t{tid}"), goroutine: None };
+        let thread = Thread {
+            id: ThreadId(id),
+            process: 0,
+            tid: *tid,
+            comm: format!("t{tid}"),
+            goroutine: None,
+            started: None,
+        };
         writer.record(&Record::Thread(thread)).unwrap();
     }
     let module = Module {

@@ -44,4 +44,4 @@ pub use quick::{
 };
 pub use read::{Discovery, interpreter_of, is_go_alone, needed, profilers, read, read_by};
 pub use reason::Reason;
-pub use site::{POP, SiteForm, SiteKind};
+pub use site::{GOffsets, POP, SiteForm, SiteKind};

@@ -56,6 +56,15 @@ impl fmt::Display for SiteKind {
     }
 }
 
+/// Offsets in a goroutine's record, `runtime.g`, in words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GOffsets {
+    /// Offset of the goroutine's number.
+    pub number: u8,
+    /// Offset of the number of the goroutine that started it; None in versions of Go without it.
+    pub started_by: Option<u8>,
+}
+
 /// Form of a site: the bytes that are patched, and their expected contents.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SiteForm {
@@ -118,9 +127,9 @@ pub enum SiteForm {
         at: Svma,
         /// Bytes expected there.
         old: Vec<u8>,
-        /// Offset of the goroutine's number, in words, from the `g` in r14 while the function runs;
-        /// None if r14 does not hold it, or the offset is unknown.
-        goid: Option<u8>,
+        /// Offsets in the `g` that is in r14 while the function runs; None if r14 does not hold it,
+        /// or the offsets are unknown.
+        goid: Option<GOffsets>,
     },
     /// The first instruction of a function without room for any jump: a breakpoint, which stays,
     /// replaces its first byte. A SIGTRAP handler in the program leads to the out-of-line copy.

@@ -236,6 +236,7 @@ impl Gather {
             tid: 0,
             comm: UNKNOWN.to_owned(),
             goroutine: None,
+            started: None,
         });
         meta.sites = sites.fill("sites", complaints, |id| Site {
             id: SiteId(id),

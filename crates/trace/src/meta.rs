@@ -4,6 +4,10 @@
 //! Each [`Record`] is one JSON object in a metadata chunk, so that a reader of any version can skip
 //! records that it does not know; [`Meta`] is their sum.
 
+mod thread;
+
+pub use thread::{GoStart, Thread};
+
 use crate::clock::{ClockKind, ClockPair};
 use crate::ending::Ending;
 use crate::kernel_records::{Address, KernelEvents, Scheduling};
@@ -108,22 +112,6 @@ pub struct Process {
     pub resumed: bool,
     /// Command name.
     pub comm: String,
-}
-
-/// A thread of the trace, or a goroutine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Thread {
-    /// Index in [`Meta::threads`].
-    pub id: ThreadId,
-    /// Index of its process in [`Meta::processes`].
-    pub process: u32,
-    /// Kernel thread id. For a goroutine, its number, truncated.
-    pub tid: u32,
-    /// Thread name.
-    pub comm: String,
-    /// Number of the goroutine, which threads of the process run in turns; `None` for a thread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goroutine: Option<u64>,
 }
 
 /// A loaded executable or shared object.

@@ -53,7 +53,8 @@ fn small(path: &Path) -> (Vec<u8>, Vec<Event>) {
     let mut all = Vec::new();
     for (id, tracer) in [Tracer::Graph, Tracer::Both].into_iter().enumerate() {
         let thread = ThreadId(id as u32);
-        let record = Thread { id: thread, process: 0, tid: 7, comm: "t".to_owned(), goroutine: None };
+        let record =
+            Thread { id: thread, process: 0, tid: 7, comm: "t".to_owned(), goroutine: None, started: None };
         writer.record(&Record::Thread(record)).unwrap();
         let mut encoder = ThreadEncoder::new(thread);
         let mut events = synthetic::lua(tracer, Machine::Amd, 900);

@@ -55,6 +55,7 @@ fn record(path: &Path) {
             tid: 7,
             comm: "t".to_owned(),
             goroutine: None,
+            started: None,
         }))
         .unwrap();
     writer.record(&Record::Clock(ClockPair { ticks: 1 << 44, monotonic_ns: 5_000_000_000 })).unwrap();
@@ -99,7 +100,8 @@ fn record_kernel(path: &Path) {
     let process =
         Process { id: 0, pid: 7, parent: None, forked: false, resumed: false, comm: "t".to_owned() };
     writer.record(&Record::Process(process)).unwrap();
-    let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned(), goroutine: None };
+    let thread =
+        Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".to_owned(), goroutine: None, started: None };
     writer.record(&Record::Thread(thread)).unwrap();
     for ns in [5_000_000_000, 6_000_000_000] {
         writer.record(&Record::Clock(ClockPair { ticks: ns, monotonic_ns: ns })).unwrap();

@@ -17,8 +17,14 @@ fn history(limit: u64) -> History {
         comm: "app".into(),
     }));
     for id in 0..THREADS {
-        let thread =
-            Thread { id: ThreadId(id), process: 0, tid: 100 + id, comm: "worker".into(), goroutine: None };
+        let thread = Thread {
+            id: ThreadId(id),
+            process: 0,
+            tid: 100 + id,
+            comm: "worker".into(),
+            goroutine: None,
+            started: None,
+        };
         history.record(&Record::Thread(thread));
     }
     for ticks in [0, 500_000] {

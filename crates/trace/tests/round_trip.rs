@@ -33,6 +33,7 @@ fn thread(id: u32) -> Record {
         tid: 100 + id,
         comm: "worker".to_owned(),
         goroutine: None,
+        started: None,
     })
 }
 

@@ -110,6 +110,7 @@ fn happen(tracefs: &mut Tracefs, open: &mut HashMap<u32, Vec<SiteId>>, words: &s
         tid,
         comm: comm.into(),
         goroutine: None,
+        started: None,
     }));
     let site = |name: &str| {
         let place = FUNCTIONS.iter().position(|(known, ..)| *known == name).expect(name);

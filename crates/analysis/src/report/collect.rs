@@ -50,6 +50,7 @@ fn collect_with<E: Extra>(
                 function: names.function(sum.site).to_owned(),
                 module: names.module(sum.site).to_owned(),
                 thread: options.by_thread.then(|| (names.comm(sum.thread).to_owned(), names.tid(sum.thread))),
+                source: options.source_line.and_then(|line| line(source.meta(), sum.site)),
                 calls: sum.stats.calls + sum.marks,
                 limited: limited.contains(&functions[sum.site.0 as usize]),
                 incidents: incident_counts.as_ref().map(|(all, none)| {
@@ -67,8 +68,8 @@ fn collect_with<E: Extra>(
     let head = head(source, &totals);
     let (timed, by_thread, switched) = (source.has_time(), options.by_thread, source.has_switches());
     let width = options.width.filter(|_| options.columns.is_empty());
-    let (columns, sort) = (options.all_columns(), options.sort);
-    Ok(Report { rows, totals, cut, head, timed, by_thread, switched, columns, width, sort })
+    let (columns, sort, lines) = (options.all_columns(), options.sort, options.source_line.is_some());
+    Ok(Report { rows, totals, cut, head, timed, by_thread, lines, switched, columns, width, sort })
 }
 
 /// Incidents by thread, if threads are told apart, and function; and the counts of all others.

@@ -19,6 +19,7 @@ pub(crate) use column::PERMILLES;
 use crate::error::Error;
 use crate::incidents::Incidents;
 use crate::off::Off;
+use crate::replay::SourceLine;
 use crate::sources::drive::Progress;
 use crate::sources::source::Source;
 use crate::tree::Totals;
@@ -46,6 +47,8 @@ pub struct Options {
     pub short_names: bool,
     /// Characters of a line of text: if names do not fit, default columns are left out.
     pub width: Option<usize>,
+    /// Returns the file and line of a function, for a column of them; `None`: no such column.
+    pub source_line: Option<SourceLine>,
 }
 
 /// The times of a function, nanoseconds.
@@ -78,6 +81,8 @@ pub struct Row {
     pub module: String,
     /// Thread name and id; `None` unless by thread.
     pub thread: Option<(String, u32)>,
+    /// File and line of the function, if they are shown and known.
+    pub source: Option<String>,
     /// Number of calls.
     pub calls: u64,
     /// Whether the overhead limit disabled it while it was recorded, so that it had more calls than
@@ -101,6 +106,8 @@ pub struct Report {
     head: String,
     timed: bool,
     by_thread: bool,
+    /// Whether files and lines are shown.
+    lines: bool,
     /// Whether context switches were recorded.
     switched: bool,
     columns: Vec<Column>,

@@ -37,6 +37,7 @@ impl Report {
         }
         let mut titles: Vec<String> = shown.iter().map(|column| column.name().to_uppercase()).collect();
         titles.extend(self.by_thread.then(|| "THREAD".to_owned()));
+        titles.extend(self.lines.then(|| "SOURCE".to_owned()));
         titles.extend(["MODULE", "FUNCTION"].map(str::to_owned));
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row, &shown)).collect();
@@ -67,6 +68,9 @@ impl Report {
         if let Some((comm, tid)) = &row.thread {
             cells.push(one_line(&format!("{comm}-{tid}")).into_owned());
         }
+        if self.lines {
+            cells.push(row.source.as_deref().map_or("?".to_owned(), |source| one_line(source).into_owned()));
+        }
         cells.extend([one_line(&row.module).into_owned(), one_line(&row.function).into_owned()]);
         cells
     }
@@ -89,7 +93,8 @@ impl Report {
         let thread = if self.by_thread { "thread,tid," } else { "" };
         let keys = self.keys();
         let titles: Vec<&str> = keys.iter().map(|(_, key)| key.as_str()).collect();
-        writeln!(out, "{thread}function,module,{}", titles.join(","))?;
+        let source = if self.lines { "source," } else { "" };
+        writeln!(out, "{thread}function,module,{source}{}", titles.join(","))?;
         let mut line = Vec::new();
         for row in &self.rows {
             line.clear();
@@ -100,6 +105,10 @@ impl Report {
             push_csv(&mut line, &row.function);
             line.push(b',');
             push_csv(&mut line, &row.module);
+            if self.lines {
+                line.push(b',');
+                push_csv(&mut line, row.source.as_deref().unwrap_or_default());
+            }
             for (column, _) in &keys {
                 match row.number(*column) {
                     Some(number) => write!(line, ",{number}")?,
@@ -129,6 +138,9 @@ impl Report {
             write!(out, "{{\"function\":{},\"module\":{}", quoted(&row.function), quoted(&row.module))?;
             if let Some((comm, tid)) = &row.thread {
                 write!(out, ",\"thread\":{},\"tid\":{tid}", quoted(comm))?;
+            }
+            if self.lines {
+                write!(out, ",\"source\":{}", serde_json::Value::from(row.source.as_deref()))?;
             }
             for (column, key) in &keys {
                 match row.number(*column) {

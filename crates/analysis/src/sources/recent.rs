@@ -227,7 +227,8 @@ mod tests {
     #[test]
     fn what_is_forgotten_leaves_its_open_calls() {
         let mut recent = Recent::new(4);
-        let thread = Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".into(), goroutine: None };
+        let thread =
+            Thread { id: ThreadId(0), process: 0, tid: 7, comm: "t".into(), goroutine: None, started: None };
         recent.record(&Record::Thread(thread));
         let event = |ticks, site, kind| Event { ticks, site: SiteId(site), kind };
         let (entry, exit) = (EventKind::Entry, EventKind::Exit { pops: 1 });

@@ -9,7 +9,7 @@ mod json;
 mod lane;
 mod lit;
 mod locks;
-mod parks;
+pub(crate) mod parks;
 mod slow;
 pub(crate) mod stacks;
 mod summary;

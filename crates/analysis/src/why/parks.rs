@@ -105,6 +105,8 @@ struct Park {
     start: u64,
     end: u64,
     reason: Option<Reason>,
+    /// Whether the goroutine still waited when recording ended.
+    is_open: bool,
 }
 
 /// State of the walk through a goroutine's calls.
@@ -128,7 +130,8 @@ impl Visitor for Walk<'_> {
         self.open.truncate(call.depth as usize);
         if self.callers.of(call.site) == Caller::Parks {
             let reason = self.reasons.pop().flatten();
-            self.parks.0.push(Park { start: call.start, end: call.end, reason });
+            let is_open = call.ending.goes_on();
+            self.parks.0.push(Park { start: call.start, end: call.end, reason, is_open });
         }
     }
 }
@@ -149,6 +152,16 @@ impl Parks {
         }
         stack.finish(thread, Ending::Running, &mut walk, &mut totals);
         walk.parks
+    }
+
+    /// Returns the time of all waits.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.0.iter().map(|park| park.end.saturating_sub(park.start)).sum()
+    }
+
+    /// Whether the goroutine still waited when recording ended.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.last().is_some_and(|park| park.is_open)
     }
 
     /// Returns the states of the goroutine from `from` to `to`, oldest first. Outside of waits it

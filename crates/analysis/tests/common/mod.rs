@@ -44,7 +44,14 @@ fn thread_named(source: &mut MemorySource, comm: &str) -> ThreadId {
     let known = threads.iter().position(|thread| thread.comm == comm);
     let index = known.unwrap_or_else(|| {
         let id = ThreadId(threads.len() as u32);
-        threads.push(Thread { id, process: 0, tid: 100 + id.0, comm: comm.into(), goroutine: None });
+        threads.push(Thread {
+            id,
+            process: 0,
+            tid: 100 + id.0,
+            comm: comm.into(),
+            goroutine: None,
+            started: None,
+        });
         threads.len() - 1
     });
     ThreadId(index as u32)

@@ -6,7 +6,7 @@
 //! its own prints new lines, or draws the answer. The answer is written at the end.
 
 mod feed;
-mod lookup;
+pub mod lookup;
 mod printer;
 mod question;
 mod question_subject;

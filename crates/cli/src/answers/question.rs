@@ -5,6 +5,7 @@ use super::read::{self, Read};
 use crate::command_line::arguments::Arguments;
 use crate::command_line::select;
 use crate::command_line::values;
+use crate::command_line::view_flags;
 use crate::terminal::output;
 use anyhow::{Context, Result, bail};
 use calltap_analysis::Glob;
@@ -294,7 +295,7 @@ fn buckets(arguments: &Arguments) -> Result<Buckets> {
 
 fn by(arguments: &Arguments) -> By {
     match arguments.text("by").as_deref() {
-        Some("thread") => By::Thread,
+        Some("thread" | "goroutine") => By::Thread,
         Some("caller") => By::Caller,
         Some("value") => By::Value,
         _ => By::Function,

@@ -342,13 +342,7 @@ mod tests {
     /// the last call is the longest.
     fn explorer() -> Explorer<MemorySource> {
         let mut source = MemorySource { ns_per_tick: 1, ..MemorySource::default() };
-        source.meta.threads.push(Thread {
-            id: ThreadId(0),
-            process: 0,
-            tid: 7,
-            comm: "app".into(),
-            goroutine: None,
-        });
+        source.meta.threads.push(Thread::new(ThreadId(0), 0, 7, "app".into()));
         for (id, name) in (0..).zip(["main", "parse", "send"]) {
             let (name, kind) = (name.to_owned(), "nop".to_owned());
             let (id, address) = (SiteId(id), 16 * u64::from(id));

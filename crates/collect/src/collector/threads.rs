@@ -148,7 +148,14 @@ impl Collector<'_> {
         // The present name, or if the thread has ended the name with which it began.
         let name = self.shared.thread(entry).map(name_at_start).unwrap_or_default();
         let comm = Some(comm(pid, tid)).filter(|comm| !comm.is_empty()).unwrap_or(name);
-        self.output.record(&Record::Thread(Thread { id, process, tid, comm, goroutine: None }));
+        self.output.record(&Record::Thread(Thread {
+            id,
+            process,
+            tid,
+            comm,
+            goroutine: None,
+            started: None,
+        }));
         let task = self.task(process, pid, tid);
         self.switches.iter_mut().for_each(|switches| switches.claim(id, task));
         self.kernel.iter_mut().for_each(|kernel| kernel.claim(id, task, (process, pid)));

@@ -81,7 +81,7 @@ fn event(text: &str) -> GoEvent {
     let raw =
         RawEvent { ticks: time.parse().expect("a time"), low: u32::from(name) << 5 | code, slot, parent: 0 };
     let number = number.parse().expect("a number");
-    GoEvent { raw, goroutine: Goroutine { number, at: g.parse().expect("a number") } }
+    GoEvent { raw, goroutine: Goroutine { number, at: g.parse().expect("a number"), start: None } }
 }
 
 #[test]

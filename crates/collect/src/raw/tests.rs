@@ -2,7 +2,7 @@
 
 use super::*;
 use calltap_abi::event::{
-    CLOCK_BITS, epoch_word, event_word, goroutine_words, parent_halves, parent_word, stack_word,
+    CLOCK_BITS, epoch_word, event_word, goroutine_words, parent_halves, parent_word, stack_word, start_words,
 };
 
 /// Creates a chunk with `words` at the start of its data.
@@ -266,6 +266,33 @@ fn pieces_of_a_stack_are_those_of_the_next_entry_of_their_call() {
     // without a first one is dropped.
     check_values("s10lost s10own e1", &["5 1 0own"]);
     check_values("s11per e1", &["5 1"]);
+}
+
+#[test]
+fn a_goroutine_has_the_start_that_follows_its_number() {
+    #[derive(Default)]
+    struct Starts(Vec<(u64, Option<GoStart>)>);
+    impl Sink for Starts {
+        fn take_go(&mut self, _: RawEvent, goroutine: Goroutine) {
+            self.0.push((goroutine.number, goroutine.start));
+        }
+        fn take(&mut self, _: RawEvent, _: &[u8], _: &[u8]) {}
+        fn take_graph<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
+            0
+        }
+        fn take_calls<T>(&mut self, _: &[T], _: impl Fn(&T) -> RawEvent) -> usize {
+            0
+        }
+    }
+    let placed = [stack_word(8, 9 << 5 | code::GO_ENTRY), epoch_word(1), word(1, 9, code::GO_ENTRY)];
+    let start = start_words(1, 0x47_1234);
+    let words =
+        [&goroutine_words(17, 0xc000)[..], &start, &placed, &goroutine_words(18, 0xd000), &placed].concat();
+    let (mut cursor, mut starts) = (Cursor::default(), Starts::default());
+    let chunk = chunk(&words);
+    assert_eq!(cursor.next_event(&chunk).map(|event| event.ticks), Some(1));
+    cursor.read(&chunk, &mut starts);
+    assert_eq!(starts.0, [(17, Some(GoStart { parent: 1, function: 0x47_1234 })), (18, None)]);
 }
 
 #[test]

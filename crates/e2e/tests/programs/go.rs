@@ -1,6 +1,7 @@
 //! Go programs as the toolchain builds them: stacks are small and move, goroutines are preempted
 //! anywhere and continue in other threads, and there may be no C library.
 
+mod family;
 mod waits;
 
 use calltap_e2e::*;

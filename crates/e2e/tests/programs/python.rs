@@ -1,5 +1,6 @@
 //! Python functions of CPython: every call is recorded, and the program's results are unchanged.
 
+mod lines;
 mod selected;
 
 use calltap_e2e::*;

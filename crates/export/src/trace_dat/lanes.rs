@@ -66,6 +66,7 @@ mod tests {
                 tid: id.0,
                 comm: String::new(),
                 goroutine: None,
+                started: None,
             });
             let event = |ticks| Event { ticks, site: SiteId(0), kind: EventKind::Entry };
             source.batches.push(Batch {

@@ -411,7 +411,8 @@ impl Batch<'_, '_> {
         let body = copy.unwrap_or_else(|| bias.apply(calltap_patch::body_address(form)));
         let mut bytes = calltap_patch::stub_bytes(&self.owner.agent, at, body, hook_set, style).ok()?;
         if let SiteForm::Checked { goid: Some(goid), .. } = form {
-            bytes[stub::GOID] = *goid;
+            bytes[stub::GOID] = goid.number;
+            bytes[stub::STARTED_BY] = goid.started_by.unwrap_or_default();
         }
         let entry = Avma(at.0 + calltap_patch::entry_offset(hook_set, style) as u64);
         // The SIGTRAP handler reaches any address.

@@ -32,7 +32,7 @@ use crate::elf::image::Image;
 use crate::elf::pclntab::{self, Entry};
 use crate::function::{Function, Verdict};
 use crate::reason::Reason;
-use crate::site::{JUMP, SiteForm};
+use crate::site::{GOffsets, JUMP, SiteForm};
 use calltap_abi::PAGE;
 
 /// All that rules look at in a Go function.
@@ -56,7 +56,7 @@ pub(crate) fn find(
     on_demand: bool,
 ) -> Range<u64> {
     let entries = pclntab::functions(image, dynamic);
-    let goid = goid::word(image, dynamic);
+    let goid = goid::offsets(image, dynamic);
     let code = match (entries.first(), entries.last()) {
         (Some(first), Some(last)) => first.address..last.address + last.size,
         _ => 0..u64::MAX,
@@ -82,7 +82,7 @@ impl<'a> GoFacts<'a> {
 }
 
 /// Returns the site of a Go function, or why it has none.
-fn site(facts: &GoFacts<'_>, goid: Option<u8>) -> Result<SiteForm, Reason> {
+fn site(facts: &GoFacts<'_>, goid: Option<GOffsets>) -> Result<SiteForm, Reason> {
     if let Some(reason) = refusal(GO, facts) {
         return Err(reason);
     }

@@ -1,4 +1,5 @@
-//! Offset of a goroutine's number in `runtime.g`, which depends on the version of Go.
+//! Offsets in `runtime.g` of a goroutine's number and of its starter's number, which depend on the
+//! version of Go.
 //!
 //! The linker writes the version into the file (Go's own `debug/buildinfo` reads it). The offsets
 //! below are from the debugging information of programs built by each version. For any other
@@ -6,6 +7,7 @@
 
 use crate::elf::dynamic::Dynamic;
 use crate::elf::image::Image;
+use crate::site::GOffsets;
 
 const SECTION: &[u8] = b".go.buildinfo";
 /// Beginning of the section. The size of a pointer, and flags, follow.
@@ -19,8 +21,8 @@ const TEXT: u64 = 32;
 /// Length of the longest version that is read.
 const LONGEST: u64 = 127;
 
-/// Returns the offset of the goroutine's number in `g`, in words.
-pub(crate) fn word(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<u8> {
+/// Returns the offsets in `g`.
+pub(crate) fn offsets(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<GOffsets> {
     of_version(&version(image, dynamic)?)
 }
 
@@ -42,16 +44,20 @@ fn version(image: &Image<'_>, dynamic: &Dynamic<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-fn of_version(version: &str) -> Option<u8> {
+fn of_version(version: &str) -> Option<GOffsets> {
     let minor = version.strip_prefix("go1.")?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
-    match minor[..digits].parse().ok()? {
-        // Go 1.17 is the first version that keeps `g` in r14.
-        17..=22_u32 | 25..=27 => Some(19),
+    let (number, started_by) = match minor[..digits].parse().ok()? {
+        // Go 1.17 is the first version that keeps `g` in r14, and 1.21 the first one that notes by
+        // which goroutine another was started.
+        17..=20_u32 => (19, None),
+        21..=22 | 25 => (19, Some(34)),
         // A word, `syscallbp`, was added in front of the number; 1.25 removed another one.
-        23..=24 => Some(20),
-        _ => None,
-    }
+        23..=24 => (20, Some(35)),
+        26..=27 => (19, Some(35)),
+        _ => return None,
+    };
+    Some(GOffsets { number, started_by })
 }
 
 #[cfg(test)]
@@ -59,22 +65,25 @@ mod tests {
     use super::of_version;
 
     #[test]
-    fn the_place_is_known_of_listed_versions_only() {
+    fn the_places_are_known_of_listed_versions_only() {
         for (version, expected) in [
-            ("go1.17", Some(19)),
-            ("go1.19.8", Some(19)),
-            ("go1.22rc1 X:boringcrypto", Some(19)),
-            ("go1.23.4", Some(20)),
-            ("go1.24.11", Some(20)),
-            ("go1.25.5", Some(19)),
-            ("go1.27.3", Some(19)),
+            ("go1.17", Some((19, None))),
+            ("go1.19.8", Some((19, None))),
+            ("go1.21.0", Some((19, Some(34)))),
+            ("go1.22rc1 X:boringcrypto", Some((19, Some(34)))),
+            ("go1.23.4", Some((20, Some(35)))),
+            ("go1.24.11", Some((20, Some(35)))),
+            ("go1.25.5", Some((19, Some(34)))),
+            ("go1.26.1", Some((19, Some(35)))),
+            ("go1.27.3", Some((19, Some(35)))),
             ("go1.28", None),
             ("go1.16.15", None),
             ("go1.99", None),
             ("devel +abc", None),
             ("go1.", None),
         ] {
-            assert_eq!(of_version(version), expected, "{version}");
+            let found = of_version(version).map(|offsets| (offsets.number, offsets.started_by));
+            assert_eq!(found, expected, "{version}");
         }
     }
 }

@@ -42,6 +42,7 @@ impl World {
                 tid,
                 comm: comm.into(),
                 goroutine: None,
+                started: None,
             }));
         }
         tracefs.record(&Record::Module(Module {
@@ -97,8 +98,14 @@ impl World {
         }
         let words: Vec<&str> = line.split(' ').collect();
         let number = |n: usize| words[n].parse::<u32>().expect(line);
-        let thread =
-            |id, process, tid| Thread { id: ThreadId(id), process, tid, comm: "new".into(), goroutine: None };
+        let thread = |id, process, tid| Thread {
+            id: ThreadId(id),
+            process,
+            tid,
+            comm: "new".into(),
+            goroutine: None,
+            started: None,
+        };
         let tracefs = &mut self.tracefs;
         match words[0] {
             "mkdir" => {

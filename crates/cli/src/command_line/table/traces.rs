@@ -1,7 +1,7 @@
 //! Commands that show, compare and convert traces.
 
 use super::flags::{DEPTH, FILE, FULL_NAMES, FUNCTION, INPUT, LINKER_NAMES, NO_PAGER, OUTPUT, PART};
-use super::{Command, Operand, Takes, choice, many, or, switch, value};
+use super::{Command, Operand, Takes, choice, choices, many, or, switch, value};
 
 /// The commands.
 pub const TRACES: &[Command] = &[
@@ -45,6 +45,20 @@ pub const TRACES: &[Command] = &[
                 FUNCTION,
                 DEPTH,
                 switch("by-thread", None, "A row for every function and thread."),
+                switch(
+                    "lines",
+                    None,
+                    "Show the source line of each function, where debugging information of the same build is at hand, and of Python functions.",
+                ),
+                choices(
+                    value(
+                        "by",
+                        None,
+                        "WHAT",
+                        "A row for each goroutine of Go programs: who started it, with which function, and how long it waited.",
+                    ),
+                    &["goroutine"],
+                ),
                 value("limit", Some('n'), "ROWS", "At most so many rows."),
                 LINKER_NAMES,
                 FULL_NAMES,
@@ -143,7 +157,7 @@ pub const TRACES: &[Command] = &[
                 switch(
                     "lines",
                     None,
-                    "Show the source line of each function, where debugging information of the same build is at hand.",
+                    "Show the source line of each function, where debugging information of the same build is at hand, and of Python functions.",
                 ),
                 switch("no-sched", None, "Leave out when threads were blocked, or waited for a processor."),
                 LINKER_NAMES,

@@ -1,0 +1,244 @@
+//! The goroutines of a trace: who started whom, with which function, and how long each waited.
+//!
+//! The starter and the first function are those that the runtime has noted. They are unknown in
+//! programs of Go before 1.21. The time between the first and the last event of a goroutine is that
+//! in which it was seen: it may have begun earlier and ended later. A goroutine waits from
+//! `runtime.gopark` until it runs again; the time is unknown if the returns of that function were
+//! not recorded.
+
+mod output;
+mod tree;
+
+use crate::answers::Lookup;
+use crate::error::Error;
+use crate::head::head;
+use crate::names::Names;
+use crate::report::Format;
+use crate::sources::drive::{Progress, run_threads};
+use crate::sources::source::{Source, threads_with_events};
+use crate::symbols::Symbols;
+use crate::tree::{Enter, Visitor};
+use crate::why::parks::{Callers, PARK, Parks};
+use calltap_names::demangle;
+use calltap_trace::{Meta, SiteId, Thread, ThreadId, TracerKind};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Scope and form of the list.
+#[derive(Default)]
+pub struct Options {
+    /// Maximum number of rows.
+    pub limit: Option<usize>,
+    /// Whether linker names are kept.
+    pub linker_names: bool,
+    /// Characters of a line; None: no limit.
+    pub width: Option<usize>,
+    /// Names first functions that were not traced.
+    pub lookup: Option<Lookup>,
+}
+
+/// The starter of a goroutine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Starter {
+    /// The program's version of Go does not note it.
+    Unknown,
+    /// The runtime, on a thread's own stack.
+    Runtime,
+    /// Another goroutine.
+    Goroutine(u64),
+}
+
+/// Index of a process, and number of a goroutine in it.
+type Key = (u32, u64);
+
+/// A goroutine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Id of its process.
+    pub pid: u32,
+    /// Its number.
+    pub number: u64,
+    /// Its starter.
+    pub starter: Starter,
+    /// Name of the function that it was started with, if known.
+    pub function: Option<String>,
+    /// Number of shown goroutines above it in the tree.
+    pub depth: usize,
+    /// Number of its calls.
+    pub calls: u64,
+    /// First event, in nanoseconds since the beginning of the recording.
+    pub first_ns: u64,
+    /// Time between its first and its last event, in nanoseconds.
+    pub seen_ns: u64,
+    /// Time in which it waited, in nanoseconds; `None` if unknown.
+    pub waited_ns: Option<u64>,
+    /// Whether it still waited when recording ended, so that it waited for longer than that.
+    pub waits: bool,
+}
+
+/// A finished list: a tree in depth-first order.
+pub struct Goroutines {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Number of rows cut off by the limit.
+    pub cut: u64,
+    head: String,
+    timed: bool,
+    width: Option<usize>,
+}
+
+/// Counts the calls of each thread.
+struct Counter<'m> {
+    meta: &'m Meta,
+    calls: BTreeMap<ThreadId, u64>,
+    /// Whether returns of the function that parks goroutines were not recorded.
+    parks_without_return: bool,
+}
+
+impl Visitor for Counter<'_> {
+    fn enter(&mut self, thread: ThreadId, enter: &Enter) {
+        *self.calls.entry(thread).or_default() += u64::from(!enter.is_rest);
+    }
+
+    fn mark(&mut self, thread: ThreadId, enter: &Enter) {
+        *self.calls.entry(thread).or_default() += 1;
+        let site = self.meta.sites.get(enter.site.0 as usize);
+        self.parks_without_return |= site.is_some_and(|site| site.name == PARK);
+    }
+}
+
+/// The facts about a goroutine, in ticks.
+struct Seen {
+    started: Option<calltap_trace::GoStart>,
+    thread: ThreadId,
+    calls: u64,
+    span: (u64, u64),
+    waited: Option<u64>,
+    /// Whether it still waited at the end.
+    waits: bool,
+}
+
+impl Seen {
+    /// Adds a further part of the same goroutine.
+    fn add(&mut self, other: &Seen) {
+        self.calls += other.calls;
+        self.waits = if self.span.1 > other.span.1 { self.waits } else { other.waits };
+        self.span = (self.span.0.min(other.span.0), self.span.1.max(other.span.1));
+        self.waited = self.waited.zip(other.waited).map(|(one, two)| one + two);
+    }
+}
+
+/// Reads the goroutines of a recording.
+pub fn collect(
+    source: &dyn Source,
+    mut options: Options,
+    progress: Progress<'_>,
+) -> Result<Goroutines, Error> {
+    let meta = source.meta();
+    let of_thread = |id: &ThreadId| meta.threads.get(id.0 as usize);
+    let mut threads = threads_with_events(source);
+    threads.retain(|id| of_thread(id).is_some_and(|thread| thread.goroutine.is_some()));
+    let mut counter = Counter { meta, calls: BTreeMap::new(), parks_without_return: false };
+    let totals = run_threads(source, &threads, &mut counter, progress)?;
+    let seen = gather(source, &threads, &counter);
+    let names = Names::new(meta, options.linker_names);
+    let symbols = Symbols::new(meta, &names);
+    let begin = beginning(source);
+    let mut rows = Vec::new();
+    for (key, depth) in tree::in_order(&seen) {
+        let seen = &seen[&key];
+        rows.push(Row {
+            pid: meta.processes.get(key.0 as usize).map_or(0, |process| process.pid),
+            number: key.1,
+            starter: starter(seen),
+            function: first_function(seen, key.0, &symbols, &mut options),
+            depth,
+            calls: seen.calls,
+            first_ns: source.to_ns(seen.span.0).saturating_sub(begin),
+            seen_ns: source.duration_ns(seen.span.1 - seen.span.0),
+            waited_ns: seen.waited.map(|ticks| source.duration_ns(ticks)),
+            waits: seen.waits,
+        });
+    }
+    let most = options.limit.unwrap_or(usize::MAX);
+    let cut = rows.len().saturating_sub(most) as u64;
+    rows.truncate(most);
+    let head = head(source, &totals);
+    Ok(Goroutines { rows, cut, head, timed: source.has_time(), width: options.width })
+}
+
+/// Returns the beginning of the recording, in nanoseconds; with a clock that only orders, 0.
+fn beginning(source: &dyn Source) -> u64 {
+    let session = source.meta().session.as_ref().filter(|_| source.has_time());
+    session.map_or(0, |session| session.start_monotonic_ns)
+}
+
+/// Gathers the facts about each goroutine.
+fn gather(source: &dyn Source, threads: &[ThreadId], counter: &Counter<'_>) -> BTreeMap<Key, Seen> {
+    let meta = source.meta();
+    let knows_waits = knows_waits(meta) && !counter.parks_without_return;
+    let parks = knows_waits.then(|| Callers::new(meta));
+    let mut all = BTreeMap::<Key, Seen>::new();
+    for thread in threads {
+        let (Some(Thread { process, goroutine: Some(number), started, .. }), Some(span)) =
+            (meta.threads.get(thread.0 as usize), source.thread_span(*thread))
+        else {
+            continue;
+        };
+        let calls = counter.calls.get(thread).copied().unwrap_or(0);
+        let parks = parks.as_ref().map(|callers| Parks::new(source, *thread, callers));
+        let waits = parks.as_ref().is_some_and(Parks::is_waiting);
+        let waited = parks.map(|parks| parks.ticks());
+        let seen = Seen { started: *started, thread: *thread, calls, span, waited, waits };
+        match all.get_mut(&(*process, *number)) {
+            Some(before) => before.add(&seen),
+            None => drop(all.insert((*process, *number), seen)),
+        }
+    }
+    all
+}
+
+/// Whether calls of the function that parks goroutines were recorded with their returns, all the
+/// time.
+fn knows_waits(meta: &Meta) -> bool {
+    let tracers = meta.session.iter().flat_map(|session| &session.tracers);
+    let with_returns = tracers.filter(|tracer| tracer.kind == TracerKind::FunctionGraph);
+    let bits = with_returns.fold(0, |bits, tracer| bits | 1 << tracer.id);
+    let mut parking = meta.sites.iter().filter(|site| site.name == PARK && site.tracers & bits != 0);
+    let is_limited = |site: SiteId| meta.limited.iter().any(|limited| limited.site == site);
+    parking.next().is_some_and(|site| !is_limited(site.id))
+}
+
+fn starter(seen: &Seen) -> Starter {
+    match seen.started {
+        None => Starter::Unknown,
+        // A goroutine for a thread of C has no first function: the runtime did not note its start.
+        Some(started) if started.function == 0 => Starter::Unknown,
+        Some(started) if started.by == 0 => Starter::Runtime,
+        Some(started) => Starter::Goroutine(started.by),
+    }
+}
+
+/// Names the function that a goroutine was started with: a traced one, else from its file.
+fn first_function(seen: &Seen, process: u32, symbols: &Symbols<'_>, options: &mut Options) -> Option<String> {
+    let address = seen.started.map(|started| started.function).filter(|address| *address != 0)?;
+    let ticks = seen.span.0;
+    if let Some(name) = symbols.code(seen.thread, ticks, address) {
+        return Some(name);
+    }
+    let module = symbols.place(process, ticks, address).module?;
+    let name = options.lookup.as_mut()?(module, address.wrapping_sub(module.bias))?;
+    Some(if options.linker_names { name } else { demangle(&name) })
+}
+
+/// Reads the goroutines of a recording and writes them.
+pub fn write(
+    source: &dyn Source,
+    options: Options,
+    format: Format,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    collect(source, options, progress)?.write(format, out)?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Writes the goroutines as text, CSV and JSON.
+
+use super::{Goroutines, Row, Starter};
+use crate::bytes::push_csv;
+use crate::columns::{self, Fitting};
+use crate::report::Format;
+use crate::units::{count, counted, duration, one_line};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+/// Deepest indentation of the text, in levels.
+const DEEPEST: usize = 24;
+/// The columns of CSV.
+const CSV: &str = "process,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits";
+
+impl Goroutines {
+    /// Writes the list in `format`.
+    pub fn write(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
+        match format {
+            Format::Text => self.write_text(out),
+            Format::Csv => self.write_csv(out),
+            Format::Json => self.write_json(out),
+        }
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.head.as_bytes())?;
+        if self.rows.is_empty() {
+            writeln!(out, "# no goroutines")?;
+            return Ok(());
+        }
+        let several = self.rows.iter().map(|row| row.pid).collect::<BTreeSet<_>>().len() > 1;
+        let mut titles = vec!["CALLS"];
+        if self.timed {
+            titles.extend(["FIRST", "SEEN", "WAITED"]);
+        }
+        titles.extend(["GOROUTINE", "STARTED BY"]);
+        titles.extend(several.then_some("PROCESS"));
+        let numbers = titles.len();
+        titles.push("FUNCTION");
+        let cells = self.rows.iter().map(|row| self.cells(row, several)).collect();
+        let leavable: Vec<Vec<usize>> = ["FIRST", "CALLS", "SEEN"]
+            .iter()
+            .filter_map(|title| Some(vec![titles.iter().position(|other| other == title)?]))
+            .collect();
+        let fitting = Fitting { width: self.width, leavable: &leavable, flags: "--full-names" };
+        columns::write_fitting(out, &titles, numbers, cells, fitting)?;
+        if self.cut > 0 {
+            writeln!(out, "# {} not shown", counted(self.cut, "goroutine"))?;
+        }
+        Ok(())
+    }
+
+    fn cells(&self, row: &Row, several: bool) -> Vec<String> {
+        let mut cells = vec![count(row.calls)];
+        if self.timed {
+            cells.extend([duration(row.first_ns), duration(row.seen_ns)]);
+            let more = if row.waits { ">" } else { "" };
+            cells.push(row.waited_ns.map_or("?".to_owned(), |ns| format!("{more}{}", duration(ns))));
+        }
+        cells.extend([row.number.to_string(), row.starter.text()]);
+        cells.extend(several.then(|| row.pid.to_string()));
+        let function = row.function.as_deref().map_or("?".into(), one_line);
+        cells.push(format!("{}{function}", "  ".repeat(row.depth.min(DEEPEST))));
+        cells
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{CSV}")?;
+        let or_empty = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+        for row in &self.rows {
+            let mut line = Vec::new();
+            write!(line, "{},{},{},", row.pid, row.number, or_empty(row.starter.number()))?;
+            push_csv(&mut line, row.function.as_deref().unwrap_or_default());
+            let waited = or_empty(row.waited_ns);
+            writeln!(line, ",{},{},{},{waited},{}", row.calls, row.first_ns, row.seen_ns, row.waits)?;
+            out.write_all(&line)?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"[")?;
+        for (at, row) in self.rows.iter().enumerate() {
+            out.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+            let object = json!({
+                "process": row.pid,
+                "goroutine": row.number,
+                "started_by": row.starter.number(),
+                "function": row.function,
+                "calls": row.calls,
+                "first_ns": row.first_ns,
+                "seen_ns": row.seen_ns,
+                "waited_ns": row.waited_ns,
+                "waits": row.waits,
+            });
+            write!(out, "{object}")?;
+        }
+        writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
+    }
+}
+
+impl Starter {
+    fn text(self) -> String {
+        match self {
+            Starter::Unknown => "?".to_owned(),
+            Starter::Runtime => "runtime".to_owned(),
+            Starter::Goroutine(number) => number.to_string(),
+        }
+    }
+
+    /// Returns the number in CSV and JSON: 0 for the runtime.
+    fn number(self) -> Option<u64> {
+        match self {
+            Starter::Unknown => None,
+            Starter::Runtime => Some(0),
+            Starter::Goroutine(number) => Some(number),
+        }
+    }
+}
