@@ -9,6 +9,7 @@
 
 mod closing;
 mod code;
+mod reading;
 
 pub use closing::close_calls;
 pub use code::find;
@@ -19,10 +20,10 @@ use crate::memory::maps::{Mappings, Region, text_of};
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::{Held, aside};
 use crate::target::Symbols;
-use calltap_abi::PAGE;
 use calltap_abi::stub;
 use calltap_patch::{Avma, Text};
 use code::Code;
+use reading::{end_of_stack, read_up};
 use std::collections::{HashMap, HashSet};
 
 /// Bytes of a stack above its stack pointer that are searched at most.
@@ -31,8 +32,6 @@ const LONGEST: u64 = 64 << 20;
 const SEGMENTS: usize = 64;
 /// Maximum distance from the stack pointer up to a control block that is taken for the stack's end.
 const SHORT: u64 = 64 << 10;
-/// Bytes of a stack read at a time, as most of the range above may not be mapped.
-const PIECE: u64 = 1 << 20;
 const WORD: usize = 8;
 
 /// The stacks of stopped threads, as of the time when the threads were stopped.
@@ -166,7 +165,7 @@ impl Segment {
             let length = (start + size - self.start) as usize;
             self.bytes.truncate(length);
             self.code.retain(|(at, _)| at + WORD <= length);
-            self.cut = false;
+            self.cut &= self.bytes.len() < length;
         }
         let interrupted = frames.iter().map(|frame| frame.at + SIGNAL_FRAME_PC);
         self.interrupted = interrupted.filter(|at| *at < self.bytes.len()).collect();
@@ -258,9 +257,9 @@ impl Stack {
         let known = self.segments.iter().map(|known| known.start).filter(|known| *known > start).min();
         let end = known.map_or(end, |known| end.min(known));
         let end = if (start..end).contains(&block) { block } else { end };
-        let bytes = read_up(start, end.min(start.saturating_add(LONGEST)), text);
+        let (bytes, is_hidden) = read_up(start, end.min(start.saturating_add(LONGEST)), text);
         // A stack ends where memory ends: a false signal frame leads to unmapped memory.
-        let cut = bytes.len() as u64 == LONGEST && end - start > LONGEST;
+        let cut = is_hidden || bytes.len() as u64 == LONGEST && end - start > LONGEST;
         self.segments.push(Segment::new(start, bytes, cut));
     }
 
@@ -276,50 +275,6 @@ impl Stack {
     /// Whether a signal handler runs, as far as the stacks show.
     pub fn is_in_handler(&self) -> bool {
         self.segments.iter().any(|segment| !segment.interrupted.is_empty())
-    }
-}
-
-/// Returns the end of the adjacent anonymous writable mappings around or above an address.
-fn end_of_stack(start: u64, mappings: &Mappings<'_>) -> u64 {
-    // The stack may have grown down, or be newer than the mappings that were read.
-    let Some(first) = mappings.next(start) else { return u64::MAX };
-    let is_more = |end: u64, region: &Region| region.start == end && region.writable && region.file.1 == 0;
-    let mut end = first.end;
-    while let Some(region) = mappings.next(end).filter(|region| is_more(end, region)) {
-        end = region.end;
-    }
-    end
-}
-
-/// Reads the memory between two addresses, up to the first page that cannot be read.
-fn read_up(start: u64, end: u64, text: &mut ProcessText) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut at = start;
-    while at < end {
-        let next = end.min((at + PIECE) / PIECE * PIECE);
-        let from = bytes.len();
-        bytes.resize(from + (next - at) as usize, 0);
-        if text.read(Avma(at), &mut bytes[from..]).is_err() {
-            bytes.truncate(from);
-            read_pages(at, next, text, &mut bytes);
-            break;
-        }
-        at = next;
-    }
-    bytes
-}
-
-/// Appends memory page by page up to the first page that cannot be read, which holds no frame.
-fn read_pages(mut at: u64, end: u64, text: &mut ProcessText, bytes: &mut Vec<u8>) {
-    while at < end {
-        let next = end.min((at + PAGE) / PAGE * PAGE);
-        let from = bytes.len();
-        bytes.resize(from + (next - at) as usize, 0);
-        if text.read(Avma(at), &mut bytes[from..]).is_err() {
-            bytes.truncate(from);
-            return;
-        }
-        at = next;
     }
 }
 

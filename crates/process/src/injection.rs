@@ -5,6 +5,7 @@ mod flags;
 pub mod guards;
 pub mod inferior;
 pub mod inject;
+pub mod leaks;
 pub mod linker;
 pub mod placed;
 pub mod preload;

@@ -221,7 +221,7 @@ impl Planner<'_> {
         let mut ranges: Vec<(u64, u64)> =
             process.modules.iter().flat_map(|module| module.undrained()).map(Site::inside).collect();
         ranges.sort();
-        let Some(text) = &mut process.text else { return Ok(()) };
+        let Some(text) = process.text.as_mut().map(|text| text.look_for_faults()) else { return Ok(()) };
         let is_simple = !process.modules.iter().any(Loaded::is_made);
         let prepared = is_simple.then(|| PreparedSwitch::new(&process.modules, text)).flatten();
         let count = process.modules.len();

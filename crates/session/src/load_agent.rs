@@ -268,7 +268,7 @@ fn outside_unwinder(target: &Target, inferior: &mut Inferior<'_>) -> Result<Held
     let frames = Frames::of(target, &inferior.regions).map_err(|why| target.refuse(why))?;
     let thread = inferior.thread_outside(TRY, |thread, text, regions| {
         let stack = Stacks::read(std::slice::from_ref(thread), text, &Mappings::known(regions));
-        (!stack.words_in(&frames.unwinder).is_empty()).then_some("the unwinder")
+        (!stack.words_in(&frames.locking).is_empty()).then_some("the unwinder")
     });
     not_in_group_stop(target, thread?)
 }
@@ -309,8 +309,11 @@ fn make_frames_known(target: &Target, inferior: &mut Inferior<'_>, thread: &mut 
     if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }
-    let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
-    inferior.call(thread, &call, CALL).map_err(|failed| target.refuse(failed))?;
+    let search = inferior.agent.and_then(|agent| frames.search(&agent));
+    for (function, arguments) in search.into_iter().chain([(function, arguments)]) {
+        let call = Call { function, arguments, string: &[], complaint: 0, let_in: 0 };
+        inferior.call(thread, &call, CALL).map_err(|failed| target.refuse(failed))?;
+    }
     if frames.are_known(arguments, &mut inferior.text) {
         return Ok(());
     }

@@ -66,7 +66,7 @@ const GO: &[fn(&GoFacts<'_>) -> Option<Reason>] = &[
 
 /// Rules for a function, however it would be patched.
 const FUNCTION: &[fn(&FunctionFacts<'_>) -> Option<Reason>] =
-    &[function::is_entry_point, function::has_odd_stack, function::may_be_part];
+    &[function::is_entry_point, function::is_of_ocaml, function::has_odd_stack, function::may_be_part];
 
 /// Rules for a jump over the prologue.
 const JUMP: &[fn(&PrologueFacts<'_>) -> Option<Reason>] = &[

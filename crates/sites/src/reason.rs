@@ -166,6 +166,9 @@ reasons! {
     GoCheckLeadsOut = "go-check-leads-out", "its stack check leads out of the function", "trace its callers";
     GoCheckLost = "go-check-lost", "its stack check does not lead back to its beginning", "trace its callers";
 
+    Ocaml = "ocaml",
+        "OCaml code: its runtime recognises a full stack by the address of the code", "trace the program's C functions";
+
     // The return address must stay.
     ReadsReturnAddress { at: u64 } = "reads-return-address",
         "its own return address is looked at (at {at:#x})", "trace its callers, or it with --tracer function";

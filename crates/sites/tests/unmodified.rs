@@ -44,6 +44,13 @@ fn whole_instructions_give_way() {
     check("calls", "push %rax; call before; pop %rax; ret", "prologue+0 50e8");
 }
 
+// A hook at the end of the stack would not be taken for OCaml code by its runtime.
+#[test]
+fn code_of_ocaml_is_left_alone() {
+    check("camlFoo__bar_12", "push %rax; mov %rdi, %rax; pop %rdx; nop; ret", "OCaml code");
+    check("caml_alloc_12", "push %rax; mov %rdi, %rax; pop %rdx; nop; ret", "prologue+0");
+}
+
 #[test]
 fn what_is_jumped_to_stays() {
     check("loops", "xor %eax, %eax; 1: inc %eax; cmp %edi, %eax; jne 1b; ret", "jumps to its byte 2");

@@ -5,6 +5,7 @@ mod confined;
 mod hardened;
 mod hazards;
 mod killed;
+mod memory;
 mod namespaces;
 mod placed;
 mod privileges;

@@ -8,6 +8,7 @@ use crate::agent::{Loaded, PLACED};
 use crate::frames::is_unwinder;
 use crate::injection::inferior::program;
 use crate::injection::inject::Mapping;
+use crate::injection::leaks::LeakDetector;
 use crate::memory::maps::{self, Region, gap_near};
 use crate::memory::text::ProcessText;
 use crate::ptrace::threads::Held;
@@ -152,8 +153,10 @@ pub fn owner_word_from_call(thread: &Held, text: &mut ProcessText) -> Option<u64
 pub struct Frames {
     /// Address of the registration function. None if the program has no unwinder.
     register: Option<u64>,
-    /// Code that may hold the unwinder's lock.
-    pub unwinder: Vec<(u64, u64)>,
+    /// Address of the function that has LeakSanitizer search memory.
+    leaks: Option<u64>,
+    /// Sorted code that may hold a lock which registering takes.
+    pub locking: Vec<(u64, u64)>,
 }
 
 /// Bytes of the object in which an unwinder keeps a registration.
@@ -164,14 +167,23 @@ const REGISTER: &str = "__register_frame_info";
 const UNWINDER: &[&str] = &["_Unwind_Find_FDE", "__deregister_frame_info", REGISTER];
 
 impl Frames {
-    /// Finds the unwinder of a program.
+    /// Finds the unwinder of a program, and its LeakSanitizer.
     pub fn of(target: &Target, regions: &[Region]) -> Result<Frames, Reason> {
+        let mut frames = Frames::of_unwinder(target, regions)?;
+        let detector = LeakDetector::of(target, regions);
+        frames.leaks = detector.register;
+        frames.locking.extend(detector.code);
+        frames.locking.sort();
+        Ok(frames)
+    }
+
+    fn of_unwinder(target: &Target, regions: &[Region]) -> Result<Frames, Reason> {
         let mut unwinder = maps::text_of(regions, is_unwinder);
         if !unwinder.is_empty() {
             let library = Symbols::of(target.pid, regions, is_unwinder, |name| name == REGISTER);
             let register = library.and_then(|library| library.address(REGISTER));
             let register = register.ok_or(Reason::UnwinderUntold)?;
-            return Ok(Frames { register: Some(register), unwinder });
+            return Ok(Frames { register: Some(register), leaks: None, locking: unwinder });
         }
         let name = program(target, regions).map(Region::name).ok_or(Reason::Unreadable)?;
         let symbols =
@@ -182,8 +194,7 @@ impl Frames {
             return Err(Reason::UnwinderUnknown);
         }
         unwinder.extend(symbols.ranges());
-        unwinder.sort();
-        Ok(Frames { register, unwinder })
+        Ok(Frames { register, leaks: None, locking: unwinder })
     }
 
     /// Whether the unwinder has written its object: the registration is done.
@@ -197,5 +208,12 @@ impl Frames {
     pub fn registration(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
         let arguments = agent.section(".eh_frame").zip(agent.symbol("calltap_frame_object"))?;
         Some((self.register?, arguments.into()))
+    }
+
+    /// Returns the call after which LeakSanitizer finds what the unwinder allocates: function, and
+    /// as arguments address and length of the unwinder's object.
+    pub fn search(&self, agent: &Loaded) -> Option<(u64, [u64; 2])> {
+        let (_, [_, notes]) = self.registration(agent)?;
+        Some((self.leaks?, [notes, NOTES as u64]))
     }
 }

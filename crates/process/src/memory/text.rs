@@ -5,6 +5,7 @@
 //! W^X policies, and splits no mapping. It works as long as the process's memory exists, even if
 //! the process changes its privileges after the file was opened.
 
+use crate::memory::faults::{self, Page};
 use crate::memory::patch_log;
 use crate::proc;
 use calltap_abi::ProcessEntry;
@@ -43,6 +44,8 @@ pub struct ProcessText {
     /// Whether a killed controller may have left a breakpoint in a site.
     pub after_int3: bool,
     in_batch: bool,
+    /// Whether a read may wait for a thread of the process.
+    serves_faults: bool,
     /// Time after which a write in a batch fails.
     until: Option<Instant>,
 }
@@ -57,14 +60,16 @@ impl ProcessText {
     pub fn open(pid: u32) -> std::io::Result<ProcessText> {
         let memory = OpenOptions::new().read(true).write(true).open(proc::place(pid).join("mem"))?;
         let (sync, through, after_int3, in_batch) = (Sync::Barrier, Transition::Test, false, false);
-        Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, until: None })
+        let serves_faults = faults::serves_faults(pid);
+        Ok(ProcessText { pid, memory, sync, through, after_int3, in_batch, serves_faults, until: None })
     }
 
     /// Opens the same memory for use by another thread.
     pub fn shared(&self) -> Option<ProcessText> {
         let memory = self.memory.try_clone().ok()?;
-        let ProcessText { pid, sync, through, after_int3, .. } = *self;
-        Some(ProcessText { pid, memory, sync, through, after_int3, in_batch: false, until: None })
+        let ProcessText { pid, sync, through, after_int3, serves_faults, .. } = *self;
+        let in_batch = false;
+        Some(ProcessText { pid, memory, sync, through, after_int3, in_batch, serves_faults, until: None })
     }
 
     /// Reads many places (address, length) with few system calls. The threads of the process must
@@ -79,13 +84,17 @@ impl ProcessText {
                 .map(|(base, len)| RemoteIoVec { base: *base as usize, len: *len })
                 .collect();
             let into = IoSliceMut::new(&mut pieces.bytes[pieces.ends[next]..pieces.ends[end]]);
-            let done = process_vm_readv(Pid::from_raw(self.pid as i32), &mut [into], &remote);
+            let done = match self.serves_faults {
+                true => Err(nix::errno::Errno::ENOSYS),
+                false => process_vm_readv(Pid::from_raw(self.pid as i32), &mut [into], &remote),
+            };
             let read = pieces.ends[next] + done.unwrap_or(0);
             while next < end && pieces.ends[next + 1] <= read {
                 next += 1;
             }
             // A place that ends the call early is read through the file, if it can be read at all.
-            // A process whose first thread has ended can be read through the file only.
+            // A process whose first thread has ended, or whose threads supply its pages, can be
+            // read through the file only.
             let is_whole_process = !matches!(done, Ok(_) | Err(nix::errno::Errno::EFAULT));
             let by_file = if is_whole_process { end } else { end.min(next + 1) };
             while next < by_file {
@@ -95,6 +104,22 @@ impl ProcessText {
             }
         }
         pieces
+    }
+
+    /// Looks whether the process supplies pages of its own memory, before its threads are stopped.
+    pub fn look_for_faults(&mut self) -> &mut ProcessText {
+        self.serves_faults = faults::serves_faults(self.pid);
+        self
+    }
+
+    /// Whether the process may supply pages of its own memory.
+    pub fn serves_faults(&self) -> bool {
+        self.serves_faults
+    }
+
+    /// Returns the state of the page at an address.
+    pub fn page(&self, at: u64) -> Page {
+        faults::page(self.pid, at)
     }
 
     /// Starts or renews the lease: until it ends, writes in a batch are allowed.

@@ -53,7 +53,7 @@ impl fmt::Display for Obstacle {
                 )
             }
             Obstacle::StackNotSearched => {
-                out.write_str("a thread's stack is too large to be searched for calltap's code")
+                out.write_str("a thread's stack cannot be searched for calltap's code, as it is too large, or no other process may read it (memfd_secret)")
             }
             Obstacle::OtherThreads => {
                 out.write_str("threads begin and end faster than calltap can stop them")

@@ -185,6 +185,7 @@ impl<'a> Detaching<'a> {
     /// before.
     fn attempt(&mut self, stops: &mut Stops) -> Result<Attempt, Error> {
         let live = self.live;
+        self.inferior.text.look_for_faults();
         let plan = self.changes.prepare(|patched| !live || patched.needs_stop(), &mut self.inferior.text);
         let mut held = match Held::take_all(self.target.pid) {
             Ok(held) => held,

@@ -9,6 +9,20 @@ pub(super) fn is_entry_point(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (facts.address == facts.file.entry).then_some(Reason::EntryPoint)
 }
 
+/// The OCaml compiler has generated it. A hook that meets the end of the stack would not be taken
+/// for OCaml code by the runtime, which then ends the program instead of raising `Stack_overflow`.
+/// From OCaml 5 on, small functions run without a check on stacks that have no guard page.
+pub(super) fn is_of_ocaml(facts: &FunctionFacts<'_>) -> Option<Reason> {
+    is_ocaml_name(&facts.function.name).then_some(Reason::Ocaml)
+}
+
+/// Whether the OCaml compiler makes such names: `caml`, a module, and a function of it, behind `__`
+/// or, from OCaml 5.1 on, a dot. The runtime's own C functions begin with `caml_`.
+fn is_ocaml_name(name: &str) -> bool {
+    let module = name.strip_prefix("caml").filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    module.is_some_and(|module| module.contains("__") || module.contains('.'))
+}
+
 /// The unwinding information begins with another stack than behind a call.
 pub(super) fn has_odd_stack(facts: &FunctionFacts<'_>) -> Option<Reason> {
     (facts.file.frames.get(&facts.address) == Some(&false)).then_some(Reason::OddStack)
@@ -20,4 +34,19 @@ pub(super) fn may_be_part(facts: &FunctionFacts<'_>) -> Option<Reason> {
     let unproven = facts.file.parts.unproven.get(&facts.n)?;
     let is_dead = *unproven == Unproven::Unreached && facts.file.branches.unresolved.is_empty();
     (!is_dead).then(|| unproven.reason())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ocaml_name;
+
+    #[test]
+    fn names_of_ocaml_code_are_recognised() {
+        for name in ["camlFoo__bar_12", "camlStdlib__List__map_233", "camlFoo.bar_12", "camlFoo.entry"] {
+            assert!(is_ocaml_name(name), "{name}");
+        }
+        for name in ["caml_alloc", "caml_start_program", "caml", "camlize", "camlFoo", "Foo__bar"] {
+            assert!(!is_ocaml_name(name), "{name}");
+        }
+    }
 }

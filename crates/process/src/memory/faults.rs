@@ -1,0 +1,45 @@
+//! Pages that another process cannot read: those that a thread of the process itself supplies
+//! (userfaultfd), and those that no other process may see (memfd_secret).
+//!
+//! While the supplying thread is stopped, `process_vm_readv` of a missing page waits for it, and so
+//! for ever. Reading `/proc/PID/mem` fails instead.
+
+use crate::proc;
+use calltap_abi::PAGE;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Name of a userfaultfd in `/proc/PID/fd`.
+const USERFAULTFD: &str = "anon_inode:[userfaultfd]";
+
+/// State of a page that could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// In memory.
+    Present,
+    /// Swapped out, or a guard.
+    Swapped,
+    /// Not yet in memory, or not mapped.
+    Missing,
+}
+
+/// Whether a process holds a userfaultfd, and so may supply pages of its own memory.
+pub fn serves_faults(pid: u32) -> bool {
+    let Ok(files) = fs::read_dir(proc::place(pid).join("fd")) else { return false };
+    files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link == Path::new(USERFAULTFD)))
+}
+
+/// Returns the state of the page at an address.
+pub fn page(pid: u32, at: u64) -> Page {
+    let mut entry = [0; 8];
+    let read = File::open(proc::place(pid).join("pagemap"))
+        .and_then(|pagemap| pagemap.read_exact_at(&mut entry, at / PAGE * size_of::<u64>() as u64));
+    // Bits 62 and 63: the page is swapped out, or in memory.
+    match u64::from_le_bytes(entry) >> 62 {
+        _ if read.is_err() => Page::Missing,
+        0 => Page::Missing,
+        1 => Page::Swapped,
+        _ => Page::Present,
+    }
+}
