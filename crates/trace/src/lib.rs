@@ -24,6 +24,7 @@ mod meta;
 mod reader;
 mod sieve;
 mod source;
+mod stays;
 mod survey;
 mod switches;
 mod trigger;
@@ -47,6 +48,7 @@ pub use meta::{
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Said, Sieve, Sifting};
+pub use stays::Stay;
 pub use switches::{RunState, Switch};
 pub use trigger::{Action, uses};
 pub use unpack::Unpacker;

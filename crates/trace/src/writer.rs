@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::incidents::Incident;
 use crate::kernel_log::Gatherer;
 use crate::meta::{End, Record, Session, SomeSites, ThreadId};
+use crate::stays::Stay;
 use crate::switches::{Gathering, Payload, Switch};
 use crate::wakings::{SystemCall, Waking};
 use serde::Serialize;
@@ -38,6 +39,7 @@ pub struct TraceWriter {
     wakings: Gatherer,
     system_calls: Gatherer,
     incidents: Gatherer,
+    stays: Gatherer,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -56,6 +58,7 @@ impl TraceWriter {
             wakings: Gatherer::new(Kind::Wakings),
             system_calls: Gatherer::new(Kind::SystemCalls),
             incidents: Gatherer::new(Kind::Incidents),
+            stays: Gatherer::new(Kind::Stays),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -156,6 +159,13 @@ impl TraceWriter {
         self.payloads(self.incidents.kind(), payloads)
     }
 
+    /// Takes the threads that have run a goroutine, oldest first and behind those taken before.
+    pub fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
+        let Some(last) = stays.last() else { return Ok(()) };
+        let payloads = self.stays.add(goroutine, 0, stays, last.at);
+        self.payloads(self.stays.kind(), payloads)
+    }
+
     /// Writes the last of the kernel's entries about a thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
@@ -165,7 +175,9 @@ impl TraceWriter {
         let payload = self.system_calls.end(thread);
         self.payloads(Kind::SystemCalls, payload)?;
         let payload = self.incidents.end(thread);
-        self.payloads(Kind::Incidents, payload)
+        self.payloads(Kind::Incidents, payload)?;
+        let payload = self.stays.end(thread);
+        self.payloads(Kind::Stays, payload)
     }
 
     /// Adds chunks of the kernel's entries.
@@ -199,6 +211,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, due)?;
         let due = self.incidents.flush();
         self.payloads(Kind::Incidents, due)?;
+        let due = self.stays.flush();
+        self.payloads(Kind::Stays, due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -218,6 +232,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, rest)?;
         let rest = self.incidents.finish();
         self.payloads(Kind::Incidents, rest)?;
+        let rest = self.stays.finish();
+        self.payloads(Kind::Stays, rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;
