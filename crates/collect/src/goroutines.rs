@@ -171,8 +171,8 @@ pub struct Goroutines {
 }
 
 impl Goroutines {
-    /// Notes the functions that are recorded: with the one that runs goroutines, it can be told when
-    /// threads did.
+    /// Notes the functions that are recorded: with the one that runs goroutines, the times of runs
+    /// can be known.
     pub fn note(&mut self, record: &Record) {
         if let Record::Sites { sites } = record {
             self.follows |= sites.iter().any(|site| site.name == EXECUTE);

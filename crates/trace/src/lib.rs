@@ -24,7 +24,6 @@ mod meta;
 mod reader;
 mod sieve;
 mod source;
-mod stays;
 mod survey;
 mod switches;
 mod trigger;
@@ -40,7 +39,7 @@ pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use incidents::{Incident, IncidentKind};
-pub use kernel_log::KernelLog;
+pub use kernel_log::{KernelLog, Stay};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
     Captured, End, Future, FutureValues, GoStart, Limited, Loss, Meta, Module, Process, Profile, Record,
@@ -48,7 +47,6 @@ pub use meta::{
 };
 pub use reader::{Batches, BatchesOf, ThreadBatches, TraceReader};
 pub use sieve::{Said, Sieve, Sifting};
-pub use stays::Stay;
 pub use switches::{RunState, Switch};
 pub use trigger::{Action, uses};
 pub use unpack::Unpacker;

@@ -68,7 +68,8 @@ pub trait Source {
     fn incidents(&self, _thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(KernelLog::default())
     }
-    /// Returns the threads that have run a goroutine, oldest first; empty if they were not recorded.
+    /// Returns the threads that have run a goroutine, oldest first; empty if they were not
+    /// recorded.
     fn stays(&self, _goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
         Ok(Vec::new())
     }

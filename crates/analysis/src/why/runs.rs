@@ -5,8 +5,8 @@
 //! one goroutine to another. The recorder tells which goroutine a thread ran, if the goroutine
 //! recorded an event meanwhile ([`calltap_trace::Stay`]).
 //!
-//! Nothing is guessed. A goroutine that was on no thread, and was not parked, was ready to run; this
-//! is known only if no thread ran a goroutine at that time that is not known.
+//! A goroutine that was on no thread, and was not parked, was ready to run. This is known only if
+//! each goroutine is known that a thread ran meanwhile.
 
 use super::parks::PARK;
 use crate::error::Error;
@@ -87,7 +87,7 @@ impl Changes {
 
 /// The walk through the events of threads.
 struct Walk {
-    /// What each function changes.
+    /// The change that each function stands for.
     changes_of: Vec<Option<Change>>,
     threads: HashMap<ThreadId, Changes>,
 }
@@ -242,7 +242,7 @@ fn runs_of(stays: &[Stay], last: u64, threads: &mut HashMap<ThreadId, Changes>) 
             Some(last) if last.on == run.on && run.start <= last.end && !last.is_over => {
                 (last.end, last.is_over) = (run.end, run.is_over);
             }
-            // The same run, or one that contradicts it.
+            // A run that is known already, or one that contradicts it.
             Some(last) if run.start < last.end => {}
             _ => runs.push(run),
         }

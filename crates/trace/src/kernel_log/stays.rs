@@ -1,8 +1,8 @@
 //! The threads that run a goroutine.
 
+use super::Entry;
 use crate::codec::Damage;
 use crate::codec::streams::{Cursor, narrow, put_varint};
-use crate::kernel_log::Entry;
 use crate::meta::ThreadId;
 
 /// A thread was found to run a goroutine: it recorded an event of the goroutine, after one of
