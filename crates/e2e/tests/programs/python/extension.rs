@@ -47,7 +47,8 @@ fn an_extension_module_is_seen_on_both_sides() {
         let mut alone = Command::new(&python);
         alone.args(&command[1..]);
         let alone = run(alone, b"");
-        let flags = ["record", "-q", "-o", &trace, "--python", "__main__.*", "-F", "extends_*", "--later", "--"];
+        let flags =
+            ["record", "-q", "-o", &trace, "--python", "__main__.*", "-F", "extends_*", "--later", "--"];
         let traced = calltap_run(&[&flags[..], &command.map(String::as_str)].concat());
         assert!(alone.status.success(), "3.{minor}: {}", alone.stderr);
         assert_eq!((traced.status, &traced.stdout), (alone.status, &alone.stdout), "{}", traced.stderr);
