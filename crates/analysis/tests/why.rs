@@ -218,3 +218,73 @@ fn it_is_told_where_it_was_not_recorded_when_goroutines_waited() {
     assert!(text.contains("runtime.gopark is not traced"), "{text}");
     assert!(text.contains("30.000 ms  unknown whether it ran"), "{text}");
 }
+
+/// Makes a recording in which threads run a goroutine twice, with a system call, and leave it
+/// without parking it. `others`: what another thread runs.
+fn run_by_threads(others: &str) -> MemorySource {
+    let mut source = recording(&format!(
+        "goroutine: E runtime.gopark @1ms; X runtime.gopark @2ms; E handle @10ms; E work @12ms; X work @20ms; X handle @60ms
+         m0: E runtime.execute @9ms; E runtime.schedule @30ms; E runtime.execute @50ms; E runtime.schedule @70ms
+         m1: {others}"
+    ));
+    let ms = 1_000_000;
+    let (goroutine, m0) = (ThreadId(0), ThreadId(1));
+    source.meta.threads[0].goroutine = Some(7);
+    let stay = |at| Stay { at: at * ms, on: m0 };
+    source.stays.insert(goroutine, vec![stay(10), stay(60)]);
+    let switch = |(at, to)| Switch { at: at * ms, to };
+    source.switches.insert(m0, [(1, Running), (14, Blocked), (18, Running)].map(switch).to_vec());
+    let call = SystemCall { at: 13 * ms, number: 0, edge: Edge::Enter([7, 0, 0, 0, 0, 0]) };
+    source.system_calls.insert(m0, KernelLog { entries: vec![call], known: vec![(0, 90 * ms)] });
+    let (filter, notrace, kind) = (Vec::new(), Vec::new(), TracerKind::FunctionGraph);
+    let tracer = TracerInfo { id: 0, name: "t".to_owned(), kind, filter, notrace };
+    source.meta.session = Some(Session { tracers: vec![tracer], ..Session::of(ClockKind::Tsc) });
+    source
+}
+
+/// Checks the milliseconds in which the goroutine ran, was ready to run, was in states that are not
+/// known, and waited in a system call.
+#[track_caller]
+fn check_states(source: &MemorySource, expected: [u64; 4]) {
+    let json: Value = serde_json::from_str(&ask(source, true, false)).expect("JSON");
+    let did = &json["calls"][0]["did"];
+    let blocked = did["blocked"].as_array().expect("waits").iter().map(|wait| wait["ns"].as_u64());
+    let ns = |key: &str| did[key].as_u64().expect("known");
+    let got =
+        [ns("ran_ns"), ns("runnable_ns"), ns("unknown_ns"), blocked.map(Option::unwrap_or_default).sum()];
+    assert_eq!(got.map(|ns| ns / 1_000_000), expected, "{did:#}");
+}
+
+#[test]
+fn a_goroutine_has_the_states_of_the_thread_that_runs_it() {
+    let source = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
+    check_states(&source, [26, 20, 0, 4]);
+    let text = ask(&source, false, false);
+    for line in [
+        "26.000 ms  ran: handle 22.000 ms, work 4.000 ms",
+        "4.000 ms  blocked in read(7) <- work",
+        "20.000 ms  runnable: it could run, and had no thread or no processor",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_goroutine_that_may_have_run_elsewhere_is_not_taken_for_runnable() {
+    // A thread ran something unknown, within the time in which the goroutine was on no other.
+    check_states(&run_by_threads("E runtime.execute @35ms; E runtime.schedule @40ms"), [26, 0, 20, 4]);
+    // The goroutine was on its own thread when the other began, or was so again before it ended.
+    check_states(&run_by_threads("E runtime.execute @25ms; E runtime.schedule @40ms"), [26, 20, 0, 4]);
+    check_states(&run_by_threads("E runtime.execute @35ms; E runtime.schedule @55ms"), [26, 20, 0, 4]);
+    check_states(
+        &run_by_threads("E runtime.schedule @1ms; L 1/1 @40ms; E runtime.schedule @45ms"),
+        [26, 0, 20, 4],
+    );
+    let mut limited = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
+    let site = limited.meta.sites.iter().find(|site| site.name == "runtime.schedule").expect("a site").id;
+    limited.meta.limited.push(Limited { site, events_per_s: 9 });
+    check_states(&limited, [0, 0, 50, 0]);
+    let mut without = run_by_threads("E runtime.execute @5ms; E runtime.schedule @6ms");
+    without.stays.clear();
+    check_states(&without, [0, 0, 50, 0]);
+}

@@ -356,7 +356,10 @@ impl<'a> Collector<'a> {
                 self.goroutines.switch_off(off);
                 self.switched_off.push(Arc::clone(off));
             }
-            news.tell(&mut |record| self.output.record(record));
+            news.tell(&mut |record| {
+                self.goroutines.note(record);
+                self.output.record(record);
+            });
         }
     }
 

@@ -22,13 +22,15 @@ use crate::reader::encode::Encode;
 use crate::reader::pairs::Pairs;
 use crate::reader::switching::Switching;
 use calltap_abi::event::code;
-use calltap_trace::{Event, EventKind, Loss, Record, SiteId, Thread, ThreadEncoder, ThreadId};
+use calltap_trace::{Event, EventKind, Loss, Record, SiteId, Stay, Thread, ThreadEncoder, ThreadId};
 use std::collections::HashMap;
 use std::mem::take;
 use std::sync::Arc;
 
 /// Name of a goroutine in views; its number follows.
 const NAME: &str = "goroutine";
+/// Function of the runtime by which a thread begins to run a goroutine.
+const EXECUTE: &str = "runtime.execute";
 /// Number of waiting events from which all rings are read.
 const MANY: usize = 1 << 18;
 
@@ -39,7 +41,9 @@ type Key = (u32, u64);
 struct Lane {
     totals: Loss,
     /// Events that wait.
-    held: Vec<RawEvent>,
+    held: Vec<Held>,
+    /// Threads that were found to run it and were not handed over.
+    stays: Vec<Stay>,
     /// Time of the newest event that was paired.
     last: u64,
     /// Address of its `g`.
@@ -48,6 +52,13 @@ struct Lane {
     noted: bool,
     state: Option<State>,
     switching: Switching,
+}
+
+/// An event that waits.
+struct Held {
+    raw: RawEvent,
+    /// The thread, if it may have run another goroutine before.
+    begins_on: Option<ThreadId>,
 }
 
 /// State of a goroutine that has open calls, or events that were not handed over.
@@ -71,17 +82,27 @@ impl Lane {
         let mut switching = Switching::default();
         off.iter().for_each(|off| switching.announce(off));
         let totals = Loss { thread: id, ..Loss::default() };
-        Lane { totals, held: Vec::new(), last: 0, g: 0, noted: false, state: None, switching }
+        Lane {
+            totals,
+            held: Vec::new(),
+            stays: Vec::new(),
+            last: 0,
+            g: 0,
+            noted: false,
+            state: None,
+            switching,
+        }
     }
 
     /// Pairs the events from before `until`.
     fn release(&mut self, until: u64, output: &mut Output<'_>) {
-        self.held.sort_by_key(|raw| raw.ticks);
-        let count = self.held.partition_point(|raw| raw.ticks < until);
+        self.held.sort_by_key(|held| held.raw.ticks);
+        let count = self.held.partition_point(|held| held.raw.ticks < until);
         let id = self.totals.thread;
         let state = self.state.get_or_insert_with(|| State::new(id));
-        for raw in self.held.drain(..count) {
+        for Held { raw, begins_on } in self.held.drain(..count) {
             self.last = raw.ticks;
+            self.stays.extend(begins_on.map(|on| Stay { at: raw.ticks, on }));
             if raw.code() == code::CALL && self.switching.is_empty() {
                 // A call without a return ends no later call; its slot shows which calls have
                 // ended.
@@ -102,6 +123,8 @@ impl Lane {
     /// Hands over the events that were paired.
     fn flush(&mut self, output: &mut Output<'_>) {
         let Some(state) = &mut self.state else { return };
+        output.stays(self.totals.thread, &self.stays);
+        self.stays.clear();
         self.switching.release(false, &mut state.pairs());
         output.events(&mut state.encoder);
         if state.open.is_empty() && self.held.is_empty() {
@@ -143,9 +166,19 @@ pub struct Goroutines {
     off: Vec<Arc<SwitchedOff>>,
     /// Totals of the goroutines that have ended.
     ended: Loss,
+    /// Whether it is noted which threads run them.
+    follows: bool,
 }
 
 impl Goroutines {
+    /// Notes the functions that are recorded: with the one that runs goroutines, the times of runs
+    /// can be known.
+    pub fn note(&mut self, record: &Record) {
+        if let Record::Sites { sites } = record {
+            self.follows |= sites.iter().any(|site| site.name == EXECUTE);
+        }
+    }
+
     /// Whether so many events wait that all rings should be read.
     pub fn are_many(&self) -> bool {
         self.waiting >= MANY
@@ -168,10 +201,17 @@ impl Goroutines {
         self.off.push(Arc::clone(off));
     }
 
-    /// Takes the goroutine events of a thread. `next`: the number of the next thread of the trace.
-    pub fn take(&mut self, process: u32, events: &mut Vec<GoEvent>, next: &mut u32, output: &mut Output<'_>) {
+    /// Takes the goroutine events of the thread `on` of a process. `next`: the number of the next
+    /// thread of the trace.
+    pub fn take(
+        &mut self,
+        (process, on): (u32, ThreadId),
+        events: &mut Vec<GoEvent>,
+        next: &mut u32,
+        output: &mut Output<'_>,
+    ) {
         self.waiting += events.len();
-        for run in take(events).chunk_by(|one, other| one.goroutine == other.goroutine) {
+        for run in take(events).chunk_by(|one, other| one.goroutine.number == other.goroutine.number) {
             let Some(GoEvent { goroutine, .. }) = run.first() else { continue };
             let key = (process, goroutine.number);
             let lane = self.lanes.entry(key).or_insert_with(|| {
@@ -189,7 +229,10 @@ impl Goroutines {
             if lane.held.is_empty() {
                 self.busy.push(key);
             }
-            lane.held.extend(run.iter().map(|event| event.raw));
+            lane.held.extend(run.iter().map(|GoEvent { raw, goroutine }| {
+                let begins_on = Some(on).filter(|_| goroutine.begins && self.follows);
+                Held { raw: *raw, begins_on }
+            }));
         }
     }
 

@@ -4,7 +4,8 @@ use crate::kept::keeping::Change;
 use crate::python::Introductions;
 use crate::shm::Shared;
 use calltap_trace::{
-    ClockPair, Error, Incident, Record, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter, Waking,
+    ClockPair, Error, Incident, Record, Stay, Switch, SystemCall, ThreadEncoder, ThreadId, TraceWriter,
+    Waking,
 };
 
 /// Receiver of collected data, in order: a trace file, or a live view. It is called for thousands
@@ -42,6 +43,11 @@ pub trait Consumer: Send {
         _incidents: &[Incident],
         _until: u64,
     ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes the threads that have run a goroutine, oldest first and behind those taken before.
+    fn stays(&mut self, _goroutine: ThreadId, _stays: &[Stay]) -> Result<(), Error> {
         Ok(())
     }
 
@@ -110,6 +116,10 @@ impl Consumer for TraceWriter {
         TraceWriter::incidents(self, thread, from, all, until)
     }
 
+    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
+        TraceWriter::stays(self, goroutine, stays)
+    }
+
     fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         TraceWriter::end(self, thread)
     }
@@ -148,6 +158,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn incidents(&mut self, thread: ThreadId, from: u64, all: &[Incident], until: u64) -> Result<(), Error> {
         (**self).incidents(thread, from, all, until)
+    }
+
+    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
+        (**self).stays(goroutine, stays)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {
@@ -225,6 +239,11 @@ impl<'a> Output<'a> {
     /// Hands over incidents of a thread.
     pub fn incidents(&mut self, thread: ThreadId, from: u64, incidents: &[Incident], until: u64) {
         self.attempt(|consumer| consumer.incidents(thread, from, incidents, until));
+    }
+
+    /// Hands over the threads that have run a goroutine.
+    pub fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) {
+        self.attempt(|consumer| consumer.stays(goroutine, stays));
     }
 
     /// Changes which calls are kept from now on.

@@ -302,7 +302,7 @@ impl Cursor {
                 return 1;
             }
             code::GOROUTINE => {
-                self.goroutine = Goroutine { number: word >> 5, ..Goroutine::default() };
+                self.goroutine = Goroutine { number: word >> 5, begins: true, ..Goroutine::default() };
                 self.owed = true;
                 return 1;
             }
@@ -339,6 +339,7 @@ impl Cursor {
         let event = RawEvent { ticks: self.last, low, slot, parent: parent.unwrap_or(0) };
         if is_of_go(event.code()) {
             sink.take_go(event, self.goroutine);
+            self.goroutine.begins = false;
             return 1 + usize::from(parent.is_some());
         }
         let code = if event.code() == code::EXIT { code::RESULTS } else { code::ARGUMENTS };

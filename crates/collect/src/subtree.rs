@@ -13,8 +13,8 @@ use crate::kept::keeping::{Change, Rules, Subtree};
 use crate::kept::triggers::Triggers;
 use crate::output::Consumer;
 use calltap_trace::{
-    Batch, ClockPair, Error, Event, EventKind, Incident, Loss, Record, Sieve, SiteId, Switch, SystemCall,
-    ThreadEncoder, ThreadId, Unpacker, Waking,
+    Batch, ClockPair, Error, Event, EventKind, Incident, Loss, Record, Sieve, SiteId, Stay, Switch,
+    SystemCall, ThreadEncoder, ThreadId, Unpacker, Waking,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -382,6 +382,10 @@ impl<C: Consumer> Consumer for SubtreeFilter<C> {
 
     fn incidents(&mut self, thread: ThreadId, from: u64, all: &[Incident], until: u64) -> Result<(), Error> {
         self.to.incidents(thread, from, all, until)
+    }
+
+    fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
+        self.to.stays(goroutine, stays)
     }
 
     fn change(&mut self, change: &Change) -> Result<(), Error> {

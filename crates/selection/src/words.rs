@@ -31,8 +31,8 @@ fn is_added(word: &str) -> bool {
 }
 
 /// Functions of the Go runtime that show why and how long goroutines wait: the one that parks a
-/// goroutine, and those that give the reason.
-const GO_WAITS: [&str; 13] = [
+/// goroutine, those that give the reason, and those between which threads run goroutines.
+const GO_WAITS: [&str; 16] = [
     "runtime.gopark",
     "runtime.chanrecv",
     "runtime.chansend",
@@ -46,6 +46,9 @@ const GO_WAITS: [&str; 13] = [
     "internal/poll.runtime_Semacquire",
     "sync.runtime_notifyListWait",
     "runtime.gcParkAssist",
+    "runtime.execute",
+    "runtime.schedule",
+    "runtime.coroswitch_m",
 ];
 
 /// Whether a word names one of these functions.

@@ -96,6 +96,8 @@ pub(crate) enum Kind {
     States = 7,
     /// Page faults, signals and moves of one thread.
     Incidents = 8,
+    /// The threads that have run one goroutine.
+    Stays = 9,
 }
 
 impl ChunkHeader {

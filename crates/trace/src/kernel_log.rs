@@ -3,6 +3,10 @@
 //! A chunk has all entries of its thread from the chunk's lowest to its highest time. What happened
 //! between two chunks, before the first and behind the last is not known.
 
+mod stays;
+
+pub use stays::Stay;
+
 use crate::chunk::Kind;
 use crate::codec::Damage;
 use crate::codec::sealed::Span;
@@ -246,6 +250,11 @@ mod tests {
             SystemCall { at: 9, number: 202, edge: Edge::Exit(-110) },
         ];
         check_kept(Kind::SystemCalls, &calls);
+    }
+
+    #[test]
+    fn stays_keep_all_they_are() {
+        check_kept(Kind::Stays, &[3, 8].map(|at| Stay { at, on: ThreadId(at as u32 * 1000) }));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use error::Error;
 pub use event::{Batch, Event, EventKind, Values};
 pub use history::History;
 pub use incidents::{Incident, IncidentKind};
-pub use kernel_log::KernelLog;
+pub use kernel_log::{KernelLog, Stay};
 pub use kernel_records::{Address, KernelEvents, Scheduling};
 pub use meta::{
     Captured, End, Future, FutureValues, GoStart, Limited, Loss, Meta, Module, Process, Profile, Record,

@@ -10,7 +10,7 @@ use crate::event::Batch;
 use crate::event_chunks::EventChunks;
 use crate::gather::Gather;
 use crate::incidents::Incident;
-use crate::kernel_log::{self, Entry, KernelLog};
+use crate::kernel_log::{self, Entry, KernelLog, Stay};
 use crate::meta::{Meta, ThreadId};
 use crate::source::{Scratch, Source, Spares};
 use crate::survey::{Complaints, survey};
@@ -23,7 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The kinds of chunks of the kernel's entries.
-const KERNEL: [Kind; 5] = [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents];
+const KERNEL: [Kind; 6] =
+    [Kind::Switches, Kind::States, Kind::Wakings, Kind::SystemCalls, Kind::Incidents, Kind::Stays];
 
 /// An open trace. Only metadata and the places of chunks are in memory.
 ///
@@ -160,14 +161,24 @@ impl TraceReader {
         self.kernel_log(Kind::Incidents, thread)
     }
 
-    /// Returns the kernel's entries of one kind about a thread.
+    /// Returns the threads that have run a goroutine, oldest first.
+    pub fn stays(&self, thread: ThreadId) -> Result<Vec<Stay>, Error> {
+        Ok(self.log(Kind::Stays, thread)?.entries)
+    }
+
+    /// Returns the kernel's entries of one kind about a thread, in ticks of the trace's clock.
     fn kernel_log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
+        Ok(kernel_log::convert(self.log(kind, thread)?, |ns| self.clock.from_ns(ns)))
+    }
+
+    /// Returns the entries of one kind about a thread, with the times in the file.
+    fn log<T: Entry>(&self, kind: Kind, thread: ThreadId) -> Result<KernelLog<T>, Error> {
         let mut log = KernelLog::default();
         self.kernel_chunks(&[kind], thread, &mut |_, entry, bytes| {
             // The times of a damaged chunk are not known.
             let _ = kernel_log::add_chunk(&mut log, &entry.header.span(), bytes);
         })?;
-        Ok(kernel_log::convert(log, |ns| self.clock.from_ns(ns)))
+        Ok(log)
     }
 
     /// Shows the readable chunks of some kinds and a thread, oldest first.

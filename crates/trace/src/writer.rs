@@ -4,7 +4,7 @@ use crate::chunk::{self, ChunkHeader, IndexEntry, Kind};
 use crate::codec::sealed::Span;
 use crate::error::Error;
 use crate::incidents::Incident;
-use crate::kernel_log::Gatherer;
+use crate::kernel_log::{Gatherer, Stay};
 use crate::meta::{End, Record, Session, SomeSites, ThreadId};
 use crate::switches::{Gathering, Payload, Switch};
 use crate::wakings::{SystemCall, Waking};
@@ -38,6 +38,7 @@ pub struct TraceWriter {
     wakings: Gatherer,
     system_calls: Gatherer,
     incidents: Gatherer,
+    stays: Gatherer,
     index: Vec<IndexEntry>,
     press: chunk::Press,
 }
@@ -56,6 +57,7 @@ impl TraceWriter {
             wakings: Gatherer::new(Kind::Wakings),
             system_calls: Gatherer::new(Kind::SystemCalls),
             incidents: Gatherer::new(Kind::Incidents),
+            stays: Gatherer::new(Kind::Stays),
             index: Vec::new(),
             press: chunk::Press::new().map_err(|source| Error::io(path, "create", source))?,
         };
@@ -156,6 +158,13 @@ impl TraceWriter {
         self.payloads(self.incidents.kind(), payloads)
     }
 
+    /// Takes the threads that have run a goroutine, oldest first and behind those taken before.
+    pub fn stays(&mut self, goroutine: ThreadId, stays: &[Stay]) -> Result<(), Error> {
+        let Some(last) = stays.last() else { return Ok(()) };
+        let payloads = self.stays.add(goroutine, 0, stays, last.at);
+        self.payloads(self.stays.kind(), payloads)
+    }
+
     /// Writes the last of the kernel's entries about a thread.
     pub fn end(&mut self, thread: ThreadId) -> Result<(), Error> {
         let payload = self.switches.end(thread);
@@ -165,7 +174,9 @@ impl TraceWriter {
         let payload = self.system_calls.end(thread);
         self.payloads(Kind::SystemCalls, payload)?;
         let payload = self.incidents.end(thread);
-        self.payloads(Kind::Incidents, payload)
+        self.payloads(Kind::Incidents, payload)?;
+        let payload = self.stays.end(thread);
+        self.payloads(Kind::Stays, payload)
     }
 
     /// Adds chunks of the kernel's entries.
@@ -199,6 +210,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, due)?;
         let due = self.incidents.flush();
         self.payloads(Kind::Incidents, due)?;
+        let due = self.stays.flush();
+        self.payloads(Kind::Stays, due)?;
         self.close_records()?;
         self.relieve(0)
     }
@@ -218,6 +231,8 @@ impl TraceWriter {
         self.payloads(Kind::SystemCalls, rest)?;
         let rest = self.incidents.finish();
         self.payloads(Kind::Incidents, rest)?;
+        let rest = self.stays.finish();
+        self.payloads(Kind::Stays, rest)?;
         self.record(&Record::End(end))?;
         self.close_records()?;
         let start = self.made;

@@ -18,7 +18,9 @@ use crate::sources::drive::{Progress, run_threads};
 use crate::sources::source::{Source, threads_with_events};
 use crate::symbols::Symbols;
 use crate::tree::{Enter, Visitor};
-use crate::why::parks::{Callers, PARK, Parks};
+use crate::why::chain::Chains;
+use crate::why::lane::{Segment, State, Wait, Within};
+use crate::why::parks::{PARK, Parks};
 use calltap_names::demangle;
 use calltap_trace::{Meta, SiteId, Thread, ThreadId, TracerKind};
 use std::collections::BTreeMap;
@@ -74,6 +76,22 @@ pub struct Row {
     pub waited_ns: Option<u64>,
     /// Whether it still waited when recording ended, so that it waited for longer than that.
     pub waits: bool,
+    /// Its states besides waits; `None` if it was not recorded when threads ran goroutines.
+    pub states: Option<States>,
+}
+
+/// Times of a goroutine in states other than waiting, in nanoseconds. They and the waits add up to
+/// the time in which it was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct States {
+    /// A thread ran it.
+    pub ran_ns: u64,
+    /// It was ready to run and had no thread, or its thread had no processor.
+    pub runnable_ns: u64,
+    /// Its thread was blocked, in a system call or on a page.
+    pub blocked_ns: u64,
+    /// Times of which that is unknown.
+    pub unknown_ns: u64,
 }
 
 /// A finished list: a tree in depth-first order.
@@ -116,6 +134,7 @@ struct Seen {
     waited: Option<u64>,
     /// Whether it still waited at the end.
     waits: bool,
+    states: Option<States>,
 }
 
 impl Seen {
@@ -123,6 +142,7 @@ impl Seen {
     fn add(&mut self, other: &Seen) {
         self.calls += other.calls;
         self.waits = if self.span.1 > other.span.1 { self.waits } else { other.waits };
+        self.states = self.states.zip(other.states).map(|(one, two)| one.and(two));
         self.span = (self.span.0.min(other.span.0), self.span.1.max(other.span.1));
         self.waited = self.waited.zip(other.waited).map(|(one, two)| one + two);
     }
@@ -140,7 +160,7 @@ pub fn collect(
     threads.retain(|id| of_thread(id).is_some_and(|thread| thread.goroutine.is_some()));
     let mut counter = Counter { meta, calls: BTreeMap::new(), parks_without_return: false };
     let totals = run_threads(source, &threads, &mut counter, progress)?;
-    let seen = gather(source, &threads, &counter);
+    let seen = gather(source, &threads, &counter)?;
     let names = Names::new(meta, options.linker_names);
     let symbols = Symbols::new(meta, &names);
     let begin = beginning(source);
@@ -158,6 +178,7 @@ pub fn collect(
             seen_ns: source.duration_ns(seen.span.1 - seen.span.0),
             waited_ns: seen.waited.map(|ticks| source.duration_ns(ticks)),
             waits: seen.waits,
+            states: seen.states,
         });
     }
     let most = options.limit.unwrap_or(usize::MAX);
@@ -174,10 +195,15 @@ fn beginning(source: &dyn Source) -> u64 {
 }
 
 /// Gathers the facts about each goroutine.
-fn gather(source: &dyn Source, threads: &[ThreadId], counter: &Counter<'_>) -> BTreeMap<Key, Seen> {
+fn gather(
+    source: &dyn Source,
+    threads: &[ThreadId],
+    counter: &Counter<'_>,
+) -> Result<BTreeMap<Key, Seen>, Error> {
     let meta = source.meta();
     let knows_waits = knows_waits(meta) && !counter.parks_without_return;
-    let parks = knows_waits.then(|| Callers::new(meta));
+    let mut chains = Chains::new(source);
+    let knows_runs = knows_waits && chains.knows_runs()?;
     let mut all = BTreeMap::<Key, Seen>::new();
     for thread in threads {
         let (Some(Thread { process, goroutine: Some(number), started, .. }), Some(span)) =
@@ -186,16 +212,69 @@ fn gather(source: &dyn Source, threads: &[ThreadId], counter: &Counter<'_>) -> B
             continue;
         };
         let calls = counter.calls.get(thread).copied().unwrap_or(0);
-        let parks = parks.as_ref().map(|callers| Parks::new(source, *thread, callers));
-        let waits = parks.as_ref().is_some_and(Parks::is_waiting);
-        let waited = parks.map(|parks| parks.ticks());
-        let seen = Seen { started: *started, thread: *thread, calls, span, waited, waits };
+        let parks = knows_waits.then(|| chains.parks(*thread));
+        let waits = parks.is_some_and(Parks::is_waiting);
+        let (mut waited, mut states) = (parks.map(Parks::ticks), None);
+        if knows_runs {
+            let ticks = ticks_by_state(&chains.segments(*thread, span.0, span.1)?);
+            (waited, states) = (Some(ticks.waited), Some(ticks.states(source)));
+        }
+        let seen = Seen { started: *started, thread: *thread, calls, span, waited, waits, states };
         match all.get_mut(&(*process, *number)) {
             Some(before) => before.add(&seen),
             None => drop(all.insert((*process, *number), seen)),
         }
     }
-    all
+    Ok(all)
+}
+
+/// Ticks of a goroutine in each state.
+#[derive(Default)]
+struct Ticks {
+    waited: u64,
+    ran: u64,
+    runnable: u64,
+    blocked: u64,
+    unknown: u64,
+}
+
+impl Ticks {
+    fn states(&self, source: &dyn Source) -> States {
+        let ns = |ticks| source.duration_ns(ticks);
+        States {
+            ran_ns: ns(self.ran),
+            runnable_ns: ns(self.runnable),
+            blocked_ns: ns(self.blocked),
+            unknown_ns: ns(self.unknown),
+        }
+    }
+}
+
+/// Sums up the states of a goroutine.
+fn ticks_by_state(segments: &[Segment]) -> Ticks {
+    let mut ticks = Ticks::default();
+    for Segment { start, end, state } in segments {
+        let sum = match state {
+            State::Ran => &mut ticks.ran,
+            State::Runnable => &mut ticks.runnable,
+            State::Blocked(Wait { within: Within::Park(_), .. }) => &mut ticks.waited,
+            State::Blocked(_) => &mut ticks.blocked,
+            State::Unknown => &mut ticks.unknown,
+        };
+        *sum += end - start;
+    }
+    ticks
+}
+
+impl States {
+    fn and(self, other: States) -> States {
+        States {
+            ran_ns: self.ran_ns + other.ran_ns,
+            runnable_ns: self.runnable_ns + other.runnable_ns,
+            blocked_ns: self.blocked_ns + other.blocked_ns,
+            unknown_ns: self.unknown_ns + other.unknown_ns,
+        }
+    }
 }
 
 /// Whether calls of the function that parks goroutines were recorded with their returns, all the

@@ -1,6 +1,6 @@
 //! Writes the goroutines as text, CSV and JSON.
 
-use super::{Goroutines, Row, Starter};
+use super::{Goroutines, Row, Starter, States};
 use crate::bytes::push_csv;
 use crate::columns::{self, Fitting};
 use crate::report::Format;
@@ -12,7 +12,9 @@ use std::io::{self, Write};
 /// Deepest indentation of the text, in levels.
 const DEEPEST: usize = 24;
 /// The columns of CSV.
-const CSV: &str = "process,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits";
+const CSV: &str = "process,goroutine,started_by,function,calls,first_ns,seen_ns,waited_ns,waits,ran_ns,runnable_ns,blocked_ns,unknown_ns";
+/// Titles of the states other than waiting.
+const STATES: [&str; 4] = ["RAN", "RUNNABLE", "BLOCKED", "UNKNOWN"];
 
 impl Goroutines {
     /// Writes the list in `format`.
@@ -35,12 +37,14 @@ impl Goroutines {
         if self.timed {
             titles.extend(["FIRST", "SEEN", "WAITED"]);
         }
+        let has_states = self.timed && self.rows.iter().any(|row| row.states.is_some());
+        titles.extend(has_states.then_some(STATES).into_iter().flatten());
         titles.extend(["GOROUTINE", "STARTED BY"]);
         titles.extend(several.then_some("PROCESS"));
         let numbers = titles.len();
         titles.push("FUNCTION");
-        let cells = self.rows.iter().map(|row| self.cells(row, several)).collect();
-        let leavable: Vec<Vec<usize>> = ["FIRST", "CALLS", "SEEN"]
+        let cells = self.rows.iter().map(|row| self.cells(row, has_states, several)).collect();
+        let leavable: Vec<Vec<usize>> = ["FIRST", "CALLS", "UNKNOWN", "BLOCKED", "SEEN"]
             .iter()
             .filter_map(|title| Some(vec![titles.iter().position(|other| other == title)?]))
             .collect();
@@ -52,12 +56,16 @@ impl Goroutines {
         Ok(())
     }
 
-    fn cells(&self, row: &Row, several: bool) -> Vec<String> {
+    fn cells(&self, row: &Row, has_states: bool, several: bool) -> Vec<String> {
         let mut cells = vec![count(row.calls)];
         if self.timed {
             cells.extend([duration(row.first_ns), duration(row.seen_ns)]);
             let more = if row.waits { ">" } else { "" };
             cells.push(row.waited_ns.map_or("?".to_owned(), |ns| format!("{more}{}", duration(ns))));
+        }
+        if has_states {
+            let states = row.states.map(States::all);
+            cells.extend((0..STATES.len()).map(|n| states.map_or("?".to_owned(), |all| duration(all[n]))));
         }
         cells.extend([row.number.to_string(), row.starter.text()]);
         cells.extend(several.then(|| row.pid.to_string()));
@@ -74,7 +82,11 @@ impl Goroutines {
             write!(line, "{},{},{},", row.pid, row.number, or_empty(row.starter.number()))?;
             push_csv(&mut line, row.function.as_deref().unwrap_or_default());
             let waited = or_empty(row.waited_ns);
-            writeln!(line, ",{},{},{},{waited},{}", row.calls, row.first_ns, row.seen_ns, row.waits)?;
+            write!(line, ",{},{},{},{waited},{}", row.calls, row.first_ns, row.seen_ns, row.waits)?;
+            for n in 0..STATES.len() {
+                write!(line, ",{}", or_empty(row.states.map(|states| states.all()[n])))?;
+            }
+            line.push(b'\n');
             out.write_all(&line)?;
         }
         Ok(())
@@ -94,10 +106,21 @@ impl Goroutines {
                 "seen_ns": row.seen_ns,
                 "waited_ns": row.waited_ns,
                 "waits": row.waits,
+                "ran_ns": row.states.map(|states| states.ran_ns),
+                "runnable_ns": row.states.map(|states| states.runnable_ns),
+                "blocked_ns": row.states.map(|states| states.blocked_ns),
+                "unknown_ns": row.states.map(|states| states.unknown_ns),
             });
             write!(out, "{object}")?;
         }
         writeln!(out, "{}]", if self.rows.is_empty() { "" } else { "\n" })
+    }
+}
+
+impl States {
+    /// Returns the times in the order of [`STATES`].
+    fn all(self) -> [u64; STATES.len()] {
+        [self.ran_ns, self.runnable_ns, self.blocked_ns, self.unknown_ns]
     }
 }
 

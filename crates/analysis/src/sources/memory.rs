@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::sources::source::{BatchStream, Source};
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadId, Waking};
 use std::collections::BTreeMap;
 
 /// Batches and metadata in memory.
@@ -20,6 +20,8 @@ pub struct MemorySource {
     pub system_calls: BTreeMap<ThreadId, KernelLog<SystemCall>>,
     /// Incidents by thread, in ticks.
     pub incidents: BTreeMap<ThreadId, KernelLog<Incident>>,
+    /// Threads that have run goroutines, by goroutine.
+    pub stays: BTreeMap<ThreadId, Vec<Stay>>,
     /// Complaints of the source.
     pub complaints: Vec<String>,
     /// Nanoseconds per tick; 0: a counter without time.
@@ -78,6 +80,10 @@ impl Source for MemorySource {
 
     fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(self.incidents.get(&thread).cloned().unwrap_or_default())
+    }
+
+    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
+        Ok(self.stays.get(&goroutine).cloned().unwrap_or_default())
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -11,7 +11,7 @@ use crate::names::Names;
 use crate::sources::source::{BatchStream, SharedSource, Source, next_readable};
 use crate::units::{counted, duration};
 use calltap_names::Word;
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Switch, ThreadId};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Said, Sieve, Sifting, SiteId, Stay, Switch, ThreadId};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -310,6 +310,10 @@ impl Source for Part<'_> {
 
     fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         self.source.incidents(thread)
+    }
+
+    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
+        self.source.stays(goroutine)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::sources::source::{BatchStream, SharedSource, Source};
 use calltap_trace::{
-    Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Switch, SystemCall, ThreadBatches, ThreadId,
+    Batch, Batches, BatchesOf, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadBatches, ThreadId,
     TraceReader, Waking,
 };
 
@@ -65,6 +65,10 @@ impl Source for TraceReader {
 
     fn incidents(&self, thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(self.incidents(thread)?)
+    }
+
+    fn stays(&self, goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
+        Ok(self.stays(goroutine)?)
     }
 
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)> {

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::tree::Totals;
-use calltap_trace::{Batch, Incident, KernelLog, Meta, Switch, SystemCall, ThreadId, Waking};
+use calltap_trace::{Batch, Incident, KernelLog, Meta, Stay, Switch, SystemCall, ThreadId, Waking};
 
 /// A stream of batches.
 pub trait BatchStream {
@@ -67,6 +67,11 @@ pub trait Source {
     /// Returns the incidents of a thread, in ticks; empty if they were not recorded.
     fn incidents(&self, _thread: ThreadId) -> Result<KernelLog<Incident>, Error> {
         Ok(KernelLog::default())
+    }
+    /// Returns the threads that have run a goroutine, oldest first; empty if they were not
+    /// recorded.
+    fn stays(&self, _goroutine: ThreadId) -> Result<Vec<Stay>, Error> {
+        Ok(Vec::new())
     }
     /// Returns the ticks of a thread's first and last event; `None` if it has no events.
     fn thread_span(&self, thread: ThreadId) -> Option<(u64, u64)>;

@@ -6,6 +6,7 @@
 
 use super::lane::{Lane, Segment, State, Wait, Within};
 use super::parks::{Callers, Parks};
+use super::runs::Runs;
 use super::stacks::{Moment, Run, Stacks};
 use crate::error::Error;
 use crate::sources::source::Source;
@@ -34,10 +35,12 @@ pub(crate) struct Chain {
     pub(crate) ran: u64,
     pub(crate) runnable: u64,
     pub(crate) unknown: u64,
-    /// Whether the thread is a goroutine: outside of its waits it is unknown whether it ran.
+    /// Whether the thread is a goroutine.
     pub(crate) is_goroutine: bool,
-    /// Functions in which the thread ran, or in which a goroutine did not wait.
+    /// Functions in which the thread ran.
     pub(crate) run: Run,
+    /// Functions in which it is unknown whether a goroutine ran.
+    pub(crate) unseen: Run,
     pub(crate) waits: Vec<Waited>,
 }
 
@@ -79,6 +82,8 @@ pub(crate) struct Chains<'s> {
     source: &'s dyn Source,
     lanes: HashMap<ThreadId, Lane>,
     goroutines: HashMap<ThreadId, Parks>,
+    /// Times in which threads ran goroutines, once needed.
+    runs: Option<Runs>,
     callers: Callers,
     /// Threads by kernel id.
     threads: BTreeMap<u32, Vec<ThreadId>>,
@@ -98,6 +103,7 @@ impl<'s> Chains<'s> {
             source,
             lanes: HashMap::new(),
             goroutines: HashMap::new(),
+            runs: None,
             callers: Callers::new(source.meta()),
             threads,
             recorder,
@@ -120,13 +126,67 @@ impl<'s> Chains<'s> {
     }
 
     /// Returns the states of a thread or goroutine from `from` to `to`, oldest first.
-    fn segments(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Vec<Segment>, Error> {
+    pub(crate) fn segments(&mut self, thread: ThreadId, from: u64, to: u64) -> Result<Vec<Segment>, Error> {
         if !self.is_goroutine(thread) {
             return Ok(self.lane(thread)?.segments(from, to));
         }
+        let runs = self.take_runs()?;
+        let segments = self.segments_of_goroutine(thread, &runs, from, to);
+        self.runs = Some(runs);
+        segments
+    }
+
+    fn take_runs(&mut self) -> Result<Runs, Error> {
+        match self.runs.take() {
+            Some(runs) => Ok(runs),
+            None => Runs::new(self.source),
+        }
+    }
+
+    /// Whether it was recorded when threads ran goroutines.
+    pub(crate) fn knows_runs(&mut self) -> Result<bool, Error> {
+        let runs = self.take_runs()?;
+        Ok(self.runs.insert(runs).are_known())
+    }
+
+    /// Returns the waits of a goroutine.
+    pub(crate) fn parks(&mut self, goroutine: ThreadId) -> &Parks {
         let (source, callers) = (self.source, &self.callers);
-        let parks = self.goroutines.entry(thread).or_insert_with(|| Parks::new(source, thread, callers));
-        Ok(parks.segments(from, to))
+        self.goroutines.entry(goroutine).or_insert_with(|| Parks::new(source, goroutine, callers))
+    }
+
+    /// Returns the states of a goroutine: while a thread ran it, those of the thread.
+    fn segments_of_goroutine(
+        &mut self,
+        goroutine: ThreadId,
+        runs: &Runs,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Segment>, Error> {
+        let process = self.source.meta().threads.get(goroutine.0 as usize).map_or(0, |thread| thread.process);
+        let own = runs.of(goroutine);
+        let first = own.partition_point(|run| run.end <= from);
+        let (mut segments, mut now) = (Vec::new(), from);
+        for (n, run) in own.iter().enumerate().skip(first).take_while(|(_, run)| run.start < to) {
+            let (start, end) = (run.start.clamp(now, to), run.end.clamp(now, to));
+            if now < start {
+                let before = n.checked_sub(1).map(|n| &own[n]);
+                let is_off = before.is_some_and(|before| runs.is_off_between(process, before, run));
+                segments.extend(self.parks(goroutine).segments(now, start, is_off));
+            }
+            if start < end {
+                segments.extend(self.lane(run.on)?.segments(start, end));
+                now = end;
+            }
+        }
+        if now < to {
+            // The goroutine may be on no thread, up to a run behind this interval.
+            let is_off = own.partition_point(|run| run.start < to).checked_sub(1).is_some_and(|n| {
+                own.get(n + 1).is_some_and(|next| runs.is_off_between(process, &own[n], next))
+            });
+            segments.extend(self.parks(goroutine).segments(now, to, is_off));
+        }
+        Ok(segments)
     }
 
     /// Returns the chain of a thread from `from` to `to`.
@@ -145,10 +205,11 @@ impl<'s> Chains<'s> {
         path.push(thread);
         let segments = self.segments(thread, from, to)?;
         let is_goroutine = self.is_goroutine(thread);
-        let run = self.stacks.run();
+        let (run, unseen) = (self.stacks.run(), self.stacks.run());
         let time = Span { start: from, end: to };
         let waits = Vec::new();
-        let mut chain = Chain { thread, time, ran: 0, runnable: 0, unknown: 0, is_goroutine, run, waits };
+        let (ran, runnable, unknown) = (0, 0, 0);
+        let mut chain = Chain { thread, time, ran, runnable, unknown, is_goroutine, run, unseen, waits };
         let mut followed = Vec::new();
         for Segment { start, end, state } in segments {
             let ticks = end - start;
@@ -161,7 +222,7 @@ impl<'s> Chains<'s> {
                 State::Unknown => {
                     chain.unknown += ticks;
                     if is_goroutine {
-                        self.stacks.stretch(run, thread, start, end);
+                        self.stacks.stretch(unseen, thread, start, end);
                     }
                 }
                 State::Blocked(Wait { since, within, waking, is_tracing }) => {

@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, Waited, Waker};
 use super::lane::{Reason, Within};
-use super::stacks::{Frame, Moment, Stacks};
+use super::stacks::{Frame, Moment, Run, Stacks};
 use super::system_calls;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -200,16 +200,17 @@ impl<'t> Descriptions<'t> {
 
     /// Returns the functions in which a thread ran with their times, longest first.
     pub(crate) fn ran(&self, chain: &Chain) -> Vec<(String, u64)> {
-        if chain.is_goroutine { Vec::new() } else { self.times(chain) }
+        self.times(chain.run)
     }
 
-    /// Returns the functions in which a goroutine did not wait with their times, longest first.
+    /// Returns the functions in which it is unknown whether a goroutine ran with their times,
+    /// longest first.
     pub(crate) fn unseen(&self, chain: &Chain) -> Vec<(String, u64)> {
-        if chain.is_goroutine { self.times(chain) } else { Vec::new() }
+        self.times(chain.unseen)
     }
 
-    fn times(&self, chain: &Chain) -> Vec<(String, u64)> {
-        let times = self.stacks.times(chain.run).iter();
+    fn times(&self, run: Run) -> Vec<(String, u64)> {
+        let times = self.stacks.times(run).iter();
         let name = |site: &Option<SiteId>| {
             site.map_or("outside of traced calls".to_owned(), |site| self.names.function(site).to_owned())
         };

@@ -1,15 +1,16 @@
 //! Explains slow calls: what their threads did, which threads ended their waits, and what these had
 //! done meanwhile.
 
-mod chain;
+pub(crate) mod chain;
 mod descriptions;
 mod explained;
 mod futures;
 mod json;
-mod lane;
+pub(crate) mod lane;
 mod lit;
 mod locks;
 pub(crate) mod parks;
+mod runs;
 mod slow;
 pub(crate) mod stacks;
 mod summary;

@@ -98,7 +98,11 @@ impl Callers {
 
 /// The waits of a goroutine, oldest first.
 #[derive(Default)]
-pub(crate) struct Parks(Vec<Park>);
+pub(crate) struct Parks {
+    all: Vec<Park>,
+    /// Whether there were waits whose ends were not recorded.
+    misses: bool,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Park {
@@ -126,12 +130,16 @@ impl Visitor for Walk<'_> {
         self.open.push(enter.site);
     }
 
+    fn mark(&mut self, _: ThreadId, enter: &Enter) {
+        self.parks.misses |= self.callers.of(enter.site) == Caller::Parks;
+    }
+
     fn close(&mut self, _: ThreadId, call: &Call) {
         self.open.truncate(call.depth as usize);
         if self.callers.of(call.site) == Caller::Parks {
             let reason = self.reasons.pop().flatten();
             let is_open = call.ending.goes_on();
-            self.parks.0.push(Park { start: call.start, end: call.end, reason, is_open });
+            self.parks.all.push(Park { start: call.start, end: call.end, reason, is_open });
         }
     }
 }
@@ -156,19 +164,21 @@ impl Parks {
 
     /// Returns the time of all waits.
     pub(crate) fn ticks(&self) -> u64 {
-        self.0.iter().map(|park| park.end.saturating_sub(park.start)).sum()
+        self.all.iter().map(|park| park.end.saturating_sub(park.start)).sum()
     }
 
     /// Whether the goroutine still waited when recording ended.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.0.last().is_some_and(|park| park.is_open)
+        self.all.last().is_some_and(|park| park.is_open)
     }
 
-    /// Returns the states of the goroutine from `from` to `to`, oldest first. Outside of waits it
-    /// is unknown whether it ran.
-    pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
+    /// Returns the states of the goroutine from `from` to `to`, in which no run of it is known,
+    /// oldest first. Outside of waits it is unknown whether it ran, unless it was on no thread
+    /// (`is_off`): then it was ready to run.
+    pub(crate) fn segments(&self, from: u64, to: u64, is_off: bool) -> Vec<Segment> {
         let (mut segments, mut now) = (Vec::new(), from);
-        for park in &self.0 {
+        let first = self.all.partition_point(|park| park.end <= from);
+        for park in self.all[first..].iter().take_while(|park| park.start < to) {
             let (start, end) = (park.start.clamp(now, to), park.end.clamp(now, to));
             if start < end {
                 if now < start {
@@ -181,7 +191,8 @@ impl Parks {
             }
         }
         if now < to {
-            segments.push(Segment { start: now, end: to, state: State::Unknown });
+            let state = if is_off && now == from && !self.misses { State::Runnable } else { State::Unknown };
+            segments.push(Segment { start: now, end: to, state });
         }
         segments
     }

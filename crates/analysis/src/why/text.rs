@@ -118,7 +118,8 @@ impl Lines<'_> {
             self.line(indent, ticks, &format!("blocked in {waits}"));
         }
         if !is_small(chain.runnable) || (from.is_some() && chain.runnable > 0) {
-            self.line(indent, chain.runnable, "runnable: it could run, and had no processor");
+            let lacked = if chain.is_goroutine { "no thread or no processor" } else { "no processor" };
+            self.line(indent, chain.runnable, &format!("runnable: it could run, and had {lacked}"));
         }
         if chain.is_goroutine && chain.unknown > 0 {
             let functions = self.functions(self.descriptions.unseen(chain));

@@ -7,15 +7,15 @@ impl Collector<'_> {
     /// Takes the events of goroutines from the readers of all threads.
     pub(super) fn gather_goroutines(&mut self) {
         for reader in self.readers.iter_mut().flatten().filter(|reader| !reader.of_go.is_empty()) {
-            let (process, events) = (reader.process, &mut reader.of_go);
-            self.goroutines.take(process, events, &mut self.next_thread, &mut self.output);
+            let (of, events) = ((reader.process, reader.totals.thread), &mut reader.of_go);
+            self.goroutines.take(of, events, &mut self.next_thread, &mut self.output);
         }
     }
 
     /// Takes the events of goroutines from the reader of a thread that has ended.
     pub(super) fn take_goroutines_of(&mut self, reader: &mut Reader) {
-        let events = &mut reader.of_go;
-        self.goroutines.take(reader.process, events, &mut self.next_thread, &mut self.output);
+        let (of, events) = ((reader.process, reader.totals.thread), &mut reader.of_go);
+        self.goroutines.take(of, events, &mut self.next_thread, &mut self.output);
     }
 
     /// Pairs the events of goroutines until now. All threads are read until then first.

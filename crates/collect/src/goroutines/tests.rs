@@ -58,7 +58,7 @@ fn check(words: &str, expected: &[(u64, &str)]) {
             continue;
         }
         let mut events = word.split(',').map(event).collect();
-        goroutines.take(0, &mut events, &mut next, &mut output);
+        goroutines.take((0, ThreadId(0)), &mut events, &mut next, &mut output);
     }
     goroutines.release(u64::MAX, &mut output);
     goroutines.end(&mut output);
@@ -81,7 +81,10 @@ fn event(text: &str) -> GoEvent {
     let raw =
         RawEvent { ticks: time.parse().expect("a time"), low: u32::from(name) << 5 | code, slot, parent: 0 };
     let number = number.parse().expect("a number");
-    GoEvent { raw, goroutine: Goroutine { number, at: g.parse().expect("a number"), start: None } }
+    GoEvent {
+        raw,
+        goroutine: Goroutine { number, at: g.parse().expect("a number"), start: None, begins: false },
+    }
 }
 
 #[test]

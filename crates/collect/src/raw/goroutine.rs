@@ -12,6 +12,9 @@ pub struct Goroutine {
     pub at: u64,
     /// Start of the goroutine, where it was recorded.
     pub start: Option<GoStart>,
+    /// Whether the event is the first one behind the words that identify the goroutine: the thread
+    /// may have run another one before.
+    pub begins: bool,
 }
 
 /// The start of a goroutine.

@@ -2,6 +2,8 @@
 //! anywhere and continue in other threads, and there may be no C library.
 
 mod family;
+mod shared;
+mod states;
 mod waits;
 
 use calltap_e2e::*;
@@ -12,8 +14,12 @@ use std::process::Command;
 /// Builds: static, stripped, position independent, and both.
 const BUILDS: [&[&str]; 4] =
     [&[], &["-ldflags=-s -w"], &["-buildmode=pie"], &["-buildmode=pie", "-ldflags=-s -w"]];
-/// Builds with C: a dynamic linker loads the agent, or the program is static.
-const WITH_C: [&[&str]; 2] = [&[], &["-ldflags=-linkmode external -extldflags -static"]];
+/// Builds with C: a dynamic linker loads the agent, or the program is static, or a static-pie.
+const WITH_C: [&[&str]; 3] = [
+    &[],
+    &["-buildmode=pie", "-ldflags=-linkmode external -extldflags -static-pie"],
+    &["-ldflags=-linkmode external -extldflags -static"],
+];
 
 /// Returns all builds by the installed toolchain, and the first and last by newer ones, in which
 /// functions have other exits.
@@ -173,6 +179,12 @@ fn calls_nest_as_each_goroutine_has_noted_them() {
         let program = go.compile("noted.go", &[]);
         for arguments in [["1", "200"], ["4", "200"], ["4", "10000"]] {
             check_notes(&program, &arguments);
+        }
+        // The race detector's code runs on the threads' own stacks.
+        for flags in
+            [&["-race"][..], &["-buildmode=pie", "-ldflags=-linkmode external -extldflags -static-pie"]]
+        {
+            check_notes(&go.compile("noted.go", flags), &["4", "200"]);
         }
     }
 }

@@ -57,11 +57,12 @@ fn goroutines_wait_for_what_they_have_noted_and_as_long() {
         for flags in [&[][..], &["-F", "main.*"]] {
             let (did, noted) = asked(&program, flags);
             check_waits(&program, &did, noted);
-            let unknown = did["unknown"].as_array().expect("functions").iter();
-            let spun = unknown.filter(|one| one["function"] == "main.spin");
+            let of = |key: &str| did[key].as_array().expect("functions").iter();
+            let spun = of("ran").chain(of("unknown")).filter(|one| one["function"] == "main.spin");
             let spun: u64 = spun.filter_map(|one| one["ns"].as_u64()).sum();
-            assert!(spun > 10_000_000, "{}: {did:#}", program.name);
-            assert_eq!((&did["ran_ns"], &did["runnable_ns"]), (&0.into(), &0.into()), "{}", program.name);
+            // The kernel may have given the processor to another program.
+            let runnable = did["runnable_ns"].as_u64().expect("a number");
+            assert!(spun > 0 && spun + runnable > 10_000_000, "{}: {did:#}", program.name);
         }
     }
 }
