@@ -84,7 +84,7 @@ impl Candidates {
             return format!(" ({} cannot be traced: {reason})", in_message(&function.name));
         }
         if let Some(hint) = self.inlined(word) {
-            return hint;
+            return hint + &self.body(word).unwrap_or_default();
         }
         let all_names = |function: &Function| {
             let aliases = function.aliases.iter().map(|alias| demangle(alias));
@@ -102,6 +102,18 @@ impl Candidates {
         let files = files.map(|(module, (_, path))| (module.name.as_str(), &*module.binary, path.as_path()));
         let missing = most_missing_names(files).map(|(name, place)| format!(" ({name}: {place})"));
         near + &missing.unwrap_or_default()
+    }
+
+    /// Names the closure of a function that a word names: if the function is async, the closure is
+    /// its body.
+    fn body(&self, word: &Word) -> Option<String> {
+        let is_body = |name: &String| {
+            let closure = name.rsplit_once("::");
+            let closure = closure.filter(|(_, last)| *last == "{{closure}}" || last.starts_with("{closure#"));
+            closure.is_some_and(|(function, _)| is_named(word, [function].into_iter(), None))
+        };
+        let body = self.traceable().map(|(function, _)| demangle(&function.name)).find(is_body)?;
+        Some(format!("; its closure, which is the body of an async function: '{}'", in_message(&body)))
     }
 
     /// Returns the names of functions in the symbol tables of files that were not decoded.

@@ -1,6 +1,6 @@
 //! The joiner: turns single polls into spans of futures.
 
-use super::{End, NEW, PANICKED, READY, Role, Seen, Span, Wait, Waking};
+use super::{End, NEW, PANICKED, READY, Role, Seen, Span, Wait, Waking, is_pool_thread};
 use calltap_names::is_type;
 use calltap_trace::{FutureValues, ThreadId};
 use std::cmp::Reverse;
@@ -193,7 +193,7 @@ impl Joiner {
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
         let waking = task_woken.unwrap_or_else(|| below.as_ref().and_then(|level| level.waking));
-        let parent = below.as_ref().and_then(|level| level.span);
+        let parent = below.as_ref().and_then(|level| level.span).filter(|_| task_woken.is_none());
         // The first future polled in a task is the spawned one.
         let spawned = below.and_then(|level| {
             let is_first = std::mem::replace(&mut level.bare, false);
@@ -210,6 +210,7 @@ impl Joiner {
         let Some(task) = seen.before[0] else { return };
         let lane = self.lanes.get(&seen.thread).into_iter().flatten();
         let polled = lane.rev().find_map(|level| Some((level.span?.1, level.seen.role)));
+        let polled = polled.filter(|(_, role)| !is_pool_thread(&self.roles[*role as usize].name));
         let future = polled.map(|(id, role)| (id, self.kind_of[role as usize]));
         let Seen { thread, caller, ticks, .. } = *seen;
         self.wakings.entry((seen.process, task)).or_insert(Waking { at: ticks.0, thread, future, caller });

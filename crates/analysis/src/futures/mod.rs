@@ -59,6 +59,12 @@ impl Role {
 /// The name of a task whose type is unknown.
 const TASK: &str = "[tokio task]";
 
+/// Whether a type stands for a thread of tokio's pool, which is polled once, for as long as the
+/// worker or the blocking code in it runs.
+pub(crate) fn is_pool_thread(name: &str) -> bool {
+    name.starts_with("tokio::runtime::blocking::task::BlockingTask")
+}
+
 /// A poll or a drop of a future, or a waking of its task.
 #[derive(Clone, Debug)]
 pub struct Seen {

@@ -5,7 +5,7 @@ use super::explained::since_start;
 use super::{SHOWN, Why};
 use crate::error::Error;
 use crate::future_spans::future_spans;
-use crate::futures::{Span, Wait, Waking};
+use crate::futures::{Span, Wait, Waking, is_pool_thread};
 use crate::head;
 use crate::names::Names;
 use crate::sources::source::Source;
@@ -160,7 +160,10 @@ impl<'a> Futures<'a> {
     /// Returns the longest polls of other tasks that kept workers busy in an interval.
     fn busy(&self, span: &Span, interval: (u64, u64)) -> Vec<(u64, &Span, ThreadId)> {
         let own = self.outermost(span.id);
-        let others = self.spans.iter().filter(|other| other.parent.is_none() && other.id != own);
+        let others = self
+            .spans
+            .iter()
+            .filter(|other| other.parent.is_none() && other.id != own && !is_pool_thread(&other.name));
         let polls = others.flat_map(|other| {
             let polls = other.all_polls.iter();
             polls.map(move |(start, end, thread)| (overlap((*start, *end), interval), other, *thread))
