@@ -1,5 +1,5 @@
-//! Children that a process forks while calltap is attached: their ids are understood, also when that
-//! process has ended.
+//! Children that a process forks while calltap is attached: their ids are understood, also when
+//! that process has ended.
 
 use calltap_e2e::*;
 use std::process::Command;
