@@ -135,6 +135,8 @@ calltap_sites::reasons! {
         "it is attached to already: see 'calltap status', 'calltap detach'", "calltap detach";
     Child { of: u32 } = "forked-child",
         "it was forked by process {of}, which calltap is attached to: 'calltap detach -p {of}' detaches from both", "detach from that process";
+    Orphan = "forked-orphan",
+        "it was forked by a process that calltap attached to and that has ended: 'calltap detach' detaches from it", "calltap detach";
     Attaching { by: String } = "attaching",
         "{by} is attaching to it", "wait for that one";
     Started { by: String } = "started",

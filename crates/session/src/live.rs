@@ -161,8 +161,10 @@ impl Attached {
     /// the daemon that converts them.
     pub fn find(pid: u32) -> Result<Attached, Error> {
         let target = Target::known(pid)?;
-        let none = || target.refuse(Reason::NotAttached);
-        let directory = Directory::open_for(&target)?.ok_or_else(none)?;
+        let Some(directory) = Directory::open_for(&target)? else {
+            let inherited = Directory::open_inherited(&target)?;
+            return Err(target.refuse(inherited.map_or(Reason::NotAttached, |_| Reason::Orphan)).into());
+        };
         let settings = Settings::load(&directory).filter(|settings| settings.stage == Stage::Attached);
         let shared = open_shared(&target, &directory)?;
         match (settings, shared) {

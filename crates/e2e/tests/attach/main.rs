@@ -2,6 +2,7 @@
 
 mod builds;
 mod confined;
+mod forked;
 mod hardened;
 mod hazards;
 mod killed;

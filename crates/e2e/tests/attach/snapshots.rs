@@ -126,3 +126,21 @@ fn how_many_threads_the_rings_have_room_for_is_said() {
     assert!(two.len() > one.len(), "{kept:?}");
     assert!(resident.end().0.success());
 }
+
+/// A function by which a thread leaves calls stays watched when it is not traced any more, and then
+/// has no name in traces.
+#[test]
+fn nonlocal_exits_that_were_traced_before_are_not_described() {
+    let (_program, mut resident) = rounds(2, 1000);
+    let (pid, trace) = (resident.pid.to_string(), resident.trace().to_string_lossy().into_owned());
+    for words in [&["attach", "-F", "libc:*", "-F", "*"][..], &["set", "-F", "*"]] {
+        let run = calltap_run(&[words, &["-p", &pid]].concat());
+        assert!(run.status.success(), "{words:?}: {}", run.stderr);
+    }
+    resident.tell();
+    resident.wait_for("called");
+    snapshot(&resident, &trace);
+    let report = calltap_run(&["report", "-i", &trace]);
+    assert!(report.status.success() && !report.stderr.contains("id far"), "{}", report.stderr);
+    assert!(resident.end().0.success());
+}

@@ -19,12 +19,13 @@ use calltap_process::Reason;
 use calltap_process::agent::{self, ATTACHED, FOLLOWED, Image};
 use calltap_process::proc::SessionId;
 use calltap_process::target::Target;
-use living::{PREFIX, PROCESS, prefix_of, remove_stale};
+use living::{PREFIX, PROCESS, PROGRAM, has_living, prefix_of, remove_stale};
 use place::{Base, Place, usable};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -102,6 +103,7 @@ impl Directory {
             .map_err(|source| Error::Directory { path: base.inside.join(&name), source })?;
         let directory = Directory::fill(base, &name, (ATTACHED, &agent::JOINING), control_size, code_size)?;
         directory.take_turn(target)?;
+        directory.is_for_program_of(target).map_err(|source| directory.place.error(PROGRAM, source))?;
         let (uid, gid) = target.owner().map_err(|source| directory.place.error("", source))?;
         if uid != rustix::process::geteuid().as_raw() {
             // The directory comes last: from then on its owner can put anything there.
@@ -172,7 +174,14 @@ impl Directory {
     /// Records which process was started with the agent inside: the files stay as long as that
     /// process lives, even without this calltap.
     pub fn belongs_to(&self, target: &Target) -> io::Result<()> {
+        self.is_for_program_of(target)?;
         self.place.write(PROCESS, prefix_of(target).as_bytes())
+    }
+
+    /// Records the program, by which children of the first process are found after its end.
+    fn is_for_program_of(&self, target: &Target) -> io::Result<()> {
+        let program = target.program.as_ref().map_or(&b""[..], |program| program.as_os_str().as_bytes());
+        self.place.write(PROGRAM, program)
     }
 
     /// Prepares a request to the controller of a process's session. None if there is no controller.
@@ -363,7 +372,9 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if !self.keep {
+        // A forked child may outlive a program that calltap has started.
+        let name = || self.identity().name.to_string_lossy().into_owned();
+        if !self.keep && !has_living(&self.place.via, &name()) {
             let _ = fs::remove_dir_all(&self.place.path);
         }
     }

@@ -231,7 +231,8 @@ impl Loaded {
                 .functions
                 .get(placed.function)
                 .map_or(SiteKind::None, |_| self.kind(placed.function));
-            placed.stubs.all().map(move |stub| NewSite {
+            // A function that was traced before may by now serve as a nonlocal exit alone.
+            placed.stubs.all().filter(|stub| !stub.hook_set.is_nonlocal()).map(move |stub| NewSite {
                 function,
                 stub: stub.id,
                 tracers,

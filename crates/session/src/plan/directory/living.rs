@@ -19,6 +19,8 @@ pub(super) const OF: &str = "calltap.";
 /// Name of the file that identifies the process of a started program's session, whose directory's
 /// name does not.
 pub(super) const PROCESS: &str = "process";
+/// Name of the file with the path of the first process's program.
+pub(super) const PROGRAM: &str = "program";
 
 /// Returns the first part of the name of a process's directory.
 pub(super) fn prefix_of(target: &Target) -> String {
@@ -66,12 +68,10 @@ pub fn is_session_file(path: &Path) -> bool {
 }
 
 /// Whether a process lives that has mapped the files of a session without controller: the first
-/// process, or one of its children in the table.
+/// process of a started program, or a forked child.
 pub(super) fn has_living(inside: &Path, name: &str) -> bool {
-    let (Ok(control), Ok(own)) = (open_file(inside, "control"), read_small(&inside.join(PROCESS))) else {
-        return false;
-    };
-    if is_of_living(&own) {
+    let Ok(control) = open_file(inside, "control") else { return false };
+    if read_small(&inside.join(PROCESS)).is_ok_and(|own| is_of_living(&own)) {
         return true;
     }
     let inode = control.metadata().map_or(0, |meta| meta.ino());
@@ -83,7 +83,9 @@ pub(super) fn has_living(inside: &Path, name: &str) -> bool {
         Some(u32::from_le_bytes(pid)).filter(|pid| *pid != 0)
     });
     let pids: Vec<u32> = pids.collect();
-    pids.into_iter().any(|pid| agent::has_mapped(pid, &identity))
+    // A child that has called no traced function since its fork is not in the table.
+    let program = read_small(&inside.join(PROGRAM)).ok().map(PathBuf::from);
+    !agent::who_maps(&identity, &pids, program.as_deref()).is_empty()
 }
 
 /// Whether a file is so new that its creator may not have locked it yet.
