@@ -183,17 +183,18 @@ impl Joiner {
             self.woken(&seen);
             return;
         }
-        let task_woken = match values {
-            FutureValues::Task | FutureValues::TaskState => {
-                Some(seen.before[0].and_then(|task| self.wakings.remove(&(seen.process, task))))
-            }
-            _ => None,
-        };
+        let is_task = matches!(values, FutureValues::Task | FutureValues::TaskState);
         let lane = self.lanes.entry(seen.thread).or_default();
         let bare = values == FutureValues::Task;
         let below = lane.last_mut();
-        let waking = task_woken.unwrap_or_else(|| below.as_ref().and_then(|level| level.waking));
-        let parent = below.as_ref().and_then(|level| level.span).filter(|_| task_woken.is_none());
+        let parent = below.as_ref().and_then(|level| level.span).filter(|_| !is_task);
+        // Several functions of tokio poll a task, one within the other.
+        let outer = below.as_ref().filter(|level| !is_task || level.seen.before[0] == seen.before[0]);
+        let waking = match (outer, seen.before[0]) {
+            (Some(level), _) => level.waking,
+            (None, Some(task)) if is_task => self.wakings.remove(&(seen.process, task)),
+            (None, _) => None,
+        };
         // The first future polled in a task is the spawned one.
         let spawned = below.and_then(|level| {
             let is_first = std::mem::replace(&mut level.bare, false);

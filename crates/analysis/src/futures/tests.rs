@@ -75,7 +75,9 @@ fn a_task_is_runnable_from_its_first_waking_on() {
         (2, WOKEN, 2, (40, 41), 0x500, None, None),
         (2, WOKEN, 2, (50, 51), 0x500, None, None),
         (1, TASK, 0, (70, 80), 0x500, None, None),
-        (1, STATE, 1, (71, 79), 0x100, Some(3), Some(4)),
+        // Tokio polls it by two functions.
+        (1, TASK, 1, (70, 80), 0x500, None, None),
+        (1, STATE, 2, (71, 79), 0x100, Some(3), Some(4)),
         // No future wakes it while it is polled, and no waking of the next poll is recorded.
         (3, WOKEN, 0, (75, 76), 0x500, None, None),
         (1, TASK, 0, (90, 95), 0x500, None, None),
