@@ -153,7 +153,7 @@ pub struct Span {
     pub longest_idle: u64,
     /// The threads that polled it, in the order of their first polls.
     pub threads: Vec<ThreadId>,
-    /// Part of the time between polls in which the task had been woken, and no worker polled it yet.
+    /// Part of the time between polls in which the task had been woken and no worker polled it.
     pub runnable: u64,
     /// Part of the time between polls after which it is unknown who woke the task, and when.
     pub unknown: u64,
